@@ -1,4 +1,4 @@
-"""What the black-box tests share: a broker process for all, or one of their own, and connections to it."""
+"""Fixtures of the black-box tests: a shared broker process, a broker of a single test, and connections."""
 
 import itertools
 import re
@@ -60,7 +60,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give nightly tests their time, and leave out what another broker does not promise."""
+    """Give nightly tests their time, and skip tests of our own behaviour against another broker."""
     for item in items:
         if item.get_closest_marker("nightly") and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_S))
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what the test command of the README leaves out, and how to run the rest."""
+    """Report the tests that the README's test command leaves out, and how to run them."""
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         terminalreporter.write_line(
             "left out: most tests with clients and daemons (run `.ci/run`, or pytest tests/conformance "
@@ -81,7 +81,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 class SharedDaemon:
-    """One broker process for many tests; a test that brings it down does not take the others along."""
+    """A single broker process for many tests; a test that stops it does not break the next ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -130,7 +130,7 @@ def own(request: pytest.FixtureRequest) -> Daemon | None:
 
 @pytest.fixture
 def address(request: pytest.FixtureRequest) -> Address:
-    """Where the broker under test listens."""
+    """The address of the broker under test."""
     if other := request.config.getoption("--against"):
         host, _, port = str(other).rpartition(":")
         return Address(host, int(port))
@@ -140,7 +140,7 @@ def address(request: pytest.FixtureRequest) -> Address:
 
 @pytest.fixture
 def start_daemon(tmp_path: Path) -> Iterator[DaemonStarter]:
-    """Start broker processes of the test's own; those that still run at its end must stop cleanly."""
+    """Start broker processes for this test; processes that still run at its end must stop cleanly."""
     started: list[Daemon] = []
 
     def start(
@@ -171,7 +171,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def dial(request: pytest.FixtureRequest) -> Iterator[Dialler]:
-    """Open sockets to the broker under test, or to another one, and say nothing yet."""
+    """Open sockets to the broker under test, or to another broker, without a handshake."""
     peers: list[Peer] = []
 
     def dial(to: Address | None = None) -> Peer:
@@ -186,7 +186,7 @@ def dial(request: pytest.FixtureRequest) -> Iterator[Dialler]:
 
 @pytest.fixture
 def connect(dial: Dialler) -> Connector:
-    """Open connections to the broker under test, or to another one."""
+    """Open connections to the broker under test, or to another broker."""
 
     def connect(
         to: Address | None = None,
@@ -225,7 +225,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def api(daemon: Daemon) -> Iterator[Api]:
-    """The HTTP API of the shared broker, asked by its administrator."""
+    """The HTTP API of the shared broker, as its administrator."""
     api = Api(daemon.load_api().admin)
     yield api
     api.close()

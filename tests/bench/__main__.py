@@ -1,4 +1,4 @@
-"""`python -m tests.bench [NAME ...] [--scale X]`: what work on queues costs, and how fair queues are.
+"""`python -m tests.bench [NAME ...] [--scale X]`: the cost of work on queues, and the fairness of queues.
 
 The limits are for compiled modules and 10^6 messages. A figure over its limit makes the exit code 2.
 `python -m tests.bench flood` attacks a broker, and has arguments of its own.

@@ -1,4 +1,4 @@
-"""Attacks on the ports of a broker: each kind is one visit of a hostile client; all kinds come at once."""
+"""Attacks on the ports of a broker: each kind is a visit of a hostile client; all kinds run at once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SELECTORS: Final = (
 
 
 class Line:
-    """One connection of an attacker."""
+    """A connection of an attacker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -103,7 +103,7 @@ class Line:
 
 
 class Attacker:
-    """Makes visits, one after the other."""
+    """A hostile client that makes visits, in sequence."""
 
     def __init__(self, ports: Mapping[str, int], rng: random.Random, context: ssl.SSLContext) -> None:
         self.ports = ports
@@ -112,7 +112,7 @@ class Attacker:
         self._open: list[Line] = []
 
     async def visit(self, attack: Attack) -> None:
-        """Make one visit, and leave, politely or not."""
+        """Make a visit, and leave, in order or not."""
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(LONGEST_S):
@@ -126,7 +126,7 @@ class Attacker:
             self._open.clear()
 
     async def connect(self, port: str, encrypted: bool = False) -> Line:
-        """Connect to a port from one of the addresses."""
+        """Connect to a port from a local address."""
         line = Line(
             *await asyncio.open_connection(
                 "127.0.0.1",
@@ -143,7 +143,7 @@ class Attacker:
         await asyncio.sleep(self.rng.uniform(1, 30))
 
     def noise(self, most: int) -> bytes:
-        """At most so many random bytes."""
+        """Return at most so many random bytes."""
         return self.rng.randbytes(self.rng.randint(1, most))
 
     def name(self) -> str:
@@ -259,7 +259,7 @@ async def http_huge_head(attacker: Attacker) -> None:
 
 
 async def http_huge_body(attacker: Attacker) -> None:
-    """Send a body of megabytes, whole or chunked, as somebody or nobody."""
+    """Send a body of megabytes, whole or chunked, with credentials or without."""
     line = await attacker.connect("admin")
     who = attacker.rng.choice((_basic(PLAIN_USER, PLAIN_USER), _basic("guest", "wrong"), "X: y"))
     path = attacker.rng.choice(("/api/definitions", f"/api/exchanges/{VHOST}/amq.default/publish", "/x"))
@@ -274,7 +274,7 @@ async def http_huge_body(attacker: Attacker) -> None:
 
 
 async def http_malformed(attacker: Attacker) -> None:
-    """Send a request that is not one."""
+    """Send an invalid request."""
     line = await attacker.connect("admin")
     whole = attacker.rng.choice(
         (
@@ -301,7 +301,7 @@ async def http_hung_up(attacker: Attacker) -> None:
 
 
 async def http_wrong_password(attacker: Attacker) -> None:
-    """Guess the password of somebody who exists or not."""
+    """Guess the password of an existing or a missing user."""
     line = await attacker.connect("admin")
     name = attacker.rng.choice(("guest", "witness", PLAIN_USER, f"nobody{attacker.rng.randrange(1000)}"))
     wrong = f"{attacker.rng.randrange(10**9)}" * attacker.rng.choice((1, 1, 1000))
@@ -310,7 +310,7 @@ async def http_wrong_password(attacker: Attacker) -> None:
 
 
 async def http_slow_reader(attacker: Attacker) -> None:
-    """Ask for much, many times in one write, and read nothing."""
+    """Request much, many times in a single write, and read nothing."""
     line = await attacker.connect("admin")
     path = attacker.rng.choice(("/metrics", f"/api/queues/{VHOST}", f"/api/exchanges/{VHOST}"))
     await line.send(_request("GET", path, _basic(TAGGED_USER, TAGGED_USER)) * attacker.rng.randint(10, 200))
@@ -337,7 +337,7 @@ async def http_forbidden(attacker: Attacker) -> None:
 
 
 async def http_patterns(attacker: Attacker) -> None:
-    """Write policies and list queues with hostile expressions, as somebody who may."""
+    """Write policies and list queues with hostile expressions, as a permitted user."""
     line = await attacker.connect("admin")
     pattern = attacker.rng.choice(PATTERNS)
     known = _basic(TAGGED_USER, TAGGED_USER)
@@ -527,7 +527,7 @@ UPGRADE: Final = _request(
 
 
 async def websocket(attacker: Attacker) -> None:
-    """Upgrade, or nearly, and send frames that are none or hold no AMQP."""
+    """Upgrade, or nearly, and send invalid frames or frames without AMQP."""
     line = await attacker.connect("ws")
     await line.send(attacker.rng.choice((UPGRADE, UPGRADE, attacker.spoil(UPGRADE), UPGRADE[:-4])))
     data = attacker.rng.choice((PROTOCOL_HEADER, attacker.noise(100), SASL))

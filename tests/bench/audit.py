@@ -1,4 +1,4 @@
-"""`python -m tests.bench.audit`: what the audit takes, and whether it finds what was planted.
+"""`python -m tests.bench.audit`: the cost of the audit, and whether it finds the planted faults.
 
 Beside the time there is the CPU: with two cores to itself an audit takes about half of that. The plain
 `groupBy` is to compare with.
@@ -30,7 +30,7 @@ from tests.bench.journals import Planted, write
 
 
 def differences(found: Audit, planted: Planted) -> list[str]:
-    """What was planted and not found, or found and not planted."""
+    """Return the differences between the findings of an audit and the planted faults."""
     wrong = []
     for kind, count in found.findings.items():
         uids = {row["msg_uid"] for row in found.rows.get(kind, []) if "msg_uid" in row}
@@ -56,7 +56,7 @@ def timed(spark: SparkSession, what: str, events: int) -> Iterator[None]:
 
 
 def at_once(spark: SparkSession, folder: Path, planted: Planted, report: Path | None) -> list[str]:
-    """Audit all of it, twice; returns what is wrong."""
+    """Audit the whole journal, twice; return the differences."""
     with timed(spark, "audit, cold", planted.events):
         wrong = differences(audit(of_sealed(spark, str(folder))), planted)
     with timed(spark, "audit, warm", planted.events):
@@ -73,7 +73,7 @@ def at_once(spark: SparkSession, folder: Path, planted: Planted, report: Path | 
 
 
 def in_portions(spark: SparkSession, folder: Path, out: Path, planted: Planted) -> list[str]:
-    """Audit as `--mode available-now` does, twice; returns what of the verdicts is wrong."""
+    """Audit as `--mode available-now` does, twice; return the wrong verdicts."""
     wrong = []
     for run in ("cold", "warm"):
         words = ["run", "audit", "--journal", str(folder), "--out", str(out / run), "--mode", "available-now"]

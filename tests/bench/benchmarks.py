@@ -40,7 +40,7 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
 
 
 def run(name: str, scale: float) -> list[Figure]:
-    """What benchmark `name` measures with a share of its messages."""
+    """Run the benchmark `name` with a share of its messages, and return its figures."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_measure, (name, scale))
 

@@ -30,7 +30,7 @@ class _Process(NamedTuple):
 
 
 def spent(broker: int, work: Callable[[], object]) -> Cpu:
-    """What `work` takes of a broker, and of the Spark that this process is the driver of.
+    """Return the CPU time that `work` takes in a broker and in the Spark that this process drives.
 
     A worker that ends meanwhile counts as far as Spark's daemon has waited for it.
     """
@@ -40,12 +40,12 @@ def spent(broker: int, work: Callable[[], object]) -> Cpu:
 
 
 def since(before: Cpu, broker: int | None = None) -> Cpu:
-    """What has been taken since `until_now`."""
+    """Return the CPU time since `before`, a result of `until_now`."""
     return Cpu(*(b - a for a, b in zip(before, until_now(broker), strict=True)))
 
 
 def until_now(broker: int | None = None) -> Cpu:
-    """What a broker, if there is one, and the Spark that this process is the driver of have taken."""
+    """Return the CPU time so far of a broker, if there is any, and of the Spark that this process drives."""
     found = {int(path.name): process for path in Path("/proc").glob("[0-9]*") if (process := _process(path))}
     serving = 0.0 if broker is None else found.pop(broker).seconds
     mine = {os.getpid()}

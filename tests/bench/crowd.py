@@ -1,4 +1,4 @@
-"""Many consumers of one queue, on connections that they share or on connections of their own."""
+"""Many consumers of a single queue, on shared connections or on connections of their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WINDOW: Final = 1_000_000  # of sessions, which is not to limit anything
 
 
 def jain(counts: Iterable[int]) -> float:
-    """1 if all counts are equal, 1/n if one has everything. [Jain, Chiu and Hawe, DEC-TR-301]"""
+    """Return 1 if all counts are equal, 1/n if a single one has all. [Jain, Chiu and Hawe, DEC-TR-301]"""
     shares = list(counts)
     return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
 
@@ -47,7 +47,7 @@ class End:
         self._data = b""
 
     def take(self, data: bytes) -> bytes:
-        """Count the deliveries in `data`; returns what settles them."""
+        """Count the deliveries in `data`; return the bytes that settle them."""
         raise NotImplementedError
 
 
@@ -69,7 +69,7 @@ class End091(End):
             )
 
     def take(self, data: bytes) -> bytes:
-        """Count the deliveries in `data`; returns what settles them (End)."""
+        """Count the deliveries in `data`; return the bytes that settle them."""
         data = self._data + data
         at, size = 0, len(data)
         tags: dict[int, int] = {}
@@ -89,7 +89,7 @@ class End091(End):
 
 
 class End10(End):
-    """A connection of AMQP 1.0, with a session and one link for each consumer."""
+    """A connection of AMQP 1.0, with a session and a link for each consumer."""
 
     def __init__(self, address: Address, queue: str, prefetch: int, consumers: int) -> None:
         peer = Peer10(address)
@@ -112,7 +112,7 @@ class End10(End):
             session.allow(0, prefetch or CREDIT)
 
     def take(self, data: bytes) -> bytes:
-        """Count the deliveries in `data`, each of one transfer; returns what settles them (End)."""
+        """Count the deliveries in `data`, a transfer each; return the bytes that settle them."""
         data = self._data + data
         at, size = 0, len(data)
         before = dict(self.shares)
@@ -181,7 +181,7 @@ class Crowd:
         feeder: Feeder | None = None,
         pause: float = 0,
     ) -> None:
-        """Read until all have `count` messages together; `feed` is called whenever everybody had a look.
+        """Read until all have `count` messages together; `feed` is called after each round of reads.
 
         With `pause`, in seconds, everybody has a look, then all settle, and then all wait for so long.
         Without it, a connection is read as soon as it has something: whoever is answered sooner takes more.

@@ -75,7 +75,7 @@ def _publish(address: Address, start: int, count: int) -> None:
 
 
 def _rate(daemon: Daemon) -> float:
-    """Half of what the broker takes: by its CPU, and by what the load generator can do."""
+    """Return half of the possible rate, by the broker's CPU and by the load generator's limit."""
     output, _ = _bench(daemon, "--duration", "3").communicate()
     result = json.loads(output)
     half: float = min(0.5e6 / result["broker_cpu_us_per_message"], 0.5 * result["received_per_s"])
@@ -89,7 +89,7 @@ def _bench(daemon: Daemon, *options: str) -> "subprocess.Popen[bytes]":
 
 
 def _consume(address: Address, count: int) -> list[int]:
-    """How late each message was on this side of the socket, in milliseconds."""
+    """Return the lateness of each message at the socket, in milliseconds."""
     peer = Peer(address).open()
     channel = peer.channel(1)
     channel.call(Basic.Consume(queue="held", no_ack=True), Basic.ConsumeOk)

@@ -1,10 +1,10 @@
-"""What a long backlog costs: a browser in it, settling very much of it, and getting that back."""
+"""The costs of a long backlog: a browser in it, and settlement or return of very many messages."""
 
 from statistics import median
 
 from pamqp.commands import Basic, Tx
 
-from tests.bench.loop import Figure, Site
+from tests.bench.loop import Figure, LoopBench
 from tests.bench.traffic import Traffic
 
 ROUNDS = 7
@@ -12,17 +12,17 @@ BATCHES = 100
 
 
 def browser(scale: float) -> list[Figure]:
-    """What consumers' messages cost while somebody browses a backlog of 10^6."""
-    site = Site()
-    queue = site.declare("q")
+    """The cost of consumers' messages while a client browses a backlog of 10^6."""
+    bench = LoopBench()
+    queue = bench.declare("q")
     count = int(1_000_000 * scale)
-    site.fill(site.open(), "q", count)
-    traffic = Traffic(site, "q")
+    bench.fill(bench.open(), "q", count)
+    traffic = Traffic(bench, "q")
     traffic.cost(BATCHES)
     rounds = []
     for _ in range(ROUNDS):
         alone = traffic.cost(BATCHES)
-        looker = site.consumer("q", 0, {"x-browse": True}, no_ack=True)
+        looker = bench.consumer("q", 0, {"x-browse": True}, no_ack=True)
         beside = traffic.cost(BATCHES)
         assert looker.edge.written, "the browser saw something"
         looker.connection.lost("")
@@ -36,7 +36,7 @@ def browser(scale: float) -> list[Figure]:
 
 
 def settle(scale: float) -> list[Figure]:
-    """One basic.ack, or basic.nack, of 100,000 messages: in the latter case they are dead-lettered."""
+    """A single basic.ack or basic.nack of 100,000 messages; rejected messages are dead-lettered."""
     count = int(100_000 * scale)
     figures = []
     for name, frame, rounds in (
@@ -45,16 +45,16 @@ def settle(scale: float) -> list[Figure]:
     ):
         took = []
         for _ in range(rounds):
-            site = Site()
-            queue = site.declare("q", dead_letter_exchange="", dead_letter_routing_key="d")
-            letters = site.declare("d")
-            site.fill(site.open(), "q", count)
-            holder = site.consumer("q")
-            site.loop.run()
-            site.loop.restart()
-            site.ask(holder, frame)
-            site.loop.run()
-            took.append(site.loop.longest)
+            bench = LoopBench()
+            queue = bench.declare("q", dead_letter_exchange="", dead_letter_routing_key="d")
+            letters = bench.declare("d")
+            bench.fill(bench.open(), "q", count)
+            holder = bench.consumer("q")
+            bench.loop.run()
+            bench.loop.restart()
+            bench.ask(holder, frame)
+            bench.loop.run()
+            took.append(bench.loop.longest)
             assert (queue.unacked, queue.acked + letters.ready) == (0, count)
         figures.append(Figure(f"{name} {count:,}: longest turn", median(took) * 1e3, "ms", 10))
     return figures
@@ -65,17 +65,17 @@ def transact(scale: float) -> list[Figure]:
     count = int(100_000 * scale)
     said, committed = [], []
     for _ in range(ROUNDS):
-        site = Site()
-        queue = site.declare("q")
-        site.fill(site.open(), "q", count)
-        holder = site.consumer("q")
-        site.loop.run()
-        site.ask(holder, Tx.Select())
-        said.append(site.ask(holder, Basic.Ack(0, True)))
-        site.loop.restart()
-        site.ask(holder, Tx.Commit())
-        site.loop.run()
-        committed.append(site.loop.longest)
+        bench = LoopBench()
+        queue = bench.declare("q")
+        bench.fill(bench.open(), "q", count)
+        holder = bench.consumer("q")
+        bench.loop.run()
+        bench.ask(holder, Tx.Select())
+        said.append(bench.ask(holder, Basic.Ack(0, True)))
+        bench.loop.restart()
+        bench.ask(holder, Tx.Commit())
+        bench.loop.run()
+        committed.append(bench.loop.longest)
         assert (queue.unacked, queue.acked) == (0, count)
     return [
         Figure(f"acknowledging {count:,}", median(said) * 1e3, "ms", 10),
@@ -94,16 +94,16 @@ def release(scale: float) -> list[Figure]:
     ):
         took = []
         for _ in range(ROUNDS):
-            site = Site()
-            queue = site.declare("q", **arguments)
-            site.fill(site.open(), "q", count)
-            holder = site.consumer("q")
-            site.loop.run()
+            bench = LoopBench()
+            queue = bench.declare("q", **arguments)
+            bench.fill(bench.open(), "q", count)
+            holder = bench.consumer("q")
+            bench.loop.run()
             assert queue.unacked == count
-            site.loop.restart()
-            site.loop.turn(lambda holder=holder: holder.connection.lost("reset"))  # type: ignore[misc]
-            site.loop.run()
-            took.append(site.loop.longest)
+            bench.loop.restart()
+            bench.loop.turn(lambda holder=holder: holder.connection.lost("reset"))  # type: ignore[misc]
+            bench.loop.run()
+            took.append(bench.loop.longest)
             assert (queue.ready + queue.held, queue.unacked) == (count, 0)
         figures.append(Figure(f"{name}: longest turn of giving back {count:,}", median(took) * 1e3, "ms", 10))
     return figures

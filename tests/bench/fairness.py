@@ -1,4 +1,4 @@
-"""Shares of one queue that consumers get, and consumers that are woken for nothing, in a real broker."""
+"""Consumers' shares of a queue, and wake-ups without a message, in a real broker."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def share(
 
 
 def _window(daemon: Daemon, count: int, window: int) -> Figure:
-    """The shares of three queues in one window of their channel."""
+    """The shares of three queues in a single window of their channel."""
     peer = Peer(daemon.address).open()
     channel = peer.channel(1)
     queues = [channel.declare(exclusive=True) for _ in range(3)]
@@ -120,7 +120,7 @@ def _publish(peer: Peer, queue: str, data: bytes, count: int) -> None:
 
 
 class Case(NamedTuple):
-    """Sixty consumers of one queue."""
+    """Sixty consumers of a single queue."""
 
     name: str
     queue: FieldTable = {}  # noqa: RUF012  it is never changed
@@ -152,7 +152,7 @@ CASES: Final = (
 
 
 def wakeups(scale: float) -> list[Figure]:
-    """Wake-ups of 60 consumers for each message, and those of them that were for nothing; prefetch 1."""
+    """Wake-ups of 60 consumers for each message, and those without a message; prefetch 1."""
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder)).wait_until_ready()
@@ -215,7 +215,7 @@ def _metrics(daemon: Daemon) -> list[float]:
 
 
 def priorities(scale: float) -> list[Figure]:
-    """The cost of a message with 1,000 consumers of one priority, and of 1,000 different ones; prefetch 1."""
+    """The cost of a message with 1,000 consumers of the same priority, and of different ones; prefetch 1."""
     count = max(500, int(20_000 * scale))  # the CPU time of fewer is too short for the kernel to count
     rounds = max(1, int(PRIORITY_ROUNDS * scale))
     with tempfile.TemporaryDirectory() as folder:
@@ -257,5 +257,5 @@ class _Ranks:
         return (cpu_seconds(self._daemon.pid) - spent) / count * 1e6
 
     def close(self) -> None:
-        """Be gone."""
+        """Close all connections."""
         self._crowd.close()

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.journal`: what the journal costs, for an event, and a broker with load on it.
+"""`python -m tests.bench.journal`: the cost of the journal for an event, and for a broker under load.
 
 The load is that of S3: 1 KiB, durable, 1,000 unconfirmed and 1,000 unacknowledged, on two brokers in turns,
 one with everything journaled and one without a journal. Limits are for compiled modules.
@@ -65,7 +65,7 @@ def events() -> list[Figure]:
 
 
 def _filled(recorder: Recorder) -> tuple[Queue, QueueConsumer, list[QueueEntry]]:
-    """A queue that is journaled, and what is in it, each message of its own."""
+    """Return a journaled queue and its entries, each with a message of its own."""
     broker = new_broker()
     broker.journal = recorder
     vhost = broker.declare_vhost("/")

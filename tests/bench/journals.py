@@ -58,14 +58,14 @@ Fault = tuple[set[int], list[dict[str, Any]]]
 
 
 class Planted(NamedTuple):
-    """What an audit must find: messages by kind, and nothing else. `events`: rows that were written."""
+    """The expected findings: messages by kind, and no others. `events`: the number of written rows."""
 
     events: int
     uids: dict[str, set[int]]
 
 
 class Plan:
-    """Where the faults are. `of_kind`: how many of each kind."""
+    """The positions of the faults. `of_kind`: the number of each kind."""
 
     def __init__(self, events: int, of_kind: int, seed: int = 1) -> None:
         self.messages = events // 3
@@ -82,11 +82,11 @@ class Plan:
         self.uids = {kind: {next(places) for _ in range(of_kind)} for kind, places in kinds.items()}
 
     def slot(self, message: int, phase: int) -> int:
-        """Where an event of a message stands."""
+        """Return the slot of an event of a message."""
         return 3 * (message + phase * self.lag) + phase
 
     def faults(self) -> dict[int, Fault]:
-        """What is dropped and what stands there instead, by slot of the rows that are put in."""
+        """Return the dropped and replaced events, by slot of the inserted rows."""
         found: dict[int, Fault] = {}
 
         def put(slot: int, rows: list[dict[str, Any]]) -> None:
@@ -141,7 +141,7 @@ class Plan:
         return [own | came, own | {"op": "deliver"}, own | {"op": "ack"}]
 
     def checkpoint(self, message: int, op: str, reason: str, restarted: bool) -> list[dict[str, Any]]:
-        """What each queue has before `message`, by its events: two on their way, and what faults left."""
+        """Return the counts of each queue before `message`: two unacknowledged ones, and earlier faults."""
         counts = [2 if message else 0] * self.queues
         changes = {"undelivered": 1, "stuck_unacked": 1} if restarted else {"lost": 1, "double_settled": -1}
         for kind, change in changes.items():
@@ -156,7 +156,7 @@ class Plan:
         return [*rows, fact | {"queue": DEAD, "queue_id": DEAD_ID, "quantity": 0}]
 
     def restart_rows(self) -> list[dict[str, Any]]:
-        """A stop that was orderly, and what each queue holds after it: all but the lost."""
+        """Return the rows of an orderly stop, and the recovered content of each queue: all but the lost."""
         rows = self.checkpoint(self.restart, "checkpoint", "shutdown", False)
         listed = range(self.restart - 2 * self.lag, self.restart)
         for end in self.checkpoint(self.restart, "recover", "full", True):
@@ -201,7 +201,7 @@ def write(folder: Path, events: int, of_kind: int, files: int = 20) -> Planted:
 
 
 def _pieces(plan: Plan, faults: dict[int, Fault], start: int, end: int) -> Iterator[Any]:
-    """The rows of slots, with what stands in the place of some."""
+    """Yield the rows of slots, with the replaced ones."""
     base = _slots(plan, start, end)
     at = start
     for slot in sorted(each for each in faults if start <= each < end):
@@ -214,7 +214,7 @@ def _pieces(plan: Plan, faults: dict[int, Fault], start: int, end: int) -> Itera
 
 
 def _slots(plan: Plan, start: int, end: int) -> Any:
-    """The rows of all slots from one to another, as if there were no faults."""
+    """Return the rows of slots `start` to `end` without faults."""
     slots = _range(start, end)
     phase = pc.subtract(slots, pc.multiply(pc.divide(slots, 3), 3))
     message = pc.subtract(pc.divide(slots, 3), pc.multiply(phase, plan.lag))

@@ -13,7 +13,7 @@ from pamqp.common import FieldTable
 from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.schedule import NS_PER_MS, Schedule
 from broker.net.pump import Pump
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import publish_bytes
 
 CHUNK: Final = 1000  # messages that a client sends in one piece
@@ -21,7 +21,7 @@ CHUNK: Final = 1000  # messages that a client sends in one piece
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that was measured. `limit`: what it may be at most, if there is a limit."""
+    """A measured figure. `limit`: its maximum, if there is any."""
 
     name: str
     value: float
@@ -29,14 +29,14 @@ class Figure:
     limit: float | None = None
 
     def line(self) -> str:
-        """As it is printed."""
+        """Return the printed line."""
         bound = "" if self.limit is None else f"{self.limit:g}"
         verdict = "" if self.limit is None else ("met" if self.value <= self.limit else "MISSED")
         return f"{self.name:<62} {self.value:>12,.3f} {self.unit:<10} {bound:>8} {verdict}"
 
 
 class Loop:
-    """Calls what was asked for, one call a turn. `longest`: CPU seconds of the longest since `restart`."""
+    """A loop with a call in each turn. `longest`: CPU seconds of the longest turn since `restart`."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], None]] = deque()
@@ -60,7 +60,7 @@ class Loop:
         return time.time_ns() // 1_000_000 + self._ahead
 
     def advance(self, milliseconds: int) -> None:
-        """Have that much time be over."""
+        """Let time pass."""
         self._ahead += milliseconds
 
     def restart(self) -> None:
@@ -69,7 +69,7 @@ class Loop:
         self.turns = 0
 
     def turn(self, call: Callable[[], None]) -> float:
-        """One turn of the loop: CPU seconds that it took."""
+        """Run a turn of the loop; return its CPU time in seconds."""
         began = time.thread_time()
         call()
         took = time.thread_time() - began
@@ -97,7 +97,7 @@ class Loop:
         self._due = due
 
 
-class Site(House):
+class LoopBench(BrokerBench):
     """A broker on a Loop, whose clients write into lists."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Site(House):
         return self.broker.vhosts["/"].topology.queues[name]
 
     def fill(
-        self, client: Wired, queue: str, count: int, headers: Callable[[int], FieldTable] | None = None
+        self, client: Client091, queue: str, count: int, headers: Callable[[int], FieldTable] | None = None
     ) -> None:
         """Have `client` publish `count` messages of 100 B."""
         body = b"x" * 100
@@ -135,7 +135,7 @@ class Site(House):
 
     def consumer(
         self, queue: str, prefetch: int = 0, arguments: FieldTable | None = None, no_ack: bool = False
-    ) -> Wired:
+    ) -> Client091:
         """A client that consumes."""
         client = self.open()
         if prefetch:
@@ -145,6 +145,6 @@ class Site(House):
         )
         return client
 
-    def ask(self, client: Wired, command: base.Frame) -> float:
-        """One method on channel 1 in a turn of its own: CPU seconds of that turn."""
+    def ask(self, client: Client091, command: base.Frame) -> float:
+        """Send a method on channel 1 in a turn of its own; return the turn's CPU time in seconds."""
         return self.loop.turn(lambda: client.send(command, 1))

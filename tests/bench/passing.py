@@ -1,4 +1,4 @@
-"""What a message on its way through a queue costs a real broker, with sockets and all, beside a backlog."""
+"""The cost of a message through a queue of a real broker with sockets, beside a backlog."""
 
 import struct
 import tempfile
@@ -23,7 +23,7 @@ ACK: Final = struct.Struct(">BHIHHQBB")
 
 
 def passing(scale: float) -> list[Figure]:
-    """Broker CPU per message through an empty queue, and through one with 10^6 messages ready.
+    """Broker CPU per message through an empty queue, and through a queue with 10^6 ready messages.
 
     Bodies of 16 B show what the queue costs, those of 1 KiB also what it costs to read them from memory.
     """
@@ -61,7 +61,7 @@ def _fill(address: Address, queue: str, count: int, body: bytes) -> None:
 
 
 class Passage:
-    """A publisher and a consumer of `queue` in step: transient messages, acknowledged one by one."""
+    """A publisher and a consumer of `queue` in step: transient messages, acknowledged singly."""
 
     def __init__(self, daemon: Daemon, queue: str, body: bytes, batches: int) -> None:
         self._pid = daemon.pid
@@ -90,7 +90,7 @@ class Passage:
         return (cpu_seconds(self._pid) - began) * 1e6 / (self._batches * BATCH)
 
     def close(self) -> None:
-        """Be gone."""
+        """Close the connections."""
         self._publisher.close()
         self._consumer.socket.close()
 

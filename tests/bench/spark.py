@@ -1,4 +1,4 @@
-"""`python -m tests.bench.spark`: how fast Spark reads from a broker and writes to it, all on this machine.
+"""`python -m tests.bench.spark`: rates of Spark's reads from a broker and writes to it, on this machine.
 
 The sink fills two streams, which are read then. `no broker` are batches with the same columns that come from
 nowhere: what of a read is Spark's own, on the machine as it is just then. Figures of repeated steps are the
@@ -44,7 +44,7 @@ GOALS = {"sink": 50_000.0, "batch": 1_000_000.0, "streaming": 150_000.0}
 
 
 class Made(DataSource):
-    """As many rows as are asked for, with the columns of messages, in batches of the usual length."""
+    """A source of as many rows as requested, with the columns of messages, in batches of the usual length."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,7 +82,7 @@ class MadeReader(DataSourceReader):
 
 
 def measured(broker: Broker, name: str, rows: int, times: int, work: Callable[[int], float]) -> bool:
-    """Do it so many times, given the number of each, and print rates; whether the best is what is wanted.
+    """Repeat `work` and print rates; return whether the best reaches the required one.
 
     `work` returns how many seconds it took.
     """

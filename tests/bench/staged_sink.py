@@ -1,4 +1,4 @@
-"""`python -m tests.bench.staged_sink`: how fast a staged sink takes a batch and publishes it, over HTTP.
+"""`python -m tests.bench.staged_sink`: the rate at which a staged sink publishes a batch over HTTP.
 
 One attempt has all rows, which go to a durable queue. Rates are of the whole, what the broker's process takes
 of CPU for a row is told for both halves, beside what it takes for publishing the same rows in confirm mode.
@@ -32,7 +32,7 @@ PERSISTENT: Final = b"\x10\x00\x02"
 
 
 class Cost(NamedTuple):
-    """Seconds, and those of the broker's CPU, of a number of rows."""
+    """Seconds, and seconds of the broker's CPU, of a number of rows."""
 
     seconds: float
     cpu: float
@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 
 
 class Work:
-    """What is done to one broker."""
+    """A sequence of batches for a single broker."""
 
     def __init__(self, daemon: Daemon, size: int) -> None:
         self.daemon = daemon

@@ -1,40 +1,40 @@
-"""What goes over a whole queue: how long the longest turn of the loop is meanwhile."""
+"""The longest loop turn during operations on a whole queue."""
 
 from collections.abc import Callable
 
 from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable
 
-from tests.bench.loop import Figure, Site
+from tests.bench.loop import Figure, LoopBench
 
 TENANTS = 1000
 
 
 def purge(scale: float) -> list[Figure]:
     """queue.purge of 10^6 messages."""
-    site, count = _filled(scale)
-    client = site.open()
-    site.ask(client, Queue.Purge(queue="q"))
-    site.loop.run()
+    bench, count = _filled(scale)
+    client = bench.open()
+    bench.ask(client, Queue.Purge(queue="q"))
+    bench.loop.run()
     [answer] = client.frames()
     assert isinstance(answer, Queue.PurgeOk)
     assert answer.message_count == count
-    return [_longest(site, f"purging {count:,}")]
+    return [_longest(bench, f"purging {count:,}")]
 
 
 def delete(scale: float) -> list[Figure]:
     """queue.delete of 10^6 messages; of 100,000 that a client has."""
-    site, count = _filled(scale)
-    site.ask(site.open(), Queue.Delete(queue="q"))
-    site.loop.run()
-    ready = _longest(site, f"deleting a queue of {count:,}")
-    site, count = _filled(scale / 10)
-    site.consumer("q")
-    site.loop.run()
-    site.loop.restart()
-    site.ask(site.open(), Queue.Delete(queue="q"))
-    site.loop.run()
-    return [ready, _longest(site, f"deleting a queue of which a client has {count:,}")]
+    bench, count = _filled(scale)
+    bench.ask(bench.open(), Queue.Delete(queue="q"))
+    bench.loop.run()
+    ready = _longest(bench, f"deleting a queue of {count:,}")
+    bench, count = _filled(scale / 10)
+    bench.consumer("q")
+    bench.loop.run()
+    bench.loop.restart()
+    bench.ask(bench.open(), Queue.Delete(queue="q"))
+    bench.loop.run()
+    return [ready, _longest(bench, f"deleting a queue of which a client has {count:,}")]
 
 
 def expiry(scale: float) -> list[Figure]:
@@ -44,13 +44,13 @@ def expiry(scale: float) -> list[Figure]:
         ("discarded", {}),
         ("dead-lettered", {"dead_letter_exchange": "", "dead_letter_routing_key": "d"}),
     ):
-        site, count = _filled(scale, message_ttl=600_000, **more)
-        dead = site.declare("d")
-        site.loop.advance(700_000)
-        site.loop.run()
+        bench, count = _filled(scale, message_ttl=600_000, **more)
+        dead = bench.declare("d")
+        bench.loop.advance(700_000)
+        bench.loop.run()
         assert dead.ready == (count if more else 0)
-        assert site.broker.vhosts["/"].topology.queues["q"].ready == 0
-        figures.append(_longest(site, f"{count:,} expire, {name}"))
+        assert bench.broker.vhosts["/"].topology.queues["q"].ready == 0
+        figures.append(_longest(bench, f"{count:,} expire, {name}"))
     return figures
 
 
@@ -63,63 +63,63 @@ def groups(scale: float) -> list[Figure]:
         ("it goes", False, None),
     )
     for name, rebalances, arguments in cases:
-        site = Site()
+        bench = LoopBench()
         count = int(1_000_000 * scale)
         keys = count // 10
-        queue = site.declare("q", group_key="key", group_rebalance=rebalances)
-        site.fill(site.open(), "q", count, _one_of(keys))
-        first = site.consumer("q", keys // 2)
-        site.loop.run()
-        site.ask(first, Basic.Ack(0, True))
-        site.loop.run()
+        queue = bench.declare("q", group_key="key", group_rebalance=rebalances)
+        bench.fill(bench.open(), "q", count, _one_of(keys))
+        first = bench.consumer("q", keys // 2)
+        bench.loop.run()
+        bench.ask(first, Basic.Ack(0, True))
+        bench.loop.run()
         if arguments is None:
-            site.consumer("q", 100)
-            site.loop.run()
+            bench.consumer("q", 100)
+            bench.loop.run()
         assert (queue.unacked, queue.ready) == (keys // 2, count - keys)
-        site.loop.restart()
+        bench.loop.restart()
         if arguments is not None:
-            site.consumer("q", 100, arguments)
+            bench.consumer("q", 100, arguments)
         else:
-            site.loop.turn(lambda first=first: first.connection.lost("reset"))  # type: ignore[misc]
-        site.loop.run()
-        figures.append(_longest(site, f"a consumer has {keys:,} groups, {name}"))
+            bench.loop.turn(lambda first=first: first.connection.lost("reset"))  # type: ignore[misc]
+        bench.loop.run()
+        figures.append(_longest(bench, f"a consumer has {keys:,} groups, {name}"))
     return figures
 
 
 def selectors(scale: float) -> list[Figure]:
-    """A selector that takes 0.1 % of 10^6 messages: the first match, those that follow, the longest turn."""
-    site = Site()
+    """A selector for 0.1 % of 10^6 messages: the first match, later matches, the longest turn."""
+    bench = LoopBench()
     count = int(1_000_000 * scale)
-    queue = site.declare("q")
-    site.fill(
-        site.open(),
+    queue = bench.declare("q")
+    bench.fill(
+        bench.open(),
         "q",
         count,
         lambda n: {"tenant": f"t{(n + 500) % TENANTS}", "kind": "order", "level": (n + 500) % TENANTS},
     )
     figures = []
     for text in ("tenant = 't7'", "level = 7", "tenant LIKE 't7'", "level * 2 = 14 AND kind IS NOT NULL"):
-        figures += _select(site, text, count // TENANTS)
+        figures += _select(bench, text, count // TENANTS)
         assert queue.ready == count
     return figures
 
 
 def index(scale: float) -> list[Figure]:
     """The same with x-index: each match is looked up."""
-    site = Site()
+    bench = LoopBench()
     count = int(1_000_000 * scale)
-    site.declare("q", index="tenant")
-    site.fill(site.open(), "q", count, lambda n: {"tenant": f"t{(n + 500) % TENANTS}"})
-    return _select(site, "tenant = 't7'", count // TENANTS)
+    bench.declare("q", index="tenant")
+    bench.fill(bench.open(), "q", count, lambda n: {"tenant": f"t{(n + 500) % TENANTS}"})
+    return _select(bench, "tenant = 't7'", count // TENANTS)
 
 
-def _select(site: Site, text: str, matches: int) -> list[Figure]:
-    loop = site.loop
+def _select(bench: LoopBench, text: str, matches: int) -> list[Figure]:
+    loop = bench.loop
     loop.restart()
-    client = site.open()
+    client = bench.open()
     client.send(Basic.Qos(0, 1, True), 1)
     client.frames()
-    spent = site.ask(client, Basic.Consume(queue="q", arguments={"x-filter-jms-selector": text}))
+    spent = bench.ask(client, Basic.Consume(queue="q", arguments={"x-filter-jms-selector": text}))
     further: list[float] = []
     first = 0.0
     for tag in range(1, matches + 1):
@@ -134,8 +134,8 @@ def _select(site: Site, text: str, matches: int) -> list[Figure]:
         else:
             further.append(spent)
         client.edge.written.clear()
-        spent = site.ask(client, Basic.Nack(delivery_tag=tag, requeue=True)) if tag > matches else 0.0
-        spent += site.ask(client, Basic.Qos(0, tag + 1, True))
+        spent = bench.ask(client, Basic.Nack(delivery_tag=tag, requeue=True)) if tag > matches else 0.0
+        spent += bench.ask(client, Basic.Qos(0, tag + 1, True))
     client.connection.lost("")
     loop.run()
     return [
@@ -150,14 +150,14 @@ def _one_of(keys: int) -> Callable[[int], FieldTable]:
     return lambda n: {"key": f"k{n % keys}"}
 
 
-def _filled(scale: float, **arguments: object) -> tuple[Site, int]:
-    site = Site()
+def _filled(scale: float, **arguments: object) -> tuple[LoopBench, int]:
+    bench = LoopBench()
     count = int(1_000_000 * scale)
-    site.declare("q", **arguments)
-    site.fill(site.open(), "q", count)
-    site.loop.restart()
-    return site, count
+    bench.declare("q", **arguments)
+    bench.fill(bench.open(), "q", count)
+    bench.loop.restart()
+    return bench, count
 
 
-def _longest(site: Site, what: str) -> Figure:
-    return Figure(f"{what}: longest of {site.loop.turns} turns", site.loop.longest * 1e3, "ms", 10)
+def _longest(bench: LoopBench, what: str) -> Figure:
+    return Figure(f"{what}: longest of {bench.loop.turns} turns", bench.loop.longest * 1e3, "ms", 10)

@@ -1,4 +1,4 @@
-"""`python -m tests.bench.streams`: what a long stream costs in memory, at a restart, and read in bulk.
+"""`python -m tests.bench.streams`: the cost of a long stream in memory, at a restart, and in bulk reads.
 
 A broker of its own, on this machine, with `--messages` in one stream. Exit code 2: messages take memory.
 """

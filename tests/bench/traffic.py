@@ -1,4 +1,4 @@
-"""A publisher and a consumer in step: what a message costs on its way through a queue."""
+"""A publisher and a consumer in step: the cost of a message through a queue."""
 
 import struct
 import time
@@ -6,8 +6,8 @@ from typing import Final
 
 from pamqp.common import FieldTable
 
-from tests.bench.loop import Site
-from tests.support.adapters.connection_without_socket import Wired
+from tests.bench.loop import LoopBench
+from tests.support.adapters.connection_without_socket import Client091
 from tests.support.amqp091.frames import publish_bytes
 
 BATCH: Final = 200
@@ -16,19 +16,19 @@ ACK: Final = struct.Struct(">BHIHHQBB")
 
 
 class Traffic:
-    """Transient messages of 1 KiB, acknowledged one by one; the consumer has a batch at most."""
+    """Transient messages of 1 KiB, acknowledged singly; the consumer has a batch at most."""
 
-    def __init__(self, site: Site, queue: str, arguments: FieldTable | None = None) -> None:
-        self.site = site
-        self._publisher = site.open()
-        self._consumer = site.consumer(queue, BATCH, arguments)
+    def __init__(self, bench: LoopBench, queue: str, arguments: FieldTable | None = None) -> None:
+        self.bench = bench
+        self._publisher = bench.open()
+        self._consumer = bench.consumer(queue, BATCH, arguments)
         self._data = publish_bytes(queue, BODY) * BATCH
         self._tag = 0
-        site.loop.run()
+        bench.loop.run()
 
     def cost(self, batches: int) -> float:
         """CPU microseconds per message, in and out and acknowledged, others' turns included."""
-        loop = self.site.loop
+        loop = self.bench.loop
         acks = [self._acks() for _ in range(batches)]
         began = time.thread_time()
         for acknowledgements in acks:
@@ -40,10 +40,10 @@ class Traffic:
         assert loop.turns
         return took * 1e6 / (batches * BATCH)
 
-    def _send(self, client: Wired, data: bytes) -> None:
-        """A client's bytes, and one turn for whoever has got work by them."""
-        self.site.loop.turn(lambda: client.connection.receive(data))
-        self.site.loop.step()
+    def _send(self, client: Client091, data: bytes) -> None:
+        """Send a client's bytes, and run a turn for the resulting work."""
+        self.bench.loop.turn(lambda: client.connection.receive(data))
+        self.bench.loop.step()
 
     def _acks(self) -> bytes:
         first = self._tag + 1

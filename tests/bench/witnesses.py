@@ -1,4 +1,4 @@
-"""Well-behaved clients beside a flood, one thread each: a publisher, a consumer, log-ins, a clock."""
+"""Well-behaved clients beside a flood, each in a thread: a publisher, a consumer, log-ins, a clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUEUE: Final = "witness"
 
 
 class Witness(threading.Thread):
-    """Does one thing each second, and keeps how many seconds each took.
+    """A client that does an action each second, and records its seconds.
 
     `failures` are the errors, each of which begins a new connection.
     """
@@ -49,7 +49,7 @@ class Witness(threading.Thread):
             due = max(due + EACH_S, time.monotonic())
 
     def end(self) -> None:
-        """Stop after what is under way."""
+        """Stop after the current action."""
         self._ending.set()
         self.join(2 * PATIENCE_S)
 
@@ -176,7 +176,7 @@ def _hang_up(peer: Peer | Peer10) -> None:
 
 
 class Clock(threading.Thread):
-    """Knows how late the machine lets a thread of this process run: what of a delay is not the broker's."""
+    """A clock that measures how late the machine runs a thread, to subtract it from delays."""
 
     def __init__(self) -> None:
         super().__init__(name="clock", daemon=True)

@@ -28,7 +28,7 @@ def logged(daemon: Daemon | None, peer: Peer, what: str) -> None:
 
 
 class Bystander:
-    """Publishes with confirms and consumes what it published, one message at a time, until told to stop."""
+    """A client that publishes with confirms and consumes its messages, one by one, until it is stopped."""
 
     def __init__(self, address: Address, queue: str) -> None:
         self._peer = Peer(address).open()
@@ -87,7 +87,7 @@ class Bystander:
 
 @pytest.fixture
 def bystander(address: Address, name: str) -> Iterator[Bystander]:
-    """Another connection, which must not notice anything of what the test does to the broker."""
+    """Another connection, on which the test must have no effect."""
     bystander = Bystander(address, f"bystander.{name}")
     bystander.expect_progress()
     yield bystander
@@ -110,7 +110,7 @@ def queues(channel: PeerChannel) -> list[str]:
 
 @pytest.fixture
 def meet(address: Address) -> Iterator[Meet]:
-    """Connects peers; they are gone with the test."""
+    """Connect peers, which are closed at the end of the test."""
     peers: list[Peer10] = []
 
     def meet(to: Address | None = None) -> Peer10:
@@ -143,7 +143,7 @@ def visit() -> Iterator[Visit]:
 
 @pytest.fixture
 def bridge() -> Iterator[Bridger]:
-    """Build bridges for clients that know no WebSocket; they are gone with the test."""
+    """Build bridges for clients without WebSocket, which are closed at the end of the test."""
     bridges: list[Bridge] = []
 
     def bridge(daemon: Daemon, **options: Any) -> Address:

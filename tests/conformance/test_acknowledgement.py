@@ -1,4 +1,4 @@
-"""ack, nack, reject, recover and get: what leaves a queue, what comes back, and where to."""
+"""ack, nack, reject, recover and get: removed messages, returned messages, and their places."""
 
 import pytest
 from pamqp import base

@@ -1,4 +1,4 @@
-"""AMQP 1.0: what receivers add to messages that go back to their queue. [amqp-1.0 3.4.5]"""
+"""AMQP 1.0: annotations that receivers add to messages that return to the queue. [amqp-1.0 3.4.5]"""
 
 import pytest
 from pamqp.commands import Basic, Queue
@@ -26,7 +26,7 @@ LARGE = b"\x00\x53\x75\xb0\x00\x20\x00\x00" + b"d" * 0x200000
 
 
 def modified(failed: object = False, **annotations: object) -> Modified:
-    """An outcome that adds these; underscores stand for hyphens."""
+    """Return a modified outcome with these annotations; underscores mean hyphens."""
     said: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in annotations.items()}
     return Modified(delivery_failed=bool(failed), message_annotations=said)
 
@@ -52,7 +52,7 @@ def put(session: PeerSession10, queue: str, payload: bytes) -> None:
 
 
 def add(session: PeerSession10, queue: str, state: Modified) -> None:
-    """Receive a message, and give it back with what is added."""
+    """Receive a message, and return it with the annotations of `state`."""
     session.receives(queue, 7, 1)
     delivery = session.delivery(7)
     session.settle(delivery.id, state=state)
@@ -74,7 +74,7 @@ def headers_of(channel: PeerChannel, queue: str) -> dict[str, object]:
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("body", [BODY, LARGE], ids=["small", "large"])
-def test_they_are_added_to_those_that_there_are(session: PeerSession10, node: str, body: bytes) -> None:
+def test_annotations_are_added_to_existing_ones(session: PeerSession10, node: str, body: bytes) -> None:
     put(session, node, content10({"x-opt-first": 1, "x-opt-why": "none", "x-opt-last": [2]}, body=body))
     add(session, node, modified(x_opt_why="busy", x_opt_new=True))
     delivery = received(session, node)
@@ -109,7 +109,9 @@ def test_all_of_a_range_have_them(session: PeerSession10, channel: PeerChannel, 
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.10")
-def test_what_is_reserved_or_the_brokers_own_is_not(session: PeerSession10, node: str) -> None:
+def test_reserved_annotations_and_annotations_of_the_broker_are_not_added(
+    session: PeerSession10, node: str
+) -> None:
     put(session, node, content10())
     own = ("x-exchange", "x-routing-key", "x-cc", "x-opt-deaths", "x-first-death-queue", "x-delivery-count")
     timed = ("x-delay", "x-opt-delivery-time", "x-opt-delivery-delay", "x-basic-type", "x-receipt-to")
@@ -121,7 +123,7 @@ def test_what_is_reserved_or_the_brokers_own_is_not(session: PeerSession10, node
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
-def test_who_only_looks_adds_nothing(session: PeerSession10, node: str) -> None:
+def test_a_browser_adds_no_annotations(session: PeerSession10, node: str) -> None:
     put(session, node, content10())
     session.receives(node, 0, 1, source=Source(address=f"/queues/{node}", distribution_mode="copy"))
     session.settle(session.delivery().id, state=modified(x_opt_why="busy"))
@@ -146,7 +148,7 @@ def test_clients_of_amqp_0_9_1_find_them_among_the_headers(
     message = channel.delivery()
     assert message.properties.headers == wanted
     channel.cancel("tag")
-    channel.call(Queue.Purge(queue=node), Queue.PurgeOk)  # which leaves that message where it is
+    channel.call(Queue.Purge(queue=node), Queue.PurgeOk)  # a purge leaves that acquired message in place
     channel.nack(1)
     got = channel.get(node, no_ack=False)
     assert got is not None
@@ -230,7 +232,7 @@ def test_a_receiver_that_would_have_too_much_gets_the_message_without_them(
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.10")
-def test_what_does_not_decode_ends_the_connection(session: PeerSession10, node: str) -> None:
+def test_annotations_that_cannot_be_decoded_end_the_connection(session: PeerSession10, node: str) -> None:
     put(session, node, content10())
     session.receives(node, 0, 1)
     number = session.delivery().id
@@ -245,7 +247,7 @@ def test_what_does_not_decode_ends_the_connection(session: PeerSession10, node: 
 @both_endings
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("counts", [False, True], ids=["classic", "quorum"])
-def test_they_outlive_the_broker_and_so_does_the_place(
+def test_annotations_and_the_place_in_the_queue_survive_a_restart(
     start_daemon: DaemonStarter, connect: Connector, meet: Meet, end: Ending, counts: bool
 ) -> None:
     daemon = start_daemon()
@@ -279,7 +281,7 @@ def test_they_outlive_the_broker_and_so_does_the_place(
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
-def test_they_go_with_what_operators_move_and_are_shown(
+def test_annotations_are_moved_by_operators_and_shown(
     api: Api, vhost: str, address: Address, meet: Meet
 ) -> None:
     api.put("queues", vhost, "from", durable=True)

@@ -22,7 +22,7 @@ TAG: Final = b"\x00tag"
 
 
 def expect_tagged(state: object, why: str = "amqp:not-found") -> None:
-    """It is rejected for this reason, and the error names the delivery."""
+    """Check that the delivery is rejected for this reason, and that the error has its tag."""
     assert isinstance(state, Rejected), state
     assert state.error is not None
     assert (state.error.condition, state.error.info) == (why, {"delivery-tag": TAG})
@@ -36,7 +36,7 @@ def expect_tagged_detach(session: PeerSession10, why: str = "amqp:not-found") ->
 
 
 @pytest.mark.spec("anonterm-1.0", "2.1")
-def test_it_is_offered(meet: Meet) -> None:
+def test_the_capability_is_offered(meet: Meet) -> None:
     assert "ANONYMOUS-RELAY" in meet().open().offered_capabilities
 
 
@@ -92,7 +92,7 @@ def test_a_place_that_is_none(session: PeerSession10, node: str, to: str | None)
 
 
 @pytest.mark.spec("anonterm-1.0", "2.2.2")
-def test_who_does_not_know_rejected_loses_the_link(session: PeerSession10) -> None:
+def test_a_sender_without_the_rejected_outcome_loses_the_link(session: PeerSession10) -> None:
     session.sends(None, source=ONLY_ACCEPTED)
     session.transfer(0, NOWHERE, 0, delivery_tag=TAG)
     expect_tagged_detach(session)

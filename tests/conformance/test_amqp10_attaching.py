@@ -75,7 +75,7 @@ def test_how_deliveries_will_be_settled(session: PeerSession10, node: str, asked
 
 @pytest.mark.spec("amqp-1.0", "2.8.3")
 @pytest.mark.parametrize("mode", [0, 1], ids=["first", "second"])
-def test_who_settles_first(session: PeerSession10, node: str, mode: int) -> None:
+def test_settle_modes(session: PeerSession10, node: str, mode: int) -> None:
     assert session.receives(node, 0, rcv_settle_mode=mode).rcv_settle_mode == mode
     answer, _ = session.sends(node, 1, rcv_settle_mode=mode)
     assert answer.rcv_settle_mode == mode
@@ -210,7 +210,7 @@ def test_a_detach_is_answered_in_kind(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_is_sent_before_the_peer_knows_of_a_detach_is_dropped(
+def test_frames_sent_before_the_peer_knows_of_a_detach_are_dropped(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     session.sends(node, 0)

@@ -72,7 +72,7 @@ def test_these_addresses_make_their_queue(
     assert (queue["durable"], queue["exclusive"], queue["auto_delete"]) == (True, False, False)
     assert queue["arguments"] == {}
     guest.detach(0)
-    attach(guest, not role, where)  # it is there
+    attach(guest, not role, where)  # the queue exists
     assert names(api, vhost) == ["new"]
 
 
@@ -254,7 +254,7 @@ def test_a_queue_that_a_link_has_made_is_there_after_a_restart(
     assert [again.counts(queue) for queue in ("jobs", "work.1")] == [(0, 0), (0, 0)]
 
 
-def test_what_comes_behind_the_attach_is_taken(start_daemon: DaemonStarter, connect: Connector) -> None:
+def test_transfers_behind_the_attach_are_accepted(start_daemon: DaemonStarter, connect: Connector) -> None:
     daemon = start_daemon("--auto-create", ".*")
     peer = Peer10(daemon.address)
     peer.open()

@@ -1,4 +1,4 @@
-"""AMQP 1.0: what links of several connections leave unsettled, and what a restart leaves.
+"""AMQP 1.0: returned deliveries of several connections, and after a restart.
 
 [amqp-1.0 2.6.5, 3.2.1, 3.4]
 """
@@ -42,7 +42,7 @@ by_all_ways = pytest.mark.parametrize("leave", WAYS.values(), ids=WAYS.keys())
 
 
 def number_of(delivery: Delivery) -> int:
-    """The message is one digit."""
+    """Return the number of a message, its only digit."""
     return int(delivery.payload[-1:])
 
 
@@ -71,7 +71,7 @@ def alternate(first: PeerSession10, second: PeerSession10, queue: str) -> None:
 
 
 def wait_for(channel: PeerChannel, queue: str, ready: int) -> None:
-    """As many are back: not all ways of leaving are answered."""
+    """Wait until the queue has `ready` messages: not all ways of leaving are answered."""
     late = time.monotonic() + PATIENCE_S
     while channel.counts(queue)[0] != ready:
         assert time.monotonic() < late, channel.counts(queue)
@@ -87,7 +87,7 @@ def receive(session: PeerSession10, queue: str, count: int) -> list[int]:
 
 @by_all_ways
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_two_connections_had_comes_back_in_its_order(
+def test_deliveries_of_two_connections_return_in_order(
     begin: Begins, channel: PeerChannel, node: str, leave: Callable[[PeerSession10], None]
 ) -> None:
     first, second, third = begin(), begin(), begin()
@@ -107,10 +107,10 @@ def test_what_two_connections_had_comes_back_in_its_order(
 @by_all_ways
 @pytest.mark.parametrize("order", [1, -1], ids=["in turn", "the other way round"])
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_both_had_comes_back_in_its_order(
+def test_deliveries_of_both_protocols_return_in_order(
     begin: Begins, channel: PeerChannel, node: str, leave: Callable[[PeerSession10], None], order: int
 ) -> None:
-    """It stands before what nobody has had."""
+    """Returned messages come before messages that no consumer has had."""
     first, second, third = begin(), begin(), begin()
     fill(channel, node)
     alternate(first, second, node)
@@ -124,10 +124,10 @@ def test_what_both_had_comes_back_in_its_order(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_several_links_of_both_had_comes_back_in_its_order(
+def test_deliveries_of_several_links_of_both_protocols_return_in_order(
     begin: Begins, channel: PeerChannel, node: str
 ) -> None:
-    """Those of a connection end with one write, and not in the order in which they were attached."""
+    """A connection ends all its links with a single write, not in the order of their attaches."""
     first, second, third = begin(), begin(), begin()
     fill(channel, node)
     for number, (session, handle) in enumerate(
@@ -171,7 +171,7 @@ def test_the_order_after_an_outcome_of_several(
 ) -> None:
     """Dead letters are in the order in which they were rejected.
 
-    What the second link has sent away is dead-lettered when the first one leaves: no other could take it.
+    A message undeliverable at the second link is dead-lettered when the first link leaves.
     """
     first, second, third = begin(), begin(), begin()
     queue = f"{name}.dying"
@@ -217,7 +217,7 @@ SEEN = [(0, False, 0), (1, False, 0), (2, False, 0), (3, False, 0), (4, True, 0)
     ids=["quorum", "classic with a limit", "classic"],
 )
 @pytest.mark.spec("amqp-1.0", "3.2.1")
-def test_what_is_known_of_earlier_deliveries_after_a_restart(
+def test_delivery_counts_after_a_restart(
     start_daemon: DaemonStarter,
     connect: Connector,
     meet: Meet,
@@ -225,7 +225,7 @@ def test_what_is_known_of_earlier_deliveries_after_a_restart(
     arguments: dict[str, object],
     known: list[tuple[int, bool, int]],
 ) -> None:
-    """A queue with a limit counts what failed, what was out at the end too; others know what was seen."""
+    """A queue with a limit counts failed deliveries, also unsettled ones at the end; others keep flags."""
     daemon = start_daemon()
     channel = connect(daemon.address).channel()
     channel.declare("q", durable=True, arguments=arguments)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ def drained(session: PeerSession10, count: int, available: int = 0, handle: int 
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.8")
-def test_one_message_at_a_time(session: PeerSession10, full: str) -> None:
+def test_a_single_message_at_a_time(session: PeerSession10, full: str) -> None:
     session.receives(full)
     for count in range(3):
         session.allow(0, 1, count)
@@ -74,7 +74,7 @@ def test_credit_is_set_and_does_not_add_up(session: PeerSession10, full: str) ->
     for _ in range(3):
         session.allow(0, 2)
     assert [session.delivery().id for _ in range(2)] == [0, 1]
-    session.allow(0, 2)  # which was sent before either had come
+    session.allow(0, 2)  # this flow was sent before either delivery
     session.expect_silence()
     session.allow(0, 3, 1)
     assert [session.delivery().id for _ in range(2)] == [2, 3]
@@ -82,7 +82,7 @@ def test_credit_is_set_and_does_not_add_up(session: PeerSession10, full: str) ->
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
-def test_who_says_no_delivery_count_has_seen_none(session: PeerSession10, full: str) -> None:
+def test_a_missing_delivery_count_means_zero(session: PeerSession10, full: str) -> None:
     session.receives(full)
     session.flow(0, link_credit=3)
     assert [session.delivery().id for _ in range(3)] == [0, 1, 2]
@@ -115,7 +115,7 @@ def test_an_empty_queue_is_drained_at_once(session: PeerSession10, node: str) ->
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
 @pytest.mark.parametrize(("credit", "left"), [(100, 0), (11, 0), (10, 0), (9, 1), (3, 7)])
-def test_what_there_is_comes_before_the_end_of_a_drain(
+def test_available_messages_come_before_the_end_of_a_drain(
     session: PeerSession10, full: str, credit: int, left: int
 ) -> None:
     session.receives(full)
@@ -153,7 +153,7 @@ def test_drains_that_are_asked_for_in_one_piece(session: PeerSession10, full: st
     for number in range(10):
         assert session.delivery().id == number
     drained(session, 20)
-    while True:  # those that came too late for that are told the same again
+    while True:  # late deliveries get the same answer again
         session.flow(echo=True)
         answer = session.expect(Flow)
         if answer.handle is None:
@@ -271,7 +271,7 @@ def test_a_sender_that_counts_backwards_gets_no_more_by_that(session: PeerSessio
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
 def test_deliveries_beyond_the_credit(session: PeerSession10, node: str) -> None:
-    """Those that have no answer count: the sender that wants to settle last never does."""
+    """Unsettled deliveries count: a sender that wants to settle last never settles."""
     _, allowed = session.sends(node, 0, rcv_settle_mode=1)
     assert allowed.link_credit is not None
     for number in range(allowed.link_credit + 1):

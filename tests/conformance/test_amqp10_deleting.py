@@ -95,7 +95,7 @@ def delete_by_request(session: PeerSession10, name: str) -> None:
 def test_the_queue_of_a_sender_goes(session: PeerSession10, doomed: Doomed) -> None:
     session.sends(doomed.name, 0)
     session.publish(0, 2)
-    session.sends("/exchanges/amq.direct/k", 1)  # which has nothing to do with it
+    session.sends("/exchanges/amq.direct/k", 1)  # an unrelated link
     session.sends(None, 2)
     doomed.delete()
     session.expect_detach(0, "amqp:resource-deleted", "is gone")
@@ -114,7 +114,7 @@ def test_the_queue_of_a_receiver_goes(session: PeerSession10, channel: PeerChann
     session.delivery()
     session.delivery()
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
-    session.settle(0, 1)  # which it had when it did not know
+    session.settle(0, 1)  # the client had the delivery before it knew
     session.expect_detach(0, "amqp:resource-deleted", queue)
     session.settle(0, 1, Released())
     session.expect_silence()
@@ -165,7 +165,7 @@ def test_a_link_that_has_ended_is_not_ended_again(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_was_sent_before_is_answered_before_the_detach(
+def test_earlier_transfers_are_answered_before_the_detach(
     session: PeerSession10, channel: PeerChannel, name: str
 ) -> None:
     queue = channel.declare(name, durable=True)
@@ -193,7 +193,7 @@ def test_what_was_sent_before_is_answered_before_the_detach(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_what_was_settled_before_is_answered_before_the_detach(
+def test_earlier_settlements_are_answered_before_the_detach(
     session: PeerSession10, channel: PeerChannel, name: str
 ) -> None:
     queue = channel.declare(name, durable=True)
@@ -243,7 +243,7 @@ def test_a_peer_that_detaches_at_the_same_time(
     queue = channel.declare(name)
     session.sends(queue, 0)
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
-    session.write(Detach(handle=0, closed=True))  # which is an answer, whether it knows or not
+    session.write(Detach(handle=0, closed=True))  # an answer, whether the client knows or not
     session.expect(Detach)
     session.expect_silence()
     session.end()

@@ -19,7 +19,7 @@ FRAME_MAX = 4096
 
 
 class Receiver:
-    """A link from a queue, of which every flow is asked for."""
+    """A receiver whose every flow a test requests."""
 
     def __init__(self, peer: Peer10, queue: str) -> None:
         self.peer = peer
@@ -57,7 +57,7 @@ class Receiver:
         assert (flow.handle, flow.delivery_count, flow.link_credit, flow.drain) == (0, count, 0, True)
 
     def expect_silence(self) -> None:
-        """Nothing more has been said: the next thing is the answer to an echo."""
+        """Check that nothing arrives before the answer to an echo flow."""
         self.peer.write(
             Flow(next_incoming_id=0, incoming_window=1000, next_outgoing_id=0, outgoing_window=0, echo=True)
         )
@@ -127,7 +127,7 @@ def test_the_end_waits_for_the_last_part(meet: Meet, channel: PeerChannel, queue
     receiver.expect_silence()
 
 
-def test_who_no_longer_drains_hears_nothing(meet: Meet, channel: PeerChannel, queue: str) -> None:
+def test_a_receiver_that_no_longer_drains_gets_no_flow(meet: Meet, channel: PeerChannel, queue: str) -> None:
     fill(channel, queue, [b"1"])
     receiver = receiver_of(meet, queue)
     receiver.flow(0, 1, drain=False)

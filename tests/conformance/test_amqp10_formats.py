@@ -42,7 +42,7 @@ def test_a_format_that_is_not_known_stays_as_it_is(
 
 
 @pytest.mark.spec("amqp-1.0", "2.8.11")
-def test_what_only_says_that_it_is_of_another_format_is_none(session: PeerSession10, node: str) -> None:
+def test_a_header_that_claims_another_format_has_no_effect(session: PeerSession10, node: str) -> None:
     session.sends(node)
     body = b"\0Su\xa0\x01a\0Su\xa0\x01b"
     session.publish(0, 1, content10({"x-basic-format": Uint(UNKNOWN)}, body=body))

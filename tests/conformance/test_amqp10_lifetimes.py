@@ -47,7 +47,7 @@ def attach_target(session: PeerSession10, policy: object, *capabilities: str) ->
 
 
 def expect_detached(session: PeerSession10) -> int:
-    """One of the links ends with its node; returns its handle."""
+    """Expect that a link ends with its node; return the handle."""
     said = session.expect(Detach)
     assert said.error is not None
     assert said.error.condition == "amqp:resource-deleted"
@@ -60,7 +60,7 @@ def is_there(api: Api, name: str) -> bool:
 
 
 def expect_gone(api: Api, name: str) -> None:
-    """It is deleted, if not yet then in a moment."""
+    """Wait until the queue is deleted."""
     end = time.monotonic() + PATIENCE_S
     while is_there(api, name):
         assert time.monotonic() < end, "the queue stays"
@@ -106,12 +106,12 @@ def test_a_node_without_messages_stays_with_its_link_and_goes_with_the_last_mess
     other.receives(QUEUES + name, 0, credit=9)
     session.publish(0, 1)
     other.settle(other.delivery().id)
-    other.expect_silence()  # it is empty, and has its link
+    other.expect_silence()  # the queue is empty, and has its link
     session.publish(0, 2, first=1)
     first, second = other.delivery().id, other.delivery().id
     session.detach()
     other.settle(first)
-    other.settle(second, state=Released())  # which is no end of it
+    other.settle(second, state=Released())  # a release does not end the queue
     second = other.delivery().id
     other.expect_silence()
     assert is_there(api, name)

@@ -1,4 +1,4 @@
-"""AMQP 1.0: receivers ask for what consumers of AMQP 0-9-1 do, by properties or filters of their link."""
+"""AMQP 1.0: consumer arguments of AMQP 0-9-1 as properties or filters of a receiver's link."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ Asks = Callable[..., Attach]
 def properties(
     address: str, handle: int = 0, source: dict[str, object] | None = None, **asked: object
 ) -> Attach:
-    """Ask by properties of the link; an underscore stands for a hyphen."""
+    """Return the arguments as link properties; an underscore means a hyphen."""
     said: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in asked.items()}
     return receiver(None, handle, source=Source(address=address, **(source or {})), properties=said)  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def expect_refusal(session: PeerSession10, attach: Attach, condition: str, words
 
 @pytest.fixture
 def other(connect: Connector, node: str) -> Iterator[str]:
-    """Another queue that any connection may use."""
+    """Another queue that is open to any connection."""
     channel = connect().channel()
     channel.declare(node + ".other")
     yield node + ".other"
@@ -276,7 +276,7 @@ def test_priorities_and_time_outs(
     session.settle(again.id)
 
 
-def test_what_was_asked_for_is_in_the_answer(session: PeerSession10, node: str) -> None:
+def test_the_answer_has_the_requested_arguments(session: PeerSession10, node: str) -> None:
     asked = properties(node, 1, x_priority=3, x_exclusive_consumer=True, unknown=1)
     answer = attached(session, asked)
     assert answer.properties == {"x-priority": 3, "x-exclusive-consumer": True}
@@ -304,14 +304,14 @@ def test_what_was_asked_for_is_in_the_answer(session: PeerSession10, node: str) 
     ],
     ids=str,
 )
-def test_what_makes_no_sense_is_refused(
+def test_contradicting_arguments_are_refused(
     session: PeerSession10, node: str, asks: Asks, asked: dict[str, object], words: str
 ) -> None:
     expect_refusal(session, asks(node, **asked), "amqp:invalid-field", words)
     session.receives(node)  # the session is as it was
 
 
-def test_what_is_not_there_is_refused(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_a_missing_node_is_refused(session: PeerSession10, channel: PeerChannel, node: str) -> None:
     expect_refusal(session, properties(node, x_also_consume=["none"]), "amqp:not-found", "'none'")
     expect_refusal(session, properties(node, x_also_consume=[node]), "amqp:invalid-field", "already")
     notified = properties(node, x_notify_active="none")
@@ -319,7 +319,7 @@ def test_what_is_not_there_is_refused(session: PeerSession10, channel: PeerChann
     assert channel.counts(node) == (0, 0)
 
 
-def test_what_is_asked_for_twice_is_refused(session: PeerSession10, node: str) -> None:
+def test_repeated_arguments_are_refused(session: PeerSession10, node: str) -> None:
     twice = properties(node, x_priority=1, priority=2)
     expect_refusal(session, twice, "amqp:invalid-field", "again, as '1' and '2'")
     attached(session, properties(node, 1, {"filter": {"x-priority": 1}}, x_priority=1))

@@ -20,7 +20,7 @@ PLAIN = SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest")
 
 
 def offered(peer: Peer10) -> tuple[str, ...]:
-    """Begin the layer of SASL; what is offered."""
+    """Begin the SASL layer; return the offered mechanisms."""
     peer.send(SASL)
     assert peer.take(8) == SASL
     return peer.expect(SaslMechanisms, frame_kind=1).sasl_server_mechanisms

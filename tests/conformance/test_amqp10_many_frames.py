@@ -144,7 +144,7 @@ def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(
     peer = meet(daemon.address)
     peer.open()
     session = PeerSession10(peer)
-    target = Target(address="x" * 30_000)  # which the answers repeat
+    target = Target(address="x" * 30_000)  # the answers repeat the address
     frames = []
     for number in range(2500):
         said = Attach(name=f"{number}", handle=0, role=True, source=Source(address="q"), target=target)
@@ -155,7 +155,7 @@ def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(
             other.round_trip()
         assert writing.is_alive(), "the broker has read what it cannot answer"
         assert resident_bytes(daemon) - before < 48 * MIB
-        for number in range(2500):  # what was asked for is answered all the same, in order
+        for number in range(2500):  # requests are answered all the same, in order
             answer = session.expect(Attach)
             assert (answer.name, answer.target) == (f"{number}", target)
             assert session.expect(Detach).error is None

@@ -1,4 +1,4 @@
-"""AMQP 1.0: what of a message the broker keeps, adds, and takes away, section by section. [amqp-1.0 3.2]"""
+"""AMQP 1.0: kept, added and removed parts of a message, section by section. [amqp-1.0 3.2]"""
 
 from uuid import UUID
 
@@ -33,7 +33,7 @@ SIMPLE: dict[object, object] = {
 
 
 def passed(session: PeerSession10, node: str, payload: bytes) -> bytes:
-    """What a receiver gets of this message."""
+    """Send a message through the node, and return the received payload."""
     session.sends(node, 1)
     session.publish(1, 1, payload)
     session.receives(node, 0, 1)

@@ -157,7 +157,7 @@ def test_a_peer_that_sends_empty_frames_is_not_silent(start_daemon: DaemonStarte
 
 
 @pytest.mark.spec("amqp-1.0", "2.4.3")
-def test_what_comes_behind_a_close_is_ignored(meet: Meet) -> None:
+def test_frames_behind_a_close_are_ignored(meet: Meet) -> None:
     peer = meet()
     peer.open()
     peer.write(Open(container_id="again"))

@@ -1,4 +1,4 @@
-"""AMQP 1.0: what becomes of messages by their outcomes, and what is kept of them. [amqp-1.0 3.2, 3.4]"""
+"""AMQP 1.0: the effect of each outcome on the message, and recovery. [amqp-1.0 3.2, 3.4]"""
 
 import pytest
 
@@ -61,7 +61,7 @@ def tried(delivery: Delivery) -> tuple[bool, int]:
     ids=["accepted", "rejected", "released", "modified", "failed"],
 )
 @pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
-def test_what_an_outcome_does(
+def test_effect_of_each_outcome(
     session: PeerSession10,
     channel: PeerChannel,
     node: str,
@@ -95,7 +95,7 @@ def test_failures_are_counted_whoever_fails(
     session.settle(1, state=Released())
     session.allow(0, 1, 2)
     assert tried(session.delivery()) == (False, 1)
-    session.detach(0)  # which leaves it unsettled
+    session.detach(0)  # the detach leaves the delivery unsettled
     got = channel.get(node, no_ack=False)
     assert got is not None
     assert got.redelivered
@@ -103,7 +103,7 @@ def test_failures_are_counted_whoever_fails(
     other = begin()
     other.receives(node, 0, 1, source=Source(address=node, distribution_mode="copy"))
     assert tried(other.delivery()) == (False, 3)
-    other.detach(0)  # who looks takes nothing
+    other.detach(0)  # a browser takes nothing
     other.receives(node, 0, 1)
     assert tried(other.delivery()) == (False, 3)
     other.settle(1)
@@ -166,7 +166,9 @@ def test_the_bare_message_is_what_it_was(session: PeerSession10, node: str, bare
 
 @pytest.mark.spec("amqp-1.0", "3.2")
 @pytest.mark.parametrize("bare", WRONG.values(), ids=WRONG.keys())
-def test_what_is_no_message(session: PeerSession10, channel: PeerChannel, node: str, bare: str) -> None:
+def test_payloads_that_are_no_message(
+    session: PeerSession10, channel: PeerChannel, node: str, bare: str
+) -> None:
     session.sends(node)
     session.transfer(0, bytes.fromhex(bare))
     said = session.expect(Detach)

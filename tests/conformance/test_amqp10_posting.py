@@ -26,7 +26,7 @@ def post(session: PeerSession10, handle: int, number: int, txn_id: bytes, body: 
 @pytest.mark.spec("amqp-1.0", "4.3")
 @pytest.mark.parametrize("closed", [False, True], ids=["detached", "closed"])
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "settled"])
-def test_what_is_posted_is_there_though_its_link_has_ended(
+def test_posted_messages_are_committed_though_the_link_has_ended(
     session: PeerSession10, channel: PeerChannel, node: str, closed: bool, settled: bool
 ) -> None:
     controller = Controller(session)
@@ -43,7 +43,7 @@ def test_what_is_posted_is_there_though_its_link_has_ended(
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "rollback"])
-def test_what_is_posted_by_who_settles_last(
+def test_posts_of_a_sender_that_settles_last(
     session: PeerSession10, channel: PeerChannel, node: str, fails: bool
 ) -> None:
     controller = Controller(session)
@@ -78,7 +78,7 @@ def test_some_are_posted_in_a_transaction_and_some_are_not(
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
-def test_one_transaction_from_several_sessions(
+def test_a_single_transaction_from_several_sessions(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     controller = Controller(session)
@@ -114,5 +114,5 @@ def test_the_queue_of_what_is_posted_is_deleted(
     post(session, 1, 1, txn_id)
     channel.call(Queue.Delete(queue=gone), Queue.DeleteOk)
     session.expect_detach(0, "amqp:resource-deleted")
-    controller.commit(txn_id)  # what was posted there is gone with the queue
+    controller.commit(txn_id)  # posts to the queue are deleted with it
     assert channel.counts(node)[0] == 1

@@ -1,4 +1,4 @@
-"""AMQP 1.0: links that come back for what they have sent and not settled. [amqp-1.0 2.6.13]"""
+"""AMQP 1.0: sending links that resume their unsettled deliveries. [amqp-1.0 2.6.13]"""
 
 import time
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tests.support.amqp091.peer_channel import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Begins, PeerSession10, begins
-from tests.support.amqp10.unsettled_maps import MINUTE, suspend, told, unsettled
+from tests.support.amqp10.unsettled_maps import MINUTE, suspend, unsettled, unsettled_map_of
 from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
@@ -29,21 +29,21 @@ def sends(
     timeout: int = 0,
     **fields: Any,
 ) -> Attach:
-    """Attach a link, with what this side has of an earlier one."""
+    """Attach a sender, with the unsettled map of an earlier link."""
     target = Target(address=f"/queues/{queue}", timeout=timeout)
     known = None if states is None else unsettled(states)
     return session.sends(None, target=target, unsettled=known, rcv_settle_mode=mode, **fields)[0]
 
 
 def answer(session: PeerSession10, delivery_id: int, state: DeliveryState) -> None:
-    """The broker says what became of a delivery, which this side is to settle."""
+    """Expect the broker's state of a delivery, which this side must settle."""
     said = session.expect(Disposition)
     assert (said.role, said.first, said.last, said.settled) == (True, delivery_id, delivery_id, False)
     assert said.state == state
 
 
 def settle(session: PeerSession10, delivery_id: int) -> None:
-    """This side settles a delivery."""
+    """Settle a sent delivery."""
     session.settle(delivery_id, receiver=False)
 
 
@@ -59,22 +59,22 @@ def in_doubt(session: PeerSession10, node: str) -> bytes:
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.spec("amqp-1.0", "3.4.6")
-def test_who_asks_again_is_told_again(
+def test_a_repeated_resume_is_answered_again(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     reply = sends(session, node, {in_doubt: None})
-    assert (told(reply), reply.incomplete_unsettled) == ({in_doubt: Accepted()}, False)
+    assert (unsettled_map_of(reply), reply.incomplete_unsettled) == ({in_doubt: Accepted()}, False)
     session.transfer(0, delivery_id=1, delivery_tag=in_doubt, resume=True)
     answer(session, 1, Accepted())
     settle(session, 1)
     assert channel.counts(node)[0] == 1
-    session.transfer(0, delivery_id=2, delivery_tag=in_doubt)  # which is free again
+    session.transfer(0, delivery_id=2, delivery_tag=in_doubt)  # the tag is free again
     answer(session, 2, Accepted())
     assert channel.counts(node)[0] == 2
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_who_has_heard_it_settles(
+def test_a_sender_that_knows_the_outcome_settles(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     sends(session, node, {in_doubt: Accepted()})
@@ -83,15 +83,15 @@ def test_who_has_heard_it_settles(
     )
     session.expect_silence()
     suspend(session)
-    assert told(sends(session, node, {in_doubt: None})) is None
+    assert unsettled_map_of(sends(session, node, {in_doubt: None})) is None
     assert channel.counts(node)[0] == 1
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_the_sender_does_not_know_is_settled(
+def test_deliveries_unknown_to_the_sender_are_settled(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
-    assert told(sends(session, node, {b"another": None})) == {}
+    assert unsettled_map_of(sends(session, node, {b"another": None})) == {}
     session.transfer(0, delivery_id=1, delivery_tag=in_doubt)
     answer(session, 1, Accepted())
     assert channel.counts(node)[0] == 2
@@ -101,7 +101,7 @@ def test_what_the_sender_does_not_know_is_settled(
 def test_a_link_that_begins_anew_remembers_nothing(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
-    assert told(sends(session, node)) is None
+    assert unsettled_map_of(sends(session, node)) is None
     session.transfer(0, delivery_id=1, delivery_tag=in_doubt)
     answer(session, 1, Accepted())
     assert channel.counts(node)[0] == 2
@@ -113,7 +113,7 @@ def test_a_link_that_is_closed_leaves_nothing_behind(session: PeerSession10, nod
     session.transfer(0, delivery_id=0)
     answer(session, 0, Accepted())
     session.detach(closed=True)
-    assert told(sends(session, node, {b"0": None})) is None
+    assert unsettled_map_of(sends(session, node, {b"0": None})) is None
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
@@ -127,10 +127,10 @@ def test_a_new_delivery_has_not_the_tag_of_one_in_doubt(
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.5")
-def test_what_nobody_knows_is_not_resumed(
+def test_deliveries_unknown_to_both_sides_are_not_resumed(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
-    """Also if it comes in several transfers."""
+    """The delivery may also come in several transfers."""
     sends(session, node, {in_doubt: None})
     data = bare10()
     session.transfer(0, data[:4], delivery_id=1, delivery_tag=b"?", resume=True, more=True)
@@ -144,14 +144,14 @@ def test_what_nobody_knows_is_not_resumed(
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.parametrize("mode", [0, SECOND], ids=["first", "second"])
-def test_what_has_come_in_part_comes_again(
+def test_a_partial_delivery_is_sent_again(
     session: PeerSession10, channel: PeerChannel, node: str, mode: int
 ) -> None:
     sends(session, node, mode=mode)
     data = bare10()
     session.transfer(0, data[:4], delivery_id=0, delivery_tag=b"part", more=True)
     suspend(session)
-    assert told(sends(session, node, {b"part": None}, mode)) == {b"part": NOTHING}
+    assert unsettled_map_of(sends(session, node, {b"part": None}, mode)) == {b"part": NOTHING}
     session.transfer(0, data[:2], delivery_id=1, delivery_tag=b"part", resume=True, more=True)
     session.transfer(0, data[2:], delivery_id=None, resume=True)
     said = session.expect(Disposition)
@@ -162,7 +162,9 @@ def test_what_has_come_in_part_comes_again(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.14")
-def test_it_may_as_well_be_sent_as_a_new_one(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_a_partial_delivery_may_be_sent_as_a_new_one(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     sends(session, node)
     session.transfer(0, bare10()[:4], delivery_id=0, delivery_tag=b"part", more=True)
     suspend(session)
@@ -180,7 +182,7 @@ def test_a_message_that_was_refused_stays_so(session: PeerSession10, channel: Pe
     said = session.expect(Disposition)
     assert isinstance(said.state, Rejected)
     suspend(session)
-    known = told(sends(session, name, {b"no": None}))
+    known = unsettled_map_of(sends(session, name, {b"no": None}))
     assert known == {b"no": said.state}
     session.transfer(0, delivery_id=1, delivery_tag=b"no", resume=True)
     answer(session, 1, said.state)
@@ -201,7 +203,7 @@ def test_another_session_takes_it_up(
         first.peer.socket.close()
     second = begin()
     deadline = time.monotonic() + PATIENCE_S
-    while (known := told(sends(second, node, {b"once": None}, timeout=MINUTE))) is None:
+    while (known := unsettled_map_of(sends(second, node, {b"once": None}, timeout=MINUTE))) is None:
         second.detach()
         assert time.monotonic() < deadline
     assert known == {b"once": Accepted()}
@@ -218,12 +220,12 @@ def test_without_a_time_it_is_forgotten_with_its_session(begin: Begins, node: st
     session.transfer(0, delivery_id=0, delivery_tag=b"once")
     answer(session, 0, Accepted())
     session.end()
-    assert told(sends(PeerSession10(session.peer, 1), node, {b"once": None})) is None
+    assert unsettled_map_of(sends(PeerSession10(session.peer, 1), node, {b"once": None})) is None
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
 def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str) -> None:
-    """The broker says what it has room for, and takes nothing new before the rest is known."""
+    """The broker sends a part of the map, and accepts no new delivery before the rest is known."""
     session = begin(frame=512)
     sends(session, node)
     tags = [b"%032d" % number for number in range(40)]
@@ -237,7 +239,7 @@ def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str)
         done = said.last + 1
     suspend(session)
     reply = sends(session, node, dict.fromkeys(tags[:5]), incomplete_unsettled=True)
-    known = told(reply)
+    known = unsettled_map_of(reply)
     assert known is not None
     assert reply.incomplete_unsettled is True
     assert 0 < len(known) < 40

@@ -1,4 +1,4 @@
-"""AMQP 1.0: links that come back for what was sent to them and is not settled. [amqp-1.0 2.6.13]"""
+"""AMQP 1.0: receiving links that resume their unsettled deliveries. [amqp-1.0 2.6.13]"""
 
 import time
 
@@ -19,7 +19,15 @@ from protocol.amqp10.performatives import Attach, Detach, Flow, Transfer
 from tests.support.amqp091.peer_channel import PeerChannel
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Begins, PeerSession10, begins, receiver
-from tests.support.amqp10.unsettled_maps import MINUTE, concluded, receives, resumed, suspend, told, unsettled
+from tests.support.amqp10.unsettled_maps import (
+    MINUTE,
+    attach_receiver,
+    expect_concluded,
+    expect_resumed,
+    suspend,
+    unsettled,
+    unsettled_map_of,
+)
 from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
@@ -30,14 +38,14 @@ def sent(session: PeerSession10, channel: PeerChannel, node: str) -> list[bytes]
     """The tags of three deliveries that are not settled on a link that is suspended."""
     for number in range(3):
         channel.publish(b"%d" % number, node)
-    receives(session, node, credit=3)
+    attach_receiver(session, node, credit=3)
     tags = [session.delivery().tag for _ in range(3)]
     suspend(session)
     return tags
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_is_on_a_suspended_link_is_nobody_elses(
+def test_deliveries_of_a_suspended_link_are_not_given_to_others(
     channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     assert len(set(sent)) == 3
@@ -45,14 +53,14 @@ def test_what_is_on_a_suspended_link_is_nobody_elses(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_has_no_outcome_is_sent_once_more_with_its_tag(
+def test_a_delivery_without_an_outcome_is_sent_again_with_its_tag(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    answer = receives(session, node, dict.fromkeys(sent), credit=10)
-    assert told(answer) == dict.fromkeys(sent)
+    answer = attach_receiver(session, node, dict.fromkeys(sent), credit=10)
+    assert unsettled_map_of(answer) == dict.fromkeys(sent)
     assert answer.incomplete_unsettled is False
     channel.publish(b"new", node)
-    deliveries = [resumed(session, tag) for tag in sent]
+    deliveries = [expect_resumed(session, tag) for tag in sent]
     assert [delivery.payload[-1:] for delivery in deliveries] == [b"0", b"1", b"2"]
     assert deliveries[0].transfer.state == Received(section_number=0, section_offset=0)
     new = session.delivery()
@@ -65,15 +73,15 @@ def test_what_has_no_outcome_is_sent_once_more_with_its_tag(
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.spec("amqp-1.0", "3.4.6")
-def test_what_has_an_outcome_gets_it(
+def test_a_delivery_with_an_outcome_gets_the_outcome(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     states: list[DeliveryState] = [Accepted(), Released(), Rejected()]
-    receives(session, node, dict(zip(sent, states, strict=True)))
+    attach_receiver(session, node, dict(zip(sent, states, strict=True)))
     session.expect_silence()  # before it is allowed to say so
     session.allow(0, 3)
     for tag, state in zip(sent, states, strict=True):
-        concluded(session, tag, state)
+        expect_concluded(session, tag, state)
     session.detach()
     got = channel.take(node)
     assert (got.body, got.redelivered) == (b"1", True)
@@ -85,9 +93,9 @@ def test_a_delivery_that_failed_counts(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     failed = Modified(delivery_failed=True)
-    receives(session, node, {sent[0]: failed, sent[1]: Accepted(), sent[2]: Accepted()}, credit=4)
+    attach_receiver(session, node, {sent[0]: failed, sent[1]: Accepted(), sent[2]: Accepted()}, credit=4)
     for tag, state in zip(sent, [failed, Accepted(), Accepted()], strict=True):
-        concluded(session, tag, state)
+        expect_concluded(session, tag, state)
     again = session.delivery()
     assert (again.payload[-1:], again.transfer.resume) == (b"0", False)
     assert again.tag not in sent
@@ -98,20 +106,20 @@ def test_an_outcome_in_a_transaction_is_none_without_it(
     session: PeerSession10, node: str, sent: list[bytes]
 ) -> None:
     state = TransactionalState(txn_id=b"gone", outcome=Accepted())
-    receives(session, node, dict.fromkeys(sent, state), credit=3)
+    attach_receiver(session, node, dict.fromkeys(sent, state), credit=3)
     for tag in sent:
-        resumed(session, tag)
+        expect_resumed(session, tag)
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_what_the_receiver_does_not_have_goes_back(
+def test_deliveries_unknown_to_the_receiver_return(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    answer = receives(session, node, {sent[1]: None, b"unknown": Accepted()})
-    assert told(answer) == dict.fromkeys(sent)
+    answer = attach_receiver(session, node, {sent[1]: None, b"unknown": Accepted()})
+    assert unsettled_map_of(answer) == dict.fromkeys(sent)
     assert channel.counts(node)[0] == 2
     session.allow(0, 1)
-    resumed(session, sent[1])
+    expect_resumed(session, sent[1])
     assert [channel.take(node).body for _ in range(2)] == [b"0", b"2"]
 
 
@@ -119,7 +127,7 @@ def test_what_the_receiver_does_not_have_goes_back(
 def test_an_empty_map_is_one(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    assert told(receives(session, node, {})) == dict.fromkeys(sent)
+    assert unsettled_map_of(attach_receiver(session, node, {})) == dict.fromkeys(sent)
     assert channel.counts(node)[0] == 3
 
 
@@ -127,7 +135,7 @@ def test_an_empty_map_is_one(
 def test_a_link_that_begins_anew_has_nothing_unsettled(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    assert told(receives(session, node, credit=3)) is None
+    assert unsettled_map_of(attach_receiver(session, node, credit=3)) is None
     deliveries = [session.delivery() for _ in range(3)]
     assert [delivery.payload[-1:] for delivery in deliveries] == [b"0", b"1", b"2"]
     assert not set(sent) & {delivery.tag for delivery in deliveries}
@@ -141,7 +149,7 @@ def test_another_session_takes_it_up(
 ) -> None:
     first = begins(meet)()
     channel.publish(b"x", node)
-    receives(first, node, credit=1)
+    attach_receiver(first, node, credit=1)
     tag = first.delivery().tag
     if ending == "end":
         first.end()
@@ -149,10 +157,10 @@ def test_another_session_takes_it_up(
         first.peer.socket.close()
     second = begin()
     deadline = time.monotonic() + PATIENCE_S
-    while told(receives(second, node, {tag: None}, credit=1)) is None:
+    while unsettled_map_of(attach_receiver(second, node, {tag: None}, credit=1)) is None:
         second.detach()  # the broker has not seen yet that the first one is gone
         assert time.monotonic() < deadline
-    delivery = resumed(second, tag)
+    delivery = expect_resumed(second, tag)
     if ending == "stolen":
         first.expect_detach(0, "amqp:link:stolen")
         first.end()
@@ -162,22 +170,24 @@ def test_another_session_takes_it_up(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_it_is_resumed_more_than_once(
+def test_a_delivery_is_resumed_more_than_once(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    receives(session, node, dict.fromkeys(sent), credit=2)
+    attach_receiver(session, node, dict.fromkeys(sent), credit=2)
     channel.publish(b"new", node)
     assert [session.delivery().tag for _ in range(2)] == sent[:2]
     suspend(session)  # with one that has not even been sent again
-    assert told(receives(session, node, dict.fromkeys(sent), credit=9)) == dict.fromkeys(sent)
-    deliveries = [resumed(session, tag) for tag in sent]
+    assert unsettled_map_of(attach_receiver(session, node, dict.fromkeys(sent), credit=9)) == dict.fromkeys(
+        sent
+    )
+    deliveries = [expect_resumed(session, tag) for tag in sent]
     new = session.delivery()
     session.settle(deliveries[1].id)
     suspend(session)
-    answer = receives(session, node, {sent[0]: Accepted(), sent[2]: None, new.tag: None}, credit=9)
-    assert told(answer) == dict.fromkeys([sent[0], sent[2], new.tag])
-    concluded(session, sent[0], Accepted())
-    last = [resumed(session, tag) for tag in (sent[2], new.tag)]
+    answer = attach_receiver(session, node, {sent[0]: Accepted(), sent[2]: None, new.tag: None}, credit=9)
+    assert unsettled_map_of(answer) == dict.fromkeys([sent[0], sent[2], new.tag])
+    expect_concluded(session, sent[0], Accepted())
+    last = [expect_resumed(session, tag) for tag in (sent[2], new.tag)]
     assert [delivery.payload[-1:] for delivery in last] == [b"2", b"w"]
     session.settle(last[0].id, last[1].id)
     session.detach()
@@ -188,15 +198,17 @@ def test_it_is_resumed_more_than_once(
 def test_a_receiver_that_has_not_said_all(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    """What it does not mention is not known to be settled, and nothing new is sent until all is clear."""
-    receives(session, node, {sent[0]: Accepted()}, credit=9, incomplete_unsettled=True)
+    """Unmentioned deliveries may be unsettled, and no new message is sent before the map is complete."""
+    attach_receiver(session, node, {sent[0]: Accepted()}, credit=9, incomplete_unsettled=True)
     channel.publish(b"new", node)
-    concluded(session, sent[0], Accepted())
+    expect_concluded(session, sent[0], Accepted())
     session.expect_silence()
     suspend(session)
-    assert told(receives(session, node, dict.fromkeys(sent[1:]), credit=9)) == dict.fromkeys(sent[1:])
+    assert unsettled_map_of(
+        attach_receiver(session, node, dict.fromkeys(sent[1:]), credit=9)
+    ) == dict.fromkeys(sent[1:])
     for tag in sent[1:]:
-        resumed(session, tag)
+        expect_resumed(session, tag)
     assert session.delivery().payload[-1:] == b"w"
 
 
@@ -204,30 +216,30 @@ def test_a_receiver_that_has_not_said_all(
 def test_a_drain_of_one_that_gets_nothing_new(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
-    receives(session, node, {sent[0]: Accepted()}, incomplete_unsettled=True)
+    attach_receiver(session, node, {sent[0]: Accepted()}, incomplete_unsettled=True)
     channel.publish(b"new", node)
     session.allow(0, 5, drain=True)
-    concluded(session, sent[0], Accepted())
+    expect_concluded(session, sent[0], Accepted())
     said = session.expect(Flow)
     assert (said.drain, said.link_credit, said.delivery_count) == (True, 0, 5)
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
 def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str) -> None:
-    """The broker says what it has room for, and that this is not all."""
+    """The broker sends a part of the map, marked as incomplete."""
     session = begin(frame=512)
     for number in range(60):
         channel.publish(b"%d" % number, node)
-    receives(session, node, credit=60)
+    attach_receiver(session, node, credit=60)
     tags = [session.delivery().tag for _ in range(60)]
     suspend(session)
-    answer = receives(session, node, {tags[0]: None}, credit=60, incomplete_unsettled=True)
-    known = told(answer)
+    answer = attach_receiver(session, node, {tags[0]: None}, credit=60, incomplete_unsettled=True)
+    known = unsettled_map_of(answer)
     assert known is not None
     assert answer.incomplete_unsettled is True
     assert 0 < len(known) < 60
     assert list(known) == tags[: len(known)]
-    resumed(session, tags[0])
+    expect_resumed(session, tags[0])
     session.expect_silence()
 
 
@@ -236,7 +248,7 @@ def test_a_large_one_is_resumed_in_many_frames(begin: Begins, channel: PeerChann
     session = begin(frame=4096, incoming_window=5)
     body = bytes(range(256)) * 8192
     channel.publish(body, node)
-    receives(session, node, credit=1)
+    attach_receiver(session, node, credit=1)
     first = session.read()[0]
     assert isinstance(first, Transfer)
     assert first.delivery_tag is not None
@@ -244,7 +256,7 @@ def test_a_large_one_is_resumed_in_many_frames(begin: Begins, channel: PeerChann
     session.write(Detach(handle=0, closed=False))
     while not isinstance(session.read()[0], Detach):
         pass
-    receives(session, node, {tag: Received(section_number=0, section_offset=0)}, credit=1)
+    attach_receiver(session, node, {tag: Received(section_number=0, section_offset=0)}, credit=1)
     payload = b""
     more = True
     while more:
@@ -261,7 +273,7 @@ def test_a_large_one_is_resumed_in_many_frames(begin: Begins, channel: PeerChann
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_its_queue_may_be_gone(
+def test_the_queue_may_be_deleted_meanwhile(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     channel.call(Queue.Delete(queue=node), Queue.DeleteOk)
@@ -270,7 +282,7 @@ def test_its_queue_may_be_gone(
     session.expect_detach(0, "amqp:not-found")
     channel.declare(node)
     channel.publish(b"another", node)
-    assert told(receives(session, node, dict.fromkeys(sent), credit=1)) is None
+    assert unsettled_map_of(attach_receiver(session, node, dict.fromkeys(sent), credit=1)) is None
     assert session.delivery().payload[-1:] == b"r"
 
 
@@ -284,4 +296,4 @@ def test_a_state_that_is_none(
     assert session.expect(Attach).source is None
     session.expect_detach(0, "amqp:decode-error")
     assert channel.counts(node)[0] == 0
-    assert told(receives(session, node, {})) == dict.fromkeys(sent)
+    assert unsettled_map_of(attach_receiver(session, node, {})) == dict.fromkeys(sent)

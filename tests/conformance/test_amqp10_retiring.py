@@ -33,7 +33,7 @@ def acquire(session: PeerSession10, handle: int, txn_id: bytes, credit: int, cou
 @pytest.mark.parametrize("closed", [False, True], ids=["detached", "closed"])
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "settled"])
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "rollback"])
-def test_what_is_retired_stays_so_though_its_link_has_ended(
+def test_a_retired_delivery_stays_retired_though_the_link_has_ended(
     session: PeerSession10, channel: PeerChannel, node: str, closed: bool, settled: bool, fails: bool
 ) -> None:
     channel.publish(b"x", node)
@@ -43,7 +43,7 @@ def test_what_is_retired_stays_so_though_its_link_has_ended(
     txn_id = controller.declare()
     session.settle(delivery.id, state=within(txn_id, Accepted()), settled=settled)
     session.detach(0, closed)
-    assert channel.counts(node) == (0, 0)  # it is not given to others yet
+    assert channel.counts(node) == (0, 0)  # the message is not given to others yet
     if fails:
         controller.roll_back(txn_id)
     elif settled:
@@ -56,7 +56,7 @@ def test_what_is_retired_stays_so_though_its_link_has_ended(
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.2")
-def test_who_retires_without_settling_is_told_when_it_is_done(
+def test_a_receiver_that_retires_without_settling_gets_the_settlement_at_the_commit(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     channel.publish(b"x", node)
@@ -131,7 +131,7 @@ def test_a_failure_counts_when_the_transaction_is_committed(
 
 @pytest.mark.spec("amqp-1.0", "4.4.3")
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "rollback"])
-def test_what_is_acquired_goes_back_if_the_transaction_fails(
+def test_acquired_messages_return_if_the_transaction_fails(
     session: PeerSession10, channel: PeerChannel, node: str, fails: bool
 ) -> None:
     for number in range(2):
@@ -152,7 +152,7 @@ def test_what_is_acquired_goes_back_if_the_transaction_fails(
     else:
         controller.commit(txn_id)
         assert channel.counts(node)[0] == 0
-        session.settle(deliveries[1].id, state=Released())  # which it still has
+        session.settle(deliveries[1].id, state=Released())  # the receiver still has this delivery
         session.expect_silence()
         assert channel.counts(node)[0] == 1
 
@@ -173,7 +173,7 @@ def test_acquiring_in_a_transaction_that_there_is_not(
 def test_nothing_is_acquired_in_a_transaction_that_is_over(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
-    """Credit that was allowed in it holds on, and what comes for that is in none."""
+    """Credit allowed in the transaction stays valid, and its deliveries are in no transaction."""
     controller = Controller(session)
     txn_id = controller.declare()
     session.receives(node, 0)

@@ -1,4 +1,4 @@
-"""AMQP 1.0: what a user may do, and what becomes of links when that changes. [amqp-1.0 2.8.15]"""
+"""AMQP 1.0: permissions of a user, and links whose permission is revoked. [amqp-1.0 2.8.15]"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
-from tests.support.amqp10.unsettled_maps import told, unsettled
+from tests.support.amqp10.unsettled_maps import unsettled, unsettled_map_of
 from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
@@ -34,13 +34,13 @@ class Guest:
         self.session = PeerSession10(peer)
 
     def may(self, configure: str = ".*", write: str = ".*", read: str = ".*") -> None:
-        """Change what it may do, from the next request on."""
+        """Change the user's permissions, effective with the next request."""
         self.api.put(
             "permissions", self.vhost, self.name, status=204, configure=configure, write=write, read=read
         )
 
     def ready(self, queue: str = "q") -> int:
-        """How many messages there are for others."""
+        """Return the number of ready messages."""
         return int(self.api.get("queues", self.vhost, queue)["messages_ready"])
 
 
@@ -81,7 +81,7 @@ def test_a_receiver_that_may_read_no_more_loses_its_link_and_what_it_has(guest: 
     session.delivery(1)
     guest.may(read="nothing")
     session.expect_detach(1, REFUSED, "q")
-    session.publish(0, 1, first=3)  # which it may go on to do
+    session.publish(0, 1, first=3)  # publishing is still permitted
     assert guest.ready() == 4
     expect_refusal(session, receiver("q", 1))
     guest.may()
@@ -119,7 +119,7 @@ def test_on_a_link_to_anywhere_each_message_is_looked_at(guest: Guest) -> None:
     assert state.error is not None
     assert state.error.condition == REFUSED
     session.transfer(0, bare10(to="/exchanges/x/k"), 2)
-    assert type(session.outcome(2)).__name__ == "Rejected"  # it goes nowhere, but may
+    assert type(session.outcome(2)).__name__ == "Rejected"  # no queue, but permitted
     guest.may()
     session.transfer(0, bare10(to="q"), 3)
     assert session.outcome(3) == Accepted()
@@ -138,7 +138,7 @@ def test_rights_to_topics_are_withdrawn(guest: Guest) -> None:
     session.transfer(2, bare10(subject="c.d"), 1)
     assert session.outcome(1) == Released()
     session.detach(2)
-    session.sends("x", 2)  # of which messages may still be allowed
+    session.sends("x", 2)  # further messages may still be allowed
     session.transfer(2, bare10(subject="a.b"), 2)
     state = session.outcome(2)
     assert isinstance(state, Rejected)
@@ -157,7 +157,7 @@ def test_all_rights_are_withdrawn(guest: Guest) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "4.3")
-def test_what_was_posted_before_is_committed(guest: Guest) -> None:
+def test_earlier_posts_are_committed(guest: Guest) -> None:
     session = guest.session
     controller = Controller(session)
     session.sends("q", 0)
@@ -224,14 +224,14 @@ def test_nothing_is_left_of_links_in_a_virtual_host_that_is_deleted(
     guest.session.transfer(3, delivery_id=0, delivery_tag=b"once")
     guest.session.outcome(0, settled=False)
     guest.session.detach(3, closed=False)
-    assert told(attach(guest.session, {b"once": None})) == {b"once": Accepted()}
+    assert unsettled_map_of(attach(guest.session, {b"once": None})) == {b"once": Accepted()}
     guest.session.detach(3, closed=False)
     guest.api.delete("vhosts", guest.vhost)
     guest.api.put("vhosts", guest.vhost)
     guest.api.put("queues", guest.vhost, "q")
     guest.api.put("permissions", guest.vhost, guest.name, configure=".*", write=".*", read=".*")
     again = Guest(meet, guest.api, guest.vhost, guest.name)
-    assert not told(attach(again.session, {b"once": None}))
+    assert not unsettled_map_of(attach(again.session, {b"once": None}))
 
 
 @pytest.mark.spec("amqp-1.0", "2.4.1")

@@ -15,7 +15,7 @@ SELECTOR = Symbol("apache.org:selector-filter:string")
 
 
 def selecting(session: PeerSession10, node: str, handle: int, text: object, **fields: object) -> Attach:
-    """Attach a receiver with a selector and one filter that nobody knows."""
+    """Attach a receiver with a selector and an unknown filter."""
     given: dict[str, object] = {
         "select": Described(SELECTOR, text),
         "unknown": Described(Symbol("example:unknown"), "x"),

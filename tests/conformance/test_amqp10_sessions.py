@@ -1,4 +1,4 @@
-"""AMQP 1.0: sessions, their windows and what is on channels that have none. [amqp-1.0 2.5]"""
+"""AMQP 1.0: sessions, their windows, and frames on channels without a session. [amqp-1.0 2.5]"""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_the_peer_may_want_fewer_channels(meet: Meet) -> None:
     ],
     ids=["empty", "an answer", "end", "flow", "transfer", "disposition", "detach", "attach"],
 )
-def test_what_a_channel_without_a_session_cannot_take(meet: Meet, said: bytes, condition: str) -> None:
+def test_frames_refused_on_a_channel_without_a_session(meet: Meet, said: bytes, condition: str) -> None:
     peer = meet()
     peer.open()
     peer.send(said)
@@ -123,7 +123,7 @@ def test_what_a_channel_without_a_session_cannot_take(meet: Meet, said: bytes, c
     [(begin(), "amqp:illegal-state"), (SaslInit(mechanism="PLAIN"), "amqp:illegal-state")],
     ids=["begin", "of SASL"],
 )
-def test_what_a_session_cannot_take(meet: Meet, said: Composite, condition: str) -> None:
+def test_frames_refused_by_a_session(meet: Meet, said: Composite, condition: str) -> None:
     peer, _ = opened(meet)
     peer.write(said)
     peer.expect_close(condition)
@@ -220,7 +220,7 @@ def test_a_handle_beyond_the_highest(meet: Meet) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.4")
-def test_what_comes_behind_an_error_of_the_session_is_ignored(meet: Meet) -> None:
+def test_frames_behind_an_error_of_the_session_are_ignored(meet: Meet) -> None:
     peer, _ = opened(meet)
     peer.write(Detach(handle=9))
     for said in (flow(), flow(handle=1), Disposition(role=False, first=0), Detach(handle=3)):

@@ -23,7 +23,7 @@ def full(channel: PeerChannel, node: str) -> str:
 
 
 def left(session: PeerSession10, channel: PeerChannel, queue: str) -> int:
-    """How many messages come back when the link is detached."""
+    """Detach the link, and return the number of returned messages."""
     session.detach(0)
     return channel.counts(queue)[0]
 
@@ -41,7 +41,7 @@ def left(session: PeerSession10, channel: PeerChannel, queue: str) -> int:
         Modified(undeliverable_here=True),
     ],
 )
-def test_who_does_not_settle_is_told_when_it_is_done(
+def test_a_receiver_that_does_not_settle_gets_the_settlement(
     session: PeerSession10, full: str, mode: int, state: DeliveryState
 ) -> None:
     session.receives(full, 0, 1, rcv_settle_mode=mode)
@@ -55,12 +55,14 @@ def test_who_does_not_settle_is_told_when_it_is_done(
         assert flags == (state.delivery_failed or False, state.undeliverable_here or False)
     else:
         assert type(said.state) is type(state)
-    session.settle(0, state=state)  # which it knows
+    session.settle(0, state=state)  # the broker knows this state
     session.expect_silence()
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
-def test_who_settles_hears_nothing(session: PeerSession10, channel: PeerChannel, full: str) -> None:
+def test_a_receiver_that_settles_gets_no_disposition(
+    session: PeerSession10, channel: PeerChannel, full: str
+) -> None:
     session.receives(full, 0, 10)
     assert [session.delivery().id for _ in range(10)] == list(range(10))
     session.settle(0, 4)

@@ -49,7 +49,7 @@ def opened(meet: Meet, hoard: Hoard) -> Peer10:
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_who_publishes_may_send_nothing_more_and_who_consumes_goes_on(
+def test_a_publisher_is_stopped_and_a_consumer_continues(
     hoard: Hoard, connect: Connector, meet: Meet
 ) -> None:
     peer = opened(meet, hoard)
@@ -64,7 +64,7 @@ def test_who_publishes_may_send_nothing_more_and_who_consumes_goes_on(
     assert publisher.expect(Flow).incoming_window == 0
     publisher.flow(0, delivery_count=0, echo=True)
     assert publisher.expect(Flow).incoming_window == 0
-    for number in range(3):  # which were on their way
+    for number in range(3):  # these transfers were on their way
         publisher.transfer(0, None, number)
         publisher.outcome(number)
         assert consumer.delivery().id == number
@@ -110,7 +110,7 @@ def test_a_sender_that_is_attached_meanwhile_is_allowed_nothing_yet(
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_what_had_no_answer_when_it_began_gets_one(hoard: Hoard, meet: Meet) -> None:
+def test_deliveries_without_an_answer_at_the_beginning_get_one(hoard: Hoard, meet: Meet) -> None:
     publisher = PeerSession10(opened(meet, hoard))
     publisher.sends("q", 0, rcv_settle_mode=1)
     publisher.transfer(0)

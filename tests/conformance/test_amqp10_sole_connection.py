@@ -1,4 +1,4 @@
-"""AMQP 1.0: connections that want to be the only one of their container. [sole connection 1.0]"""
+"""AMQP 1.0: sole connections of a container. [sole connection 1.0]"""
 
 import pytest
 
@@ -21,7 +21,7 @@ STRONG, WEAK = 0, 1
 def sole(
     meet: Meet, container: str, policy: int | None = None, detection: int | None = None, **fields: object
 ) -> Peer10:
-    """A connection that wants to be the only one of its container."""
+    """Open a connection that requests to be the only one of its container."""
     asked = {ENFORCEMENT: policy, DETECTION: detection}
     peer = meet()
     peer.open(
@@ -41,27 +41,27 @@ def plain(meet: Meet, container: str) -> Peer10:
 
 
 def expect_refused(peer: Peer10) -> None:
-    """It was opened only to be closed."""
+    """Expect an open that is followed by a close."""
     refused = peer.expect_close("amqp:invalid-field", "container")
     assert refused.error is not None
     assert refused.error.info == {"invalid-field": "container-id"}
 
 
 def expect_place_taken(peer: Peer10) -> None:
-    """Another one has its place."""
+    """Expect the close of a connection that another connection replaces."""
     closed = peer.expect_close("amqp:resource-locked")
     assert closed.error is not None
     assert closed.error.info == {"sole-connection-enforcement": True}
 
 
 def expect_alive(peer: Peer10) -> None:
-    """Nothing has happened to it."""
+    """Check that the connection is still open."""
     PeerSession10(peer).end()
 
 
 @pytest.mark.spec("soleconn-1.0", "2")
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
-def test_it_is_offered(meet: Meet, name: str, policy: int) -> None:
+def test_the_capability_is_offered(meet: Meet, name: str, policy: int) -> None:
     peer = meet()
     said = peer.open(container_id=name, desired_capabilities=(SOLE,), properties={ENFORCEMENT: Uint(policy)})
     assert SOLE in said.offered_capabilities
@@ -135,7 +135,7 @@ def test_weak_detection_sees_those_that_ask_for_the_same(meet: Meet, name: str, 
 
 
 @pytest.mark.spec("soleconn-1.0", "3")
-def test_it_is_the_policy_of_the_later_one_that_counts(meet: Meet, name: str) -> None:
+def test_the_policy_of_the_later_connection_counts(meet: Meet, name: str) -> None:
     first = sole(meet, name, CLOSE_EXISTING)
     expect_refused(sole(meet, name, REFUSE))
     expect_alive(first)
@@ -146,7 +146,7 @@ def test_it_is_the_policy_of_the_later_one_that_counts(meet: Meet, name: str) ->
 
 
 @pytest.mark.spec("soleconn-1.0", "3")
-def test_who_asks_for_nothing_is_let_in(meet: Meet, name: str) -> None:
+def test_a_connection_without_the_capability_is_accepted(meet: Meet, name: str) -> None:
     first = sole(meet, name)
     expect_alive(plain(meet, name))
     expect_alive(first)
@@ -181,7 +181,7 @@ def test_a_policy_that_is_none(meet: Meet, name: str, field: Symbol, value: obje
 @pytest.mark.spec("soleconn-1.0", "3")
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
 def test_connections_of_amqp_0_9_1_are_of_no_container(meet: Meet, channel: PeerChannel, policy: int) -> None:
-    """Not even of one without a name."""
+    """A connection without a container-id has no effect on AMQP 0-9-1 either."""
     peer = sole(meet, "", policy, STRONG)
     expect_alive(peer)
     channel.round_trip()

@@ -42,7 +42,7 @@ def test_tls_comes_first_on_a_port_of_its_own(
 
 @pytest.mark.spec("amqp-1.0", "2.3.1")
 @pytest.mark.spec("amqp-1.0", "2.3.2")
-def test_what_stands_between_the_header_of_a_frame_and_its_body_is_ignored(meet: Meet) -> None:
+def test_an_extended_header_of_a_frame_is_ignored(meet: Meet) -> None:
     peer = meet()
     peer.log_in()
     body = encode_composite(Open(container_id="c"))

@@ -13,14 +13,14 @@ STOLEN = "amqp:link:stolen"
 
 
 def attach(node: str, handle: int, receives: bool, durable: int = 0) -> Attach:
-    """The attach of a link of one name."""
+    """Return the attach of a link, always with the same name."""
     if receives:
         return receiver(node, handle, name="one", source=Source(address=node, durable=durable))
     return sender(node, handle, name="one", target=Target(address=node, durable=durable))
 
 
 def attached(session: PeerSession10, said: Attach) -> None:
-    """It is attached."""
+    """Attach the link and expect its answer."""
     session.write(said)
     answer = session.expect(Attach)
     assert answer.source is not None

@@ -1,4 +1,4 @@
-"""Streams over AMQP 1.0: filters say where a link begins, and annotations what has which offset."""
+"""Streams over AMQP 1.0: filters give the first offset, and annotations each message's offset."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from protocol.amqp10.sections import scan_front
 from protocol.amqp10.types import Described, Symbol, Timestamp, Ulong
 from tests.support.amqp091.peer import Connector
 from tests.support.amqp091.peer_channel import PeerChannel
-from tests.support.amqp091.streams import Publisher, declare_stream, read, seen
+from tests.support.amqp091.streams import Publisher, declare_stream, offsets_and_bodies, read
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.peer_session import Delivery, PeerSession10
 
@@ -114,7 +114,7 @@ def test_nothing_that_a_link_says_takes_messages_away(session: PeerSession10, st
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.3")
-def test_what_amqp_1_0_appends_is_read_by_both_protocols(
+def test_messages_appended_by_amqp_1_0_are_read_by_both_protocols(
     session: PeerSession10, channel: PeerChannel, stream: str
 ) -> None:
     session.sends(stream)
@@ -132,5 +132,5 @@ def test_what_amqp_1_0_appends_is_read_by_both_protocols(
     session.expect_silence()
     read(channel, stream, 10)
     first, second = channel.deliveries(2)
-    assert [offset for offset, _ in seen([first, second])] == [10, 11]
+    assert [offset for offset, _ in offsets_and_bodies([first, second])] == [10, 11]
     assert second.properties.headers == {"n": 2, "x-stream-offset": 11}

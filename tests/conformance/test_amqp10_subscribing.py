@@ -1,4 +1,4 @@
-"""Dynamic nodes and subscriptions of AMQP 1.0: what comes and goes with a link."""
+"""Dynamic nodes and subscriptions of AMQP 1.0: nodes that are created and deleted with a link."""
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_a_durable_subscription_outlives_its_connection(begin: Begins, name: str
     subscribe(again, key, name)
     again.settle(again.delivery(1).id)
     again.detach(1, False)
-    found = attached(again, 2, name=name)  # whose source the broker knows
+    found = attached(again, 2, name=name)  # the broker knows the source of this name
     assert found.source is not None
     assert found.source.address == TOPIC + key
     again.detach(2, True)
@@ -148,7 +148,7 @@ def test_a_link_of_the_same_name_in_one_connection_is_stolen(session: PeerSessio
 
 
 def no_local() -> dict[str, object]:
-    """The filter that keeps away what the link's own connection sends."""
+    """Return the filter that excludes messages of the link's own connection."""
     return {"local": Described(Symbol("apache.org:no-local-filter:list"), [])}
 
 
@@ -168,7 +168,7 @@ def test_a_subscription_without_local_messages_gets_those_of_others_only(
     attached(other, 1, source=Source(address=address))
     other.allow(1, 10)
     other.expect_silence()
-    post(session, address, 0)  # of all links that are there, at least the other one gets it
+    post(session, address, 0)  # at least the other link gets the message
     other.settle(other.delivery(1).id)
     session.expect_silence()
     post(other, address, 0)
@@ -214,7 +214,7 @@ def test_a_durable_subscription_gets_nothing_of_its_container_while_it_is_away(
     subscribe(again, key, name, filter=no_local())
     again.settle(again.delivery(1).id)
     again.detach(1, False)
-    subscribe(again, key, name)  # which is another subscription
+    subscribe(again, key, name)  # another subscription
     post(again, TOPIC + key, 1)
     again.settle(again.delivery(1).id)
     again.detach(1, True)
@@ -251,7 +251,7 @@ def test_where_others_may_receive_too_no_local_is_not_in_force(
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.8")
-def test_whose_messages_a_durable_subscription_does_not_get_survives_a_restart(
+def test_the_no_local_owner_of_a_durable_subscription_survives_a_restart(
     start_daemon: DaemonStarter, meet: Meet
 ) -> None:
     daemon = start_daemon()

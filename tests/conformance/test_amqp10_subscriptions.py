@@ -33,7 +33,7 @@ GONE_WITH = {
 
 
 class Client:
-    """A session of one container."""
+    """A session of a container."""
 
     def __init__(self, meet: Meet, container: str, daemon: Daemon | None = None) -> None:
         self.peer = meet() if daemon is None else meet(daemon.address)
@@ -53,7 +53,7 @@ class Client:
         return self.attach(name, source, handle)
 
     def attach(self, name: str, source: Source | None, handle: int = 0) -> Attach:
-        """Attach a receiver; without a source it looks for what it had."""
+        """Attach a receiver; without a source it resumes its subscription."""
         self.session.write(Attach(name=name, handle=handle, role=True, source=source, target=Target()))
         return self.session.expect(Attach)
 
@@ -85,7 +85,7 @@ def source_of(answer: Attach) -> Source:
 
 
 def queue_of(container: str, name: str, shared: str) -> str:
-    """What the queue of a subscription is called that outlives its link, or has several."""
+    """Return the queue name of a subscription that outlives its link or is shared by several links."""
     container, everywhere = (part.replace("%", "%25").replace(".", "%2E") for part in (container, name))
     return f"sub.{everywhere}" if "global" in shared else f"sub.{container}.{name}"
 
@@ -122,7 +122,7 @@ def test_how_long_it_is_there(
 
 
 def expect_none(client: Client, container: str, shared: str) -> None:
-    """There is no subscription any more, at once or soon."""
+    """Wait until the subscription is deleted."""
     place = f"/queues/{queue_of(container, 'sub', shared)}"
     deadline = time.monotonic() + PATIENCE_S
     while client.attach("looks", Source(address=place), 5).source is not None:
@@ -159,7 +159,7 @@ def test_a_durable_one_survives_a_restart(
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
 @pytest.mark.parametrize("shared", ["shared", "shared global"], ids=["shared", "global"])
-def test_one_that_others_use_is_not_closed(meet: Meet, name: str, shared: str) -> None:
+def test_a_subscription_in_use_by_others_is_not_closed(meet: Meet, name: str, shared: str) -> None:
     first, second = Client(meet, name), Client(meet, name)
     for number, client in enumerate((first, second)):
         client.subscribe(f"{name[-40:]}|{number}", "k", 2, NEVER, shared)
@@ -189,7 +189,7 @@ def test_a_volatile_one_that_others_use_goes_with_the_last(meet: Meet, name: str
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
-def test_one_of_another_container_is_not_known(meet: Meet, name: str) -> None:
+def test_a_subscription_of_another_container_is_not_known(meet: Meet, name: str) -> None:
     client, other = Client(meet, name), Client(meet, name + " other")
     client.subscribe("sub", "k", 2, NEVER)
     client.session.detach(0, closed=False)
@@ -200,7 +200,7 @@ def test_one_of_another_container_is_not_known(meet: Meet, name: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
-def test_one_for_all_containers_is_known_to_all(meet: Meet, name: str) -> None:
+def test_a_global_subscription_is_known_to_all_containers(meet: Meet, name: str) -> None:
     client, other = Client(meet, name), Client(meet, name + " other")
     subscription = name[-40:]
     client.subscribe(f"{subscription}|1", "k", 2, NEVER, "shared global")
@@ -218,7 +218,7 @@ def test_one_for_all_containers_is_known_to_all(meet: Meet, name: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_those_of_other_names_are_others_whatever_dots_are_in_them(meet: Meet, name: str) -> None:
+def test_subscriptions_of_other_names_differ_whatever_dots_are_in_them(meet: Meet, name: str) -> None:
     one, other = Client(meet, name), Client(meet, f"{name}.x")
     key = name[-60:]
     one.subscribe("x.sub", key, 1)

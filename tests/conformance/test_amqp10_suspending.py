@@ -1,4 +1,4 @@
-"""AMQP 1.0: for how long links that are gone may come back. [amqp-1.0 2.6.13, 3.5.5, 3.5.6]"""
+"""AMQP 1.0: the time-outs of suspended links. [amqp-1.0 2.6.13, 3.5.5, 3.5.6]"""
 
 import time
 from typing import Any
@@ -12,7 +12,14 @@ from protocol.amqp10.composites import (
 from tests.support.admin.api import Api
 from tests.support.amqp091.peer_channel import PeerChannel
 from tests.support.amqp10.peer_session import Begins, PeerSession10
-from tests.support.amqp10.unsettled_maps import MINUTE, concluded, receives, suspend, told, unsettled
+from tests.support.amqp10.unsettled_maps import (
+    MINUTE,
+    attach_receiver,
+    expect_concluded,
+    suspend,
+    unsettled,
+    unsettled_map_of,
+)
 from tests.support.daemon.daemon import PATIENCE_S
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
@@ -27,7 +34,9 @@ def wait_for(channel: PeerChannel, queue: str, ready: int) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_it_goes_back_when_its_time_is_over(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_deliveries_return_at_the_end_of_the_time_out(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     channel.publish(b"x", node)
     source = Source(address=f"/queues/{node}", timeout=1, expiry_policy="link-detach")
     answer = session.receives(None, credit=1, source=source)
@@ -36,7 +45,7 @@ def test_it_goes_back_when_its_time_is_over(session: PeerSession10, channel: Pee
     tag = session.delivery().tag
     suspend(session)
     wait_for(channel, node, 1)
-    assert told(receives(session, node, {tag: Accepted()})) is None
+    assert unsettled_map_of(attach_receiver(session, node, {tag: Accepted()})) is None
     assert channel.counts(node)[0] == 1
 
 
@@ -70,13 +79,13 @@ def test_the_time_begins_with_what_the_source_says(
 def test_a_link_that_is_closed_leaves_nothing_behind(
     session: PeerSession10, channel: PeerChannel, node: str, timeout: int
 ) -> None:
-    """Nor does one that is detached and did not say for how long it might be gone."""
+    """A detached link without a time-out leaves nothing behind either."""
     channel.publish(b"x", node)
-    receives(session, node, credit=1, timeout=timeout)
+    attach_receiver(session, node, credit=1, timeout=timeout)
     tag = session.delivery().tag
     session.detach(closed=timeout > 0)
     assert channel.counts(node)[0] == 1
-    assert told(receives(session, node, {tag: Accepted()})) is None
+    assert unsettled_map_of(attach_receiver(session, node, {tag: Accepted()})) is None
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.5")
@@ -90,8 +99,8 @@ def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: Pe
     first.end()
     second = begin()
     answer = second.receives(None, credit=1, source=source, name=name, unsettled=unsettled({tag: Accepted()}))
-    assert told(answer) == {tag: None}
-    concluded(second, tag, Accepted())
+    assert unsettled_map_of(answer) == {tag: None}
+    expect_concluded(second, tag, Accepted())
     second.detach()
 
 
@@ -101,7 +110,7 @@ def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: Pe
 def test_a_subscription_lasts_as_long_as_it_asks_to(
     begin: Begins, channel: PeerChannel, api: Api, name: str, policy: str, shared: bool
 ) -> None:
-    """Its link finds it by its name, with what has come meanwhile; then it is gone."""
+    """A link with the same name finds the subscription and its new messages, until it expires."""
     capabilities = ("shared",) if shared else ()
     fields: dict[str, Any] = {"expiry_policy": policy, "capabilities": capabilities}
     source = Source(address=f"/exchanges/amq.topic/{name}", timeout=3, **fields)

@@ -101,7 +101,7 @@ def test_nobody_else_receives_from_it(
         "amqp:resource-locked",
     )
     other.sends(address)
-    other.publish(0, 1)  # which waits for its owner
+    other.publish(0, 1)  # the message waits for the queue's owner
     owner.receives(address, 1, 1)
     owner.delivery(1)
 
@@ -110,7 +110,7 @@ def test_nobody_else_receives_from_it(
     ("policy", "kind", "side", "ending"), combinations(POLICIES, KINDS, SIDES, ["closed", "lost"])
 )
 @pytest.mark.spec("amqp-1.0", "3.5.10")
-def test_it_is_gone_with_its_connection(
+def test_a_temporary_node_is_deleted_with_its_connection(
     begin: Begins,
     channel: PeerChannel,
     kind: str,
@@ -118,7 +118,7 @@ def test_it_is_gone_with_its_connection(
     policy: Composite | None,
     ending: str,
 ) -> None:
-    """Who sends to it hears of that, also while there are messages, and links of others."""
+    """Senders learn of the deletion, also while there are messages, and links of other connections."""
     owner, other = begin(), begin()
     address = make(owner, kind, side, policy)
     other.sends(address)
@@ -137,7 +137,7 @@ def test_it_is_gone_with_its_connection(
 @by_side
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "detached"])
 @pytest.mark.spec("amqp-1.0", "3.5.10")
-def test_it_is_gone_when_its_link_is_closed_and_not_when_it_is_detached(
+def test_a_temporary_node_is_deleted_with_a_closed_link_and_not_with_a_detached_one(
     begin: Begins, kind: str, side: type[Source | Target], closed: bool
 ) -> None:
     owner, other = begin(), begin()
@@ -156,7 +156,9 @@ def test_it_is_gone_when_its_link_is_closed_and_not_when_it_is_detached(
 
 @by_kind
 @pytest.mark.spec("amqp-1.0", "3.5.10")
-def test_it_is_gone_though_its_own_connection_receives_from_it(begin: Begins, kind: str) -> None:
+def test_a_temporary_node_is_deleted_though_its_own_connection_receives_from_it(
+    begin: Begins, kind: str
+) -> None:
     """Closing the link that it came with ends the others."""
     owner = begin()
     address = make(owner, kind, Target)

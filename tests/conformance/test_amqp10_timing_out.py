@@ -34,7 +34,7 @@ def session(daemon: Daemon, meet: Meet) -> PeerSession10:
 
 @pytest.fixture
 def channel(daemon: Daemon, connect: Connector) -> PeerChannel:
-    """A channel with it, and a queue `q` with one message."""
+    """A channel of the daemon, and a queue `q` with a message."""
     channel = connect(daemon.address).channel()
     channel.declare("q")
     channel.publish(b"x", "q")
@@ -50,7 +50,7 @@ def wait_until_ready(channel: PeerChannel, count: int) -> None:
 
 
 def declared(controller: Controller, count: int, first: int) -> list[object]:
-    """What becomes of so many declarations, with ids from this one on."""
+    """Return the outcomes of `count` declarations, with ids from `first` on."""
     session = controller.session
     for number in range(first, first + count):
         session.transfer(CONTROLLER, controller.message(Declare()), number)
@@ -65,7 +65,7 @@ def declared(controller: Controller, count: int, first: int) -> list[object]:
 
 
 @pytest.mark.spec("amqp-1.0", "4.3")
-def test_what_was_done_in_it_is_undone(session: PeerSession10, channel: PeerChannel) -> None:
+def test_work_of_a_timed_out_transaction_is_undone(session: PeerSession10, channel: PeerChannel) -> None:
     controller = Controller(session)
     txn_id = controller.declare()
     session.sends("q", 0)
@@ -87,7 +87,9 @@ def test_what_was_done_in_it_is_undone(session: PeerSession10, channel: PeerChan
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
 @pytest.mark.parametrize("what", ["post", "retire", "acquire"])
-def test_what_comes_too_late_ends_its_link(session: PeerSession10, channel: PeerChannel, what: str) -> None:
+def test_work_after_the_time_out_ends_its_link(
+    session: PeerSession10, channel: PeerChannel, what: str
+) -> None:
     controller = Controller(session)
     txn_id = controller.declare()
     session.receives("q", 1, 1)
@@ -96,7 +98,7 @@ def test_what_comes_too_late_ends_its_link(session: PeerSession10, channel: Peer
         session.sends("q", 0)
     state = within(txn_id)
     time.sleep(1.2)
-    controller.declare()  # which the broker hears of after the time is over
+    controller.declare()  # the broker reads this after the time-out
     if what == "post":
         session.transfer(0, state=state)
     elif what == "retire":
@@ -108,7 +110,7 @@ def test_what_comes_too_late_ends_its_link(session: PeerSession10, channel: Peer
 
 @pytest.mark.spec("amqp-1.0", "4.3")
 def test_as_many_may_be_open_again(session: PeerSession10) -> None:
-    """A hundred of one link, as before any were timed out."""
+    """The link may have a hundred transactions, as before the time-outs."""
     controller = Controller(session)
     said = declared(controller, 101, 0)
     assert [isinstance(state, Declared) for state in said] == [True] * 100 + [False]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugi
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
-def test_what_is_posted_is_there_when_it_is_committed(session: PeerSession10, node: str) -> None:
+def test_posted_messages_are_enqueued_at_the_commit(session: PeerSession10, node: str) -> None:
     controller = Controller(session)
     session.sends(node, 0)
     one, other = controller.declare(), controller.declare()
@@ -35,7 +35,7 @@ def test_what_is_posted_is_there_when_it_is_committed(session: PeerSession10, no
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
-def test_what_is_posted_does_not_come_back_where_local_messages_are_not_wanted(
+def test_posted_messages_are_not_delivered_to_a_no_local_receiver(
     session: PeerSession10, begin: Begins, name: str
 ) -> None:
     other = begin()
@@ -75,7 +75,7 @@ def test_a_controller_without_rejected_loses_its_link(session: PeerSession10) ->
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.2")
-def test_what_is_retired_comes_back_when_it_is_rolled_back(session: PeerSession10, node: str) -> None:
+def test_retired_messages_return_at_the_rollback(session: PeerSession10, node: str) -> None:
     controller = Controller(session)
     session.sends(node, 0)
     session.publish(0, 2)
@@ -148,7 +148,7 @@ def test_a_coordinator_does_not_guess(session: PeerSession10) -> None:
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("settled", [True, False])
-def test_what_a_transaction_sends_away_for_its_link_goes_to_another(
+def test_a_message_that_a_transaction_modifies_as_undeliverable_here_goes_to_another_link(
     begin: Begins, session: PeerSession10, node: str, settled: bool
 ) -> None:
     controller = Controller(session)
@@ -185,7 +185,7 @@ def test_a_link_gets_again_what_a_rolled_back_transaction_sends_away(
 
 
 @pytest.mark.parametrize("groups", [False, True])
-def test_one_transaction_takes_several_messages_in_strict_order(
+def test_a_single_transaction_takes_several_messages_in_strict_order(
     session: PeerSession10, begin: Begins, channel: PeerChannel, name: str, groups: bool
 ) -> None:
     arguments: FieldTable = {"x-strict-order": True}

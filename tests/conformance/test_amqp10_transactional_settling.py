@@ -1,4 +1,4 @@
-"""AMQP 1.0: who has what when a transaction ends, by how it was settled and acquired. [amqp-1.0 4.4]"""
+"""AMQP 1.0: messages at the end of a transaction, by settlement and acquisition. [amqp-1.0 4.4]"""
 
 import pytest
 
@@ -25,7 +25,7 @@ def acquired(session: PeerSession10, txn_id: bytes, credit: int) -> list[Deliver
 @pytest.mark.spec("amqp-1.0", "4.4.3")
 @pytest.mark.spec("amqp-1.0", "4.4.4.3")
 @pytest.mark.spec("amqp-1.0", "4.5.7")
-def test_what_is_acquired_goes_back_when_it_is_rolled_back(
+def test_acquired_messages_return_at_the_rollback(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     controller = Controller(session)
@@ -43,7 +43,7 @@ def test_what_is_acquired_goes_back_when_it_is_rolled_back(
 
 @pytest.mark.spec("amqp-1.0", "4.4.3")
 @pytest.mark.spec("amqp-1.0", "4.5.6")
-def test_what_is_acquired_and_retired_is_gone_when_it_is_committed(
+def test_acquired_and_retired_messages_leave_at_the_commit(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     controller = Controller(session)
@@ -67,9 +67,7 @@ def test_what_is_acquired_and_retired_is_gone_when_it_is_committed(
 @pytest.mark.spec("amqp-1.0", "4.5.4")
 @pytest.mark.spec("amqp-1.0", "4.5.5")
 @pytest.mark.spec("amqp-1.0", "4.4.4.1")
-def test_of_what_is_posted_settled_nothing_is_said_and_it_is_committed(
-    session: PeerSession10, node: str
-) -> None:
+def test_settled_posts_have_no_disposition_and_are_committed(session: PeerSession10, node: str) -> None:
     controller = Controller(session)
     session.sends(node, 0)
     session.receives(node, 1, 10)
@@ -85,7 +83,7 @@ def test_of_what_is_posted_settled_nothing_is_said_and_it_is_committed(
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.4.1")
-def test_what_is_posted_on_a_link_that_has_ended_is_committed(session: PeerSession10, node: str) -> None:
+def test_posts_on_an_ended_link_are_committed(session: PeerSession10, node: str) -> None:
     controller = Controller(session)
     session.sends(node, 0)
     txn_id = controller.declare()
@@ -99,7 +97,7 @@ def test_what_is_posted_on_a_link_that_has_ended_is_committed(session: PeerSessi
 
 @pytest.mark.spec("amqp-1.0", "4.4.4.2")
 @pytest.mark.spec("amqp-1.0", "4.4.2")
-def test_what_is_retired_unsettled_is_settled_by_the_commit(
+def test_unsettled_retired_messages_are_settled_by_the_commit(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     controller = Controller(session)

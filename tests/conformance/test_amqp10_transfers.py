@@ -1,4 +1,4 @@
-"""AMQP 1.0: deliveries that the peer sends, in one transfer or in many. [amqp-1.0 2.6.12, 2.6.14, 2.7.5]"""
+"""AMQP 1.0: deliveries to the broker, in a single transfer or many. [amqp-1.0 2.6.12, 2.6.14, 2.7.5]"""
 
 import pytest
 from pamqp.common import FieldTable
@@ -19,7 +19,7 @@ PARTS = [MESSAGE[at : at + 10] for at in range(0, len(MESSAGE), 10)]
 
 
 def arrived(session: PeerSession10, node: str, handle: int = 9) -> list[bytes]:
-    """All that is in the queue."""
+    """Return all messages in the queue."""
     session.receives(node, handle)
     session.allow(handle, 100, drain=True)
     found = []
@@ -46,7 +46,7 @@ def test_an_unsettled_delivery_is_accepted(session: PeerSession10, node: str) ->
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
-def test_of_a_settled_delivery_nothing_is_said(session: PeerSession10, node: str) -> None:
+def test_a_settled_delivery_has_no_disposition(session: PeerSession10, node: str) -> None:
     session.sends(node)
     session.transfer(0, MESSAGE, 5, settled=True)
     session.expect_silence()
@@ -54,7 +54,7 @@ def test_of_a_settled_delivery_nothing_is_said(session: PeerSession10, node: str
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
-def test_what_is_durable_is_accepted_when_it_is_safe(session: PeerSession10, durable_queue: str) -> None:
+def test_a_durable_message_is_accepted_when_it_is_on_disk(session: PeerSession10, durable_queue: str) -> None:
     session.sends(durable_queue)
     said = b"".join(session.encode_transfer(0, b"\0Sp\xc0\x02\x01\x41" + MESSAGE, at) for at in range(100))
     session.peer.send(said)
@@ -153,7 +153,7 @@ def test_deliveries_of_one_link_are_not(session: PeerSession10, node: str) -> No
     [({"delivery_tag": b"other"}, "delivery-tag"), ({"message_format": 1}, "message-format")],
     ids=["tag", "format"],
 )
-def test_what_a_delivery_may_not_change(
+def test_fields_that_a_delivery_may_not_change(
     session: PeerSession10, node: str, fields: dict[str, object], words: str
 ) -> None:
     session.sends(node)
@@ -179,7 +179,7 @@ def test_a_delivery_that_is_taken_back(session: PeerSession10, node: str, parts:
 
 @pytest.mark.spec("amqp-1.0", "2.7.5")
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_it_is_settled_if_any_transfer_says_so(session: PeerSession10, node: str, at: int) -> None:
+def test_a_delivery_is_settled_if_any_transfer_is_settled(session: PeerSession10, node: str, at: int) -> None:
     session.sends(node)
     for number, part in enumerate((MESSAGE[:5], MESSAGE[5:9], MESSAGE[9:])):
         session.transfer(0, part, 0, more=number < 2, settled=number == at or None)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugi
 
 
 def annotations(code: int, name: str) -> bytes:
-    """A section of annotations with one of them."""
+    """Return a section of annotations with a single entry."""
     return described(code, encode(Map([(Symbol(name), "value")])))
 
 
@@ -75,7 +75,7 @@ BARE = {
 
 
 def bare_of(delivery: Delivery) -> bytes:
-    """What stands behind header and annotations, of which those of the delivery are the broker's own."""
+    """Return the bytes after the header and the annotations, which the broker sets for each delivery."""
     payload = delivery.payload
     layout = scan(payload, 0, len(payload))
     assert b"x-opt-dropped" not in payload[: layout.bare]
@@ -114,7 +114,7 @@ def expect_unchanged(session: PeerSession10, queue: str, handle: int = 0) -> lis
     ],
     ids=["released", "failed", "annotated"],
 )
-def test_it_comes_back_as_it_was(session: PeerSession10, node: str, state: DeliveryState) -> None:
+def test_a_returned_message_is_unchanged(session: PeerSession10, node: str, state: DeliveryState) -> None:
     fill(session, node)
     ids = expect_unchanged(session, node)
     session.settle(ids[0], ids[-1], state)
@@ -123,7 +123,7 @@ def test_it_comes_back_as_it_was(session: PeerSession10, node: str, state: Deliv
 
 
 @pytest.mark.spec("amqp-1.0", "3.2")
-def test_it_is_the_same_as_a_dead_letter(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_a_dead_letter_is_unchanged(session: PeerSession10, channel: PeerChannel, node: str) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": node}
     dying = channel.declare(auto_delete=True, arguments=arguments)  # type: ignore[arg-type]
     fill(session, dying)
@@ -133,7 +133,7 @@ def test_it_is_the_same_as_a_dead_letter(session: PeerSession10, channel: PeerCh
 
 
 @pytest.mark.spec("amqp-1.0", "4.4")
-def test_it_is_the_same_after_transactions(session: PeerSession10, node: str) -> None:
+def test_a_message_is_unchanged_after_transactions(session: PeerSession10, node: str) -> None:
     controller = Controller(session)
     session.sends(node, 1)
     txn_id = controller.declare()
@@ -152,7 +152,7 @@ def test_it_is_the_same_after_transactions(session: PeerSession10, node: str) ->
 
 @both_endings
 @pytest.mark.spec("amqp-1.0", "3.2")
-def test_it_is_the_same_after_a_restart(
+def test_a_message_is_unchanged_after_a_restart(
     start_daemon: DaemonStarter, connect: Connector, meet: Meet, end: Ending
 ) -> None:
     daemon = start_daemon()

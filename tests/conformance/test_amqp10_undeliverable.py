@@ -1,4 +1,4 @@
-"""AMQP 1.0: what a receiver sends away and nobody else could take is dead-lettered. [amqp-1.0 3.4.5]"""
+"""AMQP 1.0: a message that is undeliverable at every consumer is dead-lettered. [amqp-1.0 3.4.5]"""
 
 from collections.abc import Callable, Iterator
 
@@ -32,7 +32,7 @@ AWAY = Modified(
 
 
 def declare(channel: PeerChannel, queue: str, **arguments: FieldValue) -> str:
-    """Declare a queue whose dead letters go to another one, called after it."""
+    """Declare a queue whose dead letters go to another queue, named after it."""
     letters: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{queue}.dead"}
     letters.update(arguments)
     channel.declare(f"{queue}.dead")
@@ -56,7 +56,7 @@ def selecting(address: str, selector: str) -> Source:
 
 
 def expect_letter(session: PeerSession10, queue: str, count: int = 1) -> None:
-    """So many dead letters, which say why, with what was added; and none in the queue itself."""
+    """Expect `count` dead letters with reason and annotations, and an empty queue."""
     session.receives(f"/queues/{queue}.dead", LETTERS, count)
     for _ in range(count):
         letter = session.delivery(LETTERS)
@@ -70,7 +70,7 @@ def expect_letter(session: PeerSession10, queue: str, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 350])
-def test_what_the_only_consumer_sends_away_is_dead_lettered(
+def test_a_message_undeliverable_at_the_only_consumer_is_dead_lettered(
     session: PeerSession10, channel: PeerChannel, source: str, count: int
 ) -> None:
     session.sends(source, 0)
@@ -112,7 +112,9 @@ def test_a_consumer_whose_filter_does_not_match_could_not_take_it(
         expect_letter(session, source)
 
 
-def test_what_all_consumers_have_sent_away_is_dead_lettered(session: PeerSession10, source: str) -> None:
+def test_a_message_undeliverable_at_all_consumers_is_dead_lettered(
+    session: PeerSession10, source: str
+) -> None:
     session.sends(source, 0)
     session.publish(0, 1)
     for handle in (1, 2, 3):
@@ -180,7 +182,7 @@ def test_a_transaction_that_is_rolled_back_sends_nothing_away(
 
 
 def leave_by_cancel(channel: PeerChannel, tag: str) -> None:
-    """The consumer goes, and gives back what it has."""
+    """Cancel the consumer, and return its deliveries."""
     channel.cancel(tag)
     channel.recover_async()
 
@@ -200,7 +202,7 @@ def leave_with_connection(channel: PeerChannel, tag: str) -> None:
 @pytest.mark.parametrize(
     "leave", [leave_by_cancel, leave_with_channel, leave_with_connection], ids=lambda leave: leave.__name__
 )
-def test_what_was_sent_away_is_dead_lettered_when_the_last_other_consumer_leaves(
+def test_an_undeliverable_message_is_dead_lettered_when_the_last_other_consumer_leaves(
     session: PeerSession10,
     connect: Connector,
     channel: PeerChannel,
@@ -212,7 +214,7 @@ def test_what_was_sent_away_is_dead_lettered_when_the_last_other_consumer_leaves
     other = connect().channel()
     if holding:  # all of it will be with the other one
         other.qos(count)
-    else:  # which has its hands full, so that all is ready
+    else:  # this consumer's window is full, so that all messages are ready
         channel.publish(b"first", source)
         other.qos(1)
     tag = other.consume(source)
@@ -248,7 +250,7 @@ def test_a_consumer_of_amqp_1_0_may_be_the_last(session: PeerSession10, source: 
     expect_letter(session, source)
 
 
-def test_what_was_sent_away_stays_when_its_link_leaves_before_the_others(
+def test_an_undeliverable_message_stays_when_its_link_leaves_before_the_others(
     session: PeerSession10, channel: PeerChannel, source: str
 ) -> None:
     session.sends(source, 0)
@@ -274,7 +276,7 @@ SERVED_ALONE = pytest.mark.parametrize(
 
 @SERVED_ALONE
 @pytest.mark.parametrize("others", [0, 1])
-def test_who_is_served_alone_still_is(
+def test_a_single_active_consumer_stays_active(
     session: PeerSession10,
     channel: PeerChannel,
     api: Api,
@@ -301,7 +303,7 @@ def test_who_is_served_alone_still_is(
 
 
 def received(session: PeerSession10, handle: int, count: int) -> list[int]:
-    """The numbers of the next deliveries, all to one link, with frames of other kinds between them."""
+    """Return the numbers of the next deliveries, all of them to the same link, and skip other frames."""
     ids: list[int] = []
     while len(ids) < count:
         frame, _ = session.read()

@@ -14,7 +14,7 @@ BIG = bytes(range(256)) * 40
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
 def test_the_peer_says_which_transfer_is_its_next(session: PeerSession10, node: str) -> None:
-    """It may skip some. RabbitMQ's Python client 2.0 counts messages, not transfers, and falls behind."""
+    """The peer may skip transfer-ids. RabbitMQ's Python client 2.0 counts messages, not transfers."""
     session.sends(node)
     session.flow(next_outgoing_id=1000)
     session.transfer(0, b"", more=True)
@@ -165,7 +165,7 @@ def test_a_drain_does_not_overtake_its_delivery(begin: Begins, channel: PeerChan
         assert isinstance(said, Transfer)
         parts += 1
         if session.received % 3 == 0 and said.more:
-            session.allow(0, 1, drain=True)  # it asks again
+            session.allow(0, 1, drain=True)  # repeat the drain
     assert (said.handle, said.drain, said.link_credit, said.delivery_count) == (0, True, 0, 1)
     assert parts > len(BIG) // 512
     session.expect_silence()

@@ -11,16 +11,16 @@ import pika
 import pytest
 
 from tests.support.admin.api import Api, amqp
-from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.amqpctl import Amqpctl
 from tests.support.daemon.daemon import Address
 
 
 @pytest.fixture
-def control(api: Api) -> Control:
-    return Control(api.base)
+def control(api: Api) -> Amqpctl:
+    return Amqpctl(api.base)
 
 
-def test_queues(control: Control, api: Api, vhost: str, address: Address) -> None:
+def test_queues(control: Amqpctl, api: Api, vhost: str, address: Address) -> None:
     control("declare_queue", "q/1", "--arguments", '{"x-max-priority": 3}', "-p", vhost)
     shown = api.get("queues", vhost, "q/1")
     assert (shown["durable"], shown["arguments"]) == (True, {"x-max-priority": 3})
@@ -38,7 +38,7 @@ def test_queues(control: Control, api: Api, vhost: str, address: Address) -> Non
     assert refused.stderr == f"amqpctl: no queue 'q/1' in vhost '{vhost}'\n"
 
 
-def test_delayed_messages(control: Control, vhost: str, address: Address) -> None:
+def test_delayed_messages(control: Amqpctl, vhost: str, address: Address) -> None:
     control("declare_queue", "q", "-p", vhost)
     assert control.json("list_delayed", "q", "-p", vhost) == []
     with amqp(address, vhost) as channel:
@@ -59,7 +59,7 @@ def test_delayed_messages(control: Control, vhost: str, address: Address) -> Non
     assert f"no delayed message '{left['id']}' in queue 'q'" in refused.stderr
 
 
-def test_users(control: Control, api: Api, vhost: str, name: str) -> None:
+def test_users(control: Amqpctl, api: Api, vhost: str, name: str) -> None:
     control("add_user", name, "--tags", "management", stdin="one\n")
     assert {"name": name, "tags": ["management"]} in control.json("list_users")
     assert "exists already" in control("add_user", name, stdin="two\n", status=1).stderr
@@ -89,7 +89,7 @@ def test_users(control: Control, api: Api, vhost: str, name: str) -> None:
     api.refused(404, "GET", "users", name)
 
 
-def test_policies_and_why_a_value_holds(control: Control, vhost: str) -> None:
+def test_policies_and_why_a_value_holds(control: Amqpctl, vhost: str) -> None:
     control("declare_queue", "q", "-p", vhost)
     control("set_policy", "p", "^q", '{"max-length": 10}', "--priority", "3", "-p", vhost)
     control("set_policy", "cap", "", '{"max-length": 5}', "--apply-to", "queues", "--operator", "-p", vhost)
@@ -118,7 +118,7 @@ def test_policies_and_why_a_value_holds(control: Control, vhost: str) -> None:
     assert held["alternate-exchange"]["source"]["name"] == "a"
 
 
-def test_virtual_hosts_and_lists(control: Control, api: Api, name: str, address: Address) -> None:
+def test_virtual_hosts_and_lists(control: Amqpctl, api: Api, name: str, address: Address) -> None:
     control("add_vhost", name, "--description", "for tests")
     assert {"name": name, "description": "for tests", "messages": 0} in control.json("list_vhosts")
     with amqp(address, name) as channel:
@@ -140,7 +140,7 @@ def test_virtual_hosts_and_lists(control: Control, api: Api, name: str, address:
     api.refused(404, "GET", "vhosts", name)
 
 
-def test_definitions(control: Control, api: Api, vhost: str, tmp_path: Path) -> None:
+def test_definitions(control: Amqpctl, api: Api, vhost: str, tmp_path: Path) -> None:
     api.put("queues", vhost, "q", durable=True)
     file = tmp_path / "definitions.json"
     control("export_definitions", str(file), "-p", vhost)
@@ -156,24 +156,24 @@ def test_definitions(control: Control, api: Api, vhost: str, tmp_path: Path) -> 
     control("import_definitions", str(tmp_path / "absent"), status=1)
 
 
-def test_status(control: Control) -> None:
+def test_status(control: Amqpctl) -> None:
     assert control.json("status")["product_name"] == "amqpd"
     assert "product_version" in control("status").stdout
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "shoes", "file:///etc/passwd"])
 def test_a_broker_that_is_not_there(url: str) -> None:
-    assert Control(url)("status", status=3).stderr.startswith("amqpctl: ")
+    assert Amqpctl(url)("status", status=3).stderr.startswith("amqpctl: ")
 
 
-def test_who_one_is_has_to_be_said(control: Control, user: Callable[..., Api]) -> None:
+def test_credentials_are_required(control: Amqpctl, user: Callable[..., Api]) -> None:
     user("management")
     assert "AMQPCTL_PASSWORD" in control("status", user="somebody", status=2).stderr
     assert "Not_Authorized" in control("status", user="somebody", password="x", status=1).stderr
     control("no_such_command", status=2)
 
 
-def test_an_empty_name_is_that_of_nothing(control: Control, api: Api, vhost: str) -> None:
+def test_an_empty_name_is_that_of_nothing(control: Amqpctl, api: Api, vhost: str) -> None:
     api.put("queues", vhost, "q")
     for command in (("delete_queue", ""), ("purge_queue", ""), ("delete_queue", "q", "-p", "")):
         done = control(*command, *(() if "-p" in command else ("-p", vhost)), status=2)
@@ -185,18 +185,18 @@ def test_an_empty_name_is_that_of_nothing(control: Control, api: Api, vhost: str
 @pytest.mark.parametrize(
     "url", ["http://[::1", "ftp://localhost", "localhost:15672", "http://", "http://\u00e4"]
 )
-def test_what_is_no_address_is_told(control: Control, url: str) -> None:
+def test_an_invalid_address_is_reported(control: Amqpctl, url: str) -> None:
     done = control("list_vhosts", status=3, more={"AMQPCTL_URL": url})
     assert "is not an address like" in done.stderr
 
 
-def test_arguments_that_are_not_utf_8_are_told(control: Control, vhost: str) -> None:
+def test_arguments_that_are_not_utf_8_are_told(control: Amqpctl, vhost: str) -> None:
     done = control("delete_queue", "\udcff", "-p", vhost, status=2)
     assert done.stderr == "amqpctl: '\\udcff' is not UTF-8\n"
     assert control("list_vhosts", status=2, user="\udcff", password="x").stderr.endswith("is not UTF-8\n")
 
 
-def test_the_password_goes_to_the_broker_and_to_nobody_else(control: Control) -> None:
+def test_the_password_goes_to_the_broker_and_to_nobody_else(control: Amqpctl) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         where = f"http://127.0.0.1:{proxy.getsockname()[1]}"
         control("list_vhosts", more={"http_proxy": where, "HTTP_PROXY": where})
@@ -205,7 +205,7 @@ def test_the_password_goes_to_the_broker_and_to_nobody_else(control: Control) ->
             proxy.accept()
 
 
-def test_a_redirect_is_not_followed(control: Control) -> None:
+def test_a_redirect_is_not_followed(control: Amqpctl) -> None:
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         target = f"http://127.0.0.1:{second.getsockname()[1]}/"
         answer = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -1,19 +1,19 @@
-"""What `amqpctl` does to queues that are in use, and to what they hold."""
+"""Commands of `amqpctl` on queues in use, and on their messages."""
 
 import pika
 import pytest
 
 from tests.support.admin.api import Api, amqp
-from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.amqpctl import Amqpctl
 from tests.support.daemon.daemon import Address
 
 
 @pytest.fixture
-def control(api: Api) -> Control:
-    return Control(api.base)
+def control(api: Api) -> Amqpctl:
+    return Amqpctl(api.base)
 
 
-def test_a_queue_is_stopped_and_started(control: Control, api: Api, vhost: str) -> None:
+def test_a_queue_is_stopped_and_started(control: Amqpctl, api: Api, vhost: str) -> None:
     control("declare_queue", "q", "-p", vhost)
     for command, expected in (
         (("stop_queue",), ["enqueue", "dequeue"]),
@@ -28,7 +28,7 @@ def test_a_queue_is_stopped_and_started(control: Control, api: Api, vhost: str) 
     assert refused.stderr == f"amqpctl: no queue 'none' in vhost '{vhost}'\n"
 
 
-def test_a_queue_is_altered(control: Control, api: Api, vhost: str) -> None:
+def test_a_queue_is_altered(control: Amqpctl, api: Api, vhost: str) -> None:
     control("declare_queue", "q", "-p", vhost)
     control("alter_queue", "q", "--arguments", '{"x-max-length": 3}', "--name", "r", "-p", vhost)
     assert api.get("queues", vhost, "r")["arguments"] == {"x-max-length": 3}
@@ -37,7 +37,7 @@ def test_a_queue_is_altered(control: Control, api: Api, vhost: str) -> None:
     assert "arg 'x-max-priority' of queue 'r'" in refused.stderr
 
 
-def test_messages_in_the_middle(control: Control, vhost: str, address: Address) -> None:
+def test_messages_in_the_middle(control: Amqpctl, vhost: str, address: Address) -> None:
     for queue in ("q", "r"):
         control("declare_queue", queue, "-p", vhost)
     with amqp(address, vhost) as channel:
@@ -62,7 +62,7 @@ def test_messages_in_the_middle(control: Control, vhost: str, address: Address) 
     assert "which messages?" in refused.stderr
 
 
-def test_what_one_operation_does_not_hold(control: Control, vhost: str, address: Address) -> None:
+def test_an_operation_stops_at_its_size_limit(control: Amqpctl, vhost: str, address: Address) -> None:
     for queue in ("q", "r"):
         control("declare_queue", queue, "-p", vhost)
     with amqp(address, vhost) as channel:

@@ -1,4 +1,4 @@
-"""What a broker must refuse: with the right reply code, a word in the log, and no harm to anybody else."""
+"""Invalid input: the right reply code, a line in the log, and no effect on other clients."""
 
 import struct
 from collections.abc import Callable

@@ -67,7 +67,7 @@ def test_immediate_along_a_selector(channel: PeerChannel, exchange: str, queues:
         ("level LIKE 'x", "position 12: the string that begins here has no end"),
     ],
 )
-def test_what_is_no_selector_ends_the_channel(
+def test_an_invalid_selector_ends_the_channel(
     channel: PeerChannel, exchange: str, queues: list[str], text: str, why: str
 ) -> None:
     declare_exchange(channel, exchange, "fanout")

@@ -1,4 +1,4 @@
-"""One queue that nobody empties, and one publisher that never waits, do not stop the others."""
+"""A queue that is never emptied and a publisher that never waits do not stop other clients."""
 
 import threading
 

@@ -9,7 +9,7 @@ from tests.support.amqp091.peer_channel import PeerChannel
 
 
 @pytest.mark.spec("amqp-0-9-1", "channel.open")
-def test_one_channel_opened_and_closed_many_times(connect: Connector) -> None:
+def test_a_single_channel_opened_and_closed_many_times(connect: Connector) -> None:
     peer = connect()
     for _ in range(2000):
         peer.channel(1).close()
@@ -42,7 +42,7 @@ def test_every_channel_up_to_channel_max_at_once(connect: Connector) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.tune#channel-max")
-def test_one_channel_too_many(connect: Connector) -> None:
+def test_a_channel_beyond_the_limit(connect: Connector) -> None:
     peer = connect(channel_max=3)
     for number in (1, 2, 3):
         peer.channel(number)

@@ -219,14 +219,14 @@ def test_consumers_are_told_when_their_queue_is_deleted(
     cancelled = [consumer.expect(Basic.Cancel) for _ in range(2)]
     assert {cancel.consumer_tag for cancel in cancelled} == {"one", "two"}
     assert all(cancel.nowait for cancel in cancelled)
-    consumer.ack(held.tag)  # of a queue that is gone: still known to the channel
+    consumer.ack(held.tag)  # the channel still knows a delivery of the deleted queue
     consumer.round_trip()
     consumer.consume(consumer.declare(exclusive=True), "one")
 
 
 @pytest.mark.spec("rabbitmq-extensions", "consumer_cancel_notify")
 @pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
-def test_who_deletes_a_queue_is_answered_before_its_own_consumers_are_cancelled(
+def test_a_client_that_deletes_a_queue_is_answered_before_its_consumers_are_cancelled(
     channel: PeerChannel, name: str, durable: bool
 ) -> None:
     channel.declare(name, durable=durable)

@@ -17,11 +17,11 @@ KIB = 1024
 SIZES = [
     0,
     1,
-    4096 - 9,  # one less than a small frame
+    4096 - 9,  # a byte less than a small frame
     4096 - 8,  # exactly a small frame
-    4096 - 7,  # one more than a small frame
+    4096 - 7,  # a byte more than a small frame
     131072 - 8,  # exactly a large frame
-    131072 - 7,  # one more than a large frame
+    131072 - 7,  # a byte more than a large frame
     2 * (131072 - 8),  # two large frames
     1000 * KIB + 1,  # several frames
     KIB * KIB,
@@ -138,7 +138,7 @@ class TricklingPeer(Peer):
     """Sends every byte by itself."""
 
     def send(self, data: bytes) -> None:
-        """Send bytes, one by one."""
+        """Send bytes singly."""
         for byte in data:
             super().send(bytes([byte]))
 

@@ -1,4 +1,4 @@
-"""Dead letter exchanges: where messages go, and what their headers say. [RabbitMQ dead letter exchanges]"""
+"""Dead letter exchanges: destinations and headers. [RabbitMQ dead letter exchanges]"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -206,7 +206,7 @@ def test_reject_publish_dlx_nacks_and_dead_letters(channel: PeerChannel) -> None
     assert channel.take(queue).body == b"kept"
 
 
-def test_what_a_transaction_rejects_dies_with_the_commit(channel: PeerChannel) -> None:
+def test_messages_rejected_in_a_transaction_are_dead_lettered_at_the_commit(channel: PeerChannel) -> None:
     dead = channel.declare(exclusive=True)
     queue = dead_lettering(channel, dead)
     for body in (b"1", b"2", b"3"):
@@ -231,7 +231,7 @@ def test_what_a_transaction_rejects_dies_with_the_commit(channel: PeerChannel) -
 
 
 @pytest.mark.parametrize("body", [b"bad", b"large " * 600_000], ids=["small", "large"])
-def test_what_a_transaction_rejects_is_dead_after_a_crash(
+def test_messages_rejected_in_a_transaction_are_dead_letters_after_a_crash(
     start_daemon: DaemonStarter, connect: Connector, body: bytes
 ) -> None:
     persistent = Basic.Properties(delivery_mode=2)

@@ -1,4 +1,4 @@
-"""Definitions while no daemon runs, and when one starts."""
+"""Definitions of a stopped broker, and a start with them."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from broker.core.policies.policy import Policy
 from broker.offline import opened
 from tests.support.admin.api import Api, amqp, fetch
-from tests.support.admin.definitions import RABBITMQ, of_rabbitmq
+from tests.support.admin.definitions import RABBITMQ, definitions_of_rabbitmq
 from tests.support.daemon.daemon import ROOT, Daemon, DaemonStarter, clean_environment
 
 
@@ -52,7 +52,7 @@ def test_definitions_go_into_a_new_folder_and_out_again(data: str, tmp_path: Pat
     assert json.loads(amqpd("definitions", "export", "--data-dir", data).stdout) == document
 
 
-def test_what_is_exported_is_private_whatever_was_there(data: str, tmp_path: Path) -> None:
+def test_an_exported_file_is_private_whatever_file_was_there(data: str, tmp_path: Path) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
     there = tmp_path / "there.json"
     there.write_text("old")
@@ -82,7 +82,7 @@ def segments(data: str) -> dict[str, tuple[int, int]]:
     return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries}
 
 
-def test_one_virtual_host(data: str) -> None:
+def test_a_single_virtual_host(data: str) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
     one = amqpd("definitions", "export", "--data-dir", data, "--vhost", "shop").stdout
     assert "users" not in json.loads(one)
@@ -94,7 +94,7 @@ def test_one_virtual_host(data: str) -> None:
         assert done.stderr == "amqpd: there is no vhost 'nope'\n"
 
 
-def test_what_is_wrong_is_told_line_by_line_and_nothing_is_imported(data: str) -> None:
+def test_errors_are_listed_by_line_and_nothing_is_imported(data: str) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
     before = amqpd("definitions", "export", "--data-dir", data).stdout
     wrong = {"queues": [{"name": "new", "vhost": "/"}, {"name": "r", "vhost": "nope"}, {"name": "s"}]}
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_told_line_by_line_and_nothing_is_imported(data: str) -
     assert "not JSON" in amqpd("definitions", "import", "-", "--data-dir", data, stdin="{", status=2).stderr
 
 
-def test_what_no_log_could_keep_is_refused(data: str) -> None:
+def test_definitions_that_the_log_cannot_keep_are_refused(data: str) -> None:
     for value in (r'"\ud800"', "NaN"):
         wrong = '{"global_parameters": [{"name": "g", "value": VALUE}]}'.replace("VALUE", value)
         done = amqpd("definitions", "import", "-", "--data-dir", data, stdin=wrong, status=2)
@@ -149,7 +149,7 @@ def loading(folder: Path, document: Any) -> tuple[str, ...]:
 
 
 def test_a_broker_loads_definitions_when_it_starts(start_daemon: DaemonStarter, tmp_path: Path) -> None:
-    document = of_rabbitmq()
+    document = definitions_of_rabbitmq()
     document["users"] = [{"name": "root", "password": "secret", "tags": "administrator"}]
     document["permissions"] = [{"user": "root", "vhost": "shop", "configure": ".*", "write": "", "read": ""}]
     document["topic_permissions"] = []
@@ -199,7 +199,7 @@ def test_definitions_that_cannot_be_loaded_end_the_start(
 
 
 def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStarter, tmp_path: Path) -> None:
-    """A policy holds for nothing, a permission allows nothing; the start and `check` name each."""
+    """Such policies match nothing, such permissions allow nothing; the start and `check` name each."""
     folder = tmp_path / "data"
     daemon = start_daemon()
     api = Api(daemon.admin)
@@ -240,7 +240,7 @@ def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStart
     refusal = ann.refused(401, "POST", "exchanges", "/", "amq.default", "publish", body=body)
     assert "ann" in refusal["reason"]
     exported = api.get("definitions")
-    api.post("definitions", body=exported, status=204)  # what is there may be there
+    api.post("definitions", body=exported, status=204)  # existing objects are no error
     api.put("policies", "/", "p", status=204, pattern=back, definition={"max-length": 2})
     assert (
         back

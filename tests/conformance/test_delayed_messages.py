@@ -1,4 +1,4 @@
-"""x-delayed-message exchanges: when a message comes, what it says then, and what survives."""
+"""x-delayed-message exchanges: the time of a message, its headers then, and recovery."""
 
 import time
 

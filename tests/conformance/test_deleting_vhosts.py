@@ -1,4 +1,4 @@
-"""A virtual host with very much in it is deleted: to everybody that is one step, and nobody waits for it."""
+"""Deletion of a large virtual host: a single step for clients, and no client waits for it."""
 
 from pamqp.commands import Basic, Exchange, Queue
 
@@ -59,7 +59,7 @@ def test_nobody_waits_for_it_and_it_can_be_made_again_at_once(
 
 
 @both_endings
-def test_it_is_gone_after_a_restart_in_the_middle(
+def test_a_virtual_host_stays_deleted_after_a_restart_in_the_middle(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()

@@ -1,4 +1,4 @@
-"""x-delivery-limit and quorum queues: what comes back too often, and what a client is told of the rest."""
+"""x-delivery-limit and quorum queues: messages beyond the limit, and the counts of the others."""
 
 import pytest
 from pamqp.commands import Basic, Queue
@@ -121,7 +121,7 @@ def test_quorum_queues_have_a_limit_of_20(channel: PeerChannel, name: str) -> No
 
 
 @pytest.mark.spec("rabbitmq-extensions", "x-queue-type=quorum")
-def test_what_a_quorum_queue_cannot_be(connect: Connector, name: str) -> None:
+def test_invalid_arguments_of_quorum_queues(connect: Connector, name: str) -> None:
     for flags, wrong in (
         ({"durable": False}, "non-durable"),
         ({"durable": True, "exclusive": True}, "exclusive-owner"),
@@ -171,7 +171,7 @@ def test_malformed_arguments_are_named(channel: PeerChannel, name: str, argument
 
 @pytest.mark.spec("rabbitmq-extensions", "x-delivery-limit")
 def test_counts_survive_a_crash(start_daemon: DaemonStarter, connect: Connector) -> None:
-    """What is out when the broker dies counts: three crashes use up a limit of 2."""
+    """Unacknowledged deliveries at a crash count: three crashes use up a limit of 2."""
     arguments: FieldTable = {
         "x-queue-type": "quorum",
         "x-delivery-limit": 2,

@@ -34,7 +34,7 @@ def requests(responder: PeerChannel) -> str:
 
 
 def address(request: Message) -> str:
-    """Where the reply to a request is to go."""
+    """Return the reply-to address of a request."""
     assert request.properties.reply_to is not None
     return request.properties.reply_to
 
@@ -116,7 +116,7 @@ def test_the_consumer_must_not_acknowledge(channel: PeerChannel) -> None:
     assert text == "PRECONDITION_FAILED - reply consumer cannot acknowledge"
 
 
-def test_one_consumer_for_each_channel(requester: PeerChannel) -> None:
+def test_a_single_consumer_for_each_channel(requester: PeerChannel) -> None:
     other = requester.peer.channel(2)
     other.consume(REPLY_TO, "replies", no_ack=True)
     text = requester.refused(Basic.Consume(queue=REPLY_TO, no_ack=True), 406)
@@ -124,7 +124,7 @@ def test_one_consumer_for_each_channel(requester: PeerChannel) -> None:
 
 
 @pytest.mark.parametrize("queue", [REPLY_TO, "another"])
-def test_its_tag_is_taken(requester: PeerChannel, queue: str) -> None:
+def test_the_consumer_tag_is_in_use(requester: PeerChannel, queue: str) -> None:
     if queue != REPLY_TO:
         requester.declare(queue, exclusive=True)
     requester.write(Basic.Consume(queue=queue, consumer_tag="replies", no_ack=True))

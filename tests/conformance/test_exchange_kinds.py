@@ -1,4 +1,4 @@
-"""The exchange types beside those of the specification; with RabbitMQ most of them are plugins."""
+"""Exchange types beyond the specification; RabbitMQ has most of them as plugins."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
 def spread(channel: PeerChannel, exchange: str, queues: list[str]) -> list[list[str]]:
-    """Publish 200 messages with a key each, that is the body too; what each queue got."""
+    """Publish 200 messages whose key is their body; return the messages of each queue."""
     channel.confirm_select()
     for number in range(200):
         channel.publish(b"%d" % number, f"{number}", exchange, mandatory=True)
@@ -25,7 +25,7 @@ def spread(channel: PeerChannel, exchange: str, queues: list[str]) -> list[list[
 
 
 def once_each(got: list[list[str]]) -> None:
-    """Every message is in one queue, in order, and every queue has some."""
+    """Check that every message is in a single queue, in order, and that no queue is empty."""
     assert sorted(int(body) for bodies in got for body in bodies) == list(range(200))
     for bodies in got:
         assert bodies == sorted(bodies, key=int)

@@ -74,7 +74,7 @@ def test_names_are_one_line(channel: PeerChannel, exchange: str) -> None:
 
 @pytest.mark.spec("amqp-0-9-1", "exchange.declare#type")
 def test_an_unknown_type_closes_the_channel(channel: PeerChannel, name: str) -> None:
-    """As RabbitMQ 4 has it; 3.x closes the connection with 503."""
+    """RabbitMQ 4 does the same; 3.x closes the connection with 503."""
     text = channel.refused(Exchange.Declare(exchange=name, exchange_type="zzz"), 406)
     assert text == "PRECONDITION_FAILED - unknown exchange type 'zzz'"
 

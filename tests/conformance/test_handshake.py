@@ -1,4 +1,4 @@
-"""From the first byte to connection.open-ok."""
+"""The handshake, from the first byte to connection.open-ok."""
 
 import pytest
 from pamqp.commands import Connection
@@ -142,6 +142,6 @@ def test_a_handshake_that_stalls_is_ended(dial: Dialler, start_daemon: DaemonSta
 def test_a_connection_may_idle_after_its_handshake(dial: Dialler, start_daemon: DaemonStarter) -> None:
     daemon = start_daemon(environment={"AMQPD_HANDSHAKE_TIMEOUT_S": "1"})
     idle = dial(daemon.address).open()
-    dial(daemon.address).expect_end()  # its time-out began after the other's
+    dial(daemon.address).expect_end()  # this time-out began after the other's
     idle.channel().round_trip()
     idle.close()

@@ -32,7 +32,7 @@ def test_a_peer_that_falls_silent_is_dropped(
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.7")
-def test_what_a_silent_peer_held_comes_back(connect: Connector, name: str) -> None:
+def test_deliveries_of_a_silent_peer_return(connect: Connector, name: str) -> None:
     watcher = connect().channel()
     watcher.declare(name, auto_delete=True)
     watcher.publish(b"held", name)
@@ -45,7 +45,7 @@ def test_what_a_silent_peer_held_comes_back(connect: Connector, name: str) -> No
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.7")
 def test_any_traffic_counts_as_a_heartbeat(connect: Connector) -> None:
-    """A peer that only ever talks, one byte of a method at a time, is alive."""
+    """A peer that sends a method byte by byte is alive."""
     peer = connect(heartbeat=1)
     channel = peer.channel()
     pause = threading.Event()

@@ -1,4 +1,4 @@
-"""Who may ask what of the HTTP API. [RabbitMQ management: tags]"""
+"""Access rights of the HTTP API, by user tag. [RabbitMQ management: tags]"""
 
 from collections.abc import Callable
 
@@ -64,7 +64,7 @@ def test_a_user_without_a_tag(user: Callable[..., Api]) -> None:
 
 
 @pytest.mark.parametrize("tag", ["management", "policymaker", "monitoring"])
-def test_what_only_administrators_may_ask(user: Callable[..., Api], tag: str) -> None:
+def test_requests_of_administrators_only(user: Callable[..., Api], tag: str) -> None:
     somebody = user(tag)
     for method, path in ADMINISTRATORS_ONLY:
         answer = somebody.client.request(method, f"{somebody.base}/api/{path}", json={})
@@ -90,7 +90,7 @@ def test_contents_are_shown_to_those_who_may_open_the_virtual_host(
     assert outsider.get("vhosts", vhost)["name"] == vhost
 
 
-def test_what_a_user_may_do_over_amqp_is_what_they_may_do_over_http(
+def test_permissions_are_the_same_over_amqp_and_over_http(
     api: Api, vhost: str, user: Callable[..., Api]
 ) -> None:
     limited = user("management", configure="^mine", write="^mine", read="^mine")
@@ -132,7 +132,7 @@ def test_policies_are_for_policymakers(api: Api, vhost: str, user: Callable[...,
     manager.refused(401, "GET", "parameters")
 
 
-def test_what_the_broker_says_of_itself_is_not_for_policymakers(
+def test_the_state_of_the_broker_is_not_for_policymakers(
     api: Api, vhost: str, user: Callable[..., Api]
 ) -> None:
     maker = user("policymaker")

@@ -49,7 +49,7 @@ def test_refusals_name_what_is_wrong_and_change_nothing(api: Api, vhost: str) ->
     api.refused(404, "PATCH", "queues", vhost, "none", body={})
 
 
-def test_who_alters_and_who_consumes_are_held_to_both_names(
+def test_altering_and_consuming_take_permissions_on_both_names(
     api: Api, vhost: str, name: str, address: Address
 ) -> None:
     api.put("queues", vhost, "q-1")
@@ -85,7 +85,7 @@ def test_an_exclusive_queue_becomes_everybodys(api: Api, vhost: str, address: Ad
         assert channel.basic_get("q", auto_ack=True)[2] == b"kept"
 
 
-def test_what_was_answered_is_there_after_a_crash(start_daemon: DaemonStarter) -> None:
+def test_answered_changes_survive_a_crash(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
     api.put("queues", "/", "old", durable=True)

@@ -1,4 +1,4 @@
-"""The admin port under attack: floods, slow peers, other sites' pages, and what HTTP asks of every server."""
+"""The admin port under attack: floods, slow peers, pages of other sites, and duties of HTTP servers."""
 
 import base64
 import socket

@@ -1,14 +1,14 @@
-"""Definitions over HTTP: out of one broker, into another, all or nothing."""
+"""Definitions over HTTP: export and import, all or nothing."""
 
 from tests.support.admin.api import Api, amqp, fetch
-from tests.support.admin.definitions import of_rabbitmq
+from tests.support.admin.definitions import definitions_of_rabbitmq
 from tests.support.daemon.daemon import DaemonStarter
 
 
 def test_definitions_go_from_one_broker_to_another_and_last(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
-    document = of_rabbitmq()
+    document = definitions_of_rabbitmq()
     document["users"].append({"name": "clear", "password": "in the clear", "tags": ["monitoring"]})
     document["users"][0] |= {"password": "guest", "password_hash": None}  # the hash is of another one
     api.post("definitions", status=204, body=document)
@@ -28,7 +28,7 @@ def test_definitions_go_from_one_broker_to_another_and_last(start_daemon: Daemon
     again.close()
 
 
-def test_one_virtual_host_at_a_time(api: Api, vhost: str, name: str) -> None:
+def test_a_single_virtual_host_at_a_time(api: Api, vhost: str, name: str) -> None:
     api.put("queues", vhost, "q", durable=True)
     api.put("policies", vhost, "p", pattern="", definition={"max-length": 1})
     api.post("bindings", vhost, "e", "amq.topic", "q", "q", status=201, body={"routing_key": "k"})
@@ -64,7 +64,7 @@ def test_names_are_one_line(api: Api, vhost: str) -> None:
     assert [binding[key] for key in ("source", "destination", "routing_key")] == ["ab", "twolines", "k\n"]
 
 
-def test_what_is_wrong_is_told_object_by_object_and_nothing_is_made(api: Api, vhost: str) -> None:
+def test_errors_are_listed_by_object_and_nothing_is_imported(api: Api, vhost: str) -> None:
     document = {
         "queues": [
             {"name": "good", "durable": True},

@@ -1,4 +1,4 @@
-"""The journal over HTTP: how far it goes, its files, and their bytes as they are written, sealed and gone."""
+"""The journal over HTTP: its state, its files, and their bytes while written, sealed and deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def publish(daemon: Daemon, count: int, queue: str = "q") -> None:
 
 
 def written(api: Api, at_least: int) -> dict[str, Any]:
-    """What the journal says, once so many events can be read."""
+    """Return the journal's state, as soon as at least so many events can be read."""
     late = time.monotonic() + PATIENCE_S
     while (said := api.get("journal"))["written"] < at_least:
         assert time.monotonic() < late, said
@@ -143,7 +143,7 @@ def test_a_file_keeps_its_name_when_it_is_ended(
     last = events(api, name)[-1].seq
     assert last >= 7
     for path in (folder / "live").iterdir():
-        path.unlink(missing_ok=True)  # one that has just been ended has another name
+        path.unlink(missing_ok=True)  # a file that has just been ended has another name
     said = api.get("journal")["nodes"]["n-1"]
     assert said["first"] > last, "what is there of a journal whose files are gone begins where they ended"
     assert said["first"] <= said["next"]
@@ -191,7 +191,7 @@ def test_an_earlier_journal_is_served_also_by_a_broker_that_journals_nothing(
     assert events(api, file["name"])[-1].op == "end"
 
 
-def test_it_is_for_users_who_may_see_everything(
+def test_the_journal_takes_the_monitoring_tag(
     start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
 ) -> None:
     daemon = start_daemon(*FULL)

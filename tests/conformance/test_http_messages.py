@@ -240,7 +240,7 @@ def test_an_operator_closes_a_connection_and_says_why(api: Api, vhost: str, addr
 
 
 def closed_by(address: Address, vhost: str, close: Callable[[], None], user: Api | None = None) -> str:
-    """What a client is told when its connection is closed."""
+    """Return the reply text that a client receives when its connection is closed."""
     name, password = ("guest", "guest") if user is None else (user.get("whoami")["name"], "secret")
     try:
         with amqp(address, vhost, name, password) as channel:

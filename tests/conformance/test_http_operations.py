@@ -186,7 +186,7 @@ def test_messages_are_deleted_by_id_and_by_selector(api: Api, vhost: str, addres
     assert operate(api, vhost, "q", "delete", selector="n < 6", limit=3) == {"done": 3, "more": True}
     assert bodies(api, vhost, "q") == ["5", "6", "7", "8", "9"]
     with amqp(address, vhost) as channel:
-        channel.basic_get("q")  # what a client has is left alone
+        channel.basic_get("q")  # a client's unacknowledged message is left alone
         assert operate(api, vhost, "q", "delete", all=True) == {"done": 4, "more": False}
     assert bodies(api, vhost, "q") == ["5"]
     stats = api.get("queues", vhost, "q")
@@ -212,7 +212,7 @@ def test_messages_move_as_they_are_or_through_an_exchange(api: Api, vhost: str, 
     assert bodies(api, vhost, "s") == ["2", "3"]
 
 
-def test_what_is_refused_leaves_all_in_place(api: Api, vhost: str, address: Address) -> None:
+def test_a_refused_operation_leaves_all_messages_in_place(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q", durable=True)
     api.put("queues", vhost, "full", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     publish(address, vhost, "q", 3)
@@ -253,7 +253,7 @@ def test_messages_are_edited(api: Api, vhost: str, address: Address) -> None:
         assert operate(api, vhost, "q", "edit", all=True, properties={"headers": None})["done"] == 1
         _, found, body = channel.basic_get("q", auto_ack=True)
         assert (body, found.headers, found.app_id) == (b"0", None, "a")
-        assert channel.basic_get("q", auto_ack=True)[0] is None  # it was not to wait any longer
+        assert channel.basic_get("q", auto_ack=True)[0] is None  # the message must not wait any longer
     for fields, why in (
         ({}, "nothing to edit"),
         ({"properties": {"shoes": 1}}, "property shoes is not known"),
@@ -351,7 +351,7 @@ def test_users_are_held_to_their_permissions(api: Api, vhost: str, name: str, ad
 
 
 @pytest.mark.parametrize("what", ["move", "edit"])
-def test_what_was_answered_is_there_after_a_crash(start_daemon: DaemonStarter, what: str) -> None:
+def test_answered_operations_survive_a_crash(start_daemon: DaemonStarter, what: str) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
     for name in ("q", "r"):

@@ -1,4 +1,4 @@
-"""What is running, and whether it is well."""
+"""The overview and the health of a running broker."""
 
 import re
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def test_the_overview_tells_everybody_what_they_may_see(
 
 
 def without_rates(part: Any) -> Any:
-    """What two looks agree on: rates are taken anew if there are 5 s between the looks."""
+    """Return an answer without rates, which are computed anew if 5 s have passed."""
     return (
         {key: part[key] for key in part if not key.endswith("_details")} if isinstance(part, dict) else part
     )
@@ -116,7 +116,7 @@ def test_a_broker_that_is_well(api: Api, check: str) -> None:
     assert api.get("health", "checks", *map(unquote, check.split("/")))["status"] == "ok"
 
 
-def test_what_one_node_has_none_of(api: Api, vhost: str, address: Address) -> None:
+def test_answers_about_features_that_a_single_node_lacks(api: Api, vhost: str, address: Address) -> None:
     assert api.get("deprecated-features", "used") == []
     api.post("rebalance", "queues", status=204, body={})
     with amqp(address, vhost):

@@ -1,4 +1,4 @@
-"""Policies over HTTP, and what they do to clients."""
+"""Policies over HTTP, and their effect on clients."""
 
 from collections.abc import Callable
 
@@ -41,7 +41,7 @@ def test_a_policy_is_set_shown_and_deleted(api: Api, vhost: str, kind: str) -> N
         ({"pattern": "", "definition": {"max-length": 1}, "apply-to": "x"}, "apply-to 'x'"),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said(api: Api, vhost: str, body: object, reason: str) -> None:
+def test_errors_of_a_policy_are_explained(api: Api, vhost: str, body: object, reason: str) -> None:
     refusal = api.refused(400, "PUT", "policies", vhost, "p", body=body)
     assert refusal["error"] == "bad_request"
     assert reason in refusal["reason"]
@@ -84,7 +84,7 @@ def test_values_that_change_nothing_are_marked(api: Api, vhost: str) -> None:
     assert marked == set(effective) - {"max-length"} == set(idle) | {"queue-mode"}
 
 
-def test_what_only_streams_or_only_others_heed_is_marked(api: Api, vhost: str) -> None:
+def test_keys_only_for_streams_and_keys_not_for_streams_are_marked(api: Api, vhost: str) -> None:
     definition = {"max-length-bytes": 5000, "max-age": "7D", "message-ttl": 5, "dead-letter-exchange": "x"}
     api.put("policies", vhost, "p", pattern="", definition=definition)
     for kind, idle in (("stream", {"message-ttl", "dead-letter-exchange"}), ("classic", {"max-age"})):
@@ -206,7 +206,7 @@ def test_look_aheads_at_the_ends_of_branches_decide_which_queues_a_policy_holds_
         (r"^(?!tmp\.).*", ["orders", "orders.dlq", "orders.eu", "x"]),
         (r"^(?!.*dlq$)(?=.*orders)", ["orders", "orders.eu", "tmp.orders"]),
         (r"^orders(?!\.)|^(?!orders|tmp)", ["orders", "x"]),
-        ("(?!x$)", names),  # it matches at the end of x, too
+        ("(?!x$)", names),  # matches at the end of x, too
         ("(?!)", []),
         ("^(?!x$)", names[:-1]),
     ):

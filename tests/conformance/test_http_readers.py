@@ -55,7 +55,7 @@ def test_a_report_is_shown_until_the_reader_ends(api: Api) -> None:
         {"partitions": [HALF["partitions"][0]] * 1001},
     ],
 )
-def test_what_is_no_report_is_refused(api: Api, body: object) -> None:
+def test_an_invalid_report_is_refused(api: Api, body: object) -> None:
     assert "partition" in api.refused(400, "PUT", "readers", "/", "r", body=body)["reason"]
 
 

@@ -67,12 +67,12 @@ class Driver:
         return self.api.refused(status, "POST", *self.path, "commit", body=body)["reason"]
 
     def state(self) -> Any:
-        """What the broker says of it."""
+        """Return the broker's state of the sink."""
         return self.api.get(*self.path)
 
 
 def drained(address: Address, vhost: str, queue: str = "q") -> list[bytes]:
-    """What a client gets."""
+    """Consume the queue, and return the bodies."""
     found: list[bytes] = []
     with amqp(address, vhost) as channel:
         while True:
@@ -217,7 +217,7 @@ def test_rows_are_what_publishers_would_send(driver: Driver, vhost: str, address
         assert (properties.priority, properties.message_id, properties.headers) == (3, "m", {"a": 1})
 
 
-def test_what_is_committed_waits_for_room(driver: Driver, vhost: str, address: Address) -> None:
+def test_committed_rows_wait_for_room(driver: Driver, vhost: str, address: Address) -> None:
     arguments = {"x-max-length": 1000, "x-overflow": "reject-publish"}
     driver.api.put("queues", vhost, "small", durable=True, arguments=arguments)
     attempt = driver.begin(0)
@@ -236,7 +236,7 @@ def test_what_is_committed_waits_for_room(driver: Driver, vhost: str, address: A
     assert driver.state()["blocked"] is None
 
 
-def test_what_is_dropped_is_not_published(driver: Driver, vhost: str, address: Address) -> None:
+def test_dropped_rows_are_not_published(driver: Driver, vhost: str, address: Address) -> None:
     first, second = driver.write(0, [b"a"]), driver.write(0, [b"b"], partition=1)
     driver.api.delete(*driver.path, "attempts", str(first))
     body = {"epoch": driver.epoch, "batch": 0}
@@ -264,7 +264,9 @@ def test_a_row_in_a_later_chunk_would_go_nowhere(driver: Driver, vhost: str, exc
     assert f"exchange '{exchange}' leads nowhere with routing key '{key}'" in said
 
 
-def test_who_may_not_publish_adds_no_rows(driver: Driver, vhost: str, user: Callable[..., Api]) -> None:
+def test_a_user_without_write_permission_adds_no_rows(
+    driver: Driver, vhost: str, user: Callable[..., Api]
+) -> None:
     stranger = user("management", write="^q$")
     own = Driver(stranger, vhost, "own")
     attempt = own.begin(0)
@@ -285,7 +287,7 @@ def test_who_may_not_publish_adds_no_rows(driver: Driver, vhost: str, user: Call
         ("amq.topic", "x.b", {"CC": ["a.b"]}, {"topic": "^x"}),
     ],
 )
-def test_who_may_no_longer_publish_commits_nothing(
+def test_a_user_whose_write_permission_is_revoked_commits_nothing(
     driver: Driver,
     vhost: str,
     user: Callable[..., Api],

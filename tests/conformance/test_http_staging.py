@@ -1,4 +1,4 @@
-"""Queues read in bulk over HTTP, through a stage that keeps what was read until it is acknowledged."""
+"""Bulk reads of queues over HTTP, through a stage that keeps messages until they are acknowledged."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ def advance(api: Api, vhost: str, epoch: int, acknowledged: int, rows: int, **mo
 
 
 def rows(api: Api, vhost: str, start: int, end: int, first: int | None = None, **more: str) -> list[bytes]:
-    """The bodies of staged messages; their offsets are as asked for, from `first` on."""
+    """Return the bodies of staged messages; check that their offsets begin at `first`."""
     query = {"from": str(start), "to": str(end), **more}
     answer = api.ask("GET", "staged", vhost, "q", READER, "rows", **query)
     start = start if first is None else first
@@ -51,7 +51,7 @@ def numbered(start: int, end: int) -> list[bytes]:
 
 
 def drained(address: Address, vhost: str) -> list[tuple[bytes, bool]]:
-    """What a client gets, and whether it is redelivered."""
+    """Consume the queue, and return the bodies with their redelivered flags."""
     found: list[tuple[bytes, bool]] = []
     with amqp(address, vhost) as channel:
         while True:
@@ -138,7 +138,7 @@ def test_each_driver_has_an_epoch_of_its_own(api: Api, vhost: str) -> None:
             assert len({each["epoch"] for each in found}) == 4
 
 
-def test_whoever_attaches_while_the_reader_is_deleted_has_a_new_one(
+def test_a_client_that_attaches_during_the_deletion_of_the_reader_has_a_new_one(
     api: Api, vhost: str, address: Address
 ) -> None:
     api.put("queues", vhost, "q", durable=True)
@@ -195,7 +195,9 @@ def test_so_many_batches_are_retained_and_no_more(api: Api, vhost: str) -> None:
         assert f"retain {wrong} is not from 0 to 100" in said["reason"]
 
 
-def test_whoever_competes_gets_what_is_not_staged(api: Api, vhost: str, address: Address) -> None:
+def test_a_competing_consumer_gets_messages_that_are_not_staged(
+    api: Api, vhost: str, address: Address
+) -> None:
     api.put("queues", vhost, "q", durable=True)
     publish(address, vhost, "q", 100)
     epoch = attach(api, vhost)["epoch"]
@@ -211,7 +213,7 @@ def test_whoever_competes_gets_what_is_not_staged(api: Api, vhost: str, address:
     assert sorted(staged + consumed, key=int) == numbered(0, 100)
 
 
-def test_what_is_not_staged_is_not_read(api: Api, vhost: str, address: Address) -> None:
+def test_messages_that_are_not_staged_are_not_read(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q", durable=True)
     publish(address, vhost, "q", 10)
     epoch = attach(api, vhost)["epoch"]
@@ -227,7 +229,9 @@ def test_what_is_not_staged_is_not_read(api: Api, vhost: str, address: Address) 
         assert api.refused(status, "POST", "staged", vhost, "q", READER, "advance", body=body)
 
 
-def test_who_may_not_read_the_queue_stages_nothing(api: Api, vhost: str, user: Callable[..., Api]) -> None:
+def test_a_user_without_read_permission_stages_nothing(
+    api: Api, vhost: str, user: Callable[..., Api]
+) -> None:
     api.put("queues", vhost, "q", durable=True)
     stranger = user("management", read="^$")
     stranger.refused(401, "POST", "staged", vhost, "q", READER)

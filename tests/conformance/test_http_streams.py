@@ -1,4 +1,4 @@
-"""Streams over HTTP: what there is, and chunks as they are stored."""
+"""Streams over HTTP: the list of streams, and chunks as stored."""
 
 import re
 import time
@@ -23,7 +23,7 @@ def publisher(connect: Connector) -> Publisher:
 
 @pytest.fixture
 def stream(publisher: Publisher, name: str) -> Iterator[str]:
-    """A stream with a hundred messages, in five chunks: a transaction is one of them."""
+    """A stream with a hundred messages in five chunks, one of them from a transaction."""
     stream = declare_stream(publisher.channel, name + ".stream")
     channel = publisher.channel.peer.channel(2)
     channel.call(Tx.Select(), Tx.SelectOk)
@@ -48,7 +48,7 @@ def large(publisher: Publisher, name: str) -> Iterator[str]:
 
 
 def open_descriptors(api: Api) -> float:
-    """How many descriptors the daemon has open."""
+    """Return the number of the daemon's open descriptors."""
     found = re.search(r"^process_open_fds (\S+)$", fetch(f"{api.base}/metrics").text, re.MULTILINE)
     assert found is not None
     return float(found[1])
@@ -201,7 +201,7 @@ def test_a_stream_keeps_how_far_a_program_has_got(api: Api, stream: str) -> None
         ({"from": "0"}, 400, "to"),
     ],
 )
-def test_what_is_not_there_is_refused(
+def test_missing_streams_are_refused(
     api: Api, stream: str, query: dict[str, str], status: int, reason: str
 ) -> None:
     said = api.refused(status, "GET", "streams", "/", stream, "0", "chunks", **query)
@@ -215,7 +215,7 @@ def test_only_streams_have_chunks_and_only_partition_0(api: Api, stream: str, du
     assert said["reason"].endswith("has no partition 1")
 
 
-def test_whoever_may_not_read_the_queue_gets_none(
+def test_a_user_without_read_permission_gets_no_chunks(
     vhost: str, user: Callable[..., Api], connect: Connector
 ) -> None:
     stranger = user("management", read="other")

@@ -85,7 +85,7 @@ HALF = r'"\ud800"'
         ),
     ],
 )
-def test_what_no_log_could_keep_is_refused_by_its_place(
+def test_values_that_the_log_cannot_keep_are_refused_by_their_place(
     api: Api, vhost: str, method: str, path: str, body: str, place: str
 ) -> None:
     api.put("queues", vhost, "q", durable=True)
@@ -95,7 +95,7 @@ def test_what_no_log_could_keep_is_refused_by_its_place(
     assert answer.status_code == 400, answer.text
     assert answer.json()["reason"].startswith(f"not_json: {place} ")
     assert api.get("definitions") == before
-    api.put("queues", vhost, "r", durable=True)  # which has to be logged
+    api.put("queues", vhost, "r", durable=True)  # a durable queue has to be logged
 
 
 def test_a_body_that_is_too_long(api: Api, vhost: str) -> None:
@@ -104,7 +104,7 @@ def test_a_body_that_is_too_long(api: Api, vhost: str) -> None:
 
 
 def test_a_body_of_another_type_is_read_all_the_same(api: Api, vhost: str) -> None:
-    headers = {"content-type": "application/x-www-form-urlencoded"}  # what curl says of -d
+    headers = {"content-type": "application/x-www-form-urlencoded"}  # the default of curl with -d
     answer = api.client.put(api.url("queues", vhost, "q"), content=b'{"durable": true}', headers=headers)
     assert answer.status_code == 201
     assert api.get("queues", vhost, "q")["durable"] is True
@@ -231,7 +231,7 @@ def test_exchanges_are_bound_to_exchanges(api: Api, vhost: str) -> None:
     api.refused(400, "GET", "bindings", vhost, "e", "x", "z", "nope")
 
 
-def test_what_was_answered_survives_a_kill(start_daemon: DaemonStarter) -> None:
+def test_answered_changes_survive_a_kill(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
     api.put("vhosts", "v", description="d", tags="a,b", default_queue_type="quorum")

@@ -1,4 +1,4 @@
-"""Users, permissions and virtual hosts over HTTP, and what they mean to connections."""
+"""Users, permissions and virtual hosts over HTTP, and their effect on connections."""
 
 import base64
 import hashlib
@@ -181,7 +181,7 @@ def test_a_virtual_host_that_is_refused_is_not_made(api: Api, name: str, wrong: 
     api.refused(404, "GET", "vhosts", name)
 
 
-def test_what_a_deleted_user_or_virtual_host_had_open_is_closed(
+def test_connections_of_a_deleted_user_or_virtual_host_are_closed(
     api: Api, vhost: str, user: Callable[..., Api], address: Address
 ) -> None:
     user("")
@@ -193,7 +193,7 @@ def test_what_a_deleted_user_or_virtual_host_had_open_is_closed(
 
 
 def closed(address: Address, vhost: str, name: str, password: str, by: Callable[[], None]) -> str:
-    """What a connection is told when something closes it."""
+    """Return the reply text of a connection that is closed by `by`."""
     try:
         with amqp(address, vhost, name, password) as channel:
             by()

@@ -1,4 +1,4 @@
-"""The journal of a running broker: what happened to each message, and what a restart made of it."""
+"""The journal of a running broker: the events of each message, also after a restart."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def events(folder: Path, *ops: str) -> list[Row]:
 
 
 def words(rows: list[Row]) -> list[str]:
-    """What happened, and why, where that is said."""
+    """Return the operations of events, with the reason where an event has one."""
     return [row.op if row.reason is None else f"{row.op} {row.reason}" for row in rows]
 
 

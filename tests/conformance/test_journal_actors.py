@@ -20,7 +20,7 @@ from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 from tests.support.daemon.endings import stop
-from tests.support.journal.daemon_journal import Reader, cat, operate
+from tests.support.journal.daemon_journal import Reader, cat, run_operation
 from tests.support.journal.handmade_journal import wait_for
 
 FULL = ("--journal", "full")
@@ -29,7 +29,7 @@ Events = list[dict[str, Any]]
 
 
 def of(events: Events, op: str, reason: str | None = None) -> dict[str, Any]:
-    """The only event of an operation, and with a reason if one is given."""
+    """Return the only event of an operation, with this reason if given."""
     (found,) = (event for event in events if event["op"] == op and reason in (None, event["reason"]))
     return found
 
@@ -77,8 +77,8 @@ def test_operators_purge_move_edit_and_delete(
     channel.declare("to", durable=True)
     channel.publish(b"", "q", properties=PERSISTENT)
     channel.round_trip()
-    operate(daemon, "q", "edit", payload="edited", payload_encoding="string")
-    operate(daemon, "q", "move", to={"queue": "to"})
+    run_operation(daemon, "q", "edit", payload="edited", payload_encoding="string")
+    run_operation(daemon, "q", "move", to={"queue": "to"})
     api = admin_of(daemon)
     api.delete("queues", "/", "to", "contents")
     api.delete("queues", "/", "to")
@@ -337,7 +337,7 @@ def test_a_long_definition_is_told_with_its_names(
     assert {"q", "amq.headers", "k"} <= set(bound.values())
 
 
-def test_what_retention_takes_at_a_start_is_told(
+def test_files_removed_by_retention_at_a_start_are_recorded(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*FULL)

@@ -1,4 +1,4 @@
-"""How much is journaled, and of which queues; what happens when there is too little room for it."""
+"""The levels of the journal, by queue, and a journal without room."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from tests.support.daemon.endings import stop
 from tests.support.journal.handmade_journal import OF_THE_BROKER, out_of_turn, wait_for
 
 
-def told(folder: Path) -> dict[str | None, list[str]]:
-    """What the journal tells of each queue; it must add up."""
+def events_by_queue(folder: Path) -> dict[str | None, list[str]]:
+    """Return the journal's events of each queue; the journal must pass its verification."""
     rows = list(JournalReader(folder).rows())
     found = Verification()
     found.take(rows)
@@ -61,7 +61,7 @@ def test_ways_in_and_out_only(start_daemon: DaemonStarter, connect: Connector, f
     channel.declare("q")
     live(channel, "q")
     stop(daemon, channel.peer)
-    assert told(folder) == {
+    assert events_by_queue(folder) == {
         "q": ["declare lifecycle", "enqueue", "ack", "queue_delete shutdown"],
         None: ["end"],
     }
@@ -74,7 +74,7 @@ def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connecto
         channel.declare(level, arguments={"x-journal": level})
         live(channel, level)
     stop(daemon, channel.peer)
-    assert told(folder) == {
+    assert events_by_queue(folder) == {
         "lifecycle": ["declare lifecycle", "enqueue", "ack", "queue_delete shutdown"],
         "full": ["declare full", "enqueue", "deliver", "ack", "queue_delete shutdown"],
         None: ["end"],
@@ -103,7 +103,7 @@ def test_policies_come_first_and_may_change(
     api.delete("policies", "/", "p")
     api.close()
     stop(daemon, channel.peer)
-    assert told(folder) == {
+    assert events_by_queue(folder) == {
         "q": [
             "checkpoint level",
             "enqueue",
@@ -129,7 +129,7 @@ def test_policies_come_first_and_may_change(
     ],
     ids=["off below full", "lifecycle below full", "full above lifecycle", "full above off"],
 )
-def test_what_concerns_no_queue_goes_by_what_the_broker_says(
+def test_events_without_a_queue_have_the_level_of_the_broker(
     start_daemon: DaemonStarter,
     connect: Connector,
     folder: Path,
@@ -150,7 +150,7 @@ def test_what_concerns_no_queue_goes_by_what_the_broker_says(
     channel.publish(b"", "nowhere")
     channel.expect(Basic.Ack)
     stop(daemon, channel.peer)
-    found = told(folder)
+    found = events_by_queue(folder)
     assert found.pop(None) == [*of_none, "end"]
     life = [f"declare {queues}", *of_queue, "queue_delete shutdown"]
     assert found == ({"argument": life, "policy": life} if of_queue else {})
@@ -163,7 +163,7 @@ def test_another_folder_and_name(start_daemon: DaemonStarter, connect: Connector
     channel = opened(connect, daemon)
     channel.declare("q")
     wait_for(folder, "declare")
-    while not list((folder / "live").glob("*.ajl")):  # it is a second old soon
+    while not list((folder / "live").glob("*.ajl")):  # the file is a second old soon
         channel.round_trip()
     live(channel, "q")
     while daemon.metric("amqpd_journal_events_total") < 5:

@@ -1,4 +1,4 @@
-"""What a restart brings back, and what it does not, as the journal tells it."""
+"""Restored and lost messages of a restart, as the journal records them."""
 
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
@@ -9,16 +9,23 @@ from broker.journal.command import app
 from tests.support.amqp091.peer import Connector
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings, stop
-from tests.support.journal.daemon_journal import LIFECYCLE, Reader, begin, cat, publish, words
+from tests.support.journal.daemon_journal import (
+    LIFECYCLE,
+    Reader,
+    cat,
+    channel_with_queues,
+    publish,
+    summaries,
+)
 from tests.support.journal.handmade_journal import wait_for
 
 
 @both_endings
-def test_what_is_staged_over_a_restart(
+def test_staged_messages_over_a_restart(
     start_daemon: DaemonStarter, connect: Connector, folder: Path, end: Ending
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 3)
     reader = Reader(daemon, "q")
     reader.advance(0, 2)
@@ -31,7 +38,7 @@ def test_what_is_staged_over_a_restart(
     reader.advance(2, 0)
     reader.api.close()
     stop(daemon, channel.peer)
-    events = words(cat(folder))
+    events = summaries(cat(folder))
     assert events[events.index("recover q") :] == [
         "recover q",
         "recover q",
@@ -46,12 +53,12 @@ def test_what_is_staged_over_a_restart(
 
 
 @both_endings
-def test_what_goes_with_the_broker(
+def test_messages_lost_with_the_broker(
     start_daemon: DaemonStarter, connect: Connector, folder: Path, end: Ending
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
-    begin(daemon, connect, "volatile", volatile=True)
+    channel = channel_with_queues(daemon, connect, "q")
+    channel_with_queues(daemon, connect, "volatile", volatile=True)
     channel.declare("transient")
     for name in ("q", "volatile", "transient"):
         publish(channel, name, 3)
@@ -76,9 +83,9 @@ def test_what_goes_with_the_broker(
         "lost volatile shutdown 3",
         "queue_delete transient shutdown 3",
     ]
-    told = words(events[:again])
+    told = summaries(events[:again])
     assert sorted(told[told.index("ack q") + 1 :]) == (gone if end is stop else [])
-    assert words(events[again:]) == [
+    assert summaries(events[again:]) == [
         "recover q",
         "recover q",
         "recover q lifecycle 2",
@@ -93,7 +100,7 @@ def test_a_loss_that_nobody_foresaw_is_found(
     start_daemon: DaemonStarter, connect: Connector, folder: Path, tmp_path: Path
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 3)
     stop(daemon, channel.peer)
     before = copytree(folder.parent, tmp_path / "before", ignore=ignore_patterns("journal"))
@@ -117,7 +124,7 @@ def test_nothing_is_expected_of_a_time_without_a_journal(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 3)
     stop(daemon, channel.peer)
     daemon = start_daemon()
@@ -126,7 +133,7 @@ def test_nothing_is_expected_of_a_time_without_a_journal(
     stop(daemon, channel.peer)
     daemon = start_daemon(*LIFECYCLE)
     stop(daemon, connect(daemon.address).channel().peer)
-    assert words(cat(folder))[4:] == [
+    assert summaries(cat(folder))[4:] == [
         "checkpoint q shutdown 3",
         "level off",
         "recover q",
@@ -136,23 +143,23 @@ def test_nothing_is_expected_of_a_time_without_a_journal(
     ]
 
 
-def test_what_waits_to_be_dead_lettered_over_a_restart(
+def test_waiting_dead_letters_over_a_restart(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
     arguments = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead", "overflow": "reject-publish"}
-    channel = begin(daemon, connect, "q", dead_letter_strategy="at-least-once", **arguments)
+    channel = channel_with_queues(daemon, connect, "q", dead_letter_strategy="at-least-once", **arguments)
     publish(channel, "q", 2)
     channel.publish(b"transient", "q")
     channel.nack([channel.take("q").tag for _ in range(3)][-1], multiple=True, requeue=False)
     channel.round_trip()
     stop(daemon, channel.peer)
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "dead")
+    channel = channel_with_queues(daemon, connect, "dead")
     channel.consume("dead", "c", no_ack=True)
     assert [message.body for message in channel.deliveries(2)] == [b"0", b"1"]
     stop(daemon, channel.peer)
-    events = words(cat(folder))
+    events = summaries(cat(folder))
     assert events[events.index("lost q shutdown 1") :] == [
         "lost q shutdown 1",
         "checkpoint q shutdown 2",

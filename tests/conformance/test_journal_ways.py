@@ -1,4 +1,4 @@
-"""Each way of a message into a queue and out of it, as `amqpd journal cat` tells it; `verify` adds it up."""
+"""Every way of a message into a queue and out of it, in `amqpd journal cat` and `verify`."""
 
 from pathlib import Path
 
@@ -8,18 +8,26 @@ from pamqp.common import FieldTable
 from tests.support.amqp091.peer import Connector
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import stop
-from tests.support.journal.daemon_journal import LIFECYCLE, Reader, begin, cat, operate, publish, words
+from tests.support.journal.daemon_journal import (
+    LIFECYCLE,
+    Reader,
+    cat,
+    channel_with_queues,
+    publish,
+    run_operation,
+    summaries,
+)
 
 
 def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q", "to")
+    channel = channel_with_queues(daemon, connect, "q", "to")
     publish(channel, "q", 1)
-    operate(daemon, "q", "copy", to={"queue": "to"})
-    operate(daemon, "q", "move", to={"queue": "to"})
+    run_operation(daemon, "q", "copy", to={"queue": "to"})
+    run_operation(daemon, "q", "move", to={"queue": "to"})
     stop(daemon, channel.peer)
     events = cat(folder)
-    assert words(events) == [
+    assert summaries(events) == [
         "declare q lifecycle",
         "declare to lifecycle",
         "enqueue q",
@@ -36,12 +44,12 @@ def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: 
 
 def test_edit(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 1)
-    operate(daemon, "q", "edit", payload="edited", payload_encoding="string")
+    run_operation(daemon, "q", "edit", payload="edited", payload_encoding="string")
     stop(daemon, channel.peer)
     events = cat(folder)
-    assert words(events)[1:] == [
+    assert summaries(events)[1:] == [
         "enqueue q",
         "enqueue q edited",
         "remove q edited",
@@ -52,15 +60,17 @@ def test_edit(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> 
 
 def test_redrive(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    channel = channel_with_queues(
+        daemon, connect, "q", dead_letter_exchange="", dead_letter_routing_key="dead"
+    )
     channel.declare("dead", durable=True)
     publish(channel, "q", 1)
     channel.reject(channel.take("q").tag, requeue=False)
     channel.round_trip()
-    operate(daemon, "dead", "redrive")
+    run_operation(daemon, "dead", "redrive")
     stop(daemon, channel.peer)
     events = cat(folder)
-    assert words(events)[2:] == [
+    assert summaries(events)[2:] == [
         "enqueue q",
         "dead_letter q rejected",
         "enqueue dead dead_letter",
@@ -74,7 +84,7 @@ def test_redrive(start_daemon: DaemonStarter, connect: Connector, folder: Path) 
 
 def test_conflation(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q", queue_kind="last-value", last_value_key="k")
+    channel = channel_with_queues(daemon, connect, "q", queue_kind="last-value", last_value_key="k")
     named = Basic.Properties(delivery_mode=2, headers={"k": "same"})
     channel.publish(b"", "q", properties=named)
     taken = channel.take("q")
@@ -82,7 +92,7 @@ def test_conflation(start_daemon: DaemonStarter, connect: Connector, folder: Pat
         channel.publish(b"", "q", properties=named)
     channel.nack(taken.tag)
     stop(daemon, channel.peer)
-    assert words(cat(folder))[1:] == [
+    assert summaries(cat(folder))[1:] == [
         "enqueue q",
         "enqueue q",
         "replace q replaced",
@@ -94,21 +104,21 @@ def test_conflation(start_daemon: DaemonStarter, connect: Connector, folder: Pat
 
 def test_deletion(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 1)
-    operate(daemon, "q", "delete")
+    run_operation(daemon, "q", "delete")
     publish(channel, "q", 2)
     channel.call(Queue.Purge(queue="q"), Queue.PurgeOk)
     publish(channel, "q", 3)
     channel.call(Queue.Delete(queue="q"), Queue.DeleteOk)
     stop(daemon, channel.peer)
-    out = [word for word in words(cat(folder)) if not word.startswith(("declare", "enqueue"))]
+    out = [word for word in summaries(cat(folder)) if not word.startswith(("declare", "enqueue"))]
     assert out == ["remove q", "purge q 2", "queue_delete q 3"]
 
 
 def test_staging(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     publish(channel, "q", 4)
     reader = Reader(daemon, "q")
     reader.advance(0, 2)
@@ -121,7 +131,7 @@ def test_staging(start_daemon: DaemonStarter, connect: Connector, folder: Path) 
     reader.api.close()
     stop(daemon, channel.peer)
     events = cat(folder)[5:]
-    assert words(events) == [
+    assert summaries(events) == [
         "stage q",
         "stage q",
         "stage q",
@@ -140,7 +150,7 @@ def test_a_receipt_in_a_stream_comes_from_the_broker(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
-    channel = begin(daemon, connect, "q")
+    channel = channel_with_queues(daemon, connect, "q")
     channel.declare("s", durable=True, arguments={"x-queue-type": "stream"})
     channel.confirm_select()
     wanted: FieldTable = {"x-receipt-to": "s", "x-receipt-on": "arrival"}

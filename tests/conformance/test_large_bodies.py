@@ -1,4 +1,4 @@
-"""Bodies of more than a mebibyte come and go in pieces: nobody has to wait for, or hold, the whole of one."""
+"""Bodies of more than a mebibyte come and go in pieces: no client waits for a whole body."""
 
 import socket
 from base64 import b64decode
@@ -22,9 +22,7 @@ both = pytest.mark.parametrize("mode", [1, 2], ids=["transient", "persistent"])
 
 
 @both
-def test_what_is_said_while_a_large_body_is_on_its_way_comes_behind_it(
-    connect: Connector, name: str, mode: int
-) -> None:
+def test_methods_sent_during_a_large_body_come_behind_it(connect: Connector, name: str, mode: int) -> None:
     """No other frame of the channel stands in a content. [amqp-0-9-1 4.2.6]"""
     peer = connect()
     channel = peer.channel()
@@ -134,7 +132,9 @@ def test_a_transaction_takes_and_drops_them(connect: Connector, durable_queue: s
 
 
 @pytest.mark.parametrize("flavour", ["clean", "crash"])
-def test_they_survive_a_restart(start_daemon: DaemonStarter, connect: Connector, flavour: str) -> None:
+def test_large_bodies_survive_a_restart(
+    start_daemon: DaemonStarter, connect: Connector, flavour: str
+) -> None:
     daemon = start_daemon("--memory-budget", "1MiB")
     channel = connect(daemon.address).channel()
     channel.confirm_select()
@@ -198,7 +198,7 @@ def test_many_consumers_of_a_long_body_take_memory_for_pieces_only(
 
 
 def test_the_connection_closes_in_the_middle_of_a_body(connect: Connector, durable_queue: str) -> None:
-    """Close-ok does not wait for what nobody wants any more, and the message is in its queue again."""
+    """Close-ok does not wait for the rest of the body, and the message returns to its queue."""
     peer = connect()
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     channel = peer.channel()

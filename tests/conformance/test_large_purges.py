@@ -1,4 +1,4 @@
-"""queue.purge of more messages than go in one turn of the broker: to clients it is one step all the same."""
+"""queue.purge of more messages than fit in a turn of the broker: still a single step for clients."""
 
 import pytest
 from pamqp.commands import Basic, Confirm, Queue
@@ -36,7 +36,7 @@ def test_the_answer_comes_with_the_count_when_all_are_gone(
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.purge#no-wait")
-def test_what_is_asked_behind_it_is_done_when_it_is_over(channel: PeerChannel) -> None:
+def test_requests_behind_a_purge_are_done_after_it(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     fill(channel, queue)
     channel.write(Queue.Purge(queue=queue, nowait=True))
@@ -47,7 +47,7 @@ def test_what_is_asked_behind_it_is_done_when_it_is_over(channel: PeerChannel) -
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.purge")
-def test_what_one_client_purges_another_does_not(connect: Connector, durable_queue: str) -> None:
+def test_a_purge_does_not_delay_other_clients(connect: Connector, durable_queue: str) -> None:
     first, second = connect().channel(), connect().channel()
     fill(first, durable_queue)
     for channel in (first, second):

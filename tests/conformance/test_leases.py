@@ -1,4 +1,4 @@
-"""Deliveries that are not settled in time go back, one by one. [RabbitMQ consumer_timeout]"""
+"""Deliveries that are not settled in time return, singly. [RabbitMQ consumer_timeout]"""
 
 import time
 
@@ -56,7 +56,9 @@ def test_a_late_one_does_not_hinder_an_ack_of_several(channel: PeerChannel) -> N
     assert channel.refused(Basic.Ack(quick.tag), 406) == "PRECONDITION_FAILED - unknown delivery tag 1"
 
 
-def test_it_comes_again_and_again_to_a_consumer_that_settles_nothing(channel: PeerChannel) -> None:
+def test_a_message_is_redelivered_again_and_again_to_a_consumer_that_settles_nothing(
+    channel: PeerChannel,
+) -> None:
     queue = channel.declare(exclusive=True, arguments=TIMED)
     channel.qos(1)
     channel.consume(queue)
@@ -123,7 +125,7 @@ def test_a_single_active_consumer_that_never_drains(
     assert channel.counts(name) == (0, 1)
 
 
-def test_one_for_all(start_daemon: DaemonStarter, dial: Dialler) -> None:
+def test_a_default_for_all_consumers(start_daemon: DaemonStarter, dial: Dialler) -> None:
     daemon = start_daemon("--consumer-timeout-ms", "200")
     channel = dial(daemon.address).open().channel()
     queue = channel.declare(exclusive=True)
@@ -132,7 +134,7 @@ def test_one_for_all(start_daemon: DaemonStarter, dial: Dialler) -> None:
     assert [message.redelivered for message in channel.deliveries(2)] == [False, True]
 
 
-def test_what_is_no_time(channel: PeerChannel) -> None:
+def test_invalid_times(channel: PeerChannel) -> None:
     queue = channel.declare("never-timed", exclusive=True)
     text = channel.refused(Basic.Consume(queue=queue, arguments={"x-consumer-timeout": -1}), 406)
     assert text == (

@@ -1,4 +1,4 @@
-"""Who is let in from where, and how long guessers wait: over HTTP as over AMQP, for one gate keeps both."""
+"""Refused log-ins by address, and delays for guessers: a single gate serves HTTP and AMQP."""
 
 import socket
 import time
@@ -56,7 +56,7 @@ def outside() -> str:
         ("", False),
     ],
 )
-def test_what_counts_as_loopback(host: str, expected: bool) -> None:
+def test_loopback_addresses(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 

@@ -1,4 +1,4 @@
-"""Log-ins by other mechanisms than PLAIN, and what a stranger may not do before one."""
+"""Log-ins by other mechanisms than PLAIN, and limits before a log-in."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from broker.core.broker import Broker
 from tests.conformance.conftest import Bystander, logged
 from tests.support.amqp091.frames import HEAD, PROTOCOL_HEADER
 from tests.support.amqp091.peer import CAPABILITIES, Dialler, Peer
-from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.auth.broker_with_users import ALL, folder_with_users, quick_password
 from tests.support.auth.scram_client import ScramClient
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 
@@ -123,10 +123,10 @@ def test_hashes_of_rabbitmq(dial: Dialler, start_daemon: DaemonStarter, tmp_path
     def people(users: Users, broker: Broker) -> None:
         broker.declare_vhost("/")
         for digest in ("sha256", "sha512"):
-            users.add(digest, quick("secret", digest))
+            users.add(digest, quick_password("secret", digest))
             users.permit(digest, "/", ALL, ALL, ALL)
 
-    daemon = start_daemon(data_dir=with_users(tmp_path / "data", people))
+    daemon = start_daemon(data_dir=folder_with_users(tmp_path / "data", people))
     for user in ("sha256", "sha512"):
         peer = dial(daemon.address)
         peer.start()
@@ -179,7 +179,7 @@ def test_guesses_are_slowed_down_and_the_right_password_elsewhere_is_not(
     dial: Dialler, start_daemon: DaemonStarter
 ) -> None:
     daemon = start_daemon("--handshake-timeout-s", "2")
-    dial(daemon.address).open().close()  # its password is known from now on
+    dial(daemon.address).open().close()  # the password is remembered from now on
     guesses = [dial(daemon.address) for _ in range(30)]
     for number, peer in enumerate(guesses):
         peer.start()

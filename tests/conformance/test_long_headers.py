@@ -20,12 +20,12 @@ pytestmark = [
 
 
 def with_header(size: int) -> Basic.Properties:
-    """Properties with one header of so many bytes."""
+    """Return properties with a header of `size` bytes."""
     return Basic.Properties(headers={"h": "v" * size}, delivery_mode=2)
 
 
 def refused(channel: PeerChannel, queue: str) -> None:
-    """The channel ends because it has no room for what is in the queue."""
+    """Expect that the channel ends, because a message does not fit into its frames."""
     text = channel.expect_close(406)
     expected = (
         rf"message in queue '{re.escape(queue)}' in vhost '/' has a content header of 60\d\d bytes, "
@@ -152,10 +152,10 @@ def test_a_message_over_http_that_no_client_has_room_for(api: Api, vhost: str) -
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
-def test_what_consumers_have_added_is_left_out_for_a_client_without_room(
+def test_annotations_of_consumers_are_left_out_for_a_client_without_room(
     session: PeerSession10, channel: PeerChannel, connect: Connector, node: str, converted: bool
 ) -> None:
-    """Or one consumer could keep a message from others."""
+    """Otherwise a consumer could keep a message from others."""
     if converted:
         channel.publish(b"x", node, properties=Basic.Properties(headers={"mine": 1}))
         channel.round_trip()

@@ -1,4 +1,4 @@
-"""Queues and exchanges with more bindings than go in one turn of the broker: to clients it is one step."""
+"""Queues and exchanges with more bindings than fit in a turn: still a single step for clients."""
 
 import pytest
 from pamqp.commands import Exchange, Queue
@@ -61,7 +61,7 @@ def test_a_queue_is_gone_with_its_bindings_when_its_deletion_is_answered(
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.delete")
-def test_its_name_can_be_used_at_once(channel: PeerChannel) -> None:
+def test_the_name_can_be_used_at_once(channel: PeerChannel) -> None:
     name = "many-bindings"
     channel.declare(name, exclusive=True)
     channel.declare("many-alternate", exclusive=True)

@@ -1,4 +1,4 @@
-"""Thousands of requests in one write: each is answered, in order, and other clients do not wait for all."""
+"""Thousands of requests in a single write: answered in order, and other clients do not wait."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 MANY = 6_000
 
 
-def asked(channel: PeerChannel, commands: list[base.Frame], answer: type[base.Frame]) -> list[base.Frame]:
+def answers(channel: PeerChannel, commands: list[base.Frame], answer: type[base.Frame]) -> list[base.Frame]:
     """Write all of it at once, and take as many answers."""
     data = b"".join(method_bytes(command, channel.number) for command in commands)
     writing = threading.Thread(target=channel.peer.send, args=(data,))
@@ -35,16 +35,18 @@ def names(prefix: str) -> list[str]:
 @pytest.mark.spec("amqp-0-9-1", "queue.declare")
 def test_all_are_answered_in_their_order(channel: PeerChannel, bystander: Bystander, name: str) -> None:
     queues = names(name)
-    declared = asked(channel, [Queue.Declare(queue=each, exclusive=True) for each in queues], Queue.DeclareOk)
+    declared = answers(
+        channel, [Queue.Declare(queue=each, exclusive=True) for each in queues], Queue.DeclareOk
+    )
     assert [each.queue for each in declared if isinstance(each, Queue.DeclareOk)] == queues
-    asked(channel, [Queue.Bind(queue=each, exchange="amq.fanout") for each in queues], Queue.BindOk)
+    answers(channel, [Queue.Bind(queue=each, exchange="amq.fanout") for each in queues], Queue.BindOk)
     bystander.expect_progress()
-    asked(channel, [Queue.Delete(queue=each) for each in queues], Queue.DeleteOk)
+    answers(channel, [Queue.Delete(queue=each) for each in queues], Queue.DeleteOk)
     channel.refused(Queue.Declare(queue=queues[-1], passive=True), 404)
 
 
 def is_there(channel: PeerChannel, queue: str) -> bool:
-    """Whether a queue is there: what is published to it comes back if not."""
+    """Whether a queue exists: otherwise a message to it is returned."""
     channel.publish(b"?", queue, mandatory=True)
     answer = channel.peer.expect_any((Basic.Return, Basic.Ack), channel.number)
     if isinstance(answer, Basic.Return):
@@ -68,7 +70,7 @@ def test_another_client_is_answered_between(connect: Connector, name: str) -> No
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.get")
-def test_what_is_published_between_them_keeps_its_place(channel: PeerChannel) -> None:
+def test_publishes_between_requests_keep_their_place(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     get = method_bytes(Basic.Get(queue=queue, no_ack=True), channel.number)
     channel.peer.send((channel.encode_publish(b"x", queue) + get) * 1000)
@@ -77,7 +79,7 @@ def test_what_is_published_between_them_keeps_its_place(channel: PeerChannel) ->
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_what_was_sent_is_done_although_the_client_hangs_up(
+def test_sent_requests_are_done_although_the_client_disconnects(
     start_daemon: DaemonStarter, certificates: Certificates, secure: bool
 ) -> None:
     daemon = start_daemon(*certificates.options())

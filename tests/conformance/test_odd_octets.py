@@ -35,7 +35,7 @@ def frame_of(command: Connection.StartOk) -> bytes:
 
 
 def message(routing_key: bytes, more: bytes = b"") -> bytes:
-    """basic.publish of a message with a header that has an odd name, and one with an odd value."""
+    """Return the basic.publish of a message with an odd header name and an odd header value."""
     nested = short(b"in") + b"F" + long(short(NAME) + b"t\1")
     table = short(NAME) + b"S" + long(b"v") + short(b"v") + b"S" + long(NAME) + nested + more
     header = struct.pack(">HHQH", 60, 0, 1, 0x2000) + long(table)

@@ -115,7 +115,9 @@ def test_a_deep_position_is_found_in_turns_and_what_is_behind_it_waits(channel: 
         ({"x-get-message-id": ""}, "x-get-message-id"),
     ],
 )
-def test_what_makes_no_sense_is_refused(channel: PeerChannel, arguments: dict[str, object], why: str) -> None:
+def test_contradicting_arguments_are_refused(
+    channel: PeerChannel, arguments: dict[str, object], why: str
+) -> None:
     queue = fill(channel)
     assert why in channel.refused(Basic.Consume(queue=queue, arguments=arguments), 406)  # type: ignore[arg-type]
 

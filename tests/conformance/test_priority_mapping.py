@@ -1,4 +1,4 @@
-"""`x-priority-mapping`: which level of a priority queue a priority means, and which one none means."""
+"""`x-priority-mapping`: the level of each priority, and of a message without any."""
 
 import pytest
 from pamqp.commands import Basic

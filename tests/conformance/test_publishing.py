@@ -29,7 +29,7 @@ def test_bodies_of_every_size_come_back(channel: PeerChannel, name: str, size: i
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.publish#mandatory")
-def test_what_is_routed_or_not_mandatory_does_not_come_back(channel: PeerChannel, name: str) -> None:
+def test_routed_and_not_mandatory_messages_are_not_returned(channel: PeerChannel, name: str) -> None:
     queue = channel.declare(exclusive=True)
     channel.publish(b"dropped", name)
     channel.publish(b"routed", queue, mandatory=True)
@@ -141,7 +141,7 @@ def test_publishing_to_an_exchange_that_is_not_there(channel: PeerChannel, name:
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.5")
-def test_what_follows_a_channel_error_is_ignored_until_the_close_is_answered(channel: PeerChannel) -> None:
+def test_frames_behind_a_channel_error_are_ignored_until_the_close_is_answered(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     channel.publish(b"", "key", "no-such-exchange")
     channel.publish(bytes(200_000), queue)

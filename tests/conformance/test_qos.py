@@ -233,7 +233,7 @@ def test_a_window_of_the_channel_takes_in_running_consumers(channel: PeerChannel
     channel.expect_silence()
     channel.qos(1, whole_channel=True)
     channel.ack(first[1].tag, multiple=True)
-    channel.expect_silence()  # one is out, and one may be
+    channel.expect_silence()  # a single delivery is unacknowledged, and a single one is allowed
     channel.qos(4, whole_channel=True)
     assert bodies(channel, 3) == [3, 4, 5]
     channel.expect_silence()

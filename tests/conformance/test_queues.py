@@ -19,7 +19,7 @@ def delete(channel: PeerChannel, queue: str) -> int | None:
 
 
 def locked(queue: str) -> str:
-    """What everybody but its owner is told about an exclusive queue; a short string may cut the end off."""
+    """Return the reply text for other users of an exclusive queue; a short string may cut its end off."""
     text = (
         f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{queue}' in vhost '/'. "
         "It could be originally declared on another connection or the exclusive property value "

@@ -9,7 +9,7 @@ from tests.support.amqp091.peer_channel import PeerChannel
 
 
 def consumer_of(queue: str, channel: PeerChannel, connect: Connector, elsewhere: bool) -> PeerChannel:
-    """A channel on which a consumer waits, of this connection or of another one."""
+    """Return a channel with a waiting consumer, of this connection or of another."""
     waiting = connect().channel() if elsewhere else channel.peer.channel(2)
     waiting.qos(2)
     waiting.consume(queue)

@@ -1,4 +1,4 @@
-"""What survives a stop, and what survives a crash."""
+"""Durable and transient state after a stop and after a crash."""
 
 import pytest
 from pamqp.commands import Basic, Exchange, Queue
@@ -158,7 +158,7 @@ def test_the_order_of_a_priority_queue_survives(
 def test_binding_arguments_keep_their_types(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
-    """A binding is removed by the same arguments only: what came back from the log must be the same."""
+    """Only equal arguments remove a binding, so the recovered arguments must be equal."""
     daemon = start_daemon()
     channel = connect(daemon.address).channel()
     channel.declare("q", durable=True)
@@ -179,7 +179,7 @@ def test_binding_arguments_keep_their_types(
 
 
 def binding(method_id: int, value: bytes) -> bytes:
-    """queue.bind or queue.unbind of `q` to amq.direct by `k`, with one argument."""
+    """Return queue.bind or queue.unbind of `q` to amq.direct by `k`, with a single argument."""
     payload = b"\x00\x32" + method_id.to_bytes(2, "big") + b"\x00\x00\x01q\x0aamq.direct\x01k"
     payload += (b"\x00" if method_id == 20 else b"") + long_string(field(b"argument", value))
     return frame_bytes(METHOD, 1, payload)
@@ -187,7 +187,7 @@ def binding(method_id: int, value: bytes) -> bytes:
 
 @pytest.mark.spec("amqp-0-9-1", "queue.declare#durable")
 def test_a_reply_to_a_declaration_is_a_promise(start_daemon: DaemonStarter, connect: Connector) -> None:
-    """Kill right after the reply: what was declared must be there."""
+    """After a kill right behind the reply the declared queue must exist."""
     for turn in range(5):
         daemon = start_daemon()
         channel = connect(daemon.address).channel()

@@ -1,4 +1,4 @@
-"""Where messages go: exchange types, exchanges bound to exchanges, alternate exchanges."""
+"""Routing: exchange types, exchanges bound to exchanges, alternate exchanges."""
 
 import pytest
 from pamqp.commands import Basic, Exchange, Queue
@@ -168,7 +168,7 @@ def test_the_alternate_exchange_takes_what_is_not_routed(
 
 @pytest.mark.spec("amqp-0-9-1", "3.1.5")
 def test_routes_follow_changes_at_once(connect: Connector, channel: PeerChannel, exchange: str) -> None:
-    """What is remembered of a route must not outlive a change made on another connection."""
+    """A cached route must not outlive a change made on another connection."""
     declare_exchange(channel, exchange, "topic")
     publisher = connect().channel()
     publisher.confirm_select()
@@ -188,7 +188,7 @@ def test_routes_follow_changes_at_once(connect: Connector, channel: PeerChannel,
 def test_a_chain_of_alternate_exchanges_is_followed_to_its_end(
     channel: PeerChannel, name: str, queues: list[str]
 ) -> None:
-    """A mandatory message comes back only when the last one, here an internal one, has no match either."""
+    """A mandatory message is returned only if the last exchange, an internal one, has no match either."""
     chain = [f"{name}.{number}" for number in range(3)]
     for number, exchange in enumerate(chain):
         arguments: FieldTable = {"alternate-exchange": chain[(number + 1) % 3]}  # the last leads to the first

@@ -12,7 +12,7 @@ from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 
 def offer(dial: Dialler, daemon: Daemon) -> Connection.Tune:
-    """What the daemon offers in connection.tune."""
+    """Return the daemon's connection.tune."""
     peer = dial(daemon.address)
     peer.start()
     peer.login()
@@ -82,7 +82,7 @@ def test_addresses_and_folder_from_the_environment(tmp_path: Path) -> None:
 def test_the_ready_line_names_the_flavour(daemon: Daemon) -> None:
     assert daemon.ready is not None
     assert "compiled" in daemon.ready.string or "pure Python" in daemon.ready.string
-    assert daemon.stdout.lines == [daemon.ready.string]  # one line, and nothing else
+    assert daemon.stdout.lines == [daemon.ready.string]  # a single line, and nothing else
 
 
 @pytest.mark.parametrize(

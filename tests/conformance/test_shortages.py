@@ -1,4 +1,4 @@
-"""A broker that runs short of memory or space: publishers wait, are told, and go on; consumers make room."""
+"""A broker short of memory or space: publishers are blocked, and consumers make room."""
 
 import socket
 import threading
@@ -84,7 +84,7 @@ def test_a_held_publisher_lives_on_heartbeats(start_daemon: DaemonStarter, conne
     channel.publish(b"1", "q")
     expect_blocked(peer)
     beats = 0
-    while beats < 5:  # of the broker, one each half second
+    while beats < 5:  # the broker sends a heartbeat each half second
         if peer.raw_frame() == (8, 0, b""):
             beats += 1
             peer.send(b"\x08\x00\x00\x00\x00\x00\x00\xce")
@@ -185,7 +185,7 @@ def test_unfinished_bodies_do_not_hold_publishers_for_ever(
     daemon.log.wait_for("low on memory for 30 seconds, with [0-9]+ bytes of bodies kept in part")
 
 
-def test_who_declares_is_held_while_memory_is_short_and_finds_what_is_there(
+def test_a_client_that_declares_is_blocked_while_memory_is_short_and_finds_existing_objects(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     filler = connect((daemon := start_daemon("--memory-max", "180MiB")).address).channel()
@@ -198,7 +198,7 @@ def test_who_declares_is_held_while_memory_is_short_and_finds_what_is_there(
             filler.publish(bytes(65536), "hoard")
 
     consumer = connect(daemon.address).channel()
-    consumer.declare("q")  # it is there already, so that consumers come back and make room
+    consumer.declare("q")  # the queue exists already, so that consumers return and make room
     consumer.call(Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"), Queue.BindOk)
     consumer.consume("q", "c")
     held = []

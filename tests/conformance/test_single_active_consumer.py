@@ -1,4 +1,4 @@
-"""Queues that serve one consumer at a time. [RabbitMQ single active consumer]"""
+"""Queues that serve a single consumer at a time. [RabbitMQ single active consumer]"""
 
 import pytest
 from pamqp.commands import Basic, Queue
@@ -12,7 +12,7 @@ SINGLE: FieldTable = {"x-single-active-consumer": True}
 
 @pytest.fixture
 def queue(channel: PeerChannel, name: str) -> str:
-    """A queue with a single active consumer; it goes with the last one."""
+    """A queue with a single active consumer, deleted with its last consumer."""
     return channel.declare(name, auto_delete=True, arguments=SINGLE)
 
 

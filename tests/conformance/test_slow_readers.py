@@ -1,4 +1,4 @@
-"""Clients that are slow to read, or never do: nothing is lost to the one, nothing piles up for the other."""
+"""Clients that read slowly or never: no message is lost, and no output piles up."""
 
 import socket
 from contextlib import suppress
@@ -63,7 +63,7 @@ def test_a_client_that_asks_and_never_reads_takes_little_memory(
     for _ in range(20):
         other.round_trip()
     assert resident_bytes(daemon) - before < limit
-    for number in range(1, 201):  # what was asked for comes all the same, in order
+    for number in range(1, 201):  # requested messages arrive all the same, in order
         assert channel.peer.expect_content(channel.expect(Basic.GetOk), 1).tag == number
 
 
@@ -97,7 +97,7 @@ def test_a_client_that_recovers_and_never_reads_takes_little_memory(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-def test_what_waits_behind_large_bodies_counts_as_unread(
+def test_frames_that_wait_behind_large_bodies_count_as_unread(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     daemon = start_daemon()

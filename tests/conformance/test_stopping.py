@@ -1,4 +1,4 @@
-"""How a broker process stops: told so politely, impatiently, with peers that do not answer."""
+"""The end of a broker process: stopped once or twice, with peers that do not answer."""
 
 import os
 import signal
@@ -123,7 +123,7 @@ def test_a_port_that_is_taken_ends_the_start(start_daemon: DaemonStarter) -> Non
 
 
 def test_the_daemon_leaves_no_process_behind(start_daemon: DaemonStarter) -> None:
-    """After a crash, too, the helper that syncs goes by itself, and with it its hold on the folder."""
+    """After a crash, too, the sync helper ends by itself, and so releases the folder."""
     daemon = start_daemon()
     daemon.kill()  # ends only when nobody holds the output of the process any more
     start_daemon().stop()

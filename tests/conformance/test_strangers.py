@@ -1,4 +1,4 @@
-"""Who connects without logging in: what that may cost, and who has to go."""
+"""Connections without a log-in: the limits on their costs, and which connections are closed."""
 
 import socket
 import sys
@@ -40,8 +40,8 @@ def knock() -> Iterator[Knock]:
         each.close()
 
 
-def test_who_has_logged_in_is_no_stranger(dial: Dialler, start_daemon: DaemonStarter) -> None:
-    """However many log in, a stranger stays as long as it is one of so many."""
+def test_a_logged_in_client_is_no_stranger(dial: Dialler, start_daemon: DaemonStarter) -> None:
+    """However many clients log in, a stranger stays as long as the limit allows."""
     daemon = start_daemon("--strangers-max", "2", *FOREVER)
     stranger = dial(daemon.address)
     stranger.start()

@@ -28,7 +28,9 @@ def stream(publisher: Publisher, name: str) -> str:
     return stream
 
 
-def come(connect: Callable[[], Peer], stream: str, name: str = "mine", prefetch: int = 5) -> PeerChannel:
+def named_consumer(
+    connect: Callable[[], Peer], stream: str, name: str = "mine", prefetch: int = 5
+) -> PeerChannel:
     """A consumer with a name, on a connection of its own."""
     channel = connect().channel()
     read(channel, stream, "first", prefetch, stream_consumer_name=name)
@@ -37,20 +39,20 @@ def come(connect: Callable[[], Peer], stream: str, name: str = "mine", prefetch:
 
 def next_offset(connect: Callable[[], Peer], stream: str, name: str = "mine") -> int:
     """The first offset that a consumer of this name gets."""
-    channel = come(connect, stream, name)
+    channel = named_consumer(connect, stream, name)
     offset = offset_of(channel.delivery())
     channel.peer.drop()
     return offset
 
 
 def wait_for_leave(api: Api, stream: str) -> None:
-    """Until nobody consumes the stream."""
+    """Wait until the stream has no consumer."""
     while api.get("queues", "/", stream)["consumers"]:
         pass
 
 
 def test_a_consumer_goes_on_behind_what_it_has_settled(connect: Connector, api: Api, stream: str) -> None:
-    channel = come(connect, stream)
+    channel = named_consumer(connect, stream)
     messages = channel.deliveries(5)
     channel.ack(messages[2].tag, multiple=True)
     channel.deliveries(3)
@@ -62,10 +64,10 @@ def test_a_consumer_goes_on_behind_what_it_has_settled(connect: Connector, api: 
     assert next_offset(connect, stream, "other") == 0
 
 
-def test_what_is_settled_out_of_order_does_not_hide_what_is_not(
+def test_offsets_settled_out_of_order_do_not_hide_unsettled_ones(
     connect: Connector, api: Api, stream: str
 ) -> None:
-    channel = come(connect, stream)
+    channel = named_consumer(connect, stream)
     messages = channel.deliveries(5)
     channel.ack(messages[0].tag)
     channel.reject(messages[1].tag, requeue=False)
@@ -76,8 +78,8 @@ def test_what_is_settled_out_of_order_does_not_hide_what_is_not(
     assert next_offset(connect, stream) == 2
 
 
-def test_what_it_gives_back_comes_again(connect: Connector, api: Api, stream: str) -> None:
-    channel = come(connect, stream)
+def test_returned_messages_are_redelivered(connect: Connector, api: Api, stream: str) -> None:
+    channel = named_consumer(connect, stream)
     messages = channel.deliveries(5)
     channel.nack(messages[0].tag)
     for message in messages[1:]:
@@ -89,7 +91,7 @@ def test_what_it_gives_back_comes_again(connect: Connector, api: Api, stream: st
 
 
 def test_an_operator_has_a_consumer_begin_anew(connect: Connector, api: Api, stream: str) -> None:
-    channel = come(connect, stream)
+    channel = named_consumer(connect, stream)
     channel.ack(channel.deliveries(5)[-1].tag, multiple=True)
     channel.peer.drop()
     wait_for_leave(api, stream)
@@ -107,7 +109,7 @@ def test_the_broker_knows_it_after_a_restart(
     publisher = Publisher(lambda: connect(daemon.address))
     stream = declare_stream(publisher.channel, "s")
     publisher.publish(stream, *NUMBERED)
-    channel = come(lambda: connect(daemon.address), stream)
+    channel = named_consumer(lambda: connect(daemon.address), stream)
     messages = channel.deliveries(5)
     channel.ack(messages[3].tag, multiple=True)
     if end is crash:
@@ -122,7 +124,7 @@ def test_the_broker_knows_it_after_a_restart(
 
 
 def until_known(daemon: Daemon, offset: int) -> None:
-    """Until the log has been told that the consumer has got so far, and has it on disk."""
+    """Wait until the consumer's offset is in the log on disk."""
     api = Api(daemon.admin)
     while api.get("streams", "/", "s")["partitions"][0]["consumers"] != {"mine": offset}:
         pass

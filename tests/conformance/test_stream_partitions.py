@@ -1,4 +1,4 @@
-"""Streams with partitions: one name, and in each partition an order and offsets of its own."""
+"""Streams with partitions: a single name, and an order and offsets for each partition."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a stream keeps: up to so many bytes, for so long; whole files, and the one that is written to."""
+"""Retention of streams by bytes and by age: whole files, and never the file that is written to."""
 
 import pytest
 from pamqp.commands import Queue
@@ -23,7 +23,7 @@ def fill(publisher: Publisher, stream: str) -> None:
 
 
 def first_kept(api: Api, stream: str, vhost: str = "/") -> int:
-    """The oldest offset of a stream with a hundred messages, which must have let go of some."""
+    """Return the oldest offset of a stream with a hundred messages, some of which must be removed."""
     (partition,) = api.get("streams", vhost, stream)["partitions"]
     first = partition["first"]
     assert isinstance(first, int)

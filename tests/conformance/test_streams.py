@@ -1,4 +1,4 @@
-"""Streams: what is published stays, has an offset, and is read by everybody from where they want."""
+"""Streams: messages stay, have offsets, and are read by every consumer from any offset."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ from pamqp.common import FieldTable, FieldValue
 
 from tests.support.amqp091.peer import Connector
 from tests.support.amqp091.peer_channel import PeerChannel
-from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, read, seen
+from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, offsets_and_bodies, read
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings
 
@@ -39,7 +39,7 @@ def test_everybody_reads_everything_and_nothing_goes(
     for reader in (channel, connect().channel()):
         read(reader, stream, "first")
         messages = reader.deliveries(10)
-        assert seen(messages) == list(enumerate(NUMBERED))
+        assert offsets_and_bodies(messages) == list(enumerate(NUMBERED))
         reader.ack(messages[-1].tag, multiple=True)
         reader.round_trip()
     assert publisher.channel.counts(stream) == (10, 2)
@@ -55,7 +55,7 @@ def test_a_consumer_says_where_it_begins(
 ) -> None:
     publisher.publish(stream, *NUMBERED)
     read(channel, stream, offset)
-    assert seen(channel.deliveries(10 - first)) == list(enumerate(NUMBERED))[first:]
+    assert offsets_and_bodies(channel.deliveries(10 - first)) == list(enumerate(NUMBERED))[first:]
 
 
 @pytest.mark.parametrize("offset", ["next", None, 10, TOMORROW], ids=["next", "none", "10", "tomorrow"])
@@ -65,7 +65,7 @@ def test_a_consumer_may_wait_for_what_comes(
     publisher.publish(stream, *NUMBERED)
     read(channel, stream, offset)
     publisher.publish(stream, b"new")
-    assert seen([channel.delivery()]) == [(10, b"new")]
+    assert offsets_and_bodies([channel.delivery()]) == [(10, b"new")]
 
 
 def test_an_offset_that_is_not_there_yet_is_waited_for(
@@ -73,7 +73,7 @@ def test_an_offset_that_is_not_there_yet_is_waited_for(
 ) -> None:
     read(channel, stream, 5)
     publisher.publish(stream, *NUMBERED)
-    assert seen(channel.deliveries(5)) == list(enumerate(NUMBERED))[5:]
+    assert offsets_and_bodies(channel.deliveries(5)) == list(enumerate(NUMBERED))[5:]
 
 
 def test_a_time_is_that_of_the_append(channel: PeerChannel, publisher: Publisher, stream: str) -> None:
@@ -99,7 +99,7 @@ def test_a_consumer_has_no_more_than_its_prefetch(
     channel.round_trip()
     assert not channel.peer.kept(channel.number)
     channel.ack(messages[-1].tag, multiple=True)
-    assert seen(channel.deliveries(3)) == list(enumerate(NUMBERED))[3:6]
+    assert offsets_and_bodies(channel.deliveries(3)) == list(enumerate(NUMBERED))[3:6]
 
 
 def test_only_what_has_one_of_the_filter_values_is_seen(
@@ -112,9 +112,9 @@ def test_only_what_has_one_of_the_filter_values_is_seen(
     assert channel.delivery().body == b"emea"
     other = channel.peer.channel(2)
     read(other, stream, "first", stream_filter=["amer", "apac"], stream_match_unfiltered=True)
-    assert seen(other.deliveries(3)) == [(0, b"amer"), (2, b"apac"), (3, b"none")]
+    assert offsets_and_bodies(other.deliveries(3)) == [(0, b"amer"), (2, b"apac"), (3, b"none")]
     publisher.publish(stream, b"more", headers={"x-stream-filter-value": "emea"})
-    assert seen([channel.delivery()]) == [(4, b"more")]
+    assert offsets_and_bodies([channel.delivery()]) == [(4, b"more")]
     assert not other.peer.kept(2)
 
 
@@ -134,11 +134,11 @@ def test_bodies_of_any_size_come_as_they_were(
     body = bytes(range(256)) * (size // 256 + 1)
     publisher.publish(stream, body[:size], b"behind")
     read(channel, stream, "first")
-    assert seen(channel.deliveries(2)) == [(0, body[:size]), (1, b"behind")]
+    assert offsets_and_bodies(channel.deliveries(2)) == [(0, body[:size]), (1, b"behind")]
 
 
 @both_endings
-def test_what_was_confirmed_is_there_after_a_restart(
+def test_confirmed_messages_are_readable_after_a_restart(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()
@@ -160,9 +160,9 @@ def test_what_was_confirmed_is_there_after_a_restart(
     declare_stream(channel, "deleted")
     assert channel.counts("deleted") == (0, 0)
     read(channel, "kept", 3)
-    assert seen(channel.deliveries(7)) == list(enumerate(NUMBERED))[3:]
+    assert offsets_and_bodies(channel.deliveries(7)) == list(enumerate(NUMBERED))[3:]
     channel.publish(b"new", "kept")
-    assert seen([channel.delivery()]) == [(10, b"new")]
+    assert offsets_and_bodies([channel.delivery()]) == [(10, b"new")]
 
 
 def test_a_stream_and_a_queue_get_the_same_message(
@@ -174,7 +174,7 @@ def test_a_stream_and_a_queue_get_the_same_message(
     publisher.channel.expect_confirms(1)
     assert channel.take(durable_queue).body == b"both"
     read(channel, stream, "first")
-    assert seen([channel.delivery()]) == [(0, b"both")]
+    assert offsets_and_bodies([channel.delivery()]) == [(0, b"both")]
 
 
 def test_transactions_append_when_they_commit(channel: PeerChannel, connect: Connector, stream: str) -> None:
@@ -186,7 +186,7 @@ def test_transactions_append_when_they_commit(channel: PeerChannel, connect: Con
     channel.publish(b"1", stream)
     channel.publish(b"2", stream)
     channel.call(Tx.Commit(), Tx.CommitOk)
-    assert seen(reader.deliveries(2)) == [(0, b"1"), (1, b"2")]
+    assert offsets_and_bodies(reader.deliveries(2)) == [(0, b"1"), (1, b"2")]
 
 
 def test_dead_letters_go_to_streams(

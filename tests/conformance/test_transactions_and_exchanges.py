@@ -1,6 +1,6 @@
-"""Exchanges that go, or become others, while a transaction holds what was published to them.
+"""Exchanges that are deleted or replaced while a transaction has publishes to them.
 
-A publish is routed when it is committed, to the exchange for which its publisher was asked.
+A publish is routed at the commit, by the exchange for which the permission was checked.
 [docs/applications/transactions.md]
 """
 
@@ -23,7 +23,7 @@ def tx(connect: Connector) -> PeerChannel:
 
 @pytest.fixture
 def queue(channel: PeerChannel, exchange: str) -> str:
-    """A queue bound to a direct exchange with the key k, with one message."""
+    """A queue with a message, bound to a direct exchange with the key k."""
     queue = channel.declare()
     become(channel, exchange, "direct", queue)
     channel.publish(b"held", queue)
@@ -32,7 +32,7 @@ def queue(channel: PeerChannel, exchange: str) -> str:
 
 
 def become(channel: PeerChannel, exchange: str, kind: str, queue: str, internal: bool = False) -> None:
-    """Delete an exchange, if it is there, and declare another one of its name, bound to the queue."""
+    """Replace an exchange by another one of the same name, bound to the queue."""
     channel.call(Exchange.Delete(exchange=exchange), Exchange.DeleteOk)
     declare = Exchange.Declare(exchange=exchange, exchange_type=kind, internal=internal)
     channel.call(declare, Exchange.DeclareOk)
@@ -40,7 +40,7 @@ def become(channel: PeerChannel, exchange: str, kind: str, queue: str, internal:
 
 
 def hold(tx: PeerChannel, exchange: str, queue: str) -> None:
-    """Have a transaction hold an ack, and two publishes of which the second is to the exchange."""
+    """Put an ack and two publishes, the second one to the exchange, into a transaction."""
     tx.ack(tx.take(queue).tag)
     tx.publish(b"first", queue)
     tx.publish(b"second", "k", exchange=exchange)
@@ -48,14 +48,14 @@ def hold(tx: PeerChannel, exchange: str, queue: str) -> None:
 
 
 def expect_nothing_done(channel: PeerChannel, queue: str) -> None:
-    """The queue has what it had, given back."""
+    """Check that the queue has its returned message, and no other."""
     back = channel.take(queue)
     assert (back.body, back.redelivered) == (b"held", True)
     assert channel.get(queue) is None
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_one_that_is_deleted_before_the_commit(
+def test_an_exchange_deleted_before_the_commit(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
 ) -> None:
     hold(tx, exchange, queue)
@@ -87,7 +87,7 @@ def test_another_one_of_its_name_that_takes_no_publishes(
 
 
 @pytest.mark.parametrize("properties", [None, Basic.Properties(headers={"CC": ["k2"]})], ids=["key", "CC"])
-def test_what_is_published_to_the_other_one_goes_there(
+def test_publishes_to_another_exchange_are_routed(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str, properties: Basic.Properties | None
 ) -> None:
     tx.publish(b"before", "k", exchange=exchange, properties=properties)
@@ -99,7 +99,7 @@ def test_what_is_published_to_the_other_one_goes_there(
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_what_is_published_to_one_that_is_gone_is_refused_at_once(
+def test_publishes_to_a_deleted_exchange_are_refused_at_once(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
 ) -> None:
     tx.publish(b"before", "k", exchange=exchange)

@@ -1,4 +1,4 @@
-"""Large bodies as they come: what is kept of them while they do, and what is left when they do not end."""
+"""Large bodies on their way: kept pieces, and pieces of uploads that do not end."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +16,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m", headers={"a": 1})
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the log's segments take; one that the log lets go of meanwhile takes nothing."""
+    """Return the bytes of the log's segments; a segment that is deleted meanwhile counts as 0."""
     taken = 0
     for path in folder.glob("*.log"):
         with suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ def test_an_upload_is_held_while_the_disk_is_short_of_space(
     channel = connect(daemon.address).channel()
     channel.declare("q", durable=True)
     before = disk_bytes(tmp_path / "data")
-    with suppress(OSError):  # it is not read from any more
+    with suppress(OSError):  # the broker no longer reads from the socket
         channel.peer.socket.settimeout(2)
         begin(channel, "q", body_of(64 * MIB), 500)
     channel.peer.socket.settimeout(PATIENCE_S)

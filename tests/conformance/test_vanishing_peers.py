@@ -50,7 +50,7 @@ def test_exclusive_queues_are_free_at_once(connect: Connector, name: str) -> Non
 
 
 @pytest.mark.spec("amqp-0-9-1", "3.1.8")
-def test_what_a_vanished_consumer_held_comes_back_in_order(
+def test_deliveries_of_a_vanished_consumer_return_in_order(
     channel: PeerChannel, connect: Connector, name: str
 ) -> None:
     channel.declare(name, auto_delete=True)

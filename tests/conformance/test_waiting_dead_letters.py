@@ -1,4 +1,4 @@
-"""Dead letters that cannot arrive: they wait, or are dropped and told of. [RabbitMQ dead-letter-strategy]"""
+"""Dead letters without a destination wait, or are dropped with a log line. [RabbitMQ dead-letter-strategy]"""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tests.support.amqp091.peer_channel import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer_session import PeerSession10
-from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.amqpctl import Amqpctl
 from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings
 
@@ -30,7 +30,7 @@ PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
 def declare_narrow(channel: PeerChannel, queue: str) -> None:
-    """A queue with room for one message, which it has."""
+    """Declare a queue with room for a single message, and fill it."""
     arguments: FieldTable = {"x-max-length": 1, "x-overflow": "reject-publish"}
     channel.declare(queue, durable=True, arguments=arguments)
     channel.publish(b"occupies", queue, properties=PERSISTENT)
@@ -67,7 +67,7 @@ def waits(api: Api, queue: str, count: int) -> dict[str, Any]:
 
 
 def comes(channel: PeerChannel, queue: str, count: int) -> list[bytes]:
-    """The next messages of a queue, one after the other as there is room."""
+    """Return the next messages of a queue, taken one by one as there is room."""
     channel.qos(1)
     channel.consume(queue, "arrivals")
     found = []
@@ -148,7 +148,7 @@ WAYS: dict[str, Callable[[PeerChannel, str, PeerSession10], None]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_until_there_is_room(
+def test_dead_letters_wait_until_there_is_room(
     way: str, channel: PeerChannel, session: PeerSession10, api: Api, name: str
 ) -> None:
     dead = f"{name}.dead"
@@ -167,7 +167,7 @@ def test_what_dies_waits_until_there_is_room(
 
 
 @both_endings
-def test_what_waits_for_its_exchange_waits_over_a_restart(
+def test_dead_letters_that_wait_for_an_exchange_wait_over_a_restart(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()
@@ -267,7 +267,7 @@ def operate(api: Api, queue: str, what: str, **fields: Any) -> dict[str, Any]:
 
 
 def wait_in(channel: PeerChannel, api: Api, queue: str, dead: str) -> None:
-    """Have COUNT rejected messages wait in a queue for room in another one, which is full."""
+    """Let COUNT rejected messages wait in a queue for room in another queue, which is full."""
     declare_narrow(channel, dead)
     declare_source(channel, queue, dead)
     for number in range(COUNT):
@@ -278,7 +278,9 @@ def wait_in(channel: PeerChannel, api: Api, queue: str, dead: str) -> None:
     waits(api, queue, COUNT)
 
 
-def test_what_waits_is_listed_with_its_reason_and_target(channel: PeerChannel, api: Api, name: str) -> None:
+def test_waiting_dead_letters_are_listed_with_reason_and_target(
+    channel: PeerChannel, api: Api, name: str
+) -> None:
     dead = f"{name}.dead"
     wait_in(channel, api, name, dead)
     channel.publish(b"alive", name)
@@ -379,7 +381,7 @@ def test_single_ones_are_deleted_moved_copied_and_edited(channel: PeerChannel, a
 
 
 @pytest.mark.parametrize("way", ["move", "copy", "edit"])
-def test_what_has_expired_does_not_expire_again_where_it_is_put(
+def test_an_expired_message_does_not_expire_again_in_its_new_queue(
     channel: PeerChannel, session: PeerSession10, api: Api, name: str, way: str
 ) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
@@ -436,7 +438,7 @@ def test_a_letter_waits_for_the_full_queue_that_it_is_passed_on_to(
     channel.publish(b"letter", name, properties=PERSISTENT)
     channel.reject(channel.take(name).tag, requeue=False)
     waits(api, name, 1)
-    time.sleep(2.5)  # it is tried again meanwhile
+    time.sleep(2.5)  # the dead letter is tried again meanwhile
     (shown,) = listed(api, name)
     assert shown["dead_letter"]["waits_for"] == f"queue '{last}' is full"
 
@@ -454,7 +456,9 @@ def test_a_letter_waits_for_the_full_queue_that_it_is_passed_on_to(
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_what_cannot_be_moved_goes_on_waiting(channel: PeerChannel, api: Api, name: str) -> None:
+def test_a_dead_letter_that_cannot_be_moved_continues_to_wait(
+    channel: PeerChannel, api: Api, name: str
+) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
@@ -470,7 +474,7 @@ def test_what_cannot_be_moved_goes_on_waiting(channel: PeerChannel, api: Api, na
 
 
 def test_dead_letters_that_died_again_are_redriven(channel: PeerChannel, api: Api, name: str) -> None:
-    """Dead letters wait in their queue, as the next one is full, and go back where they died first."""
+    """Dead letters wait in their queue, because the next queue is full, and return to the first queue."""
     dead, last = f"{name}.dead", f"{name}.last"
     declare_narrow(channel, last)
     declare_source(channel, dead, last)
@@ -488,7 +492,7 @@ def test_dead_letters_that_died_again_are_redriven(channel: PeerChannel, api: Ap
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_what_was_taken_away_does_not_wait_after_a_crash(
+def test_a_removed_dead_letter_does_not_wait_after_a_crash(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     daemon = start_daemon()
@@ -517,7 +521,7 @@ def test_what_was_taken_away_does_not_wait_after_a_crash(
 
 
 def test_a_redrive_to_a_full_queue_loses_nothing(channel: PeerChannel, api: Api, name: str) -> None:
-    """All of it is refused, or all of it is done; what the queue's own letters wait for is left to them."""
+    """A redrive is complete or refused; the room that the queue's own letters wait for stays theirs."""
     dead = f"{name}.dead"
     channel.declare(dead, durable=True)
     declare_source(channel, name, dead, max_length=COUNT)
@@ -543,7 +547,7 @@ def test_a_redrive_to_a_full_queue_loses_nothing(channel: PeerChannel, api: Api,
 
 
 def test_amqpctl_lists_and_operates_on_what_waits(channel: PeerChannel, api: Api, name: str) -> None:
-    control = Control(api.base)
+    control = Amqpctl(api.base)
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True)

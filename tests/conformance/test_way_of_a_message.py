@@ -47,11 +47,11 @@ def ways(trace: Path) -> list[tuple[str, list[str]]]:
 
 
 def the_way(found: list[tuple[str, list[str]]], call: str, first: str) -> list[str]:
-    """The last way to a call, of those that begin in a module."""
+    """Return the last recorded path to a call that begins in a module."""
     return [way for name, way in found if name == call and way[0] == first][-1]
 
 
-def test_of_0_9_1(traced: Daemon, trace: Path, connect: Connector) -> None:
+def test_the_path_over_amqp_0_9_1(traced: Daemon, trace: Path, connect: Connector) -> None:
     consumer = connect(traced.address).channel()
     consumer.declare("q", durable=True)
     consumer.consume("q")
@@ -70,7 +70,7 @@ def test_of_0_9_1(traced: Daemon, trace: Path, connect: Connector) -> None:
     assert len(the_way(found, WRITE, "broker.net.pump")) <= 5
 
 
-def test_of_1_0(traced: Daemon, trace: Path, connect: Connector, meet: Meet) -> None:
+def test_the_path_over_amqp_1_0(traced: Daemon, trace: Path, connect: Connector, meet: Meet) -> None:
     connect(traced.address).channel().declare("q", durable=True)
     begin = begins(lambda: meet(traced.address))
     receiver, sender = begin(), begin()

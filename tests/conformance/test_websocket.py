@@ -1,4 +1,4 @@
-"""AMQP over WebSocket, both protocols: what it carries."""
+"""AMQP over WebSocket, for both protocols."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_large_messages_come_in_pieces_that_every_client_takes(
 
 
 def test_a_message_is_read_as_it_comes(serving: Daemon, visit: Visit) -> None:
-    """Its first part is answered before the end is there."""
+    """The broker answers the first part before the message has ended."""
     websocket = visit(serving)
 
     def beginning() -> Iterator[bytes]:
@@ -166,7 +166,7 @@ def test_heartbeats(serving: Daemon, bridge: Bridger, dial: Dialler) -> None:
     assert peer.raw_frame() == (HEARTBEAT, 0, b"")
 
 
-def test_what_the_api_says(serving: Daemon, bridge: Bridger, dial: Dialler) -> None:
+def test_websocket_connections_in_the_api(serving: Daemon, bridge: Bridger, dial: Dialler) -> None:
     peer = dial(bridge(serving)).open()
     api = Api(serving.admin)
     assert "Web AMQP 0-9-1" in [each["protocol"] for each in api.get("connections")]

@@ -1,4 +1,4 @@
-"""AMQP over WebSocket: who is refused, what it is told, and how connections end."""
+"""AMQP over WebSocket: refused clients, the reasons they get, and the ends of connections."""
 
 import socket
 import time
@@ -45,8 +45,8 @@ def knock() -> Iterator[Knock]:
         yield knock
 
 
-def everything(stranger: socket.socket) -> bytes:
-    """What comes until the broker hangs up."""
+def bytes_until_end(stranger: socket.socket) -> bytes:
+    """Return all bytes until the broker closes the socket."""
     data = b""
     while piece := stranger.recv(65536):
         data += piece
@@ -76,7 +76,7 @@ def test_a_subprotocol_that_is_not_spoken(serving: Daemon, visit: Visit, subprot
 def test_no_subprotocol_at_all(serving: Daemon, knock: Knock) -> None:
     stranger = knock(serving)
     stranger.sendall(UPGRADE + b"\r\n")
-    answer = everything(stranger)
+    answer = bytes_until_end(stranger)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"none was asked for" in answer
 
@@ -113,12 +113,12 @@ def test_a_client_of_http_learns_what_this_is(serving: Daemon, method: str) -> N
         (b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\n\r\n", b"426"),
     ],
 )
-def test_what_is_no_request_for_a_websocket(
+def test_requests_that_are_no_websocket_handshake(
     serving: Daemon, knock: Knock, start: bytes, status: bytes
 ) -> None:
     stranger = knock(serving)
     stranger.sendall(start)
-    assert everything(stranger).startswith(b"HTTP/1.1 " + status + b" ")
+    assert bytes_until_end(stranger).startswith(b"HTTP/1.1 " + status + b" ")
     serving.log.wait_for(f"WebSocket refused .*{stranger.getsockname()[1]}")
 
 
@@ -135,10 +135,10 @@ def test_text_is_refused(serving: Daemon, visit: Visit) -> None:
 @pytest.mark.parametrize(
     ("garbage", "code"), [(b"\x82\x03abc", 1002), (b"\xf2\x80\0\0\0\0", 1002), (b"\xff" * 64, 1002)]
 )
-def test_what_is_no_frame(serving: Daemon, knock: Knock, garbage: bytes, code: int) -> None:
+def test_invalid_websocket_frames(serving: Daemon, knock: Knock, garbage: bytes, code: int) -> None:
     stranger = through(knock(serving))
     stranger.sendall(garbage)
-    answer = everything(stranger)
+    answer = bytes_until_end(stranger)
     assert answer[0] == 0x88
     assert int.from_bytes(answer[2:4], "big") == code
 
@@ -200,7 +200,7 @@ def test_the_end_of_amqp_closes_the_websocket(serving: Daemon, visit: Visit) -> 
         Connection.Close(200, "", 0, 0),
     )
     websocket.send(PROTOCOL_HEADER + b"".join(method_bytes(method, 0) for method in conversation))
-    heard = list(websocket)  # which ends with a close that is no error, or raises what it is
+    heard = list(websocket)  # the iteration ends with a close without an error, or raises the error
     assert isinstance(heard[-1], bytes)
     assert heard[-1].endswith(method_bytes(Connection.CloseOk(), 0))
     assert websocket.close_code == 1000
@@ -217,12 +217,12 @@ def test_the_handshakes_take_no_longer_than_is_allowed(
     began = time.monotonic()
     stranger.sendall(b"G" if not shaken else b"\x82\x88\0\0\0\0AM")
     with stranger, suppress(ConnectionResetError):
-        assert everything(stranger) == b""
+        assert bytes_until_end(stranger) == b""
     assert time.monotonic() - began < 30
     daemon.log.wait_for("handshake timeout")
 
 
-def test_who_has_not_logged_in_is_a_stranger_like_all_others(
+def test_a_websocket_that_is_not_logged_in_is_a_stranger_like_all_others(
     start_daemon: DaemonStarter, certificates: Certificates, knock: Knock, bridge: Bridger, dial: Dialler
 ) -> None:
     daemon = start_daemon(*ON, "--strangers-max", "2", "--handshake-timeout-s", "3600")
@@ -230,11 +230,11 @@ def test_who_has_not_logged_in_is_a_stranger_like_all_others(
     first, second = knock(daemon), through(knock(daemon))
     third = dial(daemon.address)
     third.start()
-    assert everything(first) == b""
+    assert bytes_until_end(first) == b""
     daemon.log.wait_for(f"too many connections that have not logged in.*{first.getsockname()[1]}")
     fourth = dial(daemon.address)
     fourth.start()
-    assert everything(second) == b""
+    assert bytes_until_end(second) == b""
     known.channel()
     for peer in (known, third, fourth):
         peer.drop()
@@ -252,7 +252,7 @@ def test_many_handshakes_leave_nothing_behind(serving: Daemon, knock: Knock, vis
         through(knock(serving)).close()
         rude = knock(serving)
         rude.sendall(b"POST / HTTP/1.1\r\n\r\n")
-        everything(rude)
+        bytes_until_end(rude)
     deadline = time.monotonic() + PATIENCE_S
     while len(list(descriptors.iterdir())) > before:
         assert time.monotonic() < deadline
@@ -262,7 +262,7 @@ def test_many_handshakes_leave_nothing_behind(serving: Daemon, knock: Knock, vis
 def test_the_broker_stops(
     start_daemon: DaemonStarter, knock: Knock, visit: Visit, bridge: Bridger, dial: Dialler
 ) -> None:
-    """Who has logged in is told in AMQP, who has not by the WebSocket, and who has none is hung up on."""
+    """A logged-in client gets an AMQP close, an open WebSocket a close frame, a bare socket only its end."""
     daemon = start_daemon(*ON)
     peer = dial(bridge(daemon)).open()
     websocket, stranger = visit(daemon), knock(daemon)
@@ -271,7 +271,7 @@ def test_the_broker_stops(
     with pytest.raises(ConnectionClosed) as closed:
         websocket.recv(PATIENCE_S)
     assert closed.value.rcvd is not None
-    assert everything(stranger) == b""
+    assert bytes_until_end(stranger) == b""
     daemon.expect_exit(0)
     assert "did not answer" not in daemon.log.text()
 

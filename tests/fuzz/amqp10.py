@@ -1,4 +1,4 @@
-"""Bytes for the decoders of AMQP 1.0, led by what of the code they reach.
+"""Fuzz the decoders of AMQP 1.0, guided by the code that bytes reach.
 
 `python -m tests.fuzz.amqp10 [FOLDER...] [-OPTION=...]` goes on until something does not hold or it is
 stopped. Folders and options are libFuzzer's: what is found to be new goes to the first folder,
@@ -19,7 +19,7 @@ OPTIONS = (f"-max_len={BYTES_MAX}", "-timeout=5", "-rss_limit_mb=1024")  # secon
 
 
 def main(arguments: list[str]) -> None:
-    """Fuzz; the seeds are written for the run, beside what the given folders hold."""
+    """Fuzz; the seeds are written for the run, beside the files of the given folders."""
     with atheris.instrument_imports(include=["protocol.amqp10", "protocol.conversion"]):
         invariants = importlib.import_module("tests.support.amqp10.invariants")
         seeds = importlib.import_module("tests.support.amqp10.seeds").SEEDS
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
         folders = (
             files if any(Path(file).is_file() for file in files) else [*files, seeded(Path(name), seeds)]
         )
-        atheris.Setup([sys.argv[0], *folders, *OPTIONS, *options], invariants.hold)
+        atheris.Setup([sys.argv[0], *folders, *OPTIONS, *options], invariants.check_invariants)
         atheris.Fuzz()
 
 

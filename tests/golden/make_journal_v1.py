@@ -8,7 +8,7 @@ from pathlib import Path
 
 from broker.journal.seal import seal
 from protocol.journal import records as r
-from tests.support.journal.handmade_journal import Scribe, put
+from tests.support.journal.handmade_journal import EventWriter, write_file
 
 FOLDER = Path(__file__).parent / "journal-v1"
 OPS_OF_V1 = 22
@@ -17,14 +17,14 @@ REASONS_OF_V1 = 26
 
 def main() -> None:
     """Write both files."""
-    scribe = Scribe()
+    scribe = EventWriter()
     encoder = scribe.encoder
     header = encoder.header(scribe.time)
     for op in range(1, OPS_OF_V1 + 1):
         other = 0 if op == r.GAP else 3
         scribe.tell(op, op, op, other=other, size=9, text="mé".encode(), reason=r.REASONS[op % REASONS_OF_V1])
         scribe.tell(op, size=op, flags=op & 7)
-    put(FOLDER, header + encoder.take())
+    write_file(FOLDER, header + encoder.take())
     list(seal(FOLDER))
     (FOLDER / ".sealing").unlink()
     encoder.end_file()
@@ -32,7 +32,7 @@ def main() -> None:
     scribe.tell(r.DECLARE, reason="full")
     scribe.life_of(100)
     scribe.tell(r.GAP, text=b"the broker ended without a clean stop")
-    put(FOLDER, header + encoder.take())
+    write_file(FOLDER, header + encoder.take())
 
 
 if __name__ == "__main__":

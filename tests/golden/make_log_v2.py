@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "log-v2"
 
 
 def main() -> None:
-    """Two segments; beside what version 1 has, messages with a date, and counts."""
+    """Write two segments; beside version 1: messages with a date, and counts."""
     disk: Disk = RealDisk()
     orders, audit = logged_queue(3), logged_queue(9)
     topology: list[dict[str, object]] = [{"kind": "queue", "name": "orders", "vhost": "/", "number": 3}]

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "log-v3"
 
 
 def main() -> None:
-    """Two segments; beside what version 2 has, large bodies: one of two messages, one that nobody names."""
+    """Write two segments; beside version 2: large bodies, of two messages and of none."""
     disk: Disk = RealDisk()
     orders, dead = logged_queue(3), logged_queue(9)
     topology: list[dict[str, object]] = [{"kind": "queue", "name": "orders", "vhost": "/", "number": 3}]

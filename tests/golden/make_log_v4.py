@@ -14,7 +14,7 @@ DATE = 1_700_000_000_123
 
 
 def remembered(key: str, sequence: int = -1) -> Message:
-    """What queues remember of a message: its id, or with a sequence its producer."""
+    """A record of duplicate detection: a message's id, or with a sequence its producer."""
     mark = Message(Address("", key), b"", 0, True, 0)
     mark.date = DATE
     mark.expiration = sequence
@@ -23,7 +23,7 @@ def remembered(key: str, sequence: int = -1) -> Message:
 
 
 def main() -> None:
-    """Two segments; beside what version 3 has, what queues remember, and messages that want receipts."""
+    """Write two segments; beside version 3: deduplication records, and messages that request receipts."""
     disk: Disk = RealDisk()
     orders, other = logged_queue(3), logged_queue(9)
     topology: list[dict[str, object]] = [{"kind": "queue", "name": "orders", "vhost": "/", "number": 3}]

@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent / "log-v5"
 
 
 def main() -> None:
-    """Three segments; beside what version 4 has, counts with what consumers have added to a message."""
+    """Write three segments; beside version 4: counts with consumers' annotations."""
     disk: Disk = RealDisk()
     orders, other = logged_queue(3), logged_queue(9)
     topology: list[dict[str, object]] = [{"kind": "queue", "name": "orders", "vhost": "/", "number": 3}]

@@ -10,7 +10,7 @@ from broker.store.disk import Disk, RealDisk
 from broker.store.streams.stream import Stream
 from tests.support.amqp091.field_bytes import long_string
 from tests.support.amqp10.contents import content10
-from tests.support.conversion.contents import content, short
+from tests.support.conversion.contents import content, short_string
 from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v6"
@@ -22,18 +22,18 @@ SECTIONS_ROW = content10({"x-opt-n": 1}, {"a": 1}, durable=True, subject="of AMQ
 
 def basic_row(number: int) -> bytes:
     """A message of AMQP 0-9-1 with a content type and a header that consumers may choose by."""
-    header = short(b"x-stream-filter-value") + b"S" + long_string(b"group %d" % (number % 3))
-    return content({0: short(b"text/plain")}, header, content_of(number, 40 * number))
+    header = short_string(b"x-stream-filter-value") + b"S" + long_string(b"group %d" % (number % 3))
+    return content({0: short_string(b"text/plain")}, header, content_of(number, 40 * number))
 
 
 def append(stream: Stream, made: bytes, number: int, filter_value: bytes = b"") -> None:
-    """Append a row that came a second after the one before."""
+    """Append a row a second later than the row before."""
     message = Message(Address("logs", f"key.{number}"), made, len(made), True, 0)
     stream.append(message, DATE + 1000 * number, filter_value)
 
 
 def main() -> None:
-    """Four streams, of which one has been trimmed, one deleted, and one has no rows; and a queue."""
+    """Write four streams, a trimmed, a deleted and an empty one among them; and a queue."""
     disk: Disk = RealDisk()
     topology: list[dict[str, object]] = [
         {"kind": "queue", "name": f"q{number}", "vhost": "/", "number": number}

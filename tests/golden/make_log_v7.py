@@ -28,7 +28,7 @@ def wait(log: Log, message: Message, queue: Queue, reason: int, count: int, whil
 
 
 def main() -> None:
-    """Three segments; beside what version 6 has, messages that wait to be dead-lettered."""
+    """Write three segments; beside version 6: messages that wait to be dead-lettered."""
     disk: Disk = RealDisk()
     orders, other = logged_queue(3), logged_queue(9)
     topology: list[dict[str, object]] = [{"kind": "queue", "name": "orders", "vhost": "/", "number": 3}]

@@ -1,4 +1,4 @@
-"""Close and return texts of AMQP 0-9-1 that are RabbitMQ's word for word: clients and people look for them.
+"""Close and return texts of AMQP 0-9-1 that are RabbitMQ's word for word: clients and people search for them.
 
 `reply_texts.json` lists them. Each case provokes one over a socket.
 """
@@ -27,7 +27,7 @@ Steps = Callable[[PeerChannel, str], Sequence[Step]]
 
 
 def publish(exchange: str = "", key: str = "k", **properties: object) -> Callable[[PeerChannel], bytes]:
-    """Return a function that encodes one message for a channel."""
+    """Return a function that encodes a message for a channel."""
     given = Basic.Properties(**properties)  # type: ignore[arg-type]
     return lambda channel: channel.encode_publish(b"", key, exchange, given)
 

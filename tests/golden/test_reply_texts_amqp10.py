@@ -1,4 +1,4 @@
-"""Descriptions of errors of AMQP 1.0 that are RabbitMQ's word for word, and those of its management node.
+"""Error descriptions of AMQP 1.0 and of the management node that are RabbitMQ's word for word.
 
 `reply_texts.json` lists them. Each case provokes one over a socket.
 """

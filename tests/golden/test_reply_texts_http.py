@@ -14,7 +14,7 @@ GOLDEN: Final = listed("http")
 
 @pytest.fixture
 def place(api: Api) -> Iterator[str]:
-    """A virtual host with a queue `q`, an exchange `e` and the limit of one queue."""
+    """A virtual host with a queue `q`, an exchange `e` and a limit of a single queue."""
     name = unused_name()
     api.put("vhosts", name)
     api.put("queues", name, "q", durable=True)
@@ -25,7 +25,7 @@ def place(api: Api) -> Iterator[str]:
 
 
 def compare(case: str, answer: httpx.Response, place: str) -> None:
-    """Fail unless an answer says what is listed for a case; health checks have no `error`."""
+    """Fail unless an answer has the listed text of a case; health checks have no `error`."""
     said = answer.json()
     error = {"error": said["error"]} if "error" in said else {}
     check({"status": answer.status_code, **error, "text": said["reason"]}, GOLDEN[case], place)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from broker.store.disk import RealDisk
 from broker.store.repair.check import check
-from tests.support.store.hand_log import Sink, content_of, logged_queue, new_message, open_log
+from tests.support.store.hand_log import RecordingSink, content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v1"
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "log-v1"
 def test_a_log_of_version_1_reads_as_it_was_written(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(FOLDER, folder)
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(folder), RealDisk(), sink)
     found = [
         (
@@ -47,7 +47,7 @@ def test_a_log_of_version_1_reads_as_it_was_written(tmp_path: Path) -> None:
 def test_a_log_of_version_1_goes_on_in_the_present_version(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(FOLDER, folder)
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(folder), RealDisk(), sink)
     old = sink.messages[0][0]
     new = new_message(b"new", date=77)
@@ -55,7 +55,7 @@ def test_a_log_of_version_1_goes_on_in_the_present_version(tmp_path: Path) -> No
     log.append_count(old, logged_queue(9), 4)
     log.commit()
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(folder), RealDisk(), sink)
     log.release()
     assert [(m.sequence, m.date) for m, _, _ in sink.messages] == [(2, 0), (3, 0), (4, 0), (5, 0), (6, 77)]

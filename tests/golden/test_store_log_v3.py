@@ -6,7 +6,7 @@ from pathlib import Path
 from broker.core.message import NEVER
 from broker.store.disk import RealDisk
 from tests.simulation.store_model import time_of
-from tests.support.store.hand_log import Sink, content_of, open_log
+from tests.support.store.hand_log import RecordingSink, content_of, open_log
 
 FOLDER = Path(__file__).parent / "log-v3"
 
@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent / "log-v3"
 def test_a_log_of_version_3_reads_as_it_was_written(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(FOLDER, folder)
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(folder), RealDisk(), sink)
     found = [
         (queues, m.priority, time_of(m), log.load(m), [] if m.body is None else m.body.pieces)

@@ -7,7 +7,7 @@ from broker.core.message import NEVER, REMEMBERED
 from broker.store.disk import RealDisk
 from broker.store.repair.check import check
 from tests.simulation.store_model import time_of
-from tests.support.store.hand_log import Sink, content_of, open_log
+from tests.support.store.hand_log import RecordingSink, content_of, open_log
 
 FOLDER = Path(__file__).parent / "log-v4"
 DATE = 1_700_000_000_123
@@ -16,7 +16,7 @@ DATE = 1_700_000_000_123
 def test_a_log_of_version_4_reads_as_it_was_written(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(FOLDER, folder)
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(folder), RealDisk(), sink)
     found = [(queues, m.address.routing_key, time_of(m), log.load(m)) for m, queues, _ in sink.messages]
     log.release()

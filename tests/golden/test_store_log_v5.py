@@ -5,7 +5,7 @@ from pathlib import Path
 
 from broker.store.disk import RealDisk
 from broker.store.repair.check import check
-from tests.support.store.hand_log import Sink, content_of, open_log
+from tests.support.store.hand_log import RecordingSink, content_of, open_log
 
 FOLDER = Path(__file__).parent / "log-v5"
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "log-v5"
 def test_a_log_of_version_5_reads_as_it_was_written(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(FOLDER, folder)
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(folder), RealDisk(), sink)
     found = [(queues, log.load(message)) for message, queues, _ in sink.messages]
     log.release()

@@ -36,7 +36,7 @@ def read(stream: Stream) -> list[Row]:
 
 
 def row(offset: int, made: bytes, number: int, seconds: int, filter_value: bytes = b"") -> Row:
-    """What is to be read of one."""
+    """The expected row of a stream."""
     content = content_at(offset, -1, *columns_of(made))
     return "logs", f"key.{number}", content, DATE + 1000 * seconds, filter_value
 

@@ -1,4 +1,4 @@
-"""What the tests with clients share."""
+"""Fixtures of the tests with clients."""
 
 from collections.abc import Iterator
 

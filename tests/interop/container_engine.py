@@ -21,7 +21,7 @@ class Container:
     """A broker that can end and run again, with the same port for AMQP and the same data."""
 
     def __init__(self, start_daemon: DaemonStarter, data_dir: Path, options: Sequence[str]) -> None:
-        """Nothing runs yet. `options` are flags of the broker; with any it speaks TLS."""
+        """Begin without containers. `options` are flags of the broker; with any it has TLS."""
         self._start_daemon = start_daemon
         self._data_dir = data_dir
         self._options = options
@@ -29,7 +29,7 @@ class Container:
 
     @property
     def ports(self) -> dict[str, int]:
-        """Which port of this machine leads to which of the container's."""
+        """The ports of this machine by the ports of the container."""
         ports = {AMQP: self.runs[-1].address.port}
         return ports | {AMQPS: secure_address(self.runs[-1]).port} if self._options else ports
 
@@ -39,7 +39,7 @@ class Container:
         self.runs.append(self._start_daemon(*self._options, data_dir=self._data_dir, port=port))
 
     def execute(self, command: Sequence[str]) -> None:
-        """Do what a command of RabbitMQ would do in its container."""
+        """Run a command as RabbitMQ would in its container."""
         match command:
             case ["rabbitmqctl", "stop_app"]:
                 self.runs[-1].stop()
@@ -74,7 +74,7 @@ class ContainerEngine(ThreadingHTTPServer):
 
     @property
     def docker_host(self) -> str:
-        """Where it listens, in the form of the environment variable DOCKER_HOST."""
+        """Return the engine's address, in the form of the environment variable DOCKER_HOST."""
         return f"tcp://127.0.0.1:{self.server_port}"
 
     @property
@@ -83,7 +83,7 @@ class ContainerEngine(ThreadingHTTPServer):
         return [daemon for container in self._containers for daemon in container.runs]
 
     def answer(self, method: str, path: str, body: Any) -> object:
-        """Do what a request asks; returns what its answer says."""
+        """Do a request; return the body of its answer."""
         match (method, *path.strip("/").split("/")):
             case ("POST", "images", "create") | ("DELETE", "containers", _):
                 pass  # nothing has to be fetched; a container goes with the folder of the test
@@ -117,7 +117,7 @@ class ContainerEngine(ThreadingHTTPServer):
 
 
 class Request(BaseHTTPRequestHandler):
-    """One request to the engine."""
+    """A request to the engine."""
 
     def _answer(self) -> None:
         assert isinstance(self.server, ContainerEngine)

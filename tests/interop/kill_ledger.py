@@ -1,4 +1,4 @@
-"""Who published, confirmed, delivered and acknowledged what, across the lives of a broker that is killed.
+"""Published, confirmed, delivered and acknowledged messages, across the lives of a broker that is killed.
 
 A message is (publisher, number); its route is the set of queues that its publisher's messages go to. A *life*
 is one process of the broker. What must hold, whatever the instant of the kill:
@@ -33,7 +33,7 @@ def body_size(number: int) -> int:
 
 
 def body_of(publisher: int, number: int) -> bytes:
-    """The body of a message; it tells which one it is."""
+    """Return the body of a message, which identifies the message."""
     return IDENTITY.pack(publisher, number) + FILLER[: body_size(number) - IDENTITY.size]
 
 
@@ -50,7 +50,7 @@ class Acknowledged(NamedTuple):
 
 
 class Publications:
-    """One publisher's side."""
+    """The publications of a single publisher."""
 
     def __init__(self, route: Sequence[str]) -> None:
         self.route = frozenset(route)
@@ -70,7 +70,7 @@ class Publications:
         self.confirmed[first : last + 1] = b"\x01" * (last + 1 - first)
 
     def life_of(self, number: int) -> int:
-        """In which life of the broker a message was published."""
+        """Return the life of the broker in which a message was published."""
         life = len(self.first_of_life) - 1
         while self.first_of_life[life] > number:
             life -= 1
@@ -78,7 +78,7 @@ class Publications:
 
 
 class Acquired:
-    """One queue's side: what its consumers saw and acknowledged."""
+    """The deliveries and acknowledgements of a single queue."""
 
     def __init__(self) -> None:
         self.seen_in_life: dict[tuple[int, int], int] = {}
@@ -111,7 +111,7 @@ class Ledger:
         return message
 
     def acknowledging(self, queue: str, messages: list[tuple[int, int]]) -> int:
-        """These are about to be acknowledged; returns a ticket for `handled`."""
+        """Record messages that are about to be acknowledged; return a ticket for `handled`."""
         acquired = self.queues[queue]
         acquired.acknowledged.append(Acknowledged(messages, 0))
         return len(acquired.acknowledged) - 1
@@ -122,7 +122,7 @@ class Ledger:
         acquired.acknowledged[ticket] = acquired.acknowledged[ticket]._replace(handled=when)
 
     def crashed(self) -> None:
-        """The broker is dead, and everybody has read the last of what it said."""
+        """Record that the broker is dead and all parties have read its last bytes."""
         for acquired in self.queues.values():
             for messages, handled in acquired.acknowledged:
                 (acquired.settled if 0 < handled < self.fence else acquired.maybe_settled).update(messages)
@@ -133,7 +133,7 @@ class Ledger:
         self.life += 1
 
     def missing(self, queue: str, found: set[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Messages that must be in `queue` now and are not among those `found` in it."""
+        """Return messages that must be in `queue` now and are not among those `found` in it."""
         acquired = self.queues[queue]
         gone = acquired.settled | acquired.maybe_settled | found
         return [message for message in self._owed(queue) if message not in gone]
@@ -149,7 +149,7 @@ class Ledger:
         acquired.acknowledged.clear()
 
     def totals(self) -> dict[str, int]:
-        """How much was published and confirmed, for the report of a run."""
+        """Return the numbers of published and confirmed messages, for the report of a run."""
         return {
             "published": sum(publications.sent for publications in self.publications.values()),
             "confirmed": sum(sum(publications.confirmed) for publications in self.publications.values()),

@@ -1,4 +1,4 @@
-"""Publishers and consumers that keep a broker busy until it is killed, and account for what they see."""
+"""Publishers and consumers that keep a broker busy until it is killed, and record their observations."""
 
 import random
 import select
@@ -50,7 +50,7 @@ class Party(threading.Thread):
         self.expecting_the_end = False
 
     def run(self) -> None:
-        """Work until the socket ends; then read the last of what the broker said."""
+        """Work until the socket ends; then read the broker's last bytes."""
         try:
             try:
                 self.work()
@@ -68,7 +68,7 @@ class Party(threading.Thread):
             self.ledger.violations.append(f"{self.name}: the broker closed the connection")
 
     def work(self) -> None:
-        """What this party does; a subclass says."""
+        """Do the work of this party, which a subclass defines."""
         raise NotImplementedError
 
     def handle(self) -> None:
@@ -195,7 +195,7 @@ class Consumer(Party):
 
 
 class Load:
-    """All parties of one life of the broker."""
+    """All parties of a single life of the broker."""
 
     def __init__(self, parties: list[Party]) -> None:
         self.parties = parties
@@ -209,6 +209,6 @@ class Load:
             assert not party.is_alive(), f"{party.name} hangs"
 
     def expect_the_end(self) -> None:
-        """From now on the end of a connection is no fault."""
+        """Accept the end of connections from now on."""
         for party in self.parties:
             party.expecting_the_end = True

@@ -1,4 +1,4 @@
-"""Work done in transactions over several queues while the broker is killed, and what must be there."""
+"""Transactions over several queues while the broker is killed, and the required state afterwards."""
 
 import random
 import threading
@@ -32,7 +32,7 @@ def number_of(body: bytes) -> int:
 
 
 class Outcome:
-    """The numbers of what was done, with its results, and of what was rejected."""
+    """The numbers of done work, with its results, and of rejected work."""
 
     def __init__(self) -> None:
         self.done: set[int] = set()
@@ -69,11 +69,11 @@ class Worker(threading.Thread):
             self.drop()
 
     def transaction(self) -> None:
-        """One of them, sometimes after a false start."""
+        """Run a transaction, sometimes after a rollback."""
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         raise NotImplementedError
 
 
@@ -83,7 +83,7 @@ def add_work(channel: PeerChannel, first: int, count: int) -> None:
     channel.expect_confirms(count)
 
 
-def held(address: Address, queue: str) -> list[int]:
+def numbers_in(address: Address, queue: str) -> list[int]:
     """The numbers in a queue, which is left as it is."""
     peer = Peer(address).open()
     channel = peer.channel()
@@ -97,8 +97,8 @@ def held(address: Address, queue: str) -> list[int]:
 def check(
     address: Address, published: int, committed: Outcome, unanswered: list[set[int]], where: str
 ) -> int:
-    """Each is to be done, or in all three queues, or a dead letter, once; returns how many are not to do."""
-    queues = {queue: held(address, queue) for queue in ("work", "dead", *RESULTS)}
+    """Check that each number is waiting, done in all queues, or dead; return how many wait."""
+    queues = {queue: numbers_in(address, queue) for queue in ("work", "dead", *RESULTS)}
     for queue, numbers in queues.items():
         assert len(numbers) == len(set(numbers)), f"{where}: doubles in {queue}"
     work, dead, done = set(queues["work"]), set(queues["dead"]), set(queues[RESULTS[0]])
@@ -120,7 +120,7 @@ def check(
 
 
 def await_commit(workers: list[Worker]) -> None:
-    """One of them has been told that its work is done."""
+    """Wait until a worker's transaction has ended."""
     late = time.monotonic() + PATIENCE_S
     while not any(worker.committed.done or worker.committed.rejected for worker in workers):
         assert time.monotonic() < late
@@ -128,7 +128,7 @@ def await_commit(workers: list[Worker]) -> None:
 
 
 def await_end(workers: list[Worker]) -> None:
-    """They notice that the broker is gone."""
+    """Wait until all workers notice the end of the broker."""
     for worker in workers:
         worker.join(PATIENCE_S)
         assert not worker.is_alive()

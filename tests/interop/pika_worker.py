@@ -9,7 +9,7 @@ from tests.support.daemon.daemon import PATIENCE_S
 
 
 class Worker:
-    """A consumer with a small window, and what it has received: delivery tag, redelivered, number."""
+    """A consumer with a small window, and its deliveries: delivery tag, redelivered, number."""
 
     def __init__(self, dial: Dial, queue: str, prefetch: int = 5, **arguments: object) -> None:
         self.connection = dial()
@@ -33,7 +33,7 @@ class Worker:
         return taken
 
     def look(self) -> int:
-        """How many it has, after it has heard of everything that the broker has sent so far."""
+        """Read everything that the broker has sent so far; return the number of deliveries."""
         self.channel.basic_qos(prefetch_count=self.prefetch)
         self.connection.process_data_events(time_limit=0)
         return len(self.received)

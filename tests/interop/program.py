@@ -10,7 +10,7 @@ PROGRAM_SECONDS = 300
 
 
 class Program:
-    """A client's program at work; its folder gets what it prints."""
+    """A running program of a client; its folder gets the output."""
 
     def __init__(self, command: Sequence[str | Path], daemon: Daemon, folder: Path) -> None:
         self.process = subprocess.Popen(
@@ -29,7 +29,7 @@ class Program:
         self.errors = Output(self.process.stderr, folder / "errors.txt")
 
     def told(self) -> str:
-        """Everything that it has printed."""
+        """Return all output so far."""
         return f"{self.steps.text()}\nstandard error:\n{self.errors.text()}"
 
     def wait_for(self, step: str) -> None:

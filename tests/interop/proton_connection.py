@@ -18,7 +18,7 @@ ProtonDial = Callable[..., Any]
 
 
 def url(address: Address) -> str:
-    """Where its clients connect to, and as whom."""
+    """Return the URL for clients, with user and password."""
     return f"amqp://guest:guest@{address.host}:{address.port}"
 
 
@@ -36,7 +36,7 @@ def dialling(address: Address) -> Iterator[ProtonDial]:
 
 
 class Outcome(NamedTuple):
-    """What became of a message that was sent, and why."""
+    """The outcome of a sent message, and its reason."""
 
     name: str
     condition: str = ""
@@ -48,7 +48,7 @@ RELEASED = Outcome("released")
 
 
 class Sender:
-    """A sender that hears what becomes of what it sends. proton calls `on_...`."""
+    """A sender that records the outcomes of its messages. proton calls `on_...`."""
 
     def __init__(self, connection: Any, address: str | None) -> None:
         self.connection = connection
@@ -71,7 +71,7 @@ class Sender:
         self._outcomes[event.delivery.tag] = ACCEPTED
 
     def on_released(self, event: Any) -> None:
-        """Nobody has it."""
+        """Record that no consumer got the message."""
         self._outcomes[event.delivery.tag] = RELEASED
 
     def on_rejected(self, event: Any) -> None:
@@ -89,20 +89,20 @@ def take(receiver: Any, count: int) -> list[Any]:
 
 
 def drain(receiver: Any, credit: int) -> list[Any]:
-    """All that can be had, up to so many messages; returns when the broker has said that there is no more."""
+    """Drain up to `credit` messages; return when the broker reports the end."""
     receiver.drain(credit)
     receiver.connection.wait(lambda: receiver.link.credit == 0, msg=f"draining {credit}")
     return _popped(receiver)
 
 
 def bodies(messages: list[Any]) -> list[Any]:
-    """What is in them; what proton shows of bytes lasts no longer than their message."""
+    """Return the bodies; proton's views of bytes last no longer than their message."""
     found = [message.body for message in messages]
     return [bytes(body) if isinstance(body, memoryview) else body for body in found]
 
 
 def deliveries(receiver: Any) -> list[Any]:
-    """Those that are not settled, oldest first, with what the application may say of each."""
+    """Return the unsettled deliveries, oldest first, with their states."""
     return list(receiver.fetcher.unsettled)
 
 

@@ -18,25 +18,25 @@ proton: Any = pytest.importorskip("rabbitmq_amqp_python_client.qpid.proton.utils
 SendException, ConnectionClosed = proton.SendException, proton.ConnectionClosed
 RELEASED = str(int(client.OutcomeState.RELEASED))
 COMPATIBLE = {"AMQPD_COMPAT_PRODUCT": "RabbitMQ", "AMQPD_COMPAT_VERSION": "4.2.0"}
-"""What a broker is told that these clients are to talk to."""
+"""The setting of a broker for these clients."""
 
 exchange_address = client.AddressHelper.exchange_address
 queue_address = client.AddressHelper.queue_address
 
 
 def environment_of(address: Address, recovers: bool = False) -> Any:
-    """What opens connections to a broker, which recover or do not if the broker closes them."""
+    """Return an environment for connections to a broker, with or without recovery."""
     recovery = client.RecoveryConfiguration(recovers, timedelta(seconds=1), 8)
     url = f"amqp://guest:guest@{address.host}:{address.port}/"
     return client.Environment(url, recovery_configuration=recovery)
 
 
 class Enough(Exception):  # noqa: N818 - it is no error
-    """All that was wanted has come."""
+    """All requested messages have arrived."""
 
 
 class Taking(client.AMQPMessagingHandler):  # type: ignore[misc]
-    """Says of one message after the other what is to be said; the client calls `on_...`."""
+    """A handler that settles messages with given outcomes, in order; the client calls `on_...`."""
 
     def __init__(self, says: tuple[Callable[..., None], ...]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Taking(client.AMQPMessagingHandler):  # type: ignore[misc]
             raise Enough
 
     def on_timer_task(self, event: Any) -> None:
-        """It takes too long."""
+        """Fail: the messages did not come in time."""
         if self._left:
             raise AssertionError(f"{self._left} messages did not come")
 
@@ -83,7 +83,7 @@ def take(connection: Any, address: str, *says: Callable[..., None], options: Any
 
 
 def run(connection: Any, consumer: Any) -> None:
-    """Have a consumer with a `Taking` take what it is to take."""
+    """Run a consumer with a `Taking` until it has all its messages."""
     late = connection._conn.container.schedule(PATIENCE_S, consumer.handler)
     with pytest.raises(Enough):
         consumer.run()
@@ -91,5 +91,5 @@ def run(connection: Any, consumer: Any) -> None:
 
 
 def bodies(messages: list[Any]) -> list[bytes]:
-    """What is in them."""
+    """Return the bodies."""
     return [bytes(message.body) for message in messages]

@@ -1,4 +1,4 @@
-"""Scenarios for clients of AMQP 1.0: programs in `clients10/` go through them and print what they see."""
+"""Scenarios for clients of AMQP 1.0, which programs in `clients10/` run and report."""
 
 import json
 import time
@@ -22,7 +22,7 @@ FULL: FieldTable = {"x-max-length": 2, "x-overflow": "reject-publish"}
 
 
 class Scenario(NamedTuple):
-    """The messages that `clients` are to see; `left` are then in the queue, `dead` are dead letters.
+    """The messages that `clients` must receive; `left` are then in the queue, `dead` are dead letters.
 
     `arguments`: those of the queue, which is declared beforehand; None: the links of the clients make it.
     `all_accepted`: before the broker is killed, the clients accept all messages.
@@ -100,7 +100,7 @@ def started(command: Sequence[str | Path], name: str, daemon: Daemon, folder: Pa
 
 
 def counts(channel: PeerChannel, wanted: tuple[int, int]) -> tuple[int, int]:
-    """How many messages and dead letters there are: soon, as not all clients wait for their close."""
+    """Return the numbers of messages and dead letters, soon: not all clients wait for their close."""
     late = time.monotonic() + PATIENCE_S
     while True:
         found = channel.counts("queue"), channel.counts("dead")

@@ -1,4 +1,4 @@
-"""Where the clients' own test suites come from: PyPI, npm and Debian. Nothing of them is kept here.
+"""Sources of the clients' own test suites: PyPI, npm and Debian. No part of the suites is kept here.
 
 Each function unpacks one published package and returns its folder.
 """
@@ -16,7 +16,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def run(command: Sequence[str | Path], folder: Path) -> None:
-    """Run a command that gets or installs something; fails with what it said."""
+    """Run a command that downloads or installs; fails with its output."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -82,7 +82,7 @@ def from_npm(folder: Path, packages: Sequence[str]) -> Path:
 
 
 def unpack(archives: Path, folder: Path) -> Path:
-    """Unpack the one tarball in `archives`; returns the one folder that it makes."""
+    """Unpack the only tarball in `archives`; return its only folder."""
     (archive,) = archives.glob("*.tar.*")
     with tarfile.open(archive) as tar:
         (top,) = {name.partition("/")[0] for name in tar.getnames()}
@@ -91,7 +91,7 @@ def unpack(archives: Path, folder: Path) -> Path:
 
 
 def replace(file: Path, old: str, new: str) -> None:
-    """Change a fixed port or the like in a suite that offers no other way; what is changed must be there."""
+    """Replace a fixed port or the like in a suite without an option for it; `old` must exist."""
     text = file.read_text(encoding="utf-8")
     assert old in text, f"{file} does not contain {old!r}"
     file.write_text(text.replace(old, new), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Running a client's own test suite and comparing what failed with KNOWN.md.
+"""Run a client's own test suite and compare the failures with KNOWN.md.
 
 A test that fails must be listed there, with the reason why it asserts what only RabbitMQ does; a test that is
 listed must fail. So neither a broken broker nor a stale list passes.
@@ -23,13 +23,13 @@ ROW = re.compile(r"\| `(?P<test>[^`]+)` \| (?P<outcome>fails|not run) \| (?P<bec
 
 
 class Outcome(NamedTuple):
-    """What became of each test that ran; `failed` says how."""
+    """The results of the tests that ran; `failed` has the messages."""
 
     passed: frozenset[str]
     failed: Mapping[str, str]
 
     def of(self, pattern: "Pattern") -> tuple[set[str], set[str]]:
-        """The tests that a pattern of KNOWN.md means: those that passed, those that failed."""
+        """Return the tests that match a pattern of KNOWN.md: the passed and the failed ones."""
         passed = {test for test in self.passed if pattern.matches(test)}
         return passed, {test for test in self.failed if pattern.matches(test)}
 
@@ -45,7 +45,7 @@ class Pattern(NamedTuple):
         return re.fullmatch(".*".join(map(re.escape, self.text.split("*"))), test) is not None
 
 
-def known(suite: str) -> list[Pattern]:
+def known_failures(suite: str) -> list[Pattern]:
     """The rows of KNOWN.md in the section of a suite."""
     sections = re.split(r"^## ", KNOWN.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (section,) = [text for text in sections if text.partition("\n")[0] == suite]
@@ -54,7 +54,7 @@ def known(suite: str) -> list[Pattern]:
 
 def check(suite: str, outcome: Outcome, tests: int) -> None:
     """Compare with KNOWN.md; `tests` is how many must have run, so that none is lost silently."""
-    patterns = [pattern for pattern in known(suite) if pattern.outcome == "fails"]
+    patterns = [pattern for pattern in known_failures(suite) if pattern.outcome == "fails"]
     wrong: list[str] = []
     for test, why in sorted(outcome.failed.items()):
         if not any(pattern.matches(test) for pattern in patterns):
@@ -78,9 +78,9 @@ def run_pytest(
     environment: Mapping[str, str],
     starter: Sequence[str | Path] = ("-m", "pytest"),
 ) -> Outcome:
-    """Run pytest in the folder of an unpacked suite. `starter` is what has Python start pytest."""
+    """Run pytest in the folder of an unpacked suite. `starter`: Python's arguments that start pytest."""
     report = folder / "report.jsonl"
-    left_out = [pattern.text for pattern in known(suite) if pattern.outcome == "not run"]
+    left_out = [pattern.text for pattern in known_failures(suite) if pattern.outcome == "not run"]
     options = ["-q", "-p", "no:cacheprovider", "-p", "suite_outcome", f"--timeout={TEST_SECONDS}"]
     told = dict(environment) | {
         "PYTHONPATH": str(PLUGINS),
@@ -100,7 +100,7 @@ def run_node(
     environment: Mapping[str, str],
     skip: Sequence[str],
 ) -> Outcome:
-    """Run files of a suite that is written for Node's own test runner, one by one."""
+    """Run files of a suite for Node's own test runner, each alone."""
     passed: set[str] = set()
     failed: dict[str, str] = {}
     options = ["--test-force-exit", f"--test-timeout={TEST_SECONDS * 1000}", "--test-reporter=junit"]
@@ -116,7 +116,7 @@ def run_node(
 
 
 def outcome_of_node(suite: ElementTree.Element, path: str) -> Outcome:
-    """Read the report of Node's test runner; a test is called after its file and what encloses it."""
+    """Read the report of Node's test runner; a test's name has its file and its enclosing suites."""
     passed: set[str] = set()
     failed: dict[str, str] = {}
     for child in suite:
@@ -133,7 +133,7 @@ def outcome_of_node(suite: ElementTree.Element, path: str) -> Outcome:
 
 
 def execute(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> None:
-    """Run a suite to its end, whatever it finds; what it prints goes to `output.txt` beside it."""
+    """Run a suite to its end, whatever fails; the output goes to `output.txt` beside it."""
     with (folder / "output.txt").open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -153,7 +153,7 @@ def execute(command: Sequence[str | Path], folder: Path, environment: Mapping[st
 
 
 def outcome_of_pytest(report: Path) -> Outcome:
-    """Read what the plugin suite_outcome has written; a test may have failed more than once."""
+    """Read the report of the plugin suite_outcome; a test may have failed more than once."""
     passed: set[str] = set()
     failed: dict[str, str] = {}
     for line in report.read_text(encoding="utf-8").splitlines():
@@ -166,5 +166,5 @@ def outcome_of_pytest(report: Path) -> Outcome:
 
 
 def output_of(folder: Path) -> str:
-    """The end of what a suite has printed."""
+    """Return the end of a suite's output."""
     return (folder / "output.txt").read_text(encoding="utf-8", errors="replace")[-6000:]

@@ -1,4 +1,4 @@
-"""Reads what strace saw of a broker, and checks that nothing was confirmed before it was synced.
+"""Read strace's output of a broker, and check that nothing was confirmed before it was synced.
 
 strace writes a call on one line if nothing happened in any other process between its entry and its return,
 and on two lines (`<unfinished ...>`, `<... resumed>`) otherwise. So the order of lines is that of entries
@@ -36,13 +36,13 @@ class Call(NamedTuple):
 
 
 def command(trace: Path) -> tuple[str, ...]:
-    """What to put before a command so that it is traced; the process keeps its place as our child."""
+    """Return the strace command to prepend; the traced process stays our direct child."""
     options = ("-e", f"trace={CALLS}", "-ttt", "-yy", "-xx", "-s", "16000000")
     return ("strace", "-D", "-f", "-o", str(trace), *options)
 
 
 def parse(trace: Path) -> list[Call]:
-    """All finished calls, in the order of their entries."""
+    """Return all finished calls, in the order of their entries."""
     calls: list[Call] = []
     unfinished: dict[int, tuple[str, str, int]] = {}
     with trace.open() as lines:
@@ -80,7 +80,7 @@ def _bytes(text: str) -> bytes:
 def early_confirms(
     calls: Sequence[Call], folder: Path, published: Mapping[str, Mapping[int, bytes]]
 ) -> list[str]:
-    """Confirms that were sent too early.
+    """Return the confirms that were sent too early.
 
     `published` says for each publisher's socket (HOST:PORT) which delivery tags carry which marks; every mark
     is in the body of one persistent message. Fails if a mark was never written or a tag never confirmed.
@@ -100,7 +100,7 @@ def early_confirms(
 
 
 def _writes(calls: Sequence[Call], folder: Path, marks: Sequence[bytes]) -> dict[bytes, Call]:
-    """The last write to a file in `folder` that holds each mark."""
+    """Return the last write of each mark to a file in `folder`."""
     pattern = re.compile(rb"<mark [0-9a-z ]+>")
     found: dict[bytes, Call] = {}
     for call in calls:
@@ -112,7 +112,7 @@ def _writes(calls: Sequence[Call], folder: Path, marks: Sequence[bytes]) -> dict
 
 
 def _confirms(calls: Sequence[Call], peer: str) -> dict[int, Call]:
-    """For each delivery tag the call that sent the first byte of its confirm to `peer`."""
+    """Return, for each delivery tag, the call that sent the first byte of its confirm to `peer`."""
     sent = [call for call in calls if call.file.endswith(f"->{peer}]") and call.data]
     stream = b"".join(call.data for call in sent)
     starts: list[int] = []

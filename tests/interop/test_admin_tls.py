@@ -1,4 +1,4 @@
-"""Admin HTTP over TLS: certificates, reload, what is served, and what a plain port is warned of."""
+"""Admin HTTP over TLS: certificates, reload, the served answers, and the warning of a plain port."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.daemon.amqpctl import Control
+from tests.support.daemon.amqpctl import Amqpctl
 from tests.support.daemon.certificates import Certificates
 from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
@@ -157,7 +157,7 @@ def test_amqpctl_over_tls(start_daemon: DaemonStarter, certificates: Certificate
     authority = certificates.folder / "ca.pem"
     verify = ("--admin-tls-verify", "required", "--admin-tls-ca", str(authority))
     daemon = start_daemon(*options(certificates, *verify))
-    control = Control(f"https://localhost:{daemon.admin_tls.port}")
+    control = Amqpctl(f"https://localhost:{daemon.admin_tls.port}")
     shown = str(certificates.client("any"))
     assert "guest" in control("--ca", str(authority), "--certificate", shown, "list_users").stdout
     assert "CERTIFICATE_VERIFY_FAILED" in control("list_users", status=3).stderr

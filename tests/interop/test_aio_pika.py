@@ -21,7 +21,7 @@ async def connection(address: Address) -> AsyncIterator[AbstractConnection]:
 
 @pytest.fixture
 async def channel(connection: AbstractConnection) -> AbstractChannel:
-    """A channel with publisher confirms, aio-pika's default, that raises what is returned."""
+    """A channel with publisher confirms, aio-pika's default, that raises returned messages."""
     return await connection.channel(on_return_raises=True)
 
 

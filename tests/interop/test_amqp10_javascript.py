@@ -44,7 +44,7 @@ CASES = [(client, name) for name, scenario in SCENARIOS.items() for client in sc
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the clients are installed."""
+    """The folder of the installed clients."""
     return suite_sources.from_npm(tmp_path_factory.mktemp("npm"), PACKAGES)
 
 
@@ -55,5 +55,5 @@ def test_scenario(client: str, name: str, start_daemon: DaemonStarter, modules: 
 
 
 def command_of(client: str, modules: Path) -> tuple[str | Path, ...]:
-    """How a client's program is run."""
+    """Return the command that runs a client's program."""
     return ("env", f"NODE_PATH={modules}", "node", PROGRAMS / f"{client}.js")

@@ -23,7 +23,7 @@ NOT_THERE = ["amqp:not-found"] * 3
 
 
 def carried(identifier: object) -> dict[str, object]:
-    """What is to arrive of a large message with this message-id."""
+    """Return the expected report of a large message with this message-id."""
     return {
         "same": True,
         "said": [identifier, "subject", "replies", "text/plain"],

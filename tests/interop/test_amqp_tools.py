@@ -12,13 +12,13 @@ TOOLS = ("amqp-declare-queue", "amqp-publish", "amqp-get", "amqp-consume", "amqp
 
 
 class Tools:
-    """The tools, told where the broker is."""
+    """The tools, with the address of the broker."""
 
     def __init__(self, address: Address) -> None:
         self._url = address.url()
 
     def run(self, tool: str, *arguments: str, given: str = "", status: int = 0) -> str:
-        """Run one with `given` as its standard input; returns what it prints. It must exit with `status`."""
+        """Run a tool with `given` as standard input; return its output. It must exit with `status`."""
         done = subprocess.run(
             [tool, f"--url={self._url}", *arguments],
             input=given,

@@ -1,4 +1,4 @@
-"""`amqpd bench` against a running broker: what it prints, what it leaves behind, and how it ends."""
+"""`amqpd bench` against a running broker: its output, its queues afterwards, and its end."""
 
 import json
 import os
@@ -85,14 +85,14 @@ def test_the_table_names_every_figure(address: Address) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["0-9-1", "1.0"])
-def test_it_measures_the_cpu_time_of_the_broker(daemon: Daemon, protocol: str) -> None:
+def test_the_bench_measures_the_cpu_time_of_the_broker(daemon: Daemon, protocol: str) -> None:
     options = ("--protocol", protocol, "--broker-pid", str(daemon.pid))
     done = bench(daemon.address, "--duration", "1", "--auto-ack", "--json", *options)
 
     assert 0.01 < json.loads(done.stdout)["broker_cpu_us_per_message"] < 10_000
 
 
-def test_it_leaves_no_queue_behind(daemon: Daemon) -> None:
+def test_the_bench_leaves_no_queue_behind(daemon: Daemon) -> None:
     before = bench(daemon.address, "--count", "10", "--queues", "4", "--durable")
     assert before.returncode == 0, before.stderr
 
@@ -111,7 +111,7 @@ def test_it_leaves_no_queue_behind(daemon: Daemon) -> None:
         (("--broker-pid", "999999999"), "guest", "999999999"),
     ],
 )
-def test_what_cannot_be_carried_out_ends_with_status_2_and_the_reason(
+def test_an_impossible_run_ends_with_status_2_and_the_reason(
     address: Address, options: tuple[str, ...], user: str, reason: str
 ) -> None:
     done = bench(address, "--count", "1", "--json", *options, user=user)
@@ -123,9 +123,7 @@ def test_what_cannot_be_carried_out_ends_with_status_2_and_the_reason(
 
 
 @pytest.mark.parametrize("protocol", ["0-9-1", "1.0"])
-def test_it_ends_when_so_much_is_lost_that_nothing_more_may_be_published(
-    daemon: Daemon, protocol: str
-) -> None:
+def test_the_bench_ends_when_losses_leave_nothing_to_publish(daemon: Daemon, protocol: str) -> None:
     api = Api(daemon.admin)
     refusing = {"max-length": 0, "overflow": "reject-publish"}
     api.put("policies", "/", "short", pattern="^amqpd-bench-", definition=refusing)
@@ -147,7 +145,9 @@ def test_it_ends_when_so_much_is_lost_that_nothing_more_may_be_published(
     ],
     ids=" ".join,
 )
-def test_it_ends_when_the_broker_stands_still(start_daemon: DaemonStarter, options: tuple[str, ...]) -> None:
+def test_the_bench_ends_when_the_broker_stands_still(
+    start_daemon: DaemonStarter, options: tuple[str, ...]
+) -> None:
     daemon = start_daemon()
     command = [sys.executable, "-m", "broker", "bench", "--url", daemon.address.url(), "--count", "100000000"]
     running = subprocess.Popen(
@@ -170,8 +170,8 @@ def test_it_ends_when_the_broker_stands_still(start_daemon: DaemonStarter, optio
 
 
 @pytest.mark.nightly
-def test_it_ends_though_the_broker_goes_on_holding_it_up(start_daemon: DaemonStarter) -> None:
-    """After its time is over, that is no reason to wait any more."""
+def test_the_bench_ends_though_the_broker_keeps_blocking_it(start_daemon: DaemonStarter) -> None:
+    """The blocked connection is no reason to wait after the time is over."""
     daemon = start_daemon("--disk-free-min", "1000000GB")
     daemon.log.wait_for("publishers are held back.*low on disk")
     done = bench(daemon.address, "--duration", "1", "--confirm", "100", "--json")

@@ -60,7 +60,7 @@ class Worker:
         self._let_go()
 
     def kill(self) -> None:
-        """What the end of its machine would do."""
+        """Kill the worker, as the loss of its machine would."""
         self.process.kill()
         self._let_go()
 

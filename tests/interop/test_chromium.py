@@ -55,7 +55,7 @@ def other_site(daemon: Daemon) -> Iterator[str]:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[str]:
-    """Chromium without a window; where its pages are told what to do."""
+    """Chromium without a window; yields the address that controls its pages."""
     process = subprocess.Popen(
         [
             "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",

@@ -1,4 +1,4 @@
-"""What publishers and consumers see when the disk fails under the broker; nothing confirmed is lost."""
+"""Publishers and consumers while the disk fails under the broker: no confirmed message is lost."""
 
 import json
 import os
@@ -121,7 +121,7 @@ def small_disk(folder: Path, size: str) -> tuple[str, ...]:
 
 
 def publish_until_refused(channel: PeerChannel, queue: str, limit: int) -> list[bytes]:
-    """Publish persistent messages one at a time until one is nacked; returns those that were confirmed."""
+    """Publish persistent messages singly until a nack; return the confirmed ones."""
     confirmed: list[bytes] = []
     for number in range(limit):
         body = b"%08d" % number + KIB
@@ -133,7 +133,7 @@ def publish_until_refused(channel: PeerChannel, queue: str, limit: int) -> list[
 
 
 def publish_until_taken(channel: PeerChannel, name: bytes) -> bytes:
-    """Publish persistent messages to `q` one at a time until one is confirmed; returns that one."""
+    """Publish persistent messages to `q` singly until a confirm; return the confirmed one."""
     for number in range(100_000):
         body = b"%s %d" % (name, number)
         channel.publish(body, "q", properties=PERSISTENT)
@@ -181,6 +181,6 @@ def test_a_full_disk_refuses_publishes_serves_consumers_and_recovers(
 
 
 def address_after(daemon: Daemon) -> Address:
-    """Where the broker listens that the wrapper has started after the first one."""
+    """Return the address of the second broker that the wrapper has started."""
     match = daemon.stdout.wait_for(rf"amqp=(?P<host>\S+):(?!{daemon.address.port}\b)(?P<port>\d+)\s")
     return Address(match["host"], int(match["port"]))

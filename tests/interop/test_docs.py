@@ -1,4 +1,4 @@
-"""Every example of the documents does what its page says, on a broker that is started for the page.
+"""Every example of the documents runs as its page says, on a broker started for the page.
 
 Python runs with the clients as they come, shell commands run in bash, `amqpd check-config` checks settings.
 A block titled Output is what the example before it prints. The order on a page is the order of the run.
@@ -18,7 +18,7 @@ from tests.support.docs.documents import DOCS, PAGES
 from tests.support.docs.examples import RUN, SHOWN, WITH_SPARK, code_of, examples_of, run
 
 NOT_RUN = ("python3 -m venv ", "pip ", ". .venv/", "docker ", "AMQPD_DEFAULT_USER=")
-"""What a `console` block may begin its lines with: commands that install or need a container engine."""
+"""Allowed beginnings of lines in a `console` block: commands that install or need a container engine."""
 
 WITHOUT_EXAMPLE = {"index.md", "applications/index.md", "operators/index.md"}
 OPTIONS = {"data/journal.md": ("--journal", "full")}

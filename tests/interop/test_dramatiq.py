@@ -15,7 +15,7 @@ from tests.support.daemon.daemon import Address
 
 
 class Actors:
-    """A worker process with one thread, and a broker object that sends to it."""
+    """A worker process with a single thread, and a broker object that sends to it."""
 
     def __init__(self, folder: Path, url: str, queue: str) -> None:
         self.folder = folder
@@ -25,7 +25,7 @@ class Actors:
         self.worker = self.start()
 
     def start(self) -> WorkerProcess:
-        """Another worker process."""
+        """Start another worker process."""
         arguments = ["dramatiq", "tests.interop.apps.dramatiq_actors", "--processes", "1", "--threads", "1"]
         environment = {"BROKER": self.url, "QUEUE": self.queue, "dramatiq_queue_prefetch": "1"}
         return WorkerProcess(self.folder, arguments, environment, ready=r"Worker process is ready for action")
@@ -41,7 +41,7 @@ class Actors:
         )
 
     def counts(self) -> tuple[int, int, int]:
-        """How many messages are ready in the queue, its queue of delayed and its queue of dead messages."""
+        """Return the numbers of ready messages: in the queue, in its delayed queue and in its dead queue."""
         return self.broker.get_queue_message_counts(self.queue)
 
 
@@ -57,7 +57,7 @@ def actors(address: Address, name: str, tmp_path: Path) -> Iterator[Actors]:
 
 
 def lines(file: Path) -> list[tuple[str, float]]:
-    """What the actors have noted."""
+    """Return the lines that the actors have written, with their times."""
     if not file.exists():
         return []
     pairs = [line.rpartition(" ") for line in file.read_text(encoding="utf-8").splitlines()]

@@ -12,7 +12,7 @@ from pika.credentials import ExternalCredentials
 from broker.auth.passwords import NO_PASSWORD
 from broker.auth.users import Users
 from broker.core.broker import Broker
-from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.auth.broker_with_users import ALL, folder_with_users, quick_password
 from tests.support.daemon.certificates import Certificates, connect, secure_address
 from tests.support.daemon.daemon import DaemonStarter
 
@@ -20,7 +20,11 @@ from tests.support.daemon.daemon import DaemonStarter
 def people(users: Users, broker: Broker) -> None:
     """A robot without a password, beside guest."""
     broker.declare_vhost("/")
-    for name, password in (("guest", quick("guest")), ("robot", NO_PASSWORD), ("CN=robot,O=x", NO_PASSWORD)):
+    for name, password in (
+        ("guest", quick_password("guest")),
+        ("robot", NO_PASSWORD),
+        ("CN=robot,O=x", NO_PASSWORD),
+    ):
         users.add(name, password)
         users.permit(name, "/", ALL, ALL, ALL)
 
@@ -29,7 +33,7 @@ def test_external_logs_in_whom_the_certificate_names(
     start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
 ) -> None:
     options = certificates.options("--tls-verify", "optional", "--tls-login-from", "common_name")
-    daemon = start_daemon(*options, data_dir=with_users(tmp_path / "data", people))
+    daemon = start_daemon(*options, data_dir=folder_with_users(tmp_path / "data", people))
     robot = certificates.trusting(certificates.client("robot"))
     with connect(daemon, robot, credentials=ExternalCredentials()) as connection:
         connection.channel()
@@ -45,7 +49,7 @@ def test_a_certificate_that_names_no_user_leaves_it_to_the_password(
     start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
 ) -> None:
     options = certificates.options("--tls-verify", "required", "--tls-login-from", "common_name")
-    daemon = start_daemon(*options, data_dir=with_users(tmp_path / "data", people))
+    daemon = start_daemon(*options, data_dir=folder_with_users(tmp_path / "data", people))
     nobody = certificates.client("nobody")
     with pytest.raises(pika.exceptions.AuthenticationError, match="EXTERNAL"):
         connect(daemon, certificates.trusting(nobody), credentials=ExternalCredentials())
@@ -81,7 +85,7 @@ def test_external_by_alternative_names(
         users.permit(names[-1], "/", ALL, ALL, ALL)
 
     more = certificates.options("--tls-verify", "required", *options)
-    daemon = start_daemon(*more, data_dir=with_users(tmp_path / "data", fill))
+    daemon = start_daemon(*more, data_dir=folder_with_users(tmp_path / "data", fill))
     context = certificates.trusting(certificates.client("whoever", *names))
     with connect(daemon, context, credentials=ExternalCredentials()) as connection:
         connection.channel()
@@ -91,7 +95,7 @@ def test_external_by_alternative_names(
 def test_a_certificate_that_is_not_asked_for_gives_no_name(
     start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
 ) -> None:
-    data = with_users(tmp_path / "data", people)
+    data = folder_with_users(tmp_path / "data", people)
     daemon = start_daemon(*certificates.options("--tls-login-from", "common_name"), data_dir=data)
     for client in (certificates.client("robot"), certificates.foreign("robot")):
         with pytest.raises(pika.exceptions.AuthenticationError, match="EXTERNAL"):

@@ -38,7 +38,7 @@ def test_without_the_admin_server_it_is_asked_whether_somebody_listens(
 @pytest.mark.parametrize(
     "address", ["", "off ", "nonsense", "127.0.0.1:", "[::1", "127.0.0.1:99999", "a b:1"]
 )
-def test_what_cannot_be_asked_is_not_healthy(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_broker_is_not_healthy(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMQPD_ADMIN", address)
     monkeypatch.setenv("AMQPD_LISTEN", address)
     assert not healthy(["amqpd", "serve"])

@@ -1,4 +1,4 @@
-"""Whatever is asked of the HTTP API, nothing in it breaks: requests made up from its own description."""
+"""Requests generated from the HTTP API's own description cause no internal error."""
 
 from typing import Any
 

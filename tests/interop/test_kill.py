@@ -15,13 +15,13 @@ from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 ROUTES = {0: ["direct"], 1: ["shared"], 2: ["shared"], 3: ["fan.0", "fan.1", "fan.2"], 4: ["backlog"]}
-"""What each publisher's messages go to; `backlog` and `fan.2` have consumers only now and then."""
+"""The queues of each publisher; `backlog` and `fan.2` have consumers only sometimes."""
 SMALL = {"AMQPD_SEGMENT_BYTES": "1MiB", "AMQPD_MEMORY_BUDGET": "1MiB"}
 """Settings under which files are dropped, copied and read back all the time."""
 
 
 def declare(address: Address) -> None:
-    """Everything durable; declared again in every life, which must find it unchanged."""
+    """Declare everything durable; each life of the broker must find it unchanged."""
     peer = Peer(address).open()
     channel = peer.channel()
     channel.call(Exchange.Declare(exchange="fan", exchange_type="fanout", durable=True), Exchange.DeclareOk)
@@ -46,7 +46,7 @@ def load(address: Address, ledger: Ledger, chance: random.Random) -> Load:
 
 
 def drain(address: Address, ledger: Ledger) -> None:
-    """Empty every queue, checking what is in it, until the broker is known to have that on disk."""
+    """Empty and check every queue, until the broker has that on disk."""
     peer = Peer(address).open()
     channel = peer.channel()
     channel.confirm_select()
@@ -69,7 +69,7 @@ def drain(address: Address, ledger: Ledger) -> None:
 
 
 def await_confirm(ledger: Ledger) -> None:
-    """Somebody has been told that a message is safe."""
+    """Wait until a publisher has a confirm."""
     late = time.monotonic() + PATIENCE_S
     while not ledger.totals()["confirmed"]:
         assert time.monotonic() < late
@@ -77,7 +77,7 @@ def await_confirm(ledger: Ledger) -> None:
 
 
 def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> Ledger:
-    """Start, load and kill the daemon `count` times, then check what is left."""
+    """Start, load and kill the daemon `count` times, then check the rest."""
     chance = random.Random(seed)
     ledger = Ledger(ROUTES)
     never = threading.Event()

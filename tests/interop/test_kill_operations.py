@@ -1,4 +1,4 @@
-"""kill -9 among operations on messages: each is done as a whole or not at all, and what was answered is."""
+"""kill -9 during operations on messages: each is done whole or not at all, and answered ones are done."""
 
 import random
 import threading
@@ -36,7 +36,7 @@ def numbers(api: Api, queue: str) -> list[int]:
 
 
 def round_ends_whole(daemon: Daemon, start_daemon: DaemonStarter, before: int, pause: float) -> Daemon:
-    """Kill the broker among moves and look what is where after it."""
+    """Kill the broker during moves, and check the places of all messages."""
     answered: list[int] = []
     api = Api(daemon.admin)
     mover = threading.Thread(target=move_until_killed, args=(api, answered))

@@ -1,4 +1,4 @@
-"""kill -9 among the attempts, commits and publishes of a staged sink: each batch is published exactly once.
+"""kill -9 during attempts, commits and publishes of a staged sink: each batch is published exactly once.
 
 The program does what a Spark query does: tasks run twice, also at the same time, and whoever got no answer
 begins the batch anew, with other attempts, and asks again for its commit.
@@ -63,7 +63,7 @@ class Program:
             driver.refused(409, self.batch, attempts, len(attempts) * CHUNKS * ROWS)
 
     def _write(self, driver: Driver, attempts: list[int]) -> None:
-        """All partitions, and some of them by two tasks at the same time; `attempts` win."""
+        """Write all partitions, some of them by two tasks at the same time; `attempts` win."""
         for partition in range(PARTITIONS):
             tasks = [driver.begin(self.batch, partition) for _ in range(self.chance.choice((1, 1, 2)))]
             if None in tasks:
@@ -87,7 +87,7 @@ class Program:
 
 
 def consumed(address: Address) -> list[Row]:
-    """All that was published, in its order."""
+    """Return all published rows, in order."""
     found: list[Row] = []
     with amqp(address, "/") as channel:
         count = channel.queue_declare("q", passive=True).method.message_count
@@ -101,7 +101,7 @@ def consumed(address: Address) -> list[Row]:
 
 
 def killed(start_daemon: DaemonStarter, rounds: int, seed: int) -> Program:
-    """Kill the broker so often, then see what has come of it."""
+    """Kill the broker `rounds` times; return the program."""
     chance = random.Random(seed)
     daemon = start_daemon().load_api()
     api = Api(daemon.admin)
@@ -132,7 +132,7 @@ def killed(start_daemon: DaemonStarter, rounds: int, seed: int) -> Program:
 
 
 def _expect_once(rows: list[Row], batches: int) -> None:
-    """Every partition of every batch is there once, from one attempt, in its order; and nothing else is."""
+    """Check that every partition of every batch is there once, from a single attempt, in order."""
     assert batches > 0
     by_partition: dict[tuple[int, int], list[Row]] = {}
     for row in rows:

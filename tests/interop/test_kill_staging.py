@@ -1,4 +1,4 @@
-"""kill -9 among the steps of a reader: each is done as a whole or not at all, and offsets stay.
+"""kill -9 during the steps of a reader: each is done whole or not at all, and offsets stay.
 
 The reader does what a Spark query does: it asks again for what it got no answer to, and reads again.
 """
@@ -20,7 +20,7 @@ READER = ("staged", "/", "q", "r")
 
 
 class Reader:
-    """Reads until the broker is killed, and goes on there when there is another one.
+    """A reader that continues on the next broker after a kill.
 
     `read`: by offset, all that it has ever been given with it.
     """

@@ -19,7 +19,7 @@ EXCHANGE = "amq.fanout"
 
 
 class Publishers:
-    """Two that publish to both until the broker dies, one with confirms and one with transactions.
+    """Two publishers to both streams until the broker dies, with confirms and with transactions.
 
     Each number is published once. `confirmed`: of which the broker has said that it has them.
     """

@@ -12,7 +12,7 @@ from tests.support.daemon.daemon import Address
 
 
 class Worker091(Worker):
-    """One that speaks AMQP 0-9-1."""
+    """A worker that uses AMQP 0-9-1."""
 
     def __init__(self, address: Address, seed: int) -> None:
         super().__init__(seed)
@@ -22,11 +22,11 @@ class Worker091(Worker):
         self.channel.consume("work", "w")
 
     def drop(self) -> None:
-        """Let go of the connection (Worker)."""
+        """Close the connection."""
         self.channel.peer.drop()
 
     def transaction(self) -> None:
-        """One of them, sometimes after a false start (Worker)."""
+        """Run a transaction, sometimes after a rollback."""
         channel = self.channel
         messages = channel.deliveries(self.random.randrange(1, 6))
         if self.random.random() < 0.2:

@@ -37,7 +37,7 @@ DURABLE: Final = encode_composite(Header(durable=True))
 
 
 class Worker10(Worker):
-    """One that speaks AMQP 1.0. What it has not done yet is in `inbox`, by the ids of the deliveries."""
+    """A worker that uses AMQP 1.0. `inbox` has its unprocessed messages, by delivery-id."""
 
     def __init__(self, address: Address, seed: int) -> None:
         super().__init__(seed)
@@ -65,11 +65,11 @@ class Worker10(Worker):
         self.sent = 0
 
     def drop(self) -> None:
-        """Let go of the connection (Worker)."""
+        """Close the connection."""
         self.session.peer.socket.close()
 
     def transaction(self) -> None:
-        """One of them, sometimes after a false start (Worker)."""
+        """Run a transaction, sometimes after a rollback."""
         count = self.random.randrange(1, 6)
         self.session.allow(WORK, CREDIT - len(self.inbox), self.taken)
         while len(self.inbox) < count:
@@ -112,7 +112,7 @@ class Worker10(Worker):
         return state.txn_id
 
     def ask(self, asked: Composite) -> DeliveryState | None:
-        """What becomes of a message to the coordinator."""
+        """Send a message to the coordinator and return its outcome."""
         return self.outcome(self.send(CONTROLLER, described(0x77, encode_composite(asked))))
 
     def send(self, handle: int, payload: bytes, **fields: object) -> int:
@@ -122,7 +122,7 @@ class Worker10(Worker):
         return self.sent - 1
 
     def outcome(self, delivery: int) -> DeliveryState | None:
-        """What becomes of a delivery, when it is known."""
+        """Wait for the outcome of a delivery and return it."""
         while delivery not in self.outcomes:
             self.take_frame()
         return self.outcomes.pop(delivery)
@@ -145,7 +145,7 @@ class Worker10(Worker):
 
 
 def data_of(payload: bytes) -> bytes:
-    """The body of a message: one data section of fewer than 256 bytes, or of more."""
+    """Return the body of a message: a single data section of fewer than 256 bytes, or of more."""
     start = scan(payload, 0, len(payload)).body + 3
     return payload[start + (2 if payload[start] == 0xA0 else 5) :]
 

@@ -49,7 +49,7 @@ def declare(channel: PeerChannel) -> None:
 
 
 def open_way(channel: PeerChannel) -> None:
-    """Have the exchange be there."""
+    """Declare the exchange."""
     channel.call(
         Exchange.Declare(exchange=EXCHANGE, exchange_type="fanout", durable=True), Exchange.DeclareOk
     )
@@ -65,7 +65,7 @@ class Party(threading.Thread):
         self.failure: BaseException | None = None
 
     def run(self) -> None:
-        """Work, and remember what is no end of the broker."""
+        """Work, and keep errors other than the broker's end."""
         try:
             while True:
                 self.step()
@@ -77,11 +77,11 @@ class Party(threading.Thread):
             self.drop()
 
     def drop(self) -> None:
-        """Let go of the connection; a subclass says how."""
+        """Close the connection; a subclass defines how."""
         raise NotImplementedError
 
     def step(self) -> None:
-        """Do something and come back; a subclass says what."""
+        """Do something repeatable, which a subclass defines."""
         raise NotImplementedError
 
 
@@ -145,7 +145,7 @@ class Refuser(PeerParty):
 
 
 class Drainer(PeerParty):
-    """Takes what has arrived, slowly, so that others wait."""
+    """A party that consumes slowly, so that other messages wait."""
 
     def __init__(self, address: Address, seed: int) -> None:
         super().__init__(address, seed)
@@ -173,13 +173,13 @@ class Opener(PeerParty):
 
 
 def counts(api: Api) -> tuple[int, int]:
-    """The counts of messages in all queues, and of those that wait to be dead-lettered."""
+    """Return the numbers of messages in all queues, and of waiting dead letters."""
     shown = [api.get("queues", "/", queue) for queue in (*SOURCES, *TARGETS)]
     return sum(queue["messages"] for queue in shown), sum(queue["messages_dlx"] for queue in shown)
 
 
 def drain(channel: PeerChannel, count: int, where: str) -> set[int]:
-    """Refuse what is alive still and take all that arrives: so many messages, each once."""
+    """Reject all messages and consume all dead letters: `count` messages, each once."""
     open_way(channel)
     for queue in (*SOURCES, *TARGETS):
         channel.consume(queue, queue)
@@ -222,7 +222,7 @@ def life(daemon: Daemon, chance: random.Random, first: int) -> tuple[Publisher, 
 
 
 def rounds(folder: Path, count: int, settings: dict[str, str]) -> None:
-    """Start, work, kill, and check what is there, `count` times."""
+    """Start, work, kill and check, `count` times."""
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     confirmed: set[int] = set()

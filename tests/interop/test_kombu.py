@@ -1,4 +1,4 @@
-"""Kombu over py-amqp, unmodified: what Celery stands on."""
+"""Kombu over an unmodified py-amqp, the base of Celery."""
 
 import importlib
 from collections.abc import Iterator
@@ -216,7 +216,7 @@ def test_reconnecting_after_a_crash(start_daemon: DaemonStarter, name: str) -> N
 def test_celery_changes_the_prefetch_of_a_running_consumer(
     start_daemon: DaemonStarter, name: str, product: str, held: int
 ) -> None:
-    """Celery asks RabbitMQ for one window of the channel, and all others for one of each consumer to come."""
+    """Celery requests a window of the channel from RabbitMQ, and a window of each consumer from others."""
     daemon = start_daemon(environment={"AMQPD_COMPAT_PRODUCT": product})
     received: list[Any] = []
     with kombu.Connection(daemon.address.url()) as connection, connection.channel() as channel:

@@ -32,11 +32,11 @@ STEPS = (
     "recovered",
     "closed",
 )
-"""What each program prints. After "restart the broker" it waits for a line of standard input."""
+"""The output of each program. After "restart the broker" a program waits for a line of standard input."""
 
 
 class Language(NamedTuple):
-    """How a program is run; `probe` succeeds where what it needs is there, `build` fills its folder first."""
+    """The command of a program; `probe` succeeds where its needs are met, `build` fills its folder first."""
 
     probe: Sequence[str]
     command: Sequence[str | Path]
@@ -73,7 +73,7 @@ CLOSING = LANGUAGES["Go"]._replace(build=(*GO, "build", "-o", "client", CLIENTS 
 
 
 def is_there(probe: Sequence[str]) -> bool:
-    """Whether this machine has what a program needs."""
+    """Whether this machine has everything for a program."""
     probing = ["env", *probe]  # whose exit says so if there is no such command
     return subprocess.run(probing, capture_output=True, timeout=PROGRAM_SECONDS, check=False).returncode == 0
 

@@ -11,19 +11,19 @@ from pika.adapters.blocking_connection import BlockingChannel
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from tests.interop.pika_connection import connected
-from tests.support.auth.broker_with_users import ALL, quick, with_users
+from tests.support.auth.broker_with_users import ALL, folder_with_users, quick_password
 from tests.support.daemon.daemon import Daemon
 
 Operation = Callable[[BlockingChannel], object]
 
 
 def people(users: Users, broker: Broker) -> None:
-    """Ann may use what begins with `ann`; the boss everything, in two virtual hosts; guest is limited."""
+    """Add ann, who may use names that begin with `ann`, boss, who may use two vhosts, and a limited guest."""
     for vhost in ("/", "other"):
         broker.declare_vhost(vhost)
     broker.limit_vhost("other", 1, 2)
     for name in ("ann", "boss", "guest"):
-        users.add(name, quick(name), ("administrator",) if name == "boss" else ())
+        users.add(name, quick_password(name), ("administrator",) if name == "boss" else ())
     users.permit("ann", "/", "^ann", r"^(ann|amq\.default$)", "^ann")
     users.permit_topic("ann", "/", "ann.topic", r"^{username}\.", r"^{username}\.")
     users.permit("boss", "/", ALL, ALL, ALL)
@@ -33,10 +33,10 @@ def people(users: Users, broker: Broker) -> None:
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def guarded_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A broker that has been restarted since these users were made."""
     folder = tmp_path_factory.mktemp("people")
-    data = with_users(folder / "data", people)
+    data = folder_with_users(folder / "data", people)
     Daemon(folder / "first", data_dir=data).wait_until_ready().stop()
     daemon = Daemon(folder / "second", data_dir=data).wait_until_ready()
     with connect(daemon, "boss") as boss:
@@ -54,9 +54,9 @@ def connect(daemon: Daemon, user: str, vhost: str = "/") -> pika.BlockingConnect
 
 
 @pytest.fixture
-def ann(town: Daemon) -> Iterator[pika.BlockingConnection]:
+def ann(guarded_daemon: Daemon) -> Iterator[pika.BlockingConnection]:
     """Ann, with two exchanges and a queue of her own."""
-    with connect(town, "ann") as connection:
+    with connect(guarded_daemon, "ann") as connection:
         channel = connection.channel()
         channel.exchange_declare("ann.x", "direct")
         channel.exchange_declare("ann.topic", "topic")
@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Operation, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_permitted_ends_the_channel_with_403(ann: pika.BlockingConnection, what: str) -> None:
+def test_forbidden_operations_end_the_channel_with_403(ann: pika.BlockingConnection, what: str) -> None:
     operation, text = REFUSED[what]
     channel = ann.channel()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
@@ -132,7 +132,7 @@ def test_what_is_not_permitted_ends_the_channel_with_403(ann: pika.BlockingConne
     assert ann.is_open
 
 
-def test_what_is_permitted_works(ann: pika.BlockingConnection) -> None:
+def test_permitted_operations_work(ann: pika.BlockingConnection) -> None:
     channel = ann.channel()
     channel.confirm_delivery()
     channel.queue_declare("ann.dead", arguments=arguments(x_dead_letter_exchange="ann.x"))
@@ -146,15 +146,15 @@ def test_what_is_permitted_works(ann: pika.BlockingConnection) -> None:
     channel.queue_delete("ann.dead")
 
 
-def test_virtual_hosts_and_their_limits(town: Daemon) -> None:
+def test_virtual_hosts_and_their_limits(guarded_daemon: Daemon) -> None:
     refused = pika.exceptions.ProbableAccessDeniedError
     with pytest.raises(refused, match="access to vhost 'other' refused for user 'ann'"):
-        connect(town, "ann", "other")
+        connect(guarded_daemon, "ann", "other")
     with pytest.raises(refused, match="vhost nope not found"):
-        connect(town, "ann", "nope")
-    with connect(town, "boss", "other") as boss:
+        connect(guarded_daemon, "ann", "nope")
+    with connect(guarded_daemon, "boss", "other") as boss:
         with pytest.raises(refused, match=r"connection limit \(1\) is reached"):
-            connect(town, "boss", "other")
+            connect(guarded_daemon, "boss", "other")
         channel = boss.channel()
         for name in ("one", "two"):
             channel.queue_declare(name, exclusive=True)
@@ -164,18 +164,18 @@ def test_virtual_hosts_and_their_limits(town: Daemon) -> None:
         assert caught.value.reply_text == (
             "PRECONDITION_FAILED - cannot declare queue 'three': queue limit in vhost 'other' (2) is reached"
         )
-        elsewhere = connect(town, "boss")
+        elsewhere = connect(guarded_daemon, "boss")
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="no queue 'one' in vhost '/'"):
             elsewhere.channel().queue_declare("one", passive=True)
         elsewhere.close()
 
 
-def test_limits_of_a_user(town: Daemon) -> None:
-    guest = connect(town, "guest")
+def test_limits_of_a_user(guarded_daemon: Daemon) -> None:
+    guest = connect(guarded_daemon, "guest")
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="user connection limit"):
-        connect(town, "guest")
+        connect(guarded_daemon, "guest")
     guest.channel()
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="maximum allowed user limit of 1"):
         guest.channel()
-    with connect(town, "guest") as guest:
+    with connect(guarded_daemon, "guest") as guest:
         guest.channel()

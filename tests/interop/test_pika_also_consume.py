@@ -1,4 +1,4 @@
-"""One consumer for several queues, as a pika user sees it."""
+"""A single consumer for several queues, with pika."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def test_messages_come_from_all_of_them_by_turns(pika_dial: Dial, name: str, api
     assert worker.channel.consumer_tags == [], "it was cancelled with the last one"
 
 
-def test_who_may_not_read_one_of_them_reads_none(
+def test_a_user_who_may_not_read_one_of_the_queues_reads_none(
     vhost: str, user: Callable[..., Api], api: Api, daemon: Daemon
 ) -> None:
     for queue in ("mine", "theirs"):
@@ -51,7 +51,7 @@ def test_who_may_not_read_one_of_them_reads_none(
         assert refused.value.reply_code == 403
 
 
-def test_what_may_not_be_read_any_more_is_left_out(
+def test_a_queue_whose_read_permission_is_revoked_is_left_out(
     vhost: str, user: Callable[..., Api], api: Api, daemon: Daemon
 ) -> None:
     for queue in ("mine", "theirs"):

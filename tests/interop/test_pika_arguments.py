@@ -1,4 +1,4 @@
-"""Every argument: one that cannot be is refused with 406, which names it and its value."""
+"""Arguments: an invalid argument is refused with 406, which names it and its value."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ SENSELESS: dict[str, tuple[Any, ...]] = {
     "set": (*OF_NO_TEXT, "", "no such thing"),
     "age": (*OF_NO_TEXT, "7", "D"),
 }
-"""What an argument of a kind cannot be."""
+"""Invalid values for each kind of argument."""
 
 
 def senseless(rule: ArgumentRule) -> list[Any]:
@@ -47,7 +47,7 @@ def refused(
     value: object,
     ask: Callable[[BlockingChannel, dict[str, Any]], object],
 ) -> None:
-    """What is asked on a channel with these arguments must end it, for that argument with that value."""
+    """Check that the channel is closed with an error that names this argument and its value."""
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
         ask(connection.channel(), {argument: value})
     assert closed.value.reply_code == 406

@@ -37,7 +37,7 @@ class Conversation:
         self.connection._adapter_call_later(PATIENCE_S, lambda: self.finish("out of patience"))
 
     def run(self) -> None:
-        """Run until the end; fails with what went wrong."""
+        """Run until the end; fails with the first error."""
         start = getattr(self._loop, "start", None) or self._loop.run_forever
         start()
         self._loop.close()

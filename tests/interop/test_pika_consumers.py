@@ -1,4 +1,4 @@
-"""pika's consumers on queues that serve one at a time, and with a time to settle in. Unmodified."""
+"""Consumers of an unmodified pika on single-active queues, and with a time-out for settlements."""
 
 from collections.abc import Iterator
 
@@ -67,7 +67,7 @@ def test_a_more_important_worker_takes_over(pika_dial: Dial, publisher: Blocking
 
 
 @pytest.mark.amqpd_only("RabbitMQ's classic queues allow basic.get here")
-def test_what_is_refused(pika_dial: Dial, publisher: BlockingChannel, name: str) -> None:
+def test_refused_consumers(pika_dial: Dial, publisher: BlockingChannel, name: str) -> None:
     connection = pika_dial()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as locked:
         connection.channel().basic_get(name)

@@ -46,7 +46,7 @@ def taken(channel: BlockingChannel, queue: str, count: int) -> list[tuple[bytes,
 
 
 def delayed(api: Api, queue: str, **query: str) -> list[dict[str, Any]]:
-    """What the API lists."""
+    """Return the delayed messages that the API lists."""
     items = api.get("queues", "/", queue, "delayed", **query)["items"]
     assert isinstance(items, list)
     return items
@@ -71,7 +71,7 @@ def test_a_timestamp_will_do(channel: BlockingChannel, queue: str) -> None:
     assert 0 <= at - due.timestamp() * 1000 < 1000
 
 
-def test_what_is_no_time_ends_the_channel(channel: BlockingChannel, queue: str) -> None:
+def test_an_invalid_date_ends_the_channel(channel: BlockingChannel, queue: str) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"x-delivery-time.*'soon'") as refusal:
         publish(channel, queue, b"", **{"x-delivery-time": "soon"})
     assert refusal.value.reply_code == 406
@@ -89,7 +89,9 @@ def test_transactions_and_fanouts_delay_too(channel: BlockingChannel, queue: str
     assert [body for body, _, _ in taken(channel, queue, 2)] == [b"now", b"delayed"]
 
 
-def test_they_are_listed_cancelled_and_moved(channel: BlockingChannel, queue: str, api: Api) -> None:
+def test_delayed_messages_are_listed_cancelled_and_moved(
+    channel: BlockingChannel, queue: str, api: Api
+) -> None:
     for seconds in (30, 10, 20):
         publish(channel, queue, b"%d" % seconds, **{"x-delay": seconds * 1000})
     assert api.get("queues", "/", queue)["messages_delayed"] == 3
@@ -112,7 +114,7 @@ def test_they_are_listed_cancelled_and_moved(channel: BlockingChannel, queue: st
     assert "locked" in api.refused(400, "GET", "queues", "/", own, "delayed")["reason"]
 
 
-def test_they_survive_kill_9_and_what_was_done_by_hand_too(start_daemon: DaemonStarter) -> None:
+def test_delayed_messages_and_their_changes_survive_kill_9(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
     api = Api(daemon.admin)
     connection = connected(daemon.address)

@@ -1,4 +1,4 @@
-"""When and in which order consumers are served, as a pika user sees it."""
+"""Start and order of deliveries to consumers, with pika."""
 
 import threading
 import time

@@ -21,7 +21,7 @@ def who(message_id: str | None = None, sequence: object = None) -> pika.BasicPro
 
 
 def returned(channel: BlockingChannel, queue: str, body: bytes, properties: pika.BasicProperties) -> Returned:
-    """Publish as mandatory, wait for the confirm; what came back."""
+    """Publish as mandatory, wait for the confirm, and return the returned message."""
     try:
         channel.basic_publish("", queue, body, properties, mandatory=True)
     except pika.exceptions.UnroutableError as error:
@@ -82,7 +82,7 @@ def test_a_number_that_is_none_ends_the_channel(address: Address, name: str) -> 
     connection.close()
 
 
-def test_what_is_rolled_back_is_not_remembered(address: Address, name: str) -> None:
+def test_rolled_back_messages_are_not_recorded(address: Address, name: str) -> None:
     connection = connected(address)
     channel = connection.channel()
     back: list[bytes] = []
@@ -107,7 +107,7 @@ def test_what_is_rolled_back_is_not_remembered(address: Address, name: str) -> N
 
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
-def test_what_was_confirmed_stays_known(start_daemon: DaemonStarter, end: Callable[[Daemon], None]) -> None:
+def test_confirmed_messages_stay_recorded(start_daemon: DaemonStarter, end: Callable[[Daemon], None]) -> None:
     daemon = start_daemon("--segment-bytes", "64KiB")
     connection = connected(daemon.address)
     channel = connection.channel()

@@ -46,7 +46,7 @@ def numbers(received: list[tuple[int, bool, int]]) -> list[int]:
     return [number for _, _, number in received]
 
 
-def test_it_takes_over_and_its_successor_begins_with_what_it_had(
+def test_an_exclusive_consumer_takes_over_and_its_successor_gets_its_deliveries(
     pika_dial: Dial, publisher: BlockingChannel, name: str, api: Api
 ) -> None:
     ordinary = Worker(pika_dial, name, 2)
@@ -101,7 +101,7 @@ def test_a_queue_whose_consumers_are_all_exclusive_and_drain(pika_dial: Dial, na
 
 
 @pytest.mark.parametrize("takeover", ["immediate", "drain"])
-def test_who_is_cancelled_keeps_what_it_has(pika_dial: Dial, name: str, takeover: str) -> None:
+def test_a_cancelled_consumer_keeps_its_deliveries(pika_dial: Dial, name: str, takeover: str) -> None:
     channel = pika_dial().channel()
     channel.queue_declare(name, arguments={"x-exclusive-takeover": takeover})
     first, second = exclusive(pika_dial, name, 2), exclusive(pika_dial, name)
@@ -118,7 +118,7 @@ def test_who_is_cancelled_keeps_what_it_has(pika_dial: Dial, name: str, takeover
     channel.queue_delete(name)
 
 
-def told(channel: BlockingChannel, queue: str, count: int) -> list[tuple[object, ...]]:
+def consumer_events(channel: BlockingChannel, queue: str, count: int) -> list[tuple[object, ...]]:
     """The next messages about consumers."""
     found: list[tuple[object, ...]] = []
     for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=PATIENCE_S):
@@ -140,7 +140,7 @@ def test_a_queue_is_told_who_is_served(
     low = exclusive(pika_dial, name, notify_active=name + ".told")
     high = exclusive(pika_dial, name, priority=1, notify_active=name + ".told")
     high.connection.close()
-    assert told(publisher, name + ".told", 7) == [
+    assert consumer_events(publisher, name + ".told", 7) == [
         (ordinary.tag, True, "attached"),
         (ordinary.tag, False, "outranked"),
         (low.tag, True, "elected"),
@@ -166,7 +166,7 @@ def test_a_deleted_queue_serves_nobody(pika_dial: Dial, name: str) -> None:
     channel.queue_declare(name + ".told")
     worker = Worker(pika_dial, name, notify_active=name + ".told")
     channel.queue_delete(name)
-    assert told(channel, name + ".told", 2) == [
+    assert consumer_events(channel, name + ".told", 2) == [
         (worker.tag, True, "attached"),
         (worker.tag, False, "detached"),
     ]
@@ -185,12 +185,12 @@ def test_a_queue_that_is_stopped_is_told(pika_dial: Dial, name: str, api: Api) -
         workers.basic_consume(name, lambda *_: None, consumer_tag=to, arguments=arguments)
     workers.connection.close()
     for to in (".stopped", ".told"):
-        assert told(channel, name + to, 2) == [(to, True, "attached"), (to, False, "detached")]
+        assert consumer_events(channel, name + to, 2) == [(to, True, "attached"), (to, False, "detached")]
         channel.queue_delete(name + to)
     channel.queue_delete(name)
 
 
-def test_who_may_not_publish_may_not_have_a_queue_told(
+def test_a_user_without_write_permission_may_not_have_a_queue_notified(
     vhost: str, user: Callable[..., Api], api: Api, daemon: Daemon
 ) -> None:
     api.put("queues", vhost, "q")
@@ -214,7 +214,7 @@ def test_who_may_not_publish_may_not_have_a_queue_told(
         ({"x-notify-active": "q", "x-browse": True}, False, "x-browse"),
     ],
 )
-def test_what_is_refused(
+def test_refused_arguments(
     pika_dial: Dial,
     publisher: BlockingChannel,
     name: str,

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.amqpd_only("amqpd's own promise, and its metrics")
 
 
 def wakeups(daemon: Daemon) -> tuple[float, float, float]:
-    """How many messages have become ready, consumers been woken, and found nothing."""
+    """Return the numbers of messages made ready, of wake-ups, and of empty wake-ups."""
     names = ("messages_made_ready", "consumer_wakeups", "consumer_empty_wakeups")
     made_ready, woken, in_vain = (daemon.metric(f"amqpd_{name}_total") for name in names)
     return made_ready, woken, in_vain

@@ -23,7 +23,7 @@ def publish(channel: BlockingChannel, queue: str, body: bytes, **headers: Any) -
 
 
 def got(channel: BlockingChannel, queue: str) -> list[bytes]:
-    """Everything, by basic.get."""
+    """Get all messages by basic.get."""
     bodies: list[bytes] = []
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)
@@ -67,7 +67,7 @@ def test_the_latest_value_is_what_consumers_get(connection: pika.BlockingConnect
     channel.queue_delete(name)
 
 
-def test_what_is_replaced_is_counted(connection: pika.BlockingConnection, name: str, api: Api) -> None:
+def test_replaced_messages_are_counted(connection: pika.BlockingConnection, name: str, api: Api) -> None:
     channel = connection.channel()
     channel.queue_declare(name, arguments=KEPT)
     channel.confirm_delivery()
@@ -96,7 +96,7 @@ def test_an_old_value_that_comes_back_is_gone(connection: pika.BlockingConnectio
 
 
 @pytest.mark.parametrize("arguments", [KEPT, {"x-non-destructive": True}])
-def test_what_is_not_consumed_stays(
+def test_unconsumed_messages_stay(
     connection: pika.BlockingConnection, name: str, arguments: dict[str, Any]
 ) -> None:
     channel = connection.channel()

@@ -24,7 +24,7 @@ def asking(
 
 
 def receipts(channel: BlockingChannel, queue: str, count: int) -> list[tuple[Any, ...]]:
-    """What so many receipts say, and their properties: in the order of what and queue."""
+    """Return `count` receipts with their properties, sorted by kind and queue."""
     found: list[tuple[Any, ...]] = []
     for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=PATIENCE_S):
         assert method is not None, f"{len(found)} receipts of {count}"
@@ -38,7 +38,7 @@ def receipts(channel: BlockingChannel, queue: str, count: int) -> list[tuple[Any
     return sorted(found, key=lambda each: (each[0]["what"], each[0]["queue"]))
 
 
-def told(what: str, queue: str, key: str, message_id: str = "", exchange: str = "") -> dict[str, str]:
+def receipt_of(what: str, queue: str, key: str, message_id: str = "", exchange: str = "") -> dict[str, str]:
     return {
         "what": what,
         "queue": queue,
@@ -63,7 +63,7 @@ def test_a_publisher_learns_of_arrival_in_each_queue_and_of_consumption(
     channel.basic_publish("amq.fanout", "key", b"1", asking(back, "arrival, consumed", "id-1", "other"))
     mode = 2
     assert receipts(channel, back, 2) == [
-        (told("arrival", queue, "key", "id-1", "amq.fanout"), "id-1", mode) for queue in (one, two)
+        (receipt_of("arrival", queue, "key", "id-1", "amq.fanout"), "id-1", mode) for queue in (one, two)
     ]
     method, _, _ = channel.basic_get(one)
     channel.basic_nack(method.delivery_tag, requeue=True)
@@ -74,8 +74,8 @@ def test_a_publisher_learns_of_arrival_in_each_queue_and_of_consumption(
     channel.basic_publish("", two, b"2", asking(back, "consumed", None, "other", 1))
     assert channel.basic_get(two, auto_ack=True)[2] == b"2"
     assert receipts(channel, back, 2) == [
-        (told("consumed", one, "key", "id-1", "amq.fanout"), "id-1", mode),
-        (told("consumed", two, two), "other", None),
+        (receipt_of("consumed", one, "key", "id-1", "amq.fanout"), "id-1", mode),
+        (receipt_of("consumed", two, two), "other", None),
     ]
     for queue in (one, two, back):
         channel.queue_delete(queue)
@@ -83,7 +83,7 @@ def test_a_publisher_learns_of_arrival_in_each_queue_and_of_consumption(
 
 
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
-def test_what_is_consumed_after_a_restart_is_told(
+def test_messages_consumed_after_a_restart_have_receipts(
     start_daemon: DaemonStarter, end: Callable[[Daemon], None]
 ) -> None:
     daemon = start_daemon()
@@ -102,11 +102,11 @@ def test_what_is_consumed_after_a_restart_is_told(
     channel.tx_select()
     channel.basic_ack(method.delivery_tag)
     channel.tx_commit()
-    assert receipts(channel, "back", 1) == [(told("consumed", "q", "q", "id-1"), "id-1", 2)]
+    assert receipts(channel, "back", 1) == [(receipt_of("consumed", "q", "q", "id-1"), "id-1", 2)]
     connection.close()
 
 
-def test_what_is_delayed_arrives_when_its_time_has_come(address: Address, name: str) -> None:
+def test_delayed_messages_have_receipts_at_their_date(address: Address, name: str) -> None:
     connection = connected(address)
     channel = connection.channel()
     for queue in (name, f"{name}-back"):
@@ -115,7 +115,7 @@ def test_what_is_delayed_arrives_when_its_time_has_come(address: Address, name: 
     properties.headers["x-delay"] = 300
     channel.basic_publish("", name, b"", properties)
     [(found, _, _)] = receipts(channel, f"{name}-back", 1)
-    assert found == told("arrival", name, name)
+    assert found == receipt_of("arrival", name, name)
     assert channel.basic_get(name, auto_ack=True)[2] == b""
     assert channel.queue_declare(f"{name}-back", passive=True).method.message_count == 0
     for queue in (name, f"{name}-back"):
@@ -144,7 +144,9 @@ def test_receipts_that_cannot_be_sent_are_dropped_and_counted(daemon: Daemon, na
         ({"x-receipt-to": 7, "x-receipt-on": "arrival"}, "x-receipt-to"),
     ],
 )
-def test_what_makes_no_sense_ends_the_channel(address: Address, headers: dict[str, Any], wrong: str) -> None:
+def test_contradicting_arguments_end_the_channel(
+    address: Address, headers: dict[str, Any], wrong: str
+) -> None:
     connection = connected(address)
     channel = connection.channel()
     channel.basic_publish("amq.fanout", "", b"", pika.BasicProperties(headers=headers))
@@ -155,7 +157,7 @@ def test_what_makes_no_sense_ends_the_channel(address: Address, headers: dict[st
     connection.close()
 
 
-def test_who_may_not_publish_there_may_not_have_it_done(
+def test_a_user_without_write_permission_may_not_request_receipts_there(
     daemon: Daemon, api: Api, vhost: str, user: Callable[..., Api]
 ) -> None:
     user("", write="^amq[.]fanout$")

@@ -1,4 +1,4 @@
-"""Messages that wait before they are tried again, and what is told of those that are given up, with pika."""
+"""Messages that wait for a retry, and the headers of those beyond the limit, with pika."""
 
 import itertools
 import time
@@ -33,7 +33,7 @@ def declare(channel: BlockingChannel, queue: str, **arguments: object) -> str:
 
 
 def deliveries(channel: BlockingChannel, queue: str) -> Iterator[Came]:
-    """What comes, and when."""
+    """Yield the deliveries with their times."""
     for method, properties, body in channel.consume(queue, inactivity_timeout=PATIENCE_S):
         assert method is not None, "nothing more came"
         yield method, properties, body, time.monotonic()
@@ -61,7 +61,7 @@ def test_a_message_that_fails_is_tried_again_later_and_later(channel: BlockingCh
     assert good < tries[1], "others pass"
 
 
-def test_it_counts_as_held_and_is_purged(channel: BlockingChannel, name: str, api: Api) -> None:
+def test_delayed_entries_are_counted_and_purged(channel: BlockingChannel, name: str, api: Api) -> None:
     queue = declare(channel, name, retry_min=60_000)
     channel.basic_publish("", queue, b"12345")
     method, _, _ = channel.basic_get(queue)
@@ -88,7 +88,7 @@ def test_the_channel_that_is_lost_waits_too(channel: BlockingChannel, name: str)
     assert at - began >= 0.3
 
 
-def test_what_does_not_count_never_ends_and_the_letter_tells_of_both(
+def test_uncounted_returns_never_end_and_the_dead_letter_has_both_counts(
     channel: BlockingChannel, name: str, dead: str
 ) -> None:
     queue = declare(

@@ -37,7 +37,7 @@ def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
 
 
 class Listener:
-    """A consumer on a connection of its own, and what it has received; a callback for pika."""
+    """A consumer on a connection of its own, and its received numbers; a callback for pika."""
 
     def __init__(self, pika_dial: Dial, queue: str, **arguments: object) -> None:
         self.channel = pika_dial().channel()
@@ -53,7 +53,7 @@ class Listener:
         channel.basic_ack(method.delivery_tag)
 
     def listen(self, count: int) -> list[int]:
-        """What it has received: so many messages, and whatever comes soon after them."""
+        """Return the received numbers: at least `count`, and further messages that come soon after."""
         connection = self.channel.connection
         while len(self.received) < count:
             before = len(self.received)
@@ -78,7 +78,9 @@ def test_each_consumer_gets_what_its_selector_is_true_for(
     assert Listener(pika_dial, name, **select(" ")).listen(5) == [1, 2, 3, 5, 7]
 
 
-def test_what_comes_goes_to_whom_it_suits(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
+def test_messages_go_to_consumers_with_a_matching_selector(
+    pika_dial: Dial, channel: BlockingChannel, name: str
+) -> None:
     even, odd = [Listener(pika_dial, name, **select(f"kind = '{kind}'")) for kind in ("even", "odd")]
     publish(channel, name, *range(20))
     assert (even.listen(10), odd.listen(10)) == (list(range(0, 20, 2)), list(range(1, 20, 2)))
@@ -152,7 +154,7 @@ def test_a_snapshot_ends_and_says_so(pika_dial: Dial, channel: BlockingChannel, 
 
 
 def test_more_consumers_than_selectors_are_allowed_with_an_index(pika_dial: Dial, name: str) -> None:
-    """Each waits for the answer with its own correlation id, and one for the rest."""
+    """Each consumer waits for the answer with its correlation id, and a further one for the rest."""
     queue = f"{name}-indexed"
     channel = pika_dial().channel()
     channel.queue_declare(queue, arguments={"x-index": "correlation_id,kind"})

@@ -27,7 +27,7 @@ def act(api: Api, queue: str, action: str) -> None:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
@@ -123,7 +123,7 @@ def test_a_durable_queue_is_still_stopped_after_a_crash(start_daemon: DaemonStar
     api.close()
 
 
-def test_who_may_not_configure_a_queue_may_not_stop_it(api: Api, queue: str) -> None:
+def test_a_user_without_configure_permission_may_not_stop_a_queue(api: Api, queue: str) -> None:
     said = api.refused(400, "POST", "queues", "/", queue, "actions", body={"action": "sync"})
     assert "unknown action: sync" in said["reason"]
     api.put("users", "looker", password="x", tags="management")

@@ -48,14 +48,14 @@ def test_a_message_that_is_lost_with_its_consumer_comes_before_anything_later(
     assert [body for body, redelivered in seen if redelivered] == [b"0", b"4"]
 
 
-def test_it_is_a_boolean(connections: list[pika.BlockingConnection], name: str) -> None:
+def test_strict_order_is_a_boolean(connections: list[pika.BlockingConnection], name: str) -> None:
     channel = connections[0].channel()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"'x-strict-order'.*boolean") as refusal:
         channel.queue_declare(name, arguments={"x-strict-order": "yes"})
     assert refusal.value.reply_code == 406
 
 
-def test_one_transaction_takes_several_in_order(
+def test_a_single_transaction_takes_several_in_order(
     connections: list[pika.BlockingConnection], name: str
 ) -> None:
     batching, other = (connection.channel() for connection in connections)
@@ -96,7 +96,7 @@ def test_one_transaction_takes_several_in_order(
 
 
 @pytest.mark.parametrize("kind", ["sticky", "shared"])
-def test_one_transaction_takes_several_of_each_group_in_order(
+def test_a_single_transaction_takes_several_of_each_group_in_order(
     connections: list[pika.BlockingConnection], name: str, kind: str
 ) -> None:
     batching, other = (connection.channel() for connection in connections)

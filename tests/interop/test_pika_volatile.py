@@ -8,8 +8,8 @@ from tests.support.admin.api import Api
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 
 
-def told(daemon: Daemon) -> tuple[object, float]:
-    """What API and metrics say of losses."""
+def shown_losses(daemon: Daemon) -> tuple[object, float]:
+    """Return the losses that the API and the metrics show."""
     api = Api(daemon.admin)
     shown = api.get("queues", "/", "q")["lost_at_restart"]
     api.close()
@@ -25,7 +25,7 @@ def test_the_queue_survives_and_says_what_it_has_lost(start_daemon: DaemonStarte
     channel.confirm_delivery()
     for _ in range(5):
         channel.basic_publish("", "q", b"", pika.BasicProperties(delivery_mode=2), mandatory=True)
-    assert told(daemon)[0] == {"messages": 0, "estimated": False}
+    assert shown_losses(daemon)[0] == {"messages": 0, "estimated": False}
     connection.close()
     if clean:
         daemon.stop()
@@ -35,7 +35,7 @@ def test_the_queue_survives_and_says_what_it_has_lost(start_daemon: DaemonStarte
     connection = connected(daemon.address)
     declared = connection.channel().queue_declare("q", durable=True, arguments={"x-volatile": True})
     assert declared.method.message_count == 0
-    shown, metric = told(daemon)
+    shown, metric = shown_losses(daemon)
     connection.close()
     if clean:
         assert shown == {"messages": 5, "estimated": False}

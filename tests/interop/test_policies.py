@@ -1,4 +1,4 @@
-"""What policies do to queues that pika declared without any arguments, at once and while they are in use."""
+"""Policies for queues that pika declared without arguments: effective at once, also while in use."""
 
 import pika.exceptions
 import pytest
@@ -9,7 +9,7 @@ from tests.support.daemon.daemon import Address, DaemonStarter
 
 
 def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
-    """All messages of a queue, taken."""
+    """Get all messages of a queue."""
     found: list[bytes] = []
     while True:
         method, _, body = channel.basic_get(queue, auto_ack=True)
@@ -20,7 +20,7 @@ def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
 
 
 def depth(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 

@@ -1,4 +1,4 @@
-"""What python-qpid-proton sends whose body is about as long as one that is kept whole. Both kinds read it."""
+"""Messages of python-qpid-proton with bodies near the limit of whole storage, read by both protocols."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -71,8 +71,8 @@ def test_everybody_gets_the_whole_body(
     assert pushed == got == received == body
 
 
-def test_it_is_there_after_it_has_come_back(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
-    """It is redelivered, and so has a header of its own."""
+def test_a_returned_large_message_is_readable(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
+    """The message is redelivered, and so has a header of its own."""
     body = b"x" * SIZES["whole but for the sections in front of it"]
     assert Sender(dial(), f"/queues/{queue}").send(message(body, True)) == [ACCEPTED]
     first, _, got = channel.basic_get(queue)

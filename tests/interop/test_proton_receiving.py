@@ -1,4 +1,4 @@
-"""What python-qpid-proton receives over AMQP 1.0, and what it says of it. Unmodified."""
+"""An unmodified python-qpid-proton receives over AMQP 1.0 and settles."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def dial(address: Address) -> Iterator[ProtonDial]:
 
 @pytest.fixture
 def queue(channel: BlockingChannel, name: str) -> Iterator[str]:
-    """A durable queue whose dead letters go to another one, called after it."""
+    """A durable queue whose dead letters go to another queue, named after it."""
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{name}.dead"}
     channel.queue_declare(f"{name}.dead", durable=True)
     channel.queue_declare(name, durable=True, arguments=letters)
@@ -51,16 +51,16 @@ def receiver_of(dial: ProtonDial, queue: str, *options: Any) -> Any:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
 def deaths(letter: Any) -> list[tuple[str, str]]:
-    """Where a message has died and why, the latest death first."""
+    """Return the queues and reasons of a message's deaths, the latest first."""
     return [(death["queue"], death["reason"]) for death in letter.annotations["x-opt-deaths"].elements]
 
 
-def test_what_is_accepted_is_gone(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
+def test_accepted_messages_leave_the_queue(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
     fill(dial, queue, 300)
     receiver = receiver_of(dial, queue)
     assert bodies(take(receiver, 300)) == list(range(300))
@@ -73,9 +73,7 @@ def test_what_is_accepted_is_gone(dial: ProtonDial, channel: BlockingChannel, qu
     assert {message.delivery_count for message in again} == {1}
 
 
-def test_what_is_released_comes_back_in_order_as_if_it_had_not_been_tried(
-    dial: ProtonDial, queue: str
-) -> None:
+def test_released_messages_return_in_order_as_not_tried(dial: ProtonDial, queue: str) -> None:
     fill(dial, queue, 3)
     receiver = receiver_of(dial, queue)
     first = take(receiver, 3)
@@ -87,7 +85,7 @@ def test_what_is_released_comes_back_in_order_as_if_it_had_not_been_tried(
     assert {(message.delivery_count, message.first_acquirer) for message in again} == {(0, False)}
 
 
-def test_what_is_modified_comes_back_as_tried_if_it_failed(dial: ProtonDial, queue: str) -> None:
+def test_modified_messages_return_as_tried_if_delivery_failed(dial: ProtonDial, queue: str) -> None:
     fill(dial, queue, 2)
     receiver = receiver_of(dial, queue)
     take(receiver, 2)
@@ -98,9 +96,7 @@ def test_what_is_modified_comes_back_as_tried_if_it_failed(dial: ProtonDial, que
     assert [(message.body, message.delivery_count) for message in again] == [(0, 1), (1, 0)]
 
 
-def test_what_is_rejected_becomes_a_dead_letter(
-    dial: ProtonDial, channel: BlockingChannel, queue: str
-) -> None:
+def test_rejected_messages_are_dead_lettered(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
     fill(dial, queue, 2)
     receiver = receiver_of(dial, queue)
     take(receiver, 2)
@@ -126,7 +122,7 @@ def test_outcomes_are_said_in_any_order(dial: ProtonDial, channel: BlockingChann
     assert ready(channel, queue) == 5
 
 
-def test_what_nobody_has_settled_comes_back_when_the_link_ends(dial: ProtonDial, queue: str) -> None:
+def test_unsettled_messages_return_when_the_link_ends(dial: ProtonDial, queue: str) -> None:
     fill(dial, queue, 3)
     connection = dial()
     receiver = connection.create_receiver(f"/queues/{queue}", name="first")
@@ -230,7 +226,7 @@ def test_a_message_is_not_there_longer_than_it_said(dial: ProtonDial, queue: str
     assert 1000 - PATIENCE_S < message.ttl <= 1000
 
 
-def test_who_receives_from_a_queue_that_is_deleted_is_told(
+def test_a_receiver_of_a_deleted_queue_is_detached_with_an_error(
     dial: ProtonDial, channel: BlockingChannel, name: str
 ) -> None:
     channel.queue_declare(name)

@@ -16,7 +16,7 @@ ADDRESS = "/queues/orders"
 
 
 class Publishing(handlers.MessagingHandler):  # type: ignore[misc]
-    """Sends numbers until each of them is accepted, what had no answer yet again after each disconnection."""
+    """Sends numbers until each is accepted; unanswered ones again after each disconnection."""
 
     def __init__(self, address: str, crash: Callable[[], None]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Publishing(handlers.MessagingHandler):  # type: ignore[misc]
 
 
 class Consuming(handlers.MessagingHandler):  # type: ignore[misc]
-    """Accepts what comes until it has seen every number."""
+    """Accepts messages until every number has arrived."""
 
     def __init__(self, address: str, crash: Callable[[], None]) -> None:
         super().__init__(prefetch=100)
@@ -95,7 +95,7 @@ class Broker:
 
 @pytest.fixture
 def broker(start_daemon: DaemonStarter) -> Broker:
-    """One with a durable queue."""
+    """A broker with a durable queue."""
     broker = Broker(start_daemon)
     peer = Peer(broker.daemon.address).open()
     peer.channel().declare("orders", durable=True)
@@ -116,7 +116,7 @@ def run(handler: Any) -> None:
 
 
 def left(broker: Broker) -> list[Any]:
-    """What is in the queue."""
+    """Return the messages in the queue."""
     connection = utils.BlockingConnection(url(broker.daemon.address), timeout=PATIENCE_S)
     try:
         return bodies(drain(connection.create_receiver(ADDRESS), COUNT * 2))

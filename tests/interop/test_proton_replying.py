@@ -55,7 +55,7 @@ class Answering(handlers.MessagingHandler):  # type: ignore[misc]
         self._sender.send(proton.Message(body=request.body * 2, **answer))
 
     def on_settled(self, event: Any) -> None:
-        """Somebody has the answer, or nobody."""
+        """Count an answer that was accepted, by a client or for nobody."""
         assert event.delivery.remote_state == proton.Delivery.ACCEPTED
         self._unsettled -= 1
         if not self._unsettled:

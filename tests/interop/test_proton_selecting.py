@@ -1,4 +1,4 @@
-"""What python-qpid-proton receives through filters. Unmodified."""
+"""An unmodified python-qpid-proton receives through filters."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -53,7 +53,7 @@ def receiver_of(dial: ProtonDial, queue: str, *options: Any) -> Any:
 
 
 def held_by(receiver: Any) -> dict[Any, Any]:
-    """The filters that the broker says hold for a receiver."""
+    """Return the effective filters in the broker's answer."""
     filters = receiver.link.remote_source.filter
     filters.rewind()
     assert filters.next()
@@ -103,7 +103,7 @@ def test_a_selector_that_does_not_parse_is_refused(dial: ProtonDial, queue: str)
     assert refused.value.condition == "amqp:invalid-field"
 
 
-def test_what_comes_later_is_selected_too(dial: ProtonDial, queue: str) -> None:
+def test_later_messages_are_selected_too(dial: ProtonDial, queue: str) -> None:
     receiver = receiver_of(dial, queue, reactor.Selector("size > 100"))
     receiver.flow(5)
     small, large = (proton.Message(body=size, properties={"size": size}) for size in (100, 101))
@@ -118,7 +118,7 @@ def test_a_browser_has_a_selector(dial: ProtonDial, queue: str) -> None:
     assert bodies(drain(receiver_of(dial, queue), 100)) == list(range(8))
 
 
-def test_what_one_receiver_cannot_use_is_for_another_one(dial: ProtonDial, queue: str) -> None:
+def test_messages_without_a_match_go_to_another_receiver(dial: ProtonDial, queue: str) -> None:
     receiver = receiver_of(dial, queue, reactor.Selector("size < 2"))
     take(receiver, 2)
     for delivery in deliveries(receiver):

@@ -1,4 +1,4 @@
-"""What python-qpid-proton sends over AMQP 1.0. Unmodified."""
+"""An unmodified python-qpid-proton sends over AMQP 1.0."""
 
 import uuid
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ def queue(channel: BlockingChannel, name: str) -> Iterator[str]:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
@@ -55,7 +55,7 @@ def test_each_of_many_messages_is_accepted_and_stays_in_order(
     assert bodies(take(receiver, 3000)) == list(range(3000))
 
 
-def test_what_is_sent_settled_has_arrived_when_the_connection_is_closed(
+def test_settled_messages_have_arrived_when_the_connection_is_closed(
     dial: ProtonDial, channel: BlockingChannel, queue: str
 ) -> None:
     connection = dial()
@@ -169,7 +169,7 @@ def test_a_sender_to_anywhere_sends_where_each_message_says(
     assert ready(channel, queue) == 1
 
 
-def test_who_links_to_what_is_not_there_is_told(dial: ProtonDial) -> None:
+def test_a_link_to_a_missing_node_is_detached_with_an_error(dial: ProtonDial) -> None:
     connection = dial()
     with pytest.raises(utils.LinkDetached) as refused:
         connection.create_sender("/queues/nowhere")
@@ -184,7 +184,7 @@ def test_a_wrong_password_is_refused(address: Address) -> None:
         utils.BlockingConnection(f"amqp://guest:wrong@{address.host}:{address.port}")
 
 
-def test_what_0_9_1_publishes_proton_reads(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
+def test_proton_reads_messages_from_0_9_1(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
     properties = pika.BasicProperties(
         message_id="one", content_type="text/plain", delivery_mode=2, priority=3, headers={"number": 1}
     )

@@ -38,7 +38,7 @@ def exchange(channel: BlockingChannel, name: str) -> Iterator[str]:
 
 
 class Shared(reactor.ReceiverOption):  # type: ignore[misc]
-    """Has several links share one subscription."""
+    """A receiver option: several links share a subscription."""
 
     def __init__(self, *besides: str) -> None:
         self._capabilities = ["shared", *besides]
@@ -51,19 +51,19 @@ class Shared(reactor.ReceiverOption):  # type: ignore[misc]
 
 
 def container(identifier: str) -> Any:
-    """Who subscribes: the same one for every connection with this identifier."""
+    """Return a container with this id, which identifies the subscriber on every connection."""
     made = reactor.Container()
     made.container_id = identifier
     return made
 
 
 def subscribe(connection: Any, exchange: str, *options: Any, name: str = "news") -> Any:
-    """A link that receives what is published with keys of news."""
+    """Create a link that receives messages with keys of news."""
     return connection.create_receiver(f"{exchange}/news.*", name=name, options=list(options))
 
 
 def publish(dial: ProtonDial, exchange: str, *numbers: int) -> list[Any]:
-    """Publish numbers; what became of each."""
+    """Publish numbers; return the outcome of each."""
     messages = [proton.Message(body=number, durable=True) for number in numbers]
     return Sender(dial(), f"/exchanges/{exchange}/news.uk").send(*messages)
 

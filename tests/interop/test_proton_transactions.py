@@ -1,4 +1,4 @@
-"""Local transactions of python-qpid-proton: what is done in one happens together or not at all."""
+"""Local transactions of python-qpid-proton: all work of a transaction happens, or none."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +39,7 @@ def queue(channel: BlockingChannel, name: str) -> Iterator[str]:
 
 
 def ready(channel: BlockingChannel, queue: str) -> int:
-    """How many messages are ready."""
+    """Return the number of ready messages."""
     return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
@@ -83,7 +83,7 @@ class Transaction(handlers.TransactionHandler):  # type: ignore[misc]
         self._wait_for("aborted")
 
     def fail(self) -> None:
-        """Try to commit what cannot be."""
+        """Try an impossible commit."""
         self._transaction.commit()
         self._wait_for("failed")
 
@@ -93,23 +93,23 @@ class Transaction(handlers.TransactionHandler):  # type: ignore[misc]
         self._said = ""
 
     def on_transaction_declared(self, event: Any) -> None:
-        """It has begun."""
+        """Record that the transaction has begun."""
         self._said = "declared"
 
     def on_transaction_committed(self, event: Any) -> None:
-        """All of it has happened."""
+        """Record the commit."""
         self._said = "committed"
 
     def on_transaction_aborted(self, event: Any) -> None:
-        """Nothing of it has."""
+        """Record the rollback."""
         self._said = "aborted"
 
     def on_transaction_commit_failed(self, event: Any) -> None:
-        """Nothing of it has, though it should."""
+        """Record the failed commit."""
         self._said = "failed"
 
 
-def test_what_is_sent_is_there_when_it_is_committed(
+def test_posted_messages_are_enqueued_at_the_commit(
     dial: ProtonDial, channel: BlockingChannel, queue: str
 ) -> None:
     connection = dial()
@@ -122,7 +122,7 @@ def test_what_is_sent_is_there_when_it_is_committed(
     assert bodies(drain(connection.create_receiver(f"/queues/{queue}"), 100)) == [0, *range(20)]
 
 
-def test_what_is_sent_is_nowhere_when_it_is_aborted(dial: ProtonDial, queue: str) -> None:
+def test_posted_messages_are_dropped_at_the_rollback(dial: ProtonDial, queue: str) -> None:
     connection = dial()
     aborted = Transaction(connection)
     aborted.send(f"/queues/{queue}", 1, 2)
@@ -146,9 +146,7 @@ def test_transactions_of_one_connection_do_not_mix(dial: ProtonDial, queue: str)
 
 
 @SETTLING
-def test_what_is_accepted_is_gone_when_it_is_committed(
-    dial: ProtonDial, queue: str, settled_before: bool
-) -> None:
+def test_accepted_messages_leave_at_the_commit(dial: ProtonDial, queue: str, settled_before: bool) -> None:
     fill(dial, queue, 5)
     connection = dial()
     receiver = connection.create_receiver(f"/queues/{queue}")
@@ -163,9 +161,7 @@ def test_what_is_accepted_is_gone_when_it_is_committed(
 
 
 @SETTLING
-def test_what_is_accepted_comes_back_when_it_is_aborted(
-    dial: ProtonDial, queue: str, settled_before: bool
-) -> None:
+def test_accepted_messages_return_at_the_rollback(dial: ProtonDial, queue: str, settled_before: bool) -> None:
     fill(dial, queue, 3)
     connection = dial()
     receiver = connection.create_receiver(f"/queues/{queue}")
@@ -179,7 +175,7 @@ def test_what_is_accepted_comes_back_when_it_is_aborted(
     assert not any(message.first_acquirer for message in again)
 
 
-def test_what_is_taken_here_and_sent_there_is_in_one_of_both(
+def test_a_message_moved_in_a_transaction_is_in_exactly_one_queue(
     dial: ProtonDial, channel: BlockingChannel, queue: str, name: str
 ) -> None:
     done = f"{name}.done"

@@ -56,13 +56,13 @@ def connection(environment: Any) -> Any:
 
 @pytest.fixture
 def management(connection: Any) -> Any:
-    """What declares and deletes."""
+    """The management object, which declares and deletes."""
     return connection.management()
 
 
 @pytest.fixture
 def queue(management: Any, name: str) -> Iterator[str]:
-    """A queue whose dead letters go to another one, called after it."""
+    """A queue whose dead letters go to another queue, named after it."""
     letters = {"dead_letter_exchange": "", "dead_letter_routing_key": f"{name}.dead"}
     management.declare_queue(client.QuorumQueueSpecification(name=f"{name}.dead"))
     management.declare_queue(client.QuorumQueueSpecification(name=name, **letters))
@@ -101,7 +101,7 @@ def test_classic_queues_of_all_kinds(management: Any, name: str, specification: 
         management.queue_info(name)
 
 
-def test_what_is_published_to_an_exchange_is_consumed_from_a_queue(
+def test_messages_published_to_an_exchange_are_consumed_from_a_queue(
     connection: Any, management: Any, queue: str, name: str
 ) -> None:
     exchange = client.ExchangeSpecification(name=name, exchange_type=client.ExchangeType.topic)
@@ -157,7 +157,7 @@ def test_each_outcome_does_what_the_client_says(connection: Any, management: Any
     assert bodies([letter]) == [b"bad"]
 
 
-def test_what_is_discarded_with_annotations_is_dead_lettered_with_them(
+def test_messages_discarded_with_annotations_are_dead_lettered_with_them(
     connection: Any, management: Any, queue: str
 ) -> None:
     publish(connection, queue_address(queue), b"bad")
@@ -172,7 +172,7 @@ def test_what_is_discarded_with_annotations_is_dead_lettered_with_them(
     assert management.queue_info(queue).message_count == 0
 
 
-def test_what_is_settled_when_it_is_sent_is_gone(connection: Any, management: Any, queue: str) -> None:
+def test_pre_settled_messages_leave_the_queue(connection: Any, management: Any, queue: str) -> None:
     publish(connection, queue_address(queue), *[b"x"] * 3)
     options = client.ConsumerOptions(client.ConsumerSettleStrategy.PreSettled)
 
@@ -215,7 +215,7 @@ def test_requests_are_answered_directly(environment: Any, connection: Any, queue
     assert (bodies(handler.messages), handler.messages[0].correlation_id) == ([b"answer"], "7")
 
 
-def test_what_is_declared_otherwise_is_a_conflict(management: Any, queue: str) -> None:
+def test_a_different_declaration_is_a_conflict(management: Any, queue: str) -> None:
     with pytest.raises(client.ValidationCodeException, match="ErrPreconditionFailed"):
         management.declare_queue(client.QuorumQueueSpecification(name=queue, max_len=5))
     fanout = client.ExchangeSpecification(name="amq.topic", exchange_type=client.ExchangeType.fanout)
@@ -252,7 +252,9 @@ REFUSED: dict[str, tuple[Callable[[Any], None], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_is_refused_and_the_client_goes_on(management: Any, queue: str, what: str) -> None:
+def test_an_impossible_request_is_refused_and_the_client_continues(
+    management: Any, queue: str, what: str
+) -> None:
     ask, code = REFUSED[what]
     with pytest.raises(client.ValidationCodeException, match=code):
         ask(management)
@@ -264,7 +266,7 @@ def test_deleting_what_is_not_there_is_no_fault(management: Any, name: str) -> N
     management.delete_exchange(name)
 
 
-def test_it_refuses_a_broker_of_another_name(daemon: Daemon) -> None:
+def test_the_client_refuses_a_broker_of_another_name(daemon: Daemon) -> None:
     environment = environment_of(daemon.address)
     with pytest.raises(client.ValidationCodeException, match="non-RabbitMQ"):
         environment.connection().dial()

@@ -1,4 +1,4 @@
-"""RabbitMQ's Python client of AMQP 1.0, 1.x, goes on when the broker closes its connection. Unmodified.
+"""An unmodified RabbitMQ Python client of AMQP 1.0, 1.x, recovers when the broker closes its connection.
 
 It recovers from within the call that hears of the close, which fails then and has to be repeated.
 """
@@ -28,7 +28,7 @@ ADDRESS = queue_address("orders")
 
 
 class Broker:
-    """A broker that does what a client has to recover from."""
+    """A broker with accidents that a client must recover from."""
 
     def __init__(self, start_daemon: DaemonStarter) -> None:
         self._start = start_daemon
@@ -58,7 +58,7 @@ by_both_ways = pytest.mark.parametrize(
 
 @pytest.fixture
 def broker(start_daemon: DaemonStarter) -> Broker:
-    """One with a durable queue."""
+    """A broker with a durable queue."""
     broker = Broker(start_daemon)
     peer = Peer(broker.daemon.address).open()
     peer.channel().declare("orders", durable=True)
@@ -77,7 +77,7 @@ def connection(broker: Broker) -> Iterator[Any]:
 
 
 class Consuming(client.AMQPMessagingHandler):  # type: ignore[misc]
-    """Accepts what comes until it has seen every number; at some of them something happens first."""
+    """Accepts messages until every number has arrived; at some numbers an accident happens first."""
 
     def __init__(self, interrupt: Callable[[], None], at: tuple[int, ...] = ()) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Consuming(client.AMQPMessagingHandler):  # type: ignore[misc]
             raise Enough
 
     def on_link_error(self, event: Any) -> None:
-        """When it recovers the client attaches a consumer twice, and the later link steals the name.
+        """During recovery the client attaches a consumer twice, and the later link steals the name.
 
         Without this method the handler closes the connection. If both links were let live the client would
         close it too, because of the name.
@@ -106,7 +106,7 @@ class Consuming(client.AMQPMessagingHandler):  # type: ignore[misc]
         self.stolen.append(event.link.remote_condition.name)
 
     def on_timer_task(self, event: Any) -> None:
-        """It takes too long."""
+        """Fail: the messages did not come in time."""
         raise AssertionError(f"{COUNT - len(self.seen)} messages did not come")
 
 
@@ -127,7 +127,7 @@ def consume(connection: Any, handler: Consuming) -> int:
 
 
 def left(broker: Broker) -> int:
-    """How many messages are in the queue."""
+    """Return the number of messages in the queue."""
     peer = Peer(broker.daemon.address).open()
     count, _ = peer.channel().counts("orders")
     peer.close()

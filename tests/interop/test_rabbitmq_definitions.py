@@ -49,7 +49,7 @@ def fill(api: Api) -> None:
 
 
 def comparable(document: Any) -> dict[str, set[str]]:
-    """What both brokers say in the same words. RabbitMQ leaves the type of queues to their arguments."""
+    """Return the comparable part of definitions. RabbitMQ leaves the type of queues to their arguments."""
     for queue in document["queues"]:
         queue.pop("type", None)
     wanted = ("permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges", "bindings")
@@ -58,7 +58,7 @@ def comparable(document: Any) -> dict[str, set[str]]:
     }
 
 
-def test_what_rabbitmq_has_is_taken_over(rabbitmq: Api, start_daemon: DaemonStarter) -> None:
+def test_definitions_of_rabbitmq_are_imported(rabbitmq: Api, start_daemon: DaemonStarter) -> None:
     fill(rabbitmq)
     exported = rabbitmq.get("definitions")
     daemon = start_daemon()

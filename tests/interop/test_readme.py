@@ -1,4 +1,4 @@
-"""The example in the README does what it says, with the client as it comes."""
+"""The example in the README works with an unmodified client."""
 
 import re
 import subprocess

@@ -14,7 +14,7 @@ PACKAGES = ("amqplib@2.1.0", "claire@0.4.1", "node@22.23.3")
 
 
 def free_port() -> int:
-    """A port that is free on both loopback addresses, or on one where there is no other."""
+    """Return a port that is free on both loopback addresses, or on the only one."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port

@@ -14,7 +14,7 @@ REQUIREMENTS = ("amqp==5.4.2", "pytest==9.2.0", "pytest-timeout==2.4.0")
 
 
 def provide_certificates(folder: Path, certificates: Certificates) -> Path:
-    """The files of py-amqp's own RabbitMQ, under its names; returns that of the authority.
+    """Write the files of py-amqp's own RabbitMQ, with their names; return the authority's file.
 
     A broken pair is one that another authority has signed: the broker must not take it.
     """

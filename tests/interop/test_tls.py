@@ -1,4 +1,4 @@
-"""AMQP over TLS with unmodified clients: certificates of both sides, and what is refused."""
+"""AMQP over TLS with unmodified clients: certificates of both sides, and refusals."""
 
 import importlib
 import os
@@ -102,7 +102,7 @@ def greet(secure: ssl.SSLSocket) -> None:
     ("shows", "reason"),
     [("a foreign certificate", "UNKNOWN_CA"), ("none", "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE")],
 )
-def test_who_is_refused_hears_why(
+def test_a_refused_client_gets_the_reason(
     start_daemon: DaemonStarter,
     certificates: Certificates,
     version: ssl.TLSVersion,

@@ -45,7 +45,7 @@ class WorkerProcess:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Look again and again for what no event tells."""
+    """Poll a condition that no event reports."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "this takes too long"

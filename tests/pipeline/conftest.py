@@ -1,4 +1,4 @@
-"""One Spark for all tests of the pipeline; they are skipped, saying so, where there is no Java or pyspark."""
+"""A single Spark for all tests of the pipeline; without Java or pyspark they are skipped with a reason."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ collect_ignore = [
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files() -> None:
-    """Keep what Java writes in the folder of the run, which is deleted even if the JVM is killed."""
+    """Keep Java's files in the folder of the run, which is deleted even if the JVM is killed."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()}")
     os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
 
 
 @pytest.fixture(autouse=True)
 def _pyspark_warns() -> Iterator[None]:
-    """PySpark leaves the sockets of its gateway to the garbage collector, and uses what pyarrow renames."""
+    """Ignore warnings: PySpark leaves sockets to the collector, and uses names that pyarrow has renamed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=ResourceWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"pyspark\.")
@@ -86,6 +86,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
 
 @pytest.fixture(scope="session")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:
-    """A sealed journal with faults, and what they are."""
+    """A sealed journal with faults, and the list of the faults."""
     folder = tmp_path_factory.mktemp("journal")
     return folder, write(folder, EVENTS, FAULTS)

@@ -1,4 +1,4 @@
-"""Events as DataFrames and as digests, out of what matters of each."""
+"""Events as DataFrames and as digests, from their relevant fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def table(events: list[dict[str, Any]]) -> pa.Table:
-    """Events of one moment, unless they say of another; what they do not have is null."""
+    """Return events of a single moment, by default; missing fields are null."""
     return pa.Table.from_pylist(
         [{"ts": WHEN} | event for event in events], to_arrow_schema(EVENTS, timezone="UTC")
     )
@@ -38,7 +38,7 @@ def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
 
 
 def digested(spark: SparkSession, folder: Path, events: pa.Table, *cuts: int) -> Digest:
-    """What an audit takes of these events, which are cut into files."""
+    """Return the digest of these events, cut into several files."""
     parquet = folder / "parquet"
     parquet.mkdir(parents=True)
     for number, (start, end) in enumerate(pairwise([0, *cuts, events.num_rows])):

@@ -1,4 +1,4 @@
-"""A streaming job that kills itself, Spark and all, at a named point: `python -m tests.pipeline.killed`.
+"""A streaming job that kills itself with Spark at a named point: `python -m tests.pipeline.killed`.
 
 It writes each batch into a folder of its own, so that one that is done again replaces what was there; or
 into a queue, exactly once.
@@ -54,7 +54,7 @@ class KilledReader(AmqpStreamReader):
         self._begun: dict[str, Any] | None = None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """A batch is committed when one has been before in this life."""
+        """A second batch in this life means that the first one is committed."""
         if self._begun is not None and start != self._begun:
             reached(AFTER_COMMIT)
         self._begun = start

@@ -28,7 +28,7 @@ def events(spark: SparkSession, planted: tuple[Path, Planted]) -> DataFrame:
 
 
 def written(spark: SparkSession, events: DataFrame, folder: Path) -> Digest:
-    """What an audit takes of events, in files of Spark."""
+    """Return the digest of events that are in files of Spark."""
     events.write.parquet(str(folder / "parquet"))
     return of_sealed(spark, str(folder))
 

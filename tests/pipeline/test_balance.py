@@ -27,7 +27,7 @@ NODES = ("a", "b")
 
 
 def journal(node: str, damaged: bool) -> list[dict[str, Any]]:
-    """Two queues, each event an entry that comes to one of them, and anchors of both."""
+    """Return events of two queues, each an entry that arrives in a queue, and anchors of both."""
     depths = {1: 0, 2: 0}
     rows = []
     for seq in range(1, LAST + 1):
@@ -57,7 +57,7 @@ def journal(node: str, damaged: bool) -> list[dict[str, Any]]:
 def found(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Audit:
-    """Of one node that is whole and one that is not, in one file and in several."""
+    """The audit of a complete and an incomplete node, in a single file and in several."""
     events = table(journal("a", False) + journal("b", True))
     return audit(digested(spark, tmp_path_factory.mktemp("journal"), events, *request.param))
 

@@ -1,4 +1,4 @@
-"""Bodies of JSON: what can be read, and what is kept as `_corrupt_record`; no query is needed for that."""
+"""Bodies of JSON: readable ones, and those kept as `_corrupt_record`; no query is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMES, NAMES = T.TimestampType(), T.MapType(T.StringType(), LONGER)
 
 
 def column(kind: T.DataType, *bodies: bytes) -> list[dict[str, Any]]:
-    """What is read of bodies with the field `a`."""
+    """Return the values read from bodies with the field `a`."""
     schema = with_corrupt(T.StructType([T.StructField("a", kind)]))
     field = pa.field("value", to_arrow_type(schema, timezone="UTC"))
     found: list[dict[str, Any]] = JsonBodies(schema)(pa.array(bodies, pa.binary()), field).to_pylist()
@@ -49,7 +49,7 @@ def column(kind: T.DataType, *bodies: bytes) -> list[dict[str, Any]]:
         (NAMES, '{"x": 1, "y": null}', [("x", 1), ("y", None)]),
     ],
 )
-def test_what_fits_is_read(kind: T.DataType, said: str, value: object) -> None:
+def test_matching_bodies_are_read(kind: T.DataType, said: str, value: object) -> None:
     assert column(kind, f'{{"a": {said}}}'.encode()) == [{"a": value, CORRUPT: None}]
 
 
@@ -82,7 +82,7 @@ def test_what_fits_is_read(kind: T.DataType, said: str, value: object) -> None:
         (T.StringType(), DEEP),
     ],
 )
-def test_what_does_not_fit_is_kept_and_its_neighbours_are_read(kind: T.DataType, said: str) -> None:
+def test_mismatching_bodies_are_kept_and_their_neighbours_are_read(kind: T.DataType, said: str) -> None:
     body = f'{{"a": {said}}}'
 
     before, corrupt, after = column(kind, b'{"a": null}', body.encode(), b"{}")
@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_kept_and_its_neighbours_are_read(kind: T.DataType,
     assert before == after == {"a": None, CORRUPT: None}
 
 
-def test_what_is_no_object_is_kept() -> None:
+def test_bodies_that_are_no_object_are_kept() -> None:
     assert [row[CORRUPT] for row in column(LONGER, b"null", b"1", b"", b"{", b"\xff")] == [
         "null",
         "1",
@@ -116,7 +116,7 @@ def test_a_schema_is_inferred_without_bodies_that_cannot_be_read(other: bytes) -
     assert found == T.StructType([T.StructField("a", T.StringType())])
 
 
-def test_what_cannot_be_written_again_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_cannot_be_written_again_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     before = json.dumps
 
     def dumps(found: object, **more: Any) -> str:
@@ -136,7 +136,7 @@ def test_what_cannot_be_written_again_is_passed_over(monkeypatch: pytest.MonkeyP
     ],
     ids=["inferred", "said"],
 )
-def test_what_cannot_be_read_is_text_whatever_is_called_so(schema: T.StructType) -> None:
+def test_unreadable_fields_are_text_whatever_their_type(schema: T.StructType) -> None:
     schema = with_corrupt(schema)
     assert schema[CORRUPT].dataType == T.StringType()
     field = pa.field("value", to_arrow_type(schema, timezone="UTC"))

@@ -76,7 +76,7 @@ class Submitter:
 
 
 def summary(done: subprocess.CompletedProcess[str]) -> Any:
-    """What the job has said; spark-submit puts all that it says, errors too, on standard output."""
+    """Return the job's summary; spark-submit writes all output, errors too, to standard output."""
     (line,) = [line for line in done.stdout.splitlines() if line.startswith('{"job"')]
     return json.loads(line)
 
@@ -113,7 +113,7 @@ def test_findings_are_an_exit_status(submitter: Submitter, planted: tuple[Path, 
     assert summary(done)["findings"]["lost"] == len(planted[1].uids["lost"])
 
 
-def test_what_is_printed_can_be_run(planted: tuple[Path, Planted], tmp_path: Path) -> None:
+def test_the_printed_command_can_be_run(planted: tuple[Path, Planted], tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pipeline", "run", "audit", "--master", MASTER]
     words += ["--journal", str(planted[0]), "--conf", "spark.sql.shuffle.partitions=2", "--print-command"]
     printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout

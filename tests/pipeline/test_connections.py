@@ -1,4 +1,4 @@
-"""How the connector finds its broker and gets on with it; no query is needed for that."""
+"""The connector's address of the broker and its connections; no query is needed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def progress(broker: Broker, **options: Any) -> Progress:
 
 
 def rows(start: dict[str, Any], end: dict[str, Any]) -> int:
-    """How many messages are between offsets of one stream."""
+    """Return the number of messages between offsets of a single stream."""
     (queue,) = end["q"]
     return sum(offset - start["q"][queue][number] for number, offset in end["q"][queue].items())
 

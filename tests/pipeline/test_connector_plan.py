@@ -1,4 +1,4 @@
-"""Where batches begin and end, whatever becomes of what a query reads; partitions are said, not stored."""
+"""Beginnings and ends of batches, whatever happens to the read streams; partitions are fakes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Q = Place("q", 0)
 EVERY_S = 1_000_000_000  # a message of S each second, from 1970 on: its offset
 
 
-class Said:
+class FakeSubscription:
     """A subscription to streams that are as is said, and to queues with so many messages."""
 
     def __init__(self, *partitions: Partition) -> None:
@@ -30,22 +30,22 @@ class Said:
         self.queues: list[Queue] = []
 
     def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
-        """As is said."""
+        """Return the given partitions."""
         self.known = known
         return list(self.there.values())
 
     def at_time(self, place: Place, time: int) -> int:
-        """There is a message each second."""
+        """Return the offset of a time, with a message each second."""
         return min(time // 1_000_000, self.there[place].next)
 
     def reach(self, place: Place, start: int, size: int) -> int:
-        """Each message has one byte."""
+        """Return the end of `size` bytes, with a byte for each message."""
         if start < self.there[place].first:
             raise RefusedError(410, f"begins with offset {self.there[place].first}, not with {start}")
         return start + size
 
     def keep(self, reader: str, offsets: Offsets) -> None:
-        """For the only reader that there is."""
+        """Keep offsets of the only reader."""
         for place, each in self.there.items():
             self.there[place] = each._replace(kept=offsets.positions[place])
 
@@ -60,24 +60,24 @@ class Queue:
         self.asked: list[tuple[int, int | None]] = []
 
     def partition(self) -> Partition:
-        """What is staged."""
+        """Return the staged partition."""
         return Partition(self.place, "i", 0, self.next)
 
     def whole(self) -> Partition:
-        """All of it."""
+        """Return the whole partition."""
         return Partition(self.place, "i", 0, self.rows)
 
     def acknowledge(self, start: int) -> None:
-        """As always."""
+        """Do nothing."""
 
     def advance(self, start: int, rows: int, size: int | None) -> int:
-        """All are staged that are asked for."""
+        """Stage as many rows as requested."""
         self.asked.append((rows, size))
         self.next = max(self.next, min(start + rows, self.rows))
         return self.next
 
 
-def progress(monkeypatch: pytest.MonkeyPatch, said: Said, **options: object) -> Progress:
+def progress(monkeypatch: pytest.MonkeyPatch, said: FakeSubscription, **options: object) -> Progress:
     given = {"url": "amqp://h", "subscribe": "s", "pollIntervalMs": 1}
     texts = {name: str(value) for name, value in (given | options).items()}
     monkeypatch.setattr("pipeline.connector.plan.Subscription", lambda _: said)
@@ -85,7 +85,7 @@ def progress(monkeypatch: pytest.MonkeyPatch, said: Said, **options: object) -> 
 
 
 def at(offset: int, incarnation: str = "a") -> dict[str, Any]:
-    """What a checkpoint has of S."""
+    """Return the checkpoint of S at an offset."""
     return {"v": 1, "q": {"s": {"0": offset}}, "id": {"s": {"0": incarnation}}}
 
 
@@ -97,7 +97,7 @@ def ranges(mine: Progress, start: dict[str, Any], end: dict[str, Any]) -> list[t
 def test_a_stream_that_was_declared_again_is_read_from_its_beginning_once(
     monkeypatch: pytest.MonkeyPatch, there: int
 ) -> None:
-    said = Said(Partition(S, "b", 5, 5 + there))
+    said = FakeSubscription(Partition(S, "b", 5, 5 + there))
     mine = progress(monkeypatch, said, failOnDataLoss="false")
     first = mine.next_batch(at(1000), 400)
     assert (first, ranges(mine, at(1000), first)) == (at(405, "b"), [("b", 5, 405)])
@@ -110,7 +110,7 @@ def test_a_stream_that_was_declared_again_is_read_from_its_beginning_once(
 def test_an_empty_stream_that_was_declared_again_is_told_of_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = progress(monkeypatch, Said(Partition(S, "b", 0, 0)), failOnDataLoss="false")
+    mine = progress(monkeypatch, FakeSubscription(Partition(S, "b", 0, 0)), failOnDataLoss="false")
     first = mine.next_batch(at(1000), None)
     assert (first, ranges(mine, at(1000), first)) == (at(0, "b"), [])
     caplog.clear()
@@ -121,13 +121,13 @@ def test_an_empty_stream_that_was_declared_again_is_told_of_once(
 def test_a_planned_batch_has_nothing_of_a_stream_that_was_declared_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mine = progress(monkeypatch, Said(Partition(S, "b", 0, 50)), failOnDataLoss="false")
+    mine = progress(monkeypatch, FakeSubscription(Partition(S, "b", 0, 50)), failOnDataLoss="false")
     assert ranges(mine, at(0), at(30)) == []
     assert mine.next_batch(at(30), None) == at(50, "b"), "which has all of it instead"
 
 
-def test_what_was_declared_again_since_then_is_not_there_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Said(Partition(S, "a", 0, 100))
+def test_a_stream_declared_again_has_none_of_the_old_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = FakeSubscription(Partition(S, "a", 0, 100))
     mine = progress(monkeypatch, said, failOnDataLoss="false")
     mine.fix_end()
     said.there[S] = Partition(S, "b", 0, 50)
@@ -136,7 +136,7 @@ def test_what_was_declared_again_since_then_is_not_there_now(monkeypatch: pytest
 
 
 def test_a_stream_that_ends_before_what_was_read_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Said(Partition(S, "a", 0, 900))
+    said = FakeSubscription(Partition(S, "a", 0, 900))
     with pytest.raises(DataLossError, match="partition 0 of 's' ends before offset 900, not 1000"):
         progress(monkeypatch, said).next_batch(at(1000), None)
     mine = progress(monkeypatch, said, failOnDataLoss="false")
@@ -149,7 +149,7 @@ def test_an_offset_that_is_asked_for_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, fail_on_loss: str
 ) -> None:
     t = Place("t", 0)
-    said = Said(Partition(S, "a", 0, 10), Partition(t, "a", 0, 10))
+    said = FakeSubscription(Partition(S, "a", 0, 10), Partition(t, "a", 0, 10))
     first = {"s": {"0": 23}, "t": {"0": 0}}
     options = {"subscribe": "s,t", "startingOffsets": json.dumps(first), "failOnDataLoss": fail_on_loss}
     mine = progress(monkeypatch, said, **options)
@@ -169,7 +169,7 @@ def test_a_stream_that_ends_before_what_was_read_behind_an_offset_that_was_asked
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = {"startingOffsets": '{"s": {"0": 23}}'}
-    said = Said(Partition(S, "a", 0, 10))
+    said = FakeSubscription(Partition(S, "a", 0, 10))
     with pytest.raises(DataLossError, match="ends before offset 10, not 40"):
         progress(monkeypatch, said, **options).next_batch(at(40), None)
     with pytest.raises(DataLossError, match="ends before offset 10, not 40"):
@@ -193,7 +193,7 @@ def test_a_stream_that_ends_before_what_was_read_behind_an_offset_that_was_asked
 def test_the_latest_is_the_same_for_a_reader_whose_first_batch_is_done_again(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
 ) -> None:
-    said = Said(Partition(S, "a", 0, 1000))
+    said = FakeSubscription(Partition(S, "a", 0, 1000))
     first = progress(monkeypatch, said, readerName="r", **options)
     start = first.initial().json()
     said.there[S] = said.there[S]._replace(next=1500)
@@ -213,7 +213,7 @@ def test_the_latest_is_the_same_for_a_reader_whose_first_batch_is_done_again(
 def test_nothing_is_read_from_before_a_time_although_a_reader_was_there(
     monkeypatch: pytest.MonkeyPatch, option: dict[str, object]
 ) -> None:
-    said = Said(Partition(S, "a", 0, 1000, kept=100))
+    said = FakeSubscription(Partition(S, "a", 0, 1000, kept=100))
     options = {"readerName": "r", "startingOffsetsByTimestampStrategy": "latest"} | option
     mine = progress(monkeypatch, said, **options)
     assert mine.initial().json() == at(1000)
@@ -221,10 +221,10 @@ def test_nothing_is_read_from_before_a_time_although_a_reader_was_there(
     assert ranges(mine, at(1000), mine.next_batch(at(1000), None)) == [("a", 1000, 1010)]
 
 
-def test_what_retention_takes_of_the_first_batch_of_a_reader_is_a_loss(
+def test_rows_of_the_first_batch_that_retention_removes_are_a_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = Said(Partition(S, "a", 0, 1000))
+    said = FakeSubscription(Partition(S, "a", 0, 1000))
     options = {"readerName": "r", "startingOffsets": "earliest"}
     first = progress(monkeypatch, said, **options)
     end = first.next_batch(first.initial().json(), None)
@@ -239,7 +239,7 @@ def test_what_retention_takes_of_the_first_batch_of_a_reader_is_a_loss(
 def test_a_first_batch_whose_beginning_is_not_known_is_a_loss(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = Said(Partition(S, "a", 0, 1600))
+    said = FakeSubscription(Partition(S, "a", 0, 1600))
     mine = progress(monkeypatch, said, startingOffsets="latest")
     start = mine.initial().json()
     with pytest.raises(DataLossError, match="not known, and this one would begin with 1600"):
@@ -253,7 +253,7 @@ def test_a_first_batch_whose_beginning_is_not_known_is_a_loss(
 def test_retention_past_what_was_read_does_not_end_a_query_with_batches_by_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = Said(Partition(S, "a", 700, 2000))
+    said = FakeSubscription(Partition(S, "a", 700, 2000))
     mine = progress(monkeypatch, said, maxBytesPerTrigger=100, failOnDataLoss="false")
     end = mine.next_batch(at(100), None)
     assert (end, ranges(mine, at(100), end)) == (at(800), [("a", 700, 800)])
@@ -261,7 +261,7 @@ def test_retention_past_what_was_read_does_not_end_a_query_with_batches_by_bytes
         progress(monkeypatch, said, maxBytesPerTrigger=100).next_batch(at(100), None)
 
 
-def test_what_retention_has_just_taken_has_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_retention_has_just_removed_have_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise RefusedError(410, "begins with offset 700, not with 100")
 
@@ -271,7 +271,7 @@ def test_what_retention_has_just_taken_has_no_bytes(monkeypatch: pytest.MonkeyPa
 
 
 def test_queues_have_their_share_beside_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = Said(Partition(S, "a", 0, 995_000))
+    said = FakeSubscription(Partition(S, "a", 0, 995_000))
     queue = Queue(Q, 5000)
     said.queues = [queue]
     mine = progress(monkeypatch, said, subscribe="s,q", readerName="r", startingOffsets="earliest")

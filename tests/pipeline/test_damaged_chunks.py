@@ -96,7 +96,7 @@ def test_a_header_may_be_what_is_damaged(broker: Daemon, flip: Flip, tmp_path: P
     broker.log.wait_for("rows of a stream do not read back.*6 to 6")
 
 
-def test_who_wants_no_gaps_is_told_at_once(broker: Daemon, flip: Flip) -> None:
+def test_a_reader_without_tolerance_for_gaps_fails_at_once(broker: Daemon, flip: Flip) -> None:
     flip(5)
     with pytest.raises(DataLossError, match=r"partition 0 of 's'.*410.*message 5 .*does not read back"):
         read(broker, gaps=False)

@@ -1,4 +1,4 @@
-"""What a digest leaves out and what it leaves in, and that deliveries out of order are in it."""
+"""Kept and omitted events of a digest, and deliveries out of order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.errors import PipelineError
 from pipeline.jobs.audit import audit
 from pipeline.jobs.order import order, reordered
 from tests.pipeline.frames import SLOW, digested, table
-from tests.pipeline.test_order import QUEUE, came, listed, went
+from tests.pipeline.test_order import QUEUE, deliver, enqueue, listed
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,7 @@ def ops(events: list[Event], kind: str = "lived") -> list[tuple[int | None, str]
 
 
 def test_a_life_that_is_over_is_counted_and_left_out() -> None:
-    events = [came(7), came(8), went(7), left(7), went(8)]
+    events = [enqueue(7), enqueue(8), deliver(7), left(7), deliver(8)]
 
     assert ops(events) == [(8, "enqueue"), (8, "deliver")]
     (sums,) = made(events, "moved")
@@ -59,23 +59,23 @@ def test_a_life_that_is_over_is_counted_and_left_out() -> None:
 @pytest.mark.parametrize(
     "life",
     [
-        [came(1), left(1), left(1)],
-        [came(1), left(1), went(1)],
-        [came(1), went(1, delivery_count=POISON), left(1)],
+        [enqueue(1), left(1), left(1)],
+        [enqueue(1), left(1), deliver(1)],
+        [enqueue(1), deliver(1, delivery_count=POISON), left(1)],
         [left(1, "recover"), left(1)],
-        [came(1), left(1, "recover"), left(1)],
-        [went(1), left(1)],
-        [came(1)],
+        [enqueue(1), left(1, "recover"), left(1)],
+        [deliver(1), left(1)],
+        [enqueue(1)],
     ],
     ids=["twice", "delivered after", "poison", "listed", "listed again", "came before", "open"],
 )
 def test_any_other_life_is_left_in_whole(life: list[Event]) -> None:
-    assert len(ops([came(2), *life, left(2)])) == len(life)
+    assert len(ops([enqueue(2), *life, left(2)])) == len(life)
 
 
 def test_the_same_message_in_another_queue_is_another_life() -> None:
     other = {"queue_id": 2, "queue": "other"}
-    events = [came(1), came(1) | other, left(1), went(1) | other]
+    events = [enqueue(1), enqueue(1) | other, left(1), deliver(1) | other]
 
     assert [row["queue_id"] for row in made(events, "lived")] == [2, 2]
     assert sum(row["settled"] for row in made(events, "moved")) == 1
@@ -85,11 +85,11 @@ def test_facts_stay_and_so_do_both_ends_of_a_forwarding() -> None:
     dead = {"queue_id": 2, "queue": "dead"}
     events = [
         QUEUE | {"op": "declare", "quantity": 0},
-        came(1),
+        enqueue(1),
         left(1, "dead_letter", peer_queue="dead"),
-        came(2) | dead | {"origin_uid": 1},
+        enqueue(2) | dead | {"origin_uid": 1},
         left(2) | dead,
-        came(3),
+        enqueue(3),
         left(3, "dead_letter", peer_queue=""),
     ]
 
@@ -100,7 +100,7 @@ def test_facts_stay_and_so_do_both_ends_of_a_forwarding() -> None:
 def test_each_anchor_and_each_block_begins_new_sums() -> None:
     look = {"node": "a", "queue_id": 2, "queue": "other", "op": "checkpoint", "quantity": 0}
     seqs = [65_530, 65_531, 65_532, 65_535, 65_536]
-    events = [came(1), look, came(2), came(3), came(4)]
+    events = [enqueue(1), look, enqueue(2), enqueue(3), enqueue(4)]
 
     rows = made(table([event | {"seq": seq} for event, seq in zip(events, seqs, strict=True)]), "moved")
 
@@ -108,13 +108,19 @@ def test_each_anchor_and_each_block_begins_new_sums() -> None:
     assert sorted(own) == [(65_530, 65_530, 1), (65_532, 65_535, 2), (65_536, 65_536, 1)]
 
 
-def test_what_is_purged_or_lost_changes_a_queue_by_as_much() -> None:
-    events = [came(1), came(2), came(3), QUEUE | {"op": "purge", "quantity": 2}, QUEUE | {"op": "lost"}]
+def test_purges_and_losses_change_a_queue_by_the_same_number() -> None:
+    events = [
+        enqueue(1),
+        enqueue(2),
+        enqueue(3),
+        QUEUE | {"op": "purge", "quantity": 2},
+        QUEUE | {"op": "lost"},
+    ]
     assert sum(row["change"] for row in made(events, "moved")) == 1
 
 
 def test_events_may_be_in_any_order_and_of_several_nodes() -> None:
-    events = numbered([came(1), went(1), came(2), left(1)])
+    events = numbered([enqueue(1), deliver(1), enqueue(2), left(1)])
     other = events.set_column(0, events.field("node"), pa.array(["b"] * 4))
     mixed = pa.concat_tables([events, other]).take([7, 2, 5, 0, 1, 6, 3, 4])
 
@@ -149,7 +155,7 @@ def test_columns_may_have_other_letters_and_texts_be_bytes() -> None:
 @pytest.mark.parametrize("name", ["node", "seq", "ts", "op"])
 def test_a_file_without_what_each_event_has_is_refused(name: str) -> None:
     file = pa.BufferOutputStream()
-    pq.write_table(numbered([came(1)]).drop_columns([name]), file)
+    pq.write_table(numbered([enqueue(1)]).drop_columns([name]), file)
 
     with pytest.raises(PipelineError, match=f"'x' is no file of a journal: it has no column '{name}'"):
         next(read("x", file.getvalue(), None))
@@ -157,12 +163,12 @@ def test_a_file_without_what_each_event_has_is_refused(name: str) -> None:
 
 def test_events_of_no_node_are_refused() -> None:
     with pytest.raises(PipelineError, match="1 events say no node"):
-        made(numbered([came(1), came(2) | {"node": None}]), "kept")
+        made(numbered([enqueue(1), enqueue(2) | {"node": None}]), "kept")
 
 
 def test_damage_is_told_with_the_file() -> None:
     file = pa.BufferOutputStream()
-    pq.write_table(numbered([came(uid) for uid in range(1000)]), file, compression="zstd")
+    pq.write_table(numbered([enqueue(uid) for uid in range(1000)]), file, compression="zstd")
     whole = file.getvalue().to_pybytes()
     for damaged in (whole[:100], b"no Parquet at all", whole[:60] + b"damage" * 40 + whole[300:]):
         with pytest.raises(PipelineError, match="'x' cannot be read as a file of a journal"):
@@ -170,7 +176,17 @@ def test_damage_is_told_with_the_file() -> None:
 
 
 def test_deliveries_in_order_are_one_row_and_others_are_each_their_own() -> None:
-    rows = made([*map(came, range(6)), went(1), went(3), went(0, "d"), went(5, "d"), went(4, "d")], "placed")
+    rows = made(
+        [
+            *map(enqueue, range(6)),
+            deliver(1),
+            deliver(3),
+            deliver(0, "d"),
+            deliver(5, "d"),
+            deliver(4, "d"),
+        ],
+        "placed",
+    )
 
     told = [
         tuple(row[name] for name in ("consumer", "msg_uid", "qpos", "last_qpos", "seq", "last_seq", "late"))
@@ -185,7 +201,7 @@ def test_deliveries_in_order_are_one_row_and_others_are_each_their_own() -> None
 
 
 def test_a_delivery_that_was_overtaken_keeps_its_life() -> None:
-    events = [came(1), came(2), went(2), went(1), left(1), left(2)]
+    events = [enqueue(1), enqueue(2), deliver(2), deliver(1), left(1), left(2)]
     assert ops(events) == ops(events, "kept") == [(1, "enqueue"), (1, "deliver"), (1, "ack")]
 
 
@@ -198,17 +214,17 @@ STEPS = st.one_of(
 
 def played(steps: list[tuple[Any, ...]]) -> list[Event]:
     """Deliveries of two queues, each message once, with restarts between, and some that came late."""
-    events = [came(uid) | _queue(uid) for uid in range(12)]
+    events = [enqueue(uid) | _queue(uid) for uid in range(12)]
     waiting = list(range(12, 16))
     for step in steps:
         if step[0] == "went":
             uid = step[1] % (16 - len(waiting))
-            events.append(went(uid, step[2], redelivered=step[3]) | _queue(uid))
+            events.append(deliver(uid, step[2], redelivered=step[3]) | _queue(uid))
         elif step[0] == "listed":
             events.append(listed() | _queue(len(events)))
         elif waiting:
             uid = waiting.pop(0)
-            events.append(came(uid) | _queue(uid))
+            events.append(enqueue(uid) | _queue(uid))
     return events
 
 
@@ -244,7 +260,7 @@ def test_order_in_a_digest_is_order_in_its_events(
 
 def test_files_come_as_bytes_where_the_journal_is_a_url(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "a b"
-    own = digested(spark, folder, numbered([came(1), went(1), came(2), left(1), came(3)]), 3)
+    own = digested(spark, folder, numbered([enqueue(1), deliver(1), enqueue(2), left(1), enqueue(3)]), 3)
 
     of_url = of_sealed(spark, f"file://{folder}/parquet")
 
@@ -255,7 +271,17 @@ def test_files_come_as_bytes_where_the_journal_is_a_url(spark: SparkSession, tmp
 
 def test_a_life_that_was_over_in_an_earlier_file_is_looked_up(spark: SparkSession, tmp_path: Path) -> None:
     declared = QUEUE | {"op": "declare", "quantity": 0, "reason": "full"}
-    events = [declared, came(1), went(1), left(1), came(2), left(2), left(1), went(2), went(3)]
+    events = [
+        declared,
+        enqueue(1),
+        deliver(1),
+        left(1),
+        enqueue(2),
+        left(2),
+        left(1),
+        deliver(2),
+        deliver(3),
+    ]
 
     found = audit(digested(spark, tmp_path, numbered(events), 6))
 
@@ -291,11 +317,11 @@ def to(uid: int, consumer: str) -> Event:
     ],
 )
 def test_a_life_is_left_out_if_who_had_the_message_gave_it_back(life: list[Event], is_plain: bool) -> None:
-    assert (ops([came(1), *life]) == []) == is_plain
+    assert (ops([enqueue(1), *life]) == []) == is_plain
 
 
-def test_what_was_acknowledged_without_a_delivery_is_counted() -> None:
-    events = [came(1), came(2), came(3), by(1, "c"), to(2, "c"), by(2, "c"), left(3)]
+def test_acknowledgements_without_a_delivery_are_counted() -> None:
+    events = [enqueue(1), enqueue(2), enqueue(3), by(1, "c"), to(2, "c"), by(2, "c"), left(3)]
     (sums,) = made(events, "moved")
     assert (sums["settled"], sums["unseen"]) == (3, 1)
 
@@ -308,5 +334,5 @@ def test_rows_of_streams_have_no_lives_and_count() -> None:
 
 def test_a_gap_says_from_where_on_events_may_be_missing() -> None:
     gap = {"op": "gap", "quantity": 2}
-    rows = made(table([came(1) | {"seq": 1}, gap | {"node": "a", "seq": 5}]), "moved")
+    rows = made(table([enqueue(1) | {"seq": 1}, gap | {"node": "a", "seq": 5}]), "moved")
     assert [(row["gap"], row["excused"]) for row in rows if row["gap"]] == [(5, 3)]

@@ -25,7 +25,7 @@ WANTED = Range(Place("s", 0), "7", 0, len(LENGTHS))
 
 
 class Answers:
-    """A server that has one stream, with a chunk for each row."""
+    """A server with a single stream, and a chunk for each row."""
 
     vhost = "/"
 
@@ -76,7 +76,7 @@ def test_an_answer_that_ends_too_soon_is_asked_for_again_from_there() -> None:
         assert answers.asked == [0, whole]
 
 
-def test_one_that_always_ends_within_the_same_chunk_is_given_up() -> None:
+def test_a_connection_that_always_ends_within_the_same_chunk_is_given_up() -> None:
     answers = Answers()
     answers.ends = [30, 30, 30]
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_one_that_always_ends_within_the_same_chunk_is_given_up() -> None:
 
 @contextmanager
 def breaking(chunks: list[bytes], after: int) -> Iterator[tuple[int, list[int]]]:
-    """A server whose connections break after so many bytes of a body; its port, and the offsets asked for."""
+    """Run a server whose connections break after so many bytes; yield its port and the requested offsets."""
     asked: list[int] = []
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -115,7 +115,7 @@ def breaking(chunks: list[bytes], after: int) -> Iterator[tuple[int, list[int]]]
         thread.join()
 
 
-def test_what_came_before_a_connection_broke_counts() -> None:
+def test_chunks_received_before_a_connection_broke_count() -> None:
     answers = Answers()
     with breaking(answers.chunks, 7000) as (port, asked):
         base = f"http://127.0.0.1:{port}"

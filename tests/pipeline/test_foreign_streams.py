@@ -25,7 +25,7 @@ PRODUCERS = ["ours", "rabbitmq"]
 def url(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
 ) -> Iterator[str]:
-    """A broker with a stream that has these bodies, one with nothing, and a queue."""
+    """A broker with a stream of these bodies, an empty stream, and a queue."""
     register(spark)
     folder = tmp_path_factory.mktemp("broker")
     if request.param == "ours":
@@ -112,6 +112,8 @@ def test_batches_go_on_where_they_ended(spark: SparkSession, url: str, tmp_path:
     ],
     ids=["a queue", "no queue", "pattern", "bytes", "partition"],
 )
-def test_what_cannot_be_is_said(spark: SparkSession, url: str, options: dict[str, Any], reason: str) -> None:
+def test_impossible_options_are_reported(
+    spark: SparkSession, url: str, options: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(PySparkException, match=reason):
         rows(read(spark, url, **options))

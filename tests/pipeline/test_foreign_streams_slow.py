@@ -1,4 +1,4 @@
-"""`transport` = `amqp` and a broker that takes its time: a slow stream is not an empty one."""
+"""`transport` = `amqp` with a slow broker: a slow stream is not an empty one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SlowLink:
         return None
 
     def frame(self, timeout: float) -> tuple[int, bytes] | None:
-        """The next one, if it comes in time."""
+        """Return the next frame, if it arrives in time."""
         self._wait -= timeout
         if self._wait > 0:
             self.waits.append(timeout)
@@ -86,7 +86,7 @@ def message(offset: int) -> Iterator[tuple[int, bytes]]:
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> type[SlowLink]:
     class Here(SlowLink):
-        """Its figures are those of one test."""
+        """A link whose figures belong to a single test."""
 
         waits: list[float] = []  # noqa: RUF012 (each test has its own)
 

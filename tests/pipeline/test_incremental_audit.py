@@ -1,4 +1,4 @@
-"""An audit that goes on from where the last one ended finds what an audit of all finds."""
+"""An audit that continues from the last one has the same findings as an audit of all events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.journal.frames import read_events
 from protocol.journal import records as r
 from tests.bench.journals import Planted
 from tests.support.daemon.daemon import PATIENCE_S, ROOT, Output
-from tests.support.journal.handmade_journal import Scribe, file_of, put
+from tests.support.journal.handmade_journal import EventWriter, file_of, write_file
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -52,7 +52,7 @@ def wanted(planted: tuple[Path, Planted]) -> dict[str, int]:
 
 
 class Running(NamedTuple):
-    """A process that runs a job, the summary that it prints, and what it tells on standard error."""
+    """A process that runs a job, its printed summary, and its standard error."""
 
     process: subprocess.Popen[bytes]
     said: Output
@@ -118,7 +118,7 @@ def test_two_runs_find_what_was_planted_and_a_batch_done_again_does_the_same(
     assert json.loads((out / "batch=1" / "summary.json").read_text()) == before
 
 
-def test_it_goes_on_over_files_that_come_until_it_is_told_to_end(
+def test_the_audit_follows_new_files_until_it_is_stopped(
     planted: tuple[Path, Planted], tmp_path: Path
 ) -> None:
     files, journal = files_of(planted), tmp_path / "journal"
@@ -135,15 +135,15 @@ def test_it_goes_on_over_files_that_come_until_it_is_told_to_end(
     assert counts(summary) == wanted(planted)
 
 
-def test_it_goes_on_over_live_events_until_it_is_told_to_end(tmp_path: Path) -> None:
-    scribe, journal = Scribe(), tmp_path / "journal"
-    put(journal, file_of(scribe, 2))
+def test_the_audit_follows_live_events_until_it_is_stopped(tmp_path: Path) -> None:
+    scribe, journal = EventWriter(), tmp_path / "journal"
+    write_file(journal, file_of(scribe, 2))
 
     with continuous(tmp_path, journal, "--live") as running:
         running.told.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
         more = file_of(scribe, 3)
         scribe.tell(r.ACK, 7, 7)  # of the third life, which is over
-        put(journal, more + scribe.encoder.take())
+        write_file(journal, more + scribe.encoder.take())
         running.told.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
         summary = ended(running, signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""A schema that is inferred: the first bodies are those of the column `value`, however they are read."""
+"""An inferred schema: the first bodies are those of the column `value`, by every way of reading."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_bodies_of_1_0_are_values(spark: SparkSession, broker: Broker) -> None:
 
 
 def test_a_stream_with_partitions_is_refused_over_plain_amqp(spark: SparkSession, broker: Broker) -> None:
-    """Each partition has offsets of its own, of which a plain consumer is told all at once."""
+    """Each partition has offsets of its own, and a plain consumer gets all partitions at once."""
     broker.declare_stream("parts", partitions=3)
     broker.publish("parts", BODIES)
     said = broker.options_of_spark | PLAIN | {"subscribe": "parts"}

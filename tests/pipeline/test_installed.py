@@ -1,4 +1,4 @@
-"""The connector as it is installed: Spark knows its formats without being told."""
+"""The installed connector: Spark finds its formats by itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print("declared", journal.where("op = 'declare'").count())
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what pip installs, and nothing else of ours."""
+    """The folder that pip installs into, without our sources."""
     target = tmp_path_factory.mktemp("installed") / "site"
     words = ["install", "--quiet", "--no-deps", "--target", str(target), str(ROOT)]
     subprocess.run([sys.executable, "-m", "pip", *words], env=os.environ | {"AMQPD_COMPILE": "0"}, check=True)
@@ -56,7 +56,7 @@ def broker(tmp_path: Path, spark: SparkSession) -> Iterator[Broker]:
 
 @pytest.fixture
 def environment(installed: Path) -> dict[str, str]:
-    """What a shell has in which this Python and the installed packages come first."""
+    """Return the environment of a shell with this Python and the installed packages first."""
     rest = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return rest | {"PYTHONPATH": str(installed), "PATH": path}
@@ -115,7 +115,7 @@ CHECKS = {
     "data/spark-writing.md": ("print('written')", r"written"),
     "data/spark-journal.md": ("", r"enqueue\|\s+20\|"),
 }
-"""What the test adds to the program of a page, and what the output then matches."""
+"""The lines that the test adds to the program of a page, and the pattern of the output."""
 
 
 @pytest.mark.parametrize("page", CHECKS)

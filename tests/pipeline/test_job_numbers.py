@@ -1,4 +1,4 @@
-"""What jobs tell of sealed events that are few and known: their numbers, and what flags make of them."""
+"""The numbers of jobs for few and known sealed events, and the effect of flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipeline.errors import PipelineError
 from tests.pipeline.frames import WHEN, digested, table
 from tests.pipeline.test_jobs import done
-from tests.pipeline.test_order import QUEUE, came, went
+from tests.pipeline.test_order import QUEUE, deliver, enqueue
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +24,7 @@ def left(uid: int, op: str = "ack", **said: object) -> Event:
     return QUEUE | {"op": op, "msg_uid": uid} | said
 
 
-def later(seconds: float, *events: Event) -> list[Event]:
+def events_after(seconds: float, *events: Event) -> list[Event]:
     """Events so many seconds after WHEN."""
     return [event | {"ts": WHEN + timedelta(seconds=seconds)} for event in events]
 
@@ -36,14 +36,14 @@ def sealed(spark: SparkSession, folder: Path, events: list[Event]) -> Path:
 
 
 def test_traffic_counts_what_left_by_how_it_left(spark: SparkSession, tmp_path: Path) -> None:
-    events = [came(uid) | {"size": 10} for uid in range(12)]
-    events += [*map(went, range(7)), left(0, "requeue"), went(0, redelivered=True), left(0)]
+    events = [enqueue(uid) | {"size": 10} for uid in range(12)]
+    events += [*map(deliver, range(7)), left(0, "requeue"), deliver(0, redelivered=True), left(0)]
     events += [left(uid, "expire") for uid in (1, 2)]
     events += [left(uid, "dead_letter", peer_queue="dead") for uid in (3, 4, 5)]
     events += [left(6, "reject"), *(left(uid, "drop_overflow") for uid in (7, 8, 9))]
-    events += later(7200, came(12) | {"size": 5})
+    events += events_after(7200, enqueue(12) | {"size": 5})
 
-    events += [came(1) | DEAD | {"size": 7}]
+    events += [enqueue(1) | DEAD | {"size": 7}]
 
     _, summary = done(spark, sealed(spark, tmp_path, events), "traffic", "--window", "1 hour")
 
@@ -58,10 +58,10 @@ def test_traffic_counts_what_left_by_how_it_left(spark: SparkSession, tmp_path: 
 
 
 def test_latency_by_consumer_is_of_those_that_each_took(spark: SparkSession, tmp_path: Path) -> None:
-    events = later(0, *map(came, range(3)))
-    events += later(1, went(0, "c"), went(1, "c"), went(2, "d"))
-    events += later(2, left(0, consumer="c"))
-    events += later(5, left(1, consumer="c"), left(2, consumer="d"))
+    events = events_after(0, *map(enqueue, range(3)))
+    events += events_after(1, deliver(0, "c"), deliver(1, "c"), deliver(2, "d"))
+    events += events_after(2, left(0, consumer="c"))
+    events += events_after(5, left(1, consumer="c"), left(2, consumer="d"))
     journal = sealed(spark, tmp_path, events)
 
     _, apart = done(spark, journal, "latency", "--by-consumer")
@@ -78,8 +78,14 @@ def test_latency_by_consumer_is_of_those_that_each_took(spark: SparkSession, tmp
 
 
 def test_order_by_consumer_is_what_each_has(spark: SparkSession, tmp_path: Path) -> None:
-    events = [*map(came, range(6)), went(1, "c"), went(0, "d"), went(3, "d"), went(2, "c")]
-    events += [went(5, "c"), went(4, "c")]
+    events = [
+        *map(enqueue, range(6)),
+        deliver(1, "c"),
+        deliver(0, "d"),
+        deliver(3, "d"),
+        deliver(2, "c"),
+    ]
+    events += [deliver(5, "c"), deliver(4, "c")]
     journal = sealed(spark, tmp_path / "some", events)
     none = sealed(spark, tmp_path / "none", events[:-1])
 
@@ -97,8 +103,8 @@ def test_order_by_consumer_is_what_each_has(spark: SparkSession, tmp_path: Path)
 @pytest.fixture(scope="module")
 def family(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Message 1 becomes message 3, a dead letter; 2 and 4 have nothing to do with them."""
-    events = [came(1), came(2), went(1), left(1, "dead_letter", peer_queue="dead")]
-    events += [came(3) | DEAD | {"origin_uid": 1}, left(2), came(4) | {"message_id": "1"}]
+    events = [enqueue(1), enqueue(2), deliver(1), left(1, "dead_letter", peer_queue="dead")]
+    events += [enqueue(3) | DEAD | {"origin_uid": 1}, left(2), enqueue(4) | {"message_id": "1"}]
     return sealed(spark, tmp_path_factory.mktemp("family"), events)
 
 
@@ -129,12 +135,15 @@ def test_a_number_that_no_message_has(spark: SparkSession, family: Path) -> None
 def waiting(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Message 1 is with a consumer, and 2 with nobody, for 20 minutes."""
     declared = QUEUE | {"op": "declare", "quantity": 0, "reason": "full"}
-    events = [*later(0, declared, came(1), came(2), went(1)), *later(1200, came(3))]
+    events = [
+        *events_after(0, declared, enqueue(1), enqueue(2), deliver(1)),
+        *events_after(1200, enqueue(3)),
+    ]
     return sealed(spark, tmp_path_factory.mktemp("waiting"), events)
 
 
 @pytest.mark.parametrize(("age", "count"), [("20m", 0), ("19m", 1)])
-def test_what_is_too_long_is_said_by_the_age(
+def test_the_age_decides_what_takes_too_long(
     spark: SparkSession, waiting: Path, age: str, count: int
 ) -> None:
     findings = done(spark, waiting, "audit", "--age", age)[1]["findings"]
@@ -144,7 +153,7 @@ def test_what_is_too_long_is_said_by_the_age(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("age", "count"), [("20m", 0), ("19m", 1)])
-def test_it_is_so_for_what_is_followed(
+def test_the_age_decides_for_followed_events_too(
     spark: SparkSession, waiting: Path, tmp_path: Path, age: str, count: int
 ) -> None:
     following = ("--mode", "available-now", "--out", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Each job on the journal of a broker that ran: what it tells is what happened."""
+"""Each job on the journal of a real broker: its results are what happened."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DELIVERIES = 5
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """20 messages come and go; one of them is delivered 5 times, and then it is a dead letter."""
+    """20 messages come and go; a single one is delivered 5 times and then dead-lettered."""
     folder = tmp_path_factory.mktemp("daemon")
     daemon = Daemon(folder, ("--journal", "full")).wait_until_ready()
     where = pika.ConnectionParameters(daemon.address.host, daemon.address.port)

@@ -1,4 +1,4 @@
-"""Events of a range out of whatever files have them: raw and sealed, whole and damaged, there and gone."""
+"""Events of a range from any files: raw and sealed, whole and damaged, existing and deleted."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
 from pipeline.journal.raw import ends
-from tests.support.journal.handmade_journal import NODE, Scribe, file_of, put
+from tests.support.journal.handmade_journal import NODE, EventWriter, file_of, write_file
 from tests.support.pipeline.journal_events import READ_BYTES as SIZE
 from tests.support.pipeline.journal_events import lose, read, seqs
 
 
 @pytest.fixture
-def scribe() -> Scribe:
-    return Scribe()
+def scribe() -> EventWriter:
+    return EventWriter()
 
 
-def test_the_same_rows_come_out_of_live_ended_and_sealed_files(tmp_path: Path, scribe: Scribe) -> None:
+def test_the_same_rows_come_out_of_live_ended_and_sealed_files(tmp_path: Path, scribe: EventWriter) -> None:
     data = file_of(scribe, 4)
-    path = put(tmp_path, data, ended=False)
+    path = write_file(tmp_path, data, ended=False)
     journal = FolderJournal(str(tmp_path))
     live = read(tmp_path, 1, 13, journal=journal)
     assert seqs(live) == list(range(1, 13))
@@ -40,18 +40,18 @@ def test_the_same_rows_come_out_of_live_ended_and_sealed_files(tmp_path: Path, s
 
 
 @pytest.mark.parametrize(("start", "end"), [(1, 31), (1, 2), (2, 9), (9, 11), (10, 22), (30, 31)])
-def test_ranges_begin_and_end_anywhere(tmp_path: Path, scribe: Scribe, start: int, end: int) -> None:
-    put(tmp_path, file_of(scribe, 3))
-    put(tmp_path, file_of(scribe, 3))
+def test_ranges_begin_and_end_anywhere(tmp_path: Path, scribe: EventWriter, start: int, end: int) -> None:
+    write_file(tmp_path, file_of(scribe, 3))
+    write_file(tmp_path, file_of(scribe, 3))
     assert len(list(seal(tmp_path))) == 2
     lose(tmp_path, 1)
-    put(tmp_path, file_of(scribe, 4), ended=False)
+    write_file(tmp_path, file_of(scribe, 4), ended=False)
     assert seqs(read(tmp_path, start, end)) == list(range(start, end))
 
 
-def test_a_file_that_grows_is_read_on(tmp_path: Path, scribe: Scribe) -> None:
+def test_a_file_that_grows_is_read_on(tmp_path: Path, scribe: EventWriter) -> None:
     data = file_of(scribe, 2)
-    path = put(tmp_path, data, ended=False)
+    path = write_file(tmp_path, data, ended=False)
     journal = FolderJournal(str(tmp_path))
     assert ends(journal, SIZE) == {NODE: 7}
     first = read(tmp_path, 1, 7, journal=journal)
@@ -69,11 +69,11 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path, scribe: Scribe) -> None:
     assert read(tmp_path, 1, 7, journal=journal) == first
 
 
-def test_another_file_of_the_same_name_is_not_taken_for_it(tmp_path: Path, scribe: Scribe) -> None:
-    path = put(tmp_path, file_of(scribe, 5))
+def test_another_file_of_the_same_name_is_not_taken_for_it(tmp_path: Path, scribe: EventWriter) -> None:
+    path = write_file(tmp_path, file_of(scribe, 5))
     journal = FolderJournal(str(tmp_path))
     read(tmp_path, 13, 16, journal=journal)
-    other = Scribe()
+    other = EventWriter()
     other.time += 1_000_000
     other.queue.fields = ("/", "another", "9")
     path.write_bytes(file_of(other, 5))
@@ -81,11 +81,11 @@ def test_another_file_of_the_same_name_is_not_taken_for_it(tmp_path: Path, scrib
 
 
 def test_a_hole_is_told_and_passed_over(
-    tmp_path: Path, scribe: Scribe, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, scribe: EventWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put(tmp_path, file_of(scribe, 2))
+    write_file(tmp_path, file_of(scribe, 2))
     scribe.encoder.seq += 10  # these could not be written
-    put(tmp_path, file_of(scribe, 2), ended=False)
+    write_file(tmp_path, file_of(scribe, 2), ended=False)
     with caplog.at_level(logging.WARNING, "amqpd.pipeline"):
         assert seqs(read(tmp_path, 1, 23)) == [*range(1, 7), *range(17, 23)]
         assert read(tmp_path, 8, 12) == []
@@ -95,11 +95,13 @@ def test_a_hole_is_told_and_passed_over(
     assert seqs(read(tmp_path, 1, 23)) == [*range(1, 7), *range(17, 23)]
 
 
-def test_a_damaged_block_is_a_hole(tmp_path: Path, scribe: Scribe, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_block_is_a_hole(
+    tmp_path: Path, scribe: EventWriter, caplog: pytest.LogCaptureFixture
+) -> None:
     data = bytearray(file_of(scribe, 4))
     place = data.index(b"m4")
     data[place] ^= 1
-    path = put(tmp_path, bytes(data), ended=False)
+    path = write_file(tmp_path, bytes(data), ended=False)
     rest = [1, 2, 3, 7, 8, 9, 10, 11, 12]
     with caplog.at_level(logging.WARNING, "amqpd.pipeline"):
         assert seqs(read(tmp_path, 1, 13)) == rest
@@ -112,17 +114,17 @@ def test_a_damaged_block_is_a_hole(tmp_path: Path, scribe: Scribe, caplog: pytes
     assert read(tmp_path, 4, 7) == []
 
 
-def test_an_event_that_is_not_written_yet_is_no_hole(tmp_path: Path, scribe: Scribe) -> None:
-    put(tmp_path, file_of(scribe, 2), ended=False)
+def test_an_event_that_is_not_written_yet_is_no_hole(tmp_path: Path, scribe: EventWriter) -> None:
+    write_file(tmp_path, file_of(scribe, 2), ended=False)
     with pytest.raises(DataLossError, match="ends before event 7, and events 7 to 8"):
         read(tmp_path, 1, 9)
 
 
-def test_what_retention_has_let_go_is_a_loss(
-    tmp_path: Path, scribe: Scribe, caplog: pytest.LogCaptureFixture
+def test_events_that_retention_has_removed_are_a_loss(
+    tmp_path: Path, scribe: EventWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put(tmp_path, file_of(scribe, 2))
-    put(tmp_path, file_of(scribe, 2))
+    write_file(tmp_path, file_of(scribe, 2))
+    write_file(tmp_path, file_of(scribe, 2))
     lose(tmp_path, 1)
     with pytest.raises(DataLossError, match=r"events 2 to 6 are gone: .* begins with 7 now"):
         read(tmp_path, 2, 9)
@@ -131,9 +133,11 @@ def test_what_retention_has_let_go_is_a_loss(
     assert "events 2 to 6 are gone" in caplog.text
 
 
-def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(tmp_path: Path, scribe: Scribe) -> None:
+def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(
+    tmp_path: Path, scribe: EventWriter
+) -> None:
     for _ in range(3):
-        put(tmp_path, file_of(scribe, 2))
+        write_file(tmp_path, file_of(scribe, 2))
     sealed = [each.sealed for each in seal(tmp_path)]
     for first in (1, 7, 13):
         lose(tmp_path, first)
@@ -143,8 +147,8 @@ def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(tmp_path: 
     assert seqs(read(tmp_path, 1, 19, fail_on_loss=False)) == [*range(1, 7), *range(13, 19)]
 
 
-def test_a_file_that_is_no_journal_is_an_error(tmp_path: Path, scribe: Scribe) -> None:
-    path = put(tmp_path, file_of(scribe, 2))
+def test_a_file_that_is_no_journal_is_an_error(tmp_path: Path, scribe: EventWriter) -> None:
+    path = write_file(tmp_path, file_of(scribe, 2))
     path.write_bytes(b"x" * 100)
     with pytest.raises(PipelineError, match="is no journal: it does not begin as a journal does"):
         read(tmp_path, 1, 7)

@@ -14,7 +14,7 @@ from broker.journal.seal import let_go, seal
 from pipeline.digest.sources import of_live, of_sealed
 from pipeline.jobs.audit import audit
 from pipeline.journal.inventory import hold_sealed
-from tests.support.journal.handmade_journal import Scribe, file_of, put
+from tests.support.journal.handmade_journal import EventWriter, file_of, write_file
 from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
@@ -27,9 +27,9 @@ Spoil = Callable[[Path, Path], None]
 
 def journal(folder: Path) -> list[Path]:
     """A journal of three sealed files; returns these."""
-    scribe = Scribe()
+    scribe = EventWriter()
     for _ in range(FILES):
-        put(folder, file_of(scribe, 2))
+        write_file(folder, file_of(scribe, 2))
     list(seal(folder))
     let_go(folder, 1e12, 0)
     return sorted(folder.glob("parquet/*/*/*.parquet"))

@@ -1,4 +1,4 @@
-"""Where batches of events begin and end, which tasks read them, and which options there are."""
+"""Beginnings and ends of batches of events, the tasks that read them, and the options."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ from pipeline.journal.journals import FolderJournal
 from pipeline.journal.options import Bound, journal_options, shown, source_of
 from pipeline.journal.plan import EVENTS_OF_TASK, Progress, Slice, json_of, resolved, seqs_of, tasks
 from protocol.journal.encoder import Encoder
-from tests.support.journal.handmade_journal import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
+from tests.support.journal.handmade_journal import (
+    EVENTS_OF_LIFE,
+    NODE,
+    STARTED,
+    EventWriter,
+    file_of,
+    write_file,
+)
 from tests.support.pipeline.journal_events import READ_BYTES as SIZE
 from tests.support.pipeline.journal_events import lose, read, seqs
 
 
 @pytest.fixture
-def scribe() -> Scribe:
-    return Scribe()
+def scribe() -> EventWriter:
+    return EventWriter()
 
 
-def test_offsets_are_the_next_seqs_of_nodes(tmp_path: Path, scribe: Scribe) -> None:
-    put(tmp_path, file_of(scribe, 2))
-    other = Scribe(Encoder("m", 101))
-    put(tmp_path, file_of(other, 1), ended=False)
+def test_offsets_are_the_next_seqs_of_nodes(tmp_path: Path, scribe: EventWriter) -> None:
+    write_file(tmp_path, file_of(scribe, 2))
+    other = EventWriter(Encoder("m", 101))
+    write_file(tmp_path, file_of(other, 1), ended=False)
     journal = FolderJournal(str(tmp_path))
     assert resolved(Bound(-2), journal, SIZE) == {NODE: 1, "m": 101}
     assert resolved(Bound(-1), journal, SIZE) == {NODE: 7, "m": 104}
@@ -46,14 +53,14 @@ def test_offsets_are_the_next_seqs_of_nodes(tmp_path: Path, scribe: Scribe) -> N
             seqs_of(bad)
 
 
-def test_reading_begins_at_a_time(tmp_path: Path, scribe: Scribe) -> None:
+def test_reading_begins_at_a_time(tmp_path: Path, scribe: EventWriter) -> None:
     for _ in range(3):
-        put(tmp_path, file_of(scribe, 3))
+        write_file(tmp_path, file_of(scribe, 3))
         scribe.time += 1000
     sealed = list(seal(tmp_path))
     assert len(sealed) == 3
     lose(tmp_path, 1)
-    put(tmp_path, file_of(scribe, 3), ended=False)
+    write_file(tmp_path, file_of(scribe, 3), ended=False)
     journal = FolderJournal(str(tmp_path))
     times = {row["seq"]: int(row["ts"].timestamp() * 1e6 + 0.5) for row in read(tmp_path, 1, 37)}
     for seq, at in times.items():
@@ -68,17 +75,17 @@ def cuts(slices: list[Slice]) -> list[tuple[int, int]]:
     return [(each.start, each.end) for each in slices]
 
 
-def test_small_files_are_one_task_and_large_ones_several(tmp_path: Path, scribe: Scribe) -> None:
+def test_small_files_are_one_task_and_large_ones_several(tmp_path: Path, scribe: EventWriter) -> None:
     for _ in range(3):
-        put(tmp_path, file_of(scribe, 2))
-    large = Scribe(scribe.encoder)
+        write_file(tmp_path, file_of(scribe, 2))
+    large = EventWriter(scribe.encoder)
     header = large.encoder.header(large.time)
     for uid in range(EVENTS_OF_TASK // EVENTS_OF_LIFE + 1):
         large.life_of(uid + 100)
-    put(tmp_path, header + large.encoder.take())
+    write_file(tmp_path, header + large.encoder.take())
     large.encoder.end_file()
     behind = large.encoder.seq
-    put(tmp_path, file_of(large, 2), ended=False)
+    write_file(tmp_path, file_of(large, 2), ended=False)
     journal = FolderJournal(str(tmp_path))
     assert cuts(tasks(journal, {NODE: 1}, {NODE: 19}, True, SIZE)) == [(1, 19)]
     end = behind + 6
@@ -101,16 +108,16 @@ def test_small_files_are_one_task_and_large_ones_several(tmp_path: Path, scribe:
     ],
     ids=["begun", "gone", "cut", "latest", "node"],
 )
-def test_what_was_planned_and_is_not_there_is_a_loss(
+def test_planned_files_that_are_missing_are_a_loss(
     tmp_path: Path,
-    scribe: Scribe,
+    scribe: EventWriter,
     start: dict[str, int],
     end: dict[str, int],
     why: str,
     left: list[tuple[int, int]],
 ) -> None:
-    put(tmp_path, file_of(scribe, 2))
-    put(tmp_path, file_of(scribe, 2))
+    write_file(tmp_path, file_of(scribe, 2))
+    write_file(tmp_path, file_of(scribe, 2))
     lose(tmp_path, 1)
     journal = FolderJournal(str(tmp_path))
     with pytest.raises(DataLossError, match=why):
@@ -122,15 +129,17 @@ def progress(folder: Path, **options: str) -> Progress:
     return Progress(journal_options({"path": str(folder)} | options, streaming=True))
 
 
-def test_batches_have_no_more_than_wanted_and_end_with_what_was_there(tmp_path: Path, scribe: Scribe) -> None:
-    put(tmp_path, file_of(scribe, 4))
-    other = Scribe(Encoder("m", 1))
-    put(tmp_path, file_of(other, 2))
+def test_batches_have_no_more_than_wanted_and_end_with_what_was_there(
+    tmp_path: Path, scribe: EventWriter
+) -> None:
+    write_file(tmp_path, file_of(scribe, 4))
+    other = EventWriter(Encoder("m", 1))
+    write_file(tmp_path, file_of(other, 2))
     planning = progress(tmp_path, startingOffsets="earliest")
     start = planning.initial()
     assert start == {NODE: 1, "m": 1}
     planning.fix_end()
-    put(tmp_path, file_of(scribe, 2))
+    write_file(tmp_path, file_of(scribe, 2))
     assert planning.next_batch(start, 9) == {NODE: 7, "m": 4}, "in proportion to what waits"
     assert planning.next_batch({NODE: 7, "m": 4}, None) == {NODE: 13, "m": 7}
     assert planning.next_batch({NODE: 13, "m": 7}, None) == {NODE: 13, "m": 7}
@@ -139,8 +148,8 @@ def test_batches_have_no_more_than_wanted_and_end_with_what_was_there(tmp_path: 
     assert again.next_batch({NODE: 13}, None) == {NODE: 19, "m": 7}, "a node that is new begins at its first"
 
 
-def test_a_journal_that_is_another_one_is_a_loss(tmp_path: Path, scribe: Scribe) -> None:
-    put(tmp_path, file_of(scribe, 2))
+def test_a_journal_that_is_another_one_is_a_loss(tmp_path: Path, scribe: EventWriter) -> None:
+    write_file(tmp_path, file_of(scribe, 2))
     with pytest.raises(DataLossError, match="ends before event 7, and events up to 99 were read"):
         progress(tmp_path).next_batch({NODE: 100}, None)
     assert progress(tmp_path, failOnDataLoss="false").next_batch({NODE: 100}, None) == {NODE: 7}

@@ -60,7 +60,7 @@ def sources(broker: Broker) -> list[dict[str, str]]:
 
 
 def work(broker: Broker, messages: int, queue: str = "q") -> int:
-    """Have a queue get messages, and somebody take half of them; returns how many events are written."""
+    """Publish messages to a queue and consume half of them; return the number of written events."""
     broker.declare(queue)
     with broker.channel() as channel:
         for number in range(messages):
@@ -71,7 +71,7 @@ def work(broker: Broker, messages: int, queue: str = "q") -> int:
 
 
 def written(broker: Broker) -> int:
-    """How many events there are, once all that happened can be read."""
+    """Return the number of events, once all can be read."""
     api = Api(broker.daemon.admin)
     late = time.monotonic() + PATIENCE_S
     while (said := api.get("journal"))["written"] + 1 < said["next"]:
@@ -92,7 +92,7 @@ def seqs(rows: list[Any]) -> list[int]:
 
 
 def require_dense(found: list[int], first: int, last: int) -> None:
-    """All events from one to another, once; there may be a checkpoint behind them."""
+    """Check that all events of a range occur once; a checkpoint may follow."""
     assert found == list(range(first, first + len(found)))
     assert found[-1] >= last
 
@@ -113,17 +113,17 @@ class Job:
         return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
 
     def run(self) -> list[int]:
-        """Take what there is, and return the seqs."""
+        """Take all available events, and return their seqs."""
         before = set(self.batches)
         self.start(availableNow=True).awaitTermination()
         return [seq for number in sorted(set(self.batches) - before) for seq in seqs(self.batches[number])]
 
     def seqs(self) -> list[int]:
-        """Those of all batches."""
+        """Return the seqs of all batches."""
         return [seq for number in sorted(self.batches) for seq in seqs(self.batches[number])]
 
     def sizes(self) -> list[int]:
-        """How many rows each batch had."""
+        """Return the number of rows of each batch."""
         return [len(rows) for _, rows in sorted(self.batches.items())]
 
     def _take(self, frame: DataFrame, number: int) -> None:
@@ -227,7 +227,7 @@ def test_a_broker_that_was_killed_goes_on_where_its_journal_ends(
 
 
 def done(spark: SparkSession, *words: str) -> tuple[bool, dict[str, Any]]:
-    """What a job says."""
+    """Run a job, and return its success and its summary."""
     return run(spark, parser().parse_args(["run", *words]), None, lambda text: None)
 
 
@@ -260,7 +260,7 @@ def test_jobs_read_what_is_live(spark: SparkSession, broker: Broker, tmp_path: P
     assert (sum(first.values()), sum(second.values())) == (400, 500)
 
 
-def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_removed_events_are_a_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     work(broker, 600)
     for path in (folder_of(broker) / "live").glob("*.ajl"):
         path.unlink()
@@ -276,7 +276,7 @@ def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path
         require_dense(job.run(), rest[0], count)
 
 
-def test_what_cannot_be_read_is_told(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_unreadable_files_are_reported(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     url = sources(broker)[0]["url"]
     with pytest.raises(PySparkException, match="option 'url' is missing"):
         read(spark)

@@ -41,7 +41,7 @@ PATIENCE_S = 180
 
 
 class Traffic:
-    """Publishes numbers without end. `confirmed`: those that are safe; `perhaps`: those without an answer."""
+    """An endless publisher of numbers. `confirmed`: safe ones; `perhaps`: those without an answer."""
 
     def __init__(self, broker: Broker) -> None:
         self.confirmed: list[int] = []
@@ -104,7 +104,7 @@ def job(
 
 
 def batches(folder: Path) -> set[str]:
-    """Those that are in the lake; of the sink, those that Spark has committed."""
+    """Return the batches in the lake; for the sink, the batches that Spark has committed."""
     if not (folder / "out").exists():
         return {path.name for path in folder.glob("at/commits/[0-9]*")}
     return {path.parent.name for path in folder.glob("out/batch=*/_SUCCESS")}
@@ -120,13 +120,13 @@ def wait_for_batches(folder: Path, more: int, process: subprocess.Popen[bytes]) 
 
 
 def stored(folder: Path) -> list[int]:
-    """All numbers in the lake."""
+    """Return all numbers in the lake."""
     paths = [path for name in batches(folder) for path in (folder / "out" / name).glob("*.parquet")]
     return [int(value) for path in paths for value in pq.read_table(path)["value"].to_pylist()]
 
 
 def copied(broker: Broker) -> list[int]:
-    """All numbers in the queue that the sink publishes to."""
+    """Return all numbers in the queue that the sink publishes to."""
     found: list[int] = []
     with broker.channel() as channel:
         for _, _, body in channel.consume("copied", auto_ack=True, inactivity_timeout=5):
@@ -155,7 +155,7 @@ def broker(tmp_path: Path, kind: str, spark: SparkSession) -> Iterator[Broker]:
 
 
 def judge(broker: Broker, folder: Path, kind: str, traffic: Traffic) -> None:
-    """Read the rest, and hold what is there against what was published."""
+    """Read the rest, and compare it with the published numbers."""
     traffic.stop()
     with job(broker, folder, kind, now=True) as process:
         assert process.wait(PATIENCE_S) == 0, (folder / "job.log").read_text()[-5000:]

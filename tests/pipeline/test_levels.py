@@ -1,4 +1,4 @@
-"""What is judged where queues are journaled at different levels, or at other times."""
+"""Verdicts for queues that are journaled at different levels or at different times."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ pytestmark = pytest.mark.spark
 HOUR = 3600
 
 
-class Told:
-    """Events of one node, one each second, that begin two hours before the END."""
+class EventList:
+    """Events of a single node, each second, that begin two hours before the END."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, op: str, queue: int | None = None, uid: int | None = None, **values: object) -> Told:
+    def add(self, op: str, queue: int | None = None, uid: int | None = None, **values: object) -> EventList:
         seq = len(self.rows) + 1
         names = {} if queue is None else {"vhost": "/", "queue": f"q{queue}", "queue_id": queue}
         own = {"node": "n", "seq": seq, "ts": END - timedelta(seconds=2 * HOUR - seq), "op": op}
         self.rows.append(own | names | {"msg_uid": uid, "qpos": uid} | values)
         return self
 
-    def come(self, queue: int, *uids: int) -> Told:
+    def come(self, queue: int, *uids: int) -> EventList:
         """Messages come into a queue."""
         for uid in uids:
             self.add("enqueue", queue, uid, persistent=True)
         return self
 
-    def look(self, queue: int, level: str) -> Told:
+    def look(self, queue: int, level: str) -> EventList:
         return self.add("checkpoint", queue, reason=level, quantity=1)
 
-    def listed(self, queue: int, level: str, *uids: int) -> Told:
-        """What a restart says of a queue."""
+    def listed(self, queue: int, level: str, *uids: int) -> EventList:
+        """Add the events of a queue that a restart writes."""
         for uid in uids:
             self.add("recover", queue, uid)
         return self.add("recover", queue, reason=level, quantity=len(uids))
 
-    def level(self, reason: str, queue: int | None = None) -> Told:
+    def level(self, reason: str, queue: int | None = None) -> EventList:
         return self.add("level", queue, reason=reason)
 
 
-def mixed() -> Told:
-    """Queues 1, 3 and 5 at the level full, 2 and 4 not. Whoever takes of them hangs; of 3 nobody does."""
-    told = Told()
+def mixed() -> EventList:
+    """Return events of queues 1, 3 and 5 at the level full, 2 and 4 not; consumers of all but 3 hang."""
+    told = EventList()
     for queue in (1, 2, 3, 4):
         told.add("declare", queue, quantity=0, reason="full" if queue % 2 else "lifecycle")
         told.come(queue, 10 * queue)
@@ -117,7 +117,7 @@ def test_jobs_name_queues_that_have_less(spark: SparkSession, tmp_path: Path, jo
 
 
 def test_an_order_of_no_deliveries_is_no_order(spark: SparkSession, tmp_path: Path) -> None:
-    pq.write_table(table(Told().come(1, 10, 11).rows), tmp_path / "events.parquet")
+    pq.write_table(table(EventList().come(1, 10, 11).rows), tmp_path / "events.parquet")
     options = parser().parse_args(["run", "order", "--journal", str(tmp_path)])
     with pytest.raises(PipelineError, match=r"order wants deliveries, and '.*' has none: the level `full`"):
         run(spark, options, None, lambda text: None)
@@ -126,7 +126,7 @@ def test_an_order_of_no_deliveries_is_no_order(spark: SparkSession, tmp_path: Pa
 @pytest.mark.nightly
 @pytest.mark.parametrize("cut", [None, 6, 13])
 def test_only_what_came_at_the_level_full_is_judged(spark: SparkSession, cut: int | None) -> None:
-    told = Told()
+    told = EventList()
     for queue in (1, 2, 3, 4):
         told.add("declare", queue, quantity=0, reason="full").come(queue, 10 * queue)
     told.level("lifecycle", 1).level("lifecycle", 2).come(1, 11).come(2, 21).look(1, "lifecycle")
@@ -154,7 +154,7 @@ def test_only_what_came_at_the_level_full_is_judged(spark: SparkSession, cut: in
 @pytest.mark.nightly
 @pytest.mark.parametrize("cut", [None, 8])
 def test_a_restart_has_its_own_levels(spark: SparkSession, cut: int | None) -> None:
-    told = Told()
+    told = EventList()
     for queue, level in ((1, "full"), (2, "full"), (3, "lifecycle")):
         told.add("declare", queue, quantity=0, reason=level).come(queue, 10 * queue)
     told.level("lifecycle", 2).add("deliver", 1, 10)
@@ -167,8 +167,8 @@ def test_a_restart_has_its_own_levels(spark: SparkSession, cut: int | None) -> N
 
 
 @pytest.mark.nightly
-def test_who_reads_a_part_has_the_level_of_checkpoints(spark: SparkSession) -> None:
-    told = Told().come(1, 10).come(2, 20).look(1, "full").look(2, "lifecycle").come(1, 11).come(2, 21)
+def test_a_partial_read_has_the_level_of_checkpoints(spark: SparkSession) -> None:
+    told = EventList().come(1, 10).come(2, 20).look(1, "full").look(2, "lifecycle").come(1, 11).come(2, 21)
 
     assert open_verdicts(frame(spark, told.rows)) == {
         10: "undelivered",
@@ -180,25 +180,25 @@ def test_who_reads_a_part_has_the_level_of_checkpoints(spark: SparkSession) -> N
 
 @pytest.mark.nightly
 def test_a_full_disk_has_less_of_all(spark: SparkSession) -> None:
-    told = Told().add("declare", 1, quantity=0, reason="full").come(1, 10).level("lifecycle").come(1, 11)
+    told = EventList().add("declare", 1, quantity=0, reason="full").come(1, 10).level("lifecycle").come(1, 11)
     assert open_verdicts(frame(spark, told.rows)) == dict.fromkeys((10, 11), "in_flight")
     told.level("full").come(1, 12).level("full", 1)
     assert open_verdicts(frame(spark, told.rows))[12] == "undelivered"
 
 
-def dies(told: Told, uid: int, queue: int) -> Told:
-    """A message leaves queue 1 for another one, and does not come there."""
+def dies(told: EventList, uid: int, queue: int) -> EventList:
+    """Add the death of a message that leaves queue 1 for another queue and does not arrive."""
     return told.add("dead_letter", 1, uid, peer_queue=f"q{queue}", reason="rejected")
 
 
-def lost(spark: SparkSession, told: Told) -> set[int]:
+def lost(spark: SparkSession, told: EventList) -> set[int]:
     events = frame(spark, told.rows)
     end = int(told.rows[-1]["ts"].timestamp() * 1e6)
     return {row["msg_uid"] for row in forwarding_losses(events, facts(events), end).collect()}
 
 
-def test_what_goes_to_a_queue_that_is_not_journaled_then_is_not_lost(spark: SparkSession) -> None:
-    told = Told()
+def test_messages_to_a_queue_without_a_journal_are_not_lost(spark: SparkSession) -> None:
+    told = EventList()
     dies(told, 20, 2).add("checkpoint", 2, reason="level", quantity=0)
     dies(told, 21, 2).level("lifecycle", 2)
     dies(told, 22, 2).add("checkpoint", 2, reason="level", quantity=0).level("off", 2)
@@ -215,8 +215,8 @@ def test_what_goes_to_a_queue_that_is_not_journaled_then_is_not_lost(spark: Spar
     assert lost(spark, told) == {21, 22, 31, 41}
 
 
-def test_what_may_have_come_in_what_is_not_read_is_not_lost(spark: SparkSession) -> None:
-    told = dies(Told().add("declare", 2, quantity=0), 20, 2)
+def test_messages_that_may_be_in_unread_events_are_not_lost(spark: SparkSession) -> None:
+    told = dies(EventList().add("declare", 2, quantity=0), 20, 2)
     assert lost(spark, told) == set()
     told.come(1, 1)
     told.rows[-1]["ts"] = told.rows[-2]["ts"]

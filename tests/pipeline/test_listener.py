@@ -1,4 +1,4 @@
-"""How far behind a query is: in Spark's progress, in the log, and in the broker."""
+"""The backlog of a query: in Spark's progress, in the log, and in the broker."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wait_for(found: Callable[[], Any]) -> Any:
     return value
 
 
-def test_what_waits_is_told_after_each_batch(
+def test_the_backlog_is_shown_after_each_batch(
     spark: SparkSession,
     broker: Broker,
     tmp_path: Path,

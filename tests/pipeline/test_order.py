@@ -1,4 +1,4 @@
-"""Which deliveries are out of order, and which only seem to be."""
+"""Deliveries out of order, and deliveries that only seem to be out of order."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ OTHER = QUEUE | {"queue": "other", "queue_id": 2}
 Event = dict[str, Any]
 
 
-def came(uid: int, queue: Event = QUEUE) -> Event:
+def enqueue(uid: int, queue: Event = QUEUE) -> Event:
     return queue | {"op": "enqueue", "msg_uid": uid, "qpos": uid}
 
 
-def went(uid: int, consumer: str = "c", queue: Event = QUEUE, **said: object) -> Event:
+def deliver(uid: int, consumer: str = "c", queue: Event = QUEUE, **said: object) -> Event:
     return queue | {"op": "deliver", "msg_uid": uid, "qpos": uid, "consumer": consumer, "conn": "x"} | said
 
 
 def listed(queue: Event = QUEUE) -> Event:
-    """The end of what a restart lists of a queue: places are new from here on."""
+    """Return the end of a queue's list after a restart: places are new from here on."""
     return queue | {"op": "recover", "quantity": 0}
 
 
@@ -37,28 +37,34 @@ def overtaken(spark: SparkSession, events: list[Event], by_consumer: bool) -> li
     return [(row["msg_uid"], row["overtaken_by"], row["seq"]) for row in rows]
 
 
-def test_one_that_was_there_is_overtaken_by_the_latest_before_it(spark: SparkSession) -> None:
-    events = [*map(came, range(5)), went(1), went(3), went(2), went(4), went(0)]
+def test_a_present_message_is_overtaken_by_the_latest_before_it(spark: SparkSession) -> None:
+    events = [*map(enqueue, range(5)), deliver(1), deliver(3), deliver(2), deliver(4), deliver(0)]
     assert overtaken(spark, events, by_consumer=False) == [(2, 3, 7), (0, 4, 9)]
 
 
-def test_what_came_later_has_not_overtaken(spark: SparkSession) -> None:
+def test_a_later_message_has_not_overtaken(spark: SparkSession) -> None:
     first = {"qpos": -1}  # of a higher priority
-    late = [came(1), came(2), went(1), went(2), came(7) | first, went(7) | first]
-    there = [came(1), came(2), went(1), came(7) | first, went(2), went(7) | first]
+    late = [enqueue(1), enqueue(2), deliver(1), deliver(2), enqueue(7) | first, deliver(7) | first]
+    there = [enqueue(1), enqueue(2), deliver(1), enqueue(7) | first, deliver(2), deliver(7) | first]
 
     assert overtaken(spark, late, by_consumer=False) == []
     assert overtaken(spark, there, by_consumer=False) == [(7, 2, 5)]
 
 
-def test_what_is_redelivered_may_come_at_any_time(spark: SparkSession) -> None:
-    events = [came(1), came(2), went(1), went(2), went(1, redelivered=True)]
+def test_redeliveries_may_come_at_any_time(spark: SparkSession) -> None:
+    events = [enqueue(1), enqueue(2), deliver(1), deliver(2), deliver(1, redelivered=True)]
     assert overtaken(spark, events, by_consumer=True) == []
 
 
 def test_consumers_and_queues_do_not_wait_for_each_other(spark: SparkSession) -> None:
-    events = [*map(came, range(4)), came(9, OTHER)]
-    events += [went(1, "c"), went(9, "c", OTHER), went(0, "d"), went(3, "d"), went(2, "c")]
+    events = [*map(enqueue, range(4)), enqueue(9, OTHER)]
+    events += [
+        deliver(1, "c"),
+        deliver(9, "c", OTHER),
+        deliver(0, "d"),
+        deliver(3, "d"),
+        deliver(2, "c"),
+    ]
 
     assert overtaken(spark, events, by_consumer=True) == []
     assert overtaken(spark, events, by_consumer=False) == [(0, 1, 7), (2, 3, 9)]
@@ -66,14 +72,35 @@ def test_consumers_and_queues_do_not_wait_for_each_other(spark: SparkSession) ->
 
 @pytest.mark.parametrize("by_consumer", [True, False])
 def test_each_restart_begins_anew_for_the_queue_that_it_lists(spark: SparkSession, by_consumer: bool) -> None:
-    events = [*map(came, range(4)), *(came(uid, OTHER) for uid in range(4)), went(3), went(3, queue=OTHER)]
-    events += [listed(), went(0), went(2), went(1), went(0, queue=OTHER), listed(), listed(OTHER)]
-    events += [went(1), went(1, queue=OTHER)]
+    events = [
+        *map(enqueue, range(4)),
+        *(enqueue(uid, OTHER) for uid in range(4)),
+        deliver(3),
+        deliver(3, queue=OTHER),
+    ]
+    events += [
+        listed(),
+        deliver(0),
+        deliver(2),
+        deliver(1),
+        deliver(0, queue=OTHER),
+        listed(),
+        listed(OTHER),
+    ]
+    events += [deliver(1), deliver(1, queue=OTHER)]
 
     assert overtaken(spark, events, by_consumer) == [(1, 2, 13), (0, 3, 14)]
 
 
 def test_nodes_have_places_of_their_own(spark: SparkSession) -> None:
     node = {"node": "b"}
-    events = [came(1), came(2), came(1) | node, went(2), listed() | node, went(1) | node, went(1)]
+    events = [
+        enqueue(1),
+        enqueue(2),
+        enqueue(1) | node,
+        deliver(2),
+        listed() | node,
+        deliver(1) | node,
+        deliver(1),
+    ]
     assert overtaken(spark, events, by_consumer=True) == [(1, 2, 6)]

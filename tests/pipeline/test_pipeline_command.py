@@ -1,4 +1,4 @@
-"""The command: what it is told, what it says, and its exit status."""
+"""The command: its arguments, its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
         (["retain", "--keep", "1d", "--journal", "http://h:1"], "retain deletes sealed files of a folder"),
     ],
 )
-def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_requirement_is_reported_in_a_line(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", *words]) == 1
 
     error = capsys.readouterr().err
@@ -116,7 +118,7 @@ def test_where_a_report_cannot_be_is_said_before_the_audit(report: str, told: st
 
 
 @pytest.mark.parametrize("words", [["run", "nothing"], ["run", "audit", "--absent"], ["run", "compact"]])
-def test_what_spark_submit_starts_fails_with_1_too(words: list[str]) -> None:
+def test_a_failed_spark_submit_ends_with_1_too(words: list[str]) -> None:
     """2 is for findings."""
     command = [sys.executable, str(ROOT / "pipeline" / "main.py"), *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

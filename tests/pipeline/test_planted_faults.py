@@ -37,7 +37,7 @@ def audited(spark: SparkSession, folder: Path) -> Audit:
     return audit(of_sealed(spark, str(folder)))
 
 
-def told(found: Audit) -> set[tuple[int, str]]:
+def findings_by_message(found: Audit) -> set[tuple[int, str]]:
     return {(row["msg_uid"], kind) for kind in MEANINGS for row in found.rows.get(kind, [])}
 
 
@@ -46,7 +46,7 @@ def others(found: Audit) -> dict[str, int]:
 
 
 def planted() -> dict[int, str]:
-    """Each fault twice: early, and behind the crash."""
+    """Return each fault twice: early, and behind the crash."""
     spread = {3 + 5 * number: name for number, name in enumerate(FAULTS)}
     return spread | {CRASH_AFTER + uid: name for uid, name in spread.items()}
 
@@ -57,7 +57,7 @@ def test_each_fault_is_found_before_and_behind_a_crash(spark: SparkSession, tmp_
 
     found = audited(spark, tmp_path)
 
-    assert told(found) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
+    assert findings_by_message(found) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
     assert found.entries == MESSAGES + sum(name == "acked in another queue" for name in faults.values())
     assert set(others(found)) == {"imbalance"}  # of what was never enqueued, or left another queue
 
@@ -114,7 +114,7 @@ def test_two_deliveries_in_two_portions(spark: SparkSession, tmp_path: Path, fau
 
 
 @pytest.mark.nightly
-def test_what_an_earlier_version_has_carried_forward_is_taken(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_state_of_an_earlier_version_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     written(tmp_path, {})
     list(seal(tmp_path))
     events = read_events(spark, str(tmp_path))

@@ -12,11 +12,11 @@ from pipeline.connector.offsets import NOTHING, Partition, Place
 from pipeline.journal.options import journal_options
 from pipeline.journal.plan import Progress as JournalProgress
 from pipeline.poll import PAUSE_MAX
-from tests.pipeline.test_connector_plan import S, Said, at, progress
+from tests.pipeline.test_connector_plan import FakeSubscription, S, at, progress
 
 
 class Clock:
-    """Time that passes while somebody sleeps."""
+    """A clock that sleeping moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -32,7 +32,7 @@ class Clock:
         self.slept.append(seconds)
 
 
-class Watched(Said):
+class Watched(FakeSubscription):
     """A stream with five messages; `looks`: when it was looked at."""
 
     def __init__(self, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Watched(Said):
         self.looks: list[float] = []
 
     def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
-        """As is said."""
+        """Return the given partitions."""
         self.looks.append(self.clock.now)
         return super().partitions(known)
 

@@ -33,7 +33,7 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def filled(broker: Broker) -> Broker:
-    """A stream with partitions and one without, in several chunks, with three routing keys."""
+    """A stream with partitions and a plain stream, in several chunks, with three routing keys."""
     for name, partitions in (("some", 3), ("one", 1)):
         broker.declare_stream(name, partitions=partitions)
         with broker.channel() as channel:
@@ -204,7 +204,7 @@ RANGES = [Range(Place("q", 0), "i", 10, 100), Range(Place("r", 1), "i", 0, 50)]
         ([IsNotNull(("offset",)), IsNotNull(("timestamp",))], [(10, 100), (0, 50)], None),
     ],
 )
-def test_what_is_left_to_be_read(
+def test_the_scan_reads_the_ranges_of_the_filters(
     filters: list[Filter], expected: list[tuple[int, int]], keys: set[str] | None
 ) -> None:
     found, left = pushed(filters, has_times=True)
@@ -233,6 +233,6 @@ def test_what_is_left_to_be_read(
     ],
     ids=str,
 )
-def test_what_reading_cannot_go_by_is_left_to_spark(each: Filter) -> None:
+def test_filters_that_reading_cannot_use_are_left_to_spark(each: Filter) -> None:
     found, left = pushed([each], has_times=False)
     assert (left, found.bounds, found.choices) == ([each], (), ())

@@ -1,4 +1,4 @@
-"""Endless queries end between two batches when they are told to end."""
+"""Endless queries end between two batches when they are stopped."""
 
 import os
 import signal

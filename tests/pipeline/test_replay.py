@@ -1,4 +1,4 @@
-"""A batch that was planned, and what it reads when the messages are not all there any more."""
+"""A planned batch, and its rows when some messages are removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KILOBYTE = [b"%d" % number + bytes(1000) for number in range(1200)]
 
 
 def planned(job: Job, number: int = 0) -> None:
-    """Have a batch be planned that is not done."""
+    """Plan a batch without doing it."""
     job.fail_in = number
     with pytest.raises(PySparkException, match="this batch fails"):
         job.run()
@@ -101,7 +101,7 @@ def test_partitions_share_a_batch_by_what_waits_in_them(
         assert all(abs(count - 0.3 * end) <= 1 for count, end in zip(counts, ends, strict=True))
 
 
-def test_what_is_there_now_ends_although_more_is_published(
+def test_a_replay_of_present_rows_ends_although_more_is_published(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("endless")

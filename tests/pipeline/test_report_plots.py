@@ -1,4 +1,4 @@
-"""Plots of a report: what is drawn is where it belongs."""
+"""Plots of a report: every mark is at its value."""
 
 from __future__ import annotations
 

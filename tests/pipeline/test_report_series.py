@@ -1,4 +1,4 @@
-"""The numbers of a report are those of its journal: in its series, in its plots, and in its page."""
+"""The numbers of a report equal its journal's: in its series, in its plots, and in its page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.report.page import page
 from pipeline.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, axis_of
 from tests.pipeline.frames import WHEN, frame
 from tests.pipeline.test_jobs import done
-from tests.pipeline.test_order import QUEUE, came, went
+from tests.pipeline.test_order import QUEUE, deliver, enqueue
 from tests.pipeline.test_since import write
 
 pytestmark = pytest.mark.spark
@@ -51,18 +51,18 @@ def numbered(events: list[Event]) -> list[Event]:
 
 
 def found(last: int = LENGTH_US - 1, entries: int = 4, **kinds: list[Event]) -> Audit:
-    """What an audit has found; `kinds`: its findings."""
+    """Return an audit's result; `kinds`: its findings."""
     findings = {kind: len(rows) for kind, rows in kinds.items()}
     return Audit(14, FIRST, FIRST + last, entries, findings, {"ok": entries}, kinds, {})
 
 
 EVENTS = numbered(
     [
-        *at(0, QUEUE | {"op": "declare", "quantity": 0, "reason": "full"}, *map(came, range(3))),
-        *at(1_999_999, came(3), went(0), went(1), went(2)),
-        *at(2_000_000, left(0), left(1, "requeue"), went(1, redelivered=True)),
+        *at(0, QUEUE | {"op": "declare", "quantity": 0, "reason": "full"}, *map(enqueue, range(3))),
+        *at(1_999_999, enqueue(3), deliver(0), deliver(1), deliver(2)),
+        *at(2_000_000, left(0), left(1, "requeue"), deliver(1, redelivered=True)),
         *at(5_000_000, left(1), left(2, "expire")),
-        *at(LENGTH_US - 1, went(3)),
+        *at(LENGTH_US - 1, deliver(3)),
     ]
 )
 """Messages 0 to 2 are in the queue for 2, 5 and 5 seconds, and 3 is there still; 1 is delivered twice."""
@@ -89,10 +89,10 @@ def test_rates_times_and_redeliveries_are_in_the_buckets_where_they_were(spark: 
 
 
 def test_quantiles_are_of_what_came_in_a_bucket(spark: SparkSession) -> None:
-    events = at(0, *map(came, range(100)))
+    events = at(0, *map(enqueue, range(100)))
     for uid in range(100):
         events += at((uid + 1) * 500_000, left(uid))
-    twice = at(1_500_000, came(200)) + at(1_600_000, came(200) | {"queue_id": 2})
+    twice = at(1_500_000, enqueue(200)) + at(1_600_000, enqueue(200) | {"queue_id": 2})
     twice += at(1_700_000, left(200) | {"queue_id": 2})
 
     in_time = sorted([*events, *twice], key=lambda event: event["ts"])
@@ -102,10 +102,10 @@ def test_quantiles_are_of_what_came_in_a_bucket(spark: SparkSession) -> None:
     assert [points[1][name] for name in ("in", "p50", "p99")] == [2.0, 0.1, 0.1]
 
 
-def test_of_many_messages_some_are_looked_at_for_times_and_all_for_rates(spark: SparkSession) -> None:
+def test_a_sample_gives_times_and_all_messages_give_rates(spark: SparkSession) -> None:
     events: list[Event] = []
     for uid in range(48):
-        events += at(uid * 4_000_000, came(uid), left(uid))
+        events += at(uid * 4_000_000, enqueue(uid), left(uid))
 
     points = series(found(entries=4 * SAMPLE), frame(spark, numbered(events)))
 
@@ -148,7 +148,7 @@ def drawn(html: str, title: str) -> ET.Element:
 
 
 def lines(html: str, title: str) -> dict[str, list[float]]:
-    """What the lines of a plot show, by their names in its legend, read off at its axis."""
+    """Return the values of a plot's lines by their names in the legend, read off at the axis."""
     figure = drawn(html, title)
     top = float((figure.findall(".//text[@text-anchor='end']")[-1].text or "").split()[0])
     found: dict[str, list[float]] = {}
@@ -195,7 +195,7 @@ def test_findings_are_marked_where_they_were() -> None:
     assert [[float(x) for x in each] for each in marks] == [[LEFT + quarter, LEFT + 3 * quarter], [LEFT]]
 
 
-def test_what_is_shown_of_many_is_said() -> None:
+def test_the_report_names_the_shown_part() -> None:
     axis = Axis(FIRST, 2.0, 96)
     many = found(entries=3 * SAMPLE, lost=[{"at": WHEN}])._replace(findings={"lost": SHOWN + 1})
 

@@ -90,7 +90,7 @@ def test_a_run_that_is_killed_has_deleted_all_of_a_day_for_readers_and_the_next_
     assert list((tmp_path / "parquet").iterdir()) == []
 
 
-def test_what_a_killed_sealer_has_left_goes_with_its_day(tmp_path: Path) -> None:
+def test_files_left_by_a_killed_sealer_are_removed_with_their_day(tmp_path: Path) -> None:
     file = journal(tmp_path)
     file.with_name(".n-3-4.parquet").write_bytes(b"half")
 

@@ -1,4 +1,4 @@
-"""Days that `retain` has dropped, for who seals the journal and reads it: gone, and not missing."""
+"""Days that `retain` has dropped, when the journal is sealed and read: removed, and not missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ from pipeline.lake import retention
 from pipeline.lake.retention import dropped, retain
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import DAY, LOCK, MANIFEST
-from tests.support.journal.handmade_journal import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
+from tests.support.journal.handmade_journal import (
+    EVENTS_OF_LIFE,
+    NODE,
+    STARTED,
+    EventWriter,
+    file_of,
+    write_file,
+)
 
 FIRST = "date=2026-11-24"
 SECOND = "date=2026-11-25"
@@ -34,11 +41,11 @@ KEEP_ONE = 86_400 - 1  # the second one
 
 def put_days(folder: Path, days: int = 2, node: str = NODE) -> list[Path]:
     """Ended raw files, the life of a message each day."""
-    scribe = Scribe(Encoder(node, 1))
+    scribe = EventWriter(Encoder(node, 1))
     paths = []
     for day in range(days):
         scribe.time = STARTED + day * DAY
-        paths.append(put(folder, file_of(scribe, 1)))
+        paths.append(write_file(folder, file_of(scribe, 1)))
     return paths
 
 
@@ -86,7 +93,7 @@ def test_a_journal_of_which_all_was_dropped_is_empty_and_goes_on_where_it_was(se
     assert list(seal(sealed)) == []
 
 
-def test_what_retention_did_not_take_is_missing(sealed: Path) -> None:
+def test_files_missing_without_retention_are_reported(sealed: Path) -> None:
     retain(sealed, KEEP_ONE, NOW)
     (file,) = day_of(sealed, SECOND).rglob("*.parquet")
     file.unlink()
@@ -127,7 +134,7 @@ def test_raw_files_stay_when_what_was_sealed_is_lost_behind_a_day_that_was_dropp
     assert paths[1].exists()
 
 
-def test_what_is_sealed_late_into_a_dropped_day_is_there_and_goes_with_the_next_run(sealed: Path) -> None:
+def test_a_late_sealed_file_of_a_dropped_day_is_removed_with_the_next_run(sealed: Path) -> None:
     retain(sealed, KEEP_ONE, NOW)
     put_days(sealed, days=1, node="other")
     (late,) = seal(sealed)
@@ -200,7 +207,7 @@ def test_no_day_goes_while_somebody_seals(sealed: Path, monkeypatch: pytest.Monk
     assert retain(sealed, KEEP_ONE, NOW)["dropped"] == [FIRST]
 
 
-def test_it_waits_for_a_sealer_that_ends(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_waits_for_a_sealer_that_ends(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (sealed / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(lock, fcntl.LOCK_UN))
@@ -222,7 +229,7 @@ def test_nobody_seals_while_days_are_looked_at(sealed: Path, monkeypatch: pytest
     assert "3 events" in run("seal", sealed)
 
 
-def test_who_seals_for_ever_goes_on_when_days_have_been_dropped(
+def test_a_permanent_sealer_continues_after_days_were_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_days(tmp_path)

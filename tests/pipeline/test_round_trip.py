@@ -1,4 +1,4 @@
-"""Messages that Spark reads of a stream and writes to a queue say what they have said before."""
+"""Messages that Spark reads from a stream and writes to a queue are unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FULL: dict[str, Any] = {
 }
 NOTHING: dict[str, Any] = dict.fromkeys(FULL)
 LEAST = b"\x9c\x40" + b"\0" + b"\2" + b"\0" + b"\0" + bytes(8)
-"""What pamqp leaves out, or might: a property list of zeros and empty texts, but for the delivery mode."""
+"""Properties that pamqp might leave out: zeros and empty texts, except the delivery mode."""
 ZEROS = {
     "content_type": "",
     "delivery_mode": 2,

@@ -21,7 +21,7 @@ spark.stop()
 
 
 def words_of_jvm(*arguments: str) -> list[str]:
-    """How a new session starts its JVM."""
+    """Return the arguments with which a new session starts its JVM."""
     reason = missing()
     if reason:
         pytest.skip(f"tests of the pipeline did not run: {reason}")

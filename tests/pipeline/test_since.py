@@ -1,4 +1,4 @@
-"""`--since`: only events from a time on, of sealed journals and of those that go on."""
+"""`--since`: only events from a time on, in sealed journals and in live ones."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pipeline.journal.options import journal_options
 from pipeline.journal.plan import resolved
 from pipeline.runs import run
 from tests.pipeline.frames import table
-from tests.pipeline.test_order import came
+from tests.pipeline.test_order import enqueue
 from tests.support.daemon.daemon import ROOT
-from tests.support.journal.handmade_journal import NODE, STARTED, Scribe, file_of, put
+from tests.support.journal.handmade_journal import NODE, STARTED, EventWriter, file_of, write_file
 
 pytestmark = pytest.mark.spark
 
@@ -35,11 +35,11 @@ HOUR_US = 3_600_000_000
 BEGUN = STARTED + HOUR_US
 """When the second of three files of a journal that goes on begins."""
 LATER = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=BEGUN + 4)
-"""Its second life begins then, as its fourth event and in the same millisecond as the first."""
+"""The time when the second life begins, as its fourth event and in the same millisecond as the first."""
 
 
 def at(uid: int, time: datetime) -> dict[str, Any]:
-    return came(uid) | {"seq": uid, "ts": time}
+    return enqueue(uid) | {"seq": uid, "ts": time}
 
 
 def write(path: Path, *events: dict[str, Any]) -> None:
@@ -47,8 +47,8 @@ def write(path: Path, *events: dict[str, Any]) -> None:
     pq.write_table(table(list(events)), path)
 
 
-def told(spark: SparkSession, journal: Path, since: datetime | None, *words: str) -> dict[str, Any]:
-    """What a job says of the events from a time on."""
+def summary_since(spark: SparkSession, journal: Path, since: datetime | None, *words: str) -> dict[str, Any]:
+    """Return a job's summary of the events from a time on."""
     options = parser().parse_args(["run", *words, "--journal", str(journal)])
     return run(spark, options, since, lambda text: None)[1]
 
@@ -72,29 +72,29 @@ def sealed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
-    """Three files of two lives each, an hour apart: sealed, ended, and one that is written."""
-    scribe = Scribe()
-    put(tmp_path, file_of(scribe, 2))
+    """Three files of two lives each, an hour apart: sealed, ended, and still written."""
+    scribe = EventWriter()
+    write_file(tmp_path, file_of(scribe, 2))
     assert list(seal(tmp_path))
     assert let_go(tmp_path, datetime.now(UTC).timestamp() + 10, 0)
     for number, ended in ((1, True), (2, False)):
         scribe.time = STARTED + number * HOUR_US
-        put(tmp_path, file_of(scribe, 2), ended=ended)
+        write_file(tmp_path, file_of(scribe, 2), ended=ended)
     return tmp_path
 
 
 def test_a_job_has_sealed_events_from_then_on_and_opens_no_older_days(
     spark: SparkSession, sealed: Path
 ) -> None:
-    assert enqueued(told(spark, sealed, SINCE, "traffic")) == 2
-    assert enqueued(told(spark, sealed, SINCE - MOMENT, "traffic")) == 3
-    assert enqueued(told(spark, sealed, SINCE + 2 * MOMENT, "traffic")) == 0
+    assert enqueued(summary_since(spark, sealed, SINCE, "traffic")) == 2
+    assert enqueued(summary_since(spark, sealed, SINCE - MOMENT, "traffic")) == 3
+    assert enqueued(summary_since(spark, sealed, SINCE + 2 * MOMENT, "traffic")) == 0
 
 
 def test_an_audit_has_sealed_events_from_then_on_and_opens_no_older_days(
     spark: SparkSession, sealed: Path
 ) -> None:
-    summary = told(spark, sealed, SINCE, "audit")
+    summary = summary_since(spark, sealed, SINCE, "audit")
 
     assert (summary["events"], summary["entries"], summary["first"]) == (2, 2, SINCE)
     looked_up = of_sealed(spark, str(sealed), since=SINCE).events.select("msg_uid").collect()
@@ -102,13 +102,13 @@ def test_an_audit_has_sealed_events_from_then_on_and_opens_no_older_days(
 
 
 def test_a_job_has_live_events_from_then_on(spark: SparkSession, live: Path) -> None:
-    assert enqueued(told(spark, live, None, "traffic", "--live")) == 6
-    assert enqueued(told(spark, live, LATER, "traffic", "--live")) == 3
-    assert enqueued(told(spark, live, LATER + MOMENT, "traffic", "--live")) == 2
+    assert enqueued(summary_since(spark, live, None, "traffic", "--live")) == 6
+    assert enqueued(summary_since(spark, live, LATER, "traffic", "--live")) == 3
+    assert enqueued(summary_since(spark, live, LATER + MOMENT, "traffic", "--live")) == 2
 
 
 def test_an_audit_has_live_events_from_then_on(spark: SparkSession, live: Path) -> None:
-    summary = told(spark, live, LATER, "audit", "--live")
+    summary = summary_since(spark, live, LATER, "audit", "--live")
 
     assert (summary["events"], summary["entries"], summary["first"]) == (9, 3, LATER)
     looked_up = of_live(spark, {"path": str(live)}, since=LATER).events.select("seq").collect()

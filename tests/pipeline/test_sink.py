@@ -1,4 +1,4 @@
-"""Spark writes to the broker: what a task has written is confirmed, or the task fails."""
+"""Spark writes to the broker: all rows of a task are confirmed, or the task fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(frame: DataFrame, broker: Broker, mode: str = "append", **options: Any
 
 
 def taken(broker: Broker, queue: str) -> list[tuple[Any, Any, bytes]]:
-    """All messages of a queue: how they were delivered, their properties and bodies."""
+    """Return all messages of a queue: delivery, properties and bodies."""
     found = []
     with broker.channel() as channel:
         while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
@@ -121,7 +121,7 @@ def test_bodies_of_any_size_go_out(spark: SparkSession, broker: Broker) -> None:
     assert [len(body) for _, _, body in taken(broker, "sizes")] == sizes
 
 
-def test_what_goes_to_no_queue_fails_the_task(spark: SparkSession, broker: Broker) -> None:
+def test_unroutable_rows_fail_the_task(spark: SparkSession, broker: Broker) -> None:
     with pytest.raises(
         PySparkException, match=r"no queue for exchange 'amq\.direct' and routing key 'nowhere'"
     ):
@@ -129,7 +129,7 @@ def test_what_goes_to_no_queue_fails_the_task(spark: SparkSession, broker: Broke
     write(values(spark, 10), broker, exchange="amq.direct", routingKey="nowhere", mandatory="false")
 
 
-def test_what_the_broker_does_not_take_fails_the_task(spark: SparkSession, broker: Broker) -> None:
+def test_refused_rows_fail_the_task(spark: SparkSession, broker: Broker) -> None:
     broker.declare("full", {"x-max-length": 5, "x-overflow": "reject-publish"})
     with pytest.raises(PySparkException, match="the broker has not taken message"):
         write(values(spark, 100), broker, routingKey="full")
@@ -153,7 +153,7 @@ def test_what_the_broker_does_not_take_fails_the_task(spark: SparkSession, broke
         ("'x' AS value, CAST(NULL AS STRING) AS routing_key", {}, "has null for 'routing_key'"),
     ],
 )
-def test_what_makes_no_sense_is_named(
+def test_contradicting_options_are_named(
     spark: SparkSession, broker: Broker, columns: str, options: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(PySparkException) as refused:

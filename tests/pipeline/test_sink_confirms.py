@@ -1,4 +1,4 @@
-"""How a task that writes to a broker waits for confirms: for so many messages at most, and not for ever."""
+"""A writing task waits for confirms: for a limited number of messages, and for a limited time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Peer:
                     return
 
     def _take(self, connection: socket.socket) -> bool:
-        """Take a frame, and answer it; whether there was one."""
+        """Take and answer a frame; return whether there was any."""
         head = _read(connection, HEAD.size)
         if not head:
             return False
@@ -90,7 +90,7 @@ class Peer:
         return True
 
     def _confirm(self, connection: socket.socket) -> None:
-        """Confirm what is to be confirmed."""
+        """Confirm the waiting messages."""
         due = [tag for tag in reversed(self.waiting) if tag not in self.never]
         for tag in due[:1] if self.multiple else due:
             connection.sendall(method_bytes(Basic.Ack(tag, self.multiple), 1))

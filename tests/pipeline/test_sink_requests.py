@@ -1,4 +1,4 @@
-"""What the exactly-once sink asks its broker for: requests that are not too large, and not for too long."""
+"""Requests of the exactly-once sink to its broker: bounded in size and in time."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_commit_that_is_not_answered_keeps_to_its_time_too(peer: Peer) -> None
     assert time.monotonic() - begun < 1.5 + SLACK_S, "the peer is silent for much longer"
 
 
-def test_who_is_patient_is_so_on_a_connection_too_that_somebody_else_has_had(peer: Peer) -> None:
+def test_a_patient_task_is_patient_on_a_reused_connection_too(peer: Peer) -> None:
     server(peer, requestTimeoutMs=500).get("whoami")
 
     with pytest.raises(ServerError, match="queue 'q' is full"):

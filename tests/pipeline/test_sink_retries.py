@@ -1,4 +1,4 @@
-"""What a queue has when a task of Spark was tried again: all rows, and each of them says which it is."""
+"""Queues after a retried task of Spark: all rows, and each row is identified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`format("amqp")` as a batch: what is read of streams is what was published."""
+"""`format("amqp")` as a batch: the read rows are the published messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODIES = [b"%d" % number for number in range(500)]
 
 @pytest.fixture(scope="module", autouse=True)
 def streams(broker: Broker) -> None:
-    """A stream in several chunks, and one with partitions."""
+    """Declare a stream in several chunks, and a stream with partitions."""
     broker.declare_stream("one")
     for start in range(0, 500, 100):
         broker.publish("one", BODIES[start : start + 100])
@@ -212,7 +212,7 @@ def test_a_table_with_columns_of_its_own_says_why_it_cannot_be_used(
 
 
 @pytest.mark.nightly
-def test_what_retention_has_taken_is_an_error_unless_that_may_be(
+def test_removed_rows_are_an_error_unless_losses_are_allowed(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("short", max_length_bytes=100_000, stream_max_segment_size_bytes=1 << 20)

@@ -37,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def batches(broker: Broker, **options: object) -> list[pa.RecordBatch]:
-    """What the tasks of a batch hand to Spark."""
+    """Return the record batches that the tasks of a batch hand to Spark."""
     said = broker.options_of_spark | {name: str(value) for name, value in options.items()}
     source = AmqpDataSource(said)
     reader = source.reader(source.schema())
@@ -50,7 +50,7 @@ def column(found: list[pa.RecordBatch], name: str) -> list[object]:
 
 @pytest.fixture(scope="module")
 def moment(broker: Broker) -> int:
-    """When the first of the late messages of a stream with two partitions came, in ms since 1970."""
+    """The time of the first late message of a stream with two partitions, in ms since 1970."""
     broker.declare_stream("times", partitions=2)
     broker.publish("times", sorted(EARLY))
     time.sleep(0.02)
@@ -110,8 +110,8 @@ def test_arrow_batches_have_as_many_bytes_as_wanted(
 
 
 @pytest.fixture(scope="module")
-def houses(broker: Broker) -> str:
-    """A stream in `/` and one of its name in a virtual host which only another user may read."""
+def two_vhosts(broker: Broker) -> str:
+    """A stream in `/` and a stream of the same name in a virtual host of another user."""
     broker.declare_stream("mine")
     broker.publish("mine", [b"guest's"])
     with closing(Api(broker.daemon.admin)) as api:
@@ -127,9 +127,9 @@ def houses(broker: Broker) -> str:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_stream_of_another_virtual_host_is_read_by_its_user(
-    broker: Broker, houses: str, transport: str
+    broker: Broker, two_vhosts: str, transport: str
 ) -> None:
-    said = {"subscribe": houses, "transport": transport}
+    said = {"subscribe": two_vhosts, "transport": transport}
     assert column(batches(broker, **said, **HERS), "value") == [b"ann's"]
     assert column(batches(broker, **said), "value") == [b"guest's"]
     host = f"{broker.daemon.address.host}:{broker.daemon.address.port}"
@@ -155,11 +155,11 @@ def test_a_stream_of_another_virtual_host_is_read_by_its_user(
     ],
     ids=["password", "no user", "other user", "other vhost", "no vhost"],
 )
-def test_who_may_not_read_is_told(
-    broker: Broker, houses: str, transport: str, wrong: dict[str, str], reasons: tuple[str, str]
+def test_a_user_without_read_permission_gets_the_reason(
+    broker: Broker, two_vhosts: str, transport: str, wrong: dict[str, str], reasons: tuple[str, str]
 ) -> None:
     with pytest.raises(PipelineError) as refused:
-        batches(broker, subscribe=houses, transport=transport, **HERS | wrong)
+        batches(broker, subscribe=two_vhosts, transport=transport, **HERS | wrong)
     assert reasons[TRANSPORTS.index(transport)] in str(refused.value)
 
 

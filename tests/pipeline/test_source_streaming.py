@@ -28,7 +28,7 @@ class Job:
         self.fail_in: int | None = None
 
     def run(self) -> list[bytes]:
-        """Take what there is, and return the bodies."""
+        """Take all available rows, and return the bodies."""
         before = set(self.batches)
         stream = self.spark.readStream.format("amqp").options(**self.options).load()
         writer = stream.writeStream.foreachBatch(self._take)
@@ -38,7 +38,7 @@ class Job:
         return [bytes(row["value"]) for rows in new for row in rows]
 
     def sizes(self) -> list[int]:
-        """How many rows each batch had."""
+        """Return the number of rows of each batch."""
         return [len(rows) for _, rows in sorted(self.batches.items())]
 
     def _take(self, frame: DataFrame, number: int) -> None:
@@ -103,7 +103,7 @@ def test_a_batch_that_failed_is_done_again_as_it_was(
     assert job.sizes() == [50, 30], "what came since then is no part of it"
 
 
-def test_what_comes_with_a_name_is_read_also_after_a_crash_before_the_first_commit(
+def test_a_named_read_is_complete_also_after_a_crash_before_the_first_commit(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("latest")

@@ -1,4 +1,4 @@
-"""What becomes of bodies, properties and headers on their way from a publisher into Spark."""
+"""Bodies, properties and headers on their way from a publisher into Spark."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ TEXTS: dict[str, str | None] = {
     "V": None,
     "x": "AP8=",
 }
-"""What `FIELDS` are as text. A decimal's digits have no sign, as RabbitMQ has them. [amqp-0-9-1 4.2.5.5]"""
+"""`FIELDS` as text. A decimal's digits have no sign, as RabbitMQ has them. [amqp-0-9-1 4.2.5.5]"""
 
 
 def test_properties_and_headers_of_0_9_1(spark: SparkSession, broker: Broker) -> None:

@@ -1,4 +1,4 @@
-"""What a reader of an ordinary queue does when the queue, its reader or its messages are not there."""
+"""A reader of an ordinary queue when the queue, its reader or its messages are missing."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def take_away(broker: Broker, queue: str, gone: str) -> None:
 
 
 @pytest.mark.parametrize("gone", ["queue", "reader"])
-def test_what_is_staged_anew_is_read_and_not_let_go_of_before(broker: Broker, queue: str, gone: str) -> None:
+def test_newly_staged_messages_are_read_and_not_removed_before(broker: Broker, queue: str, gone: str) -> None:
     broker.publish(queue, [b"old"] * 5)
     mine = Progress(options(broker, queue, True))
     end = mine.next_batch(mine.initial().json(), None)
@@ -146,7 +146,7 @@ def test_a_query_that_runs_ends_with_what_is_staged_anew(broker: Broker, queue: 
         mine.next_batch(end, None)
 
 
-def test_who_attaches_to_what_was_declared_again_has_it(broker: Broker, queue: str) -> None:
+def test_a_reader_that_attaches_to_a_new_declaration_reads_it(broker: Broker, queue: str) -> None:
     broker.publish(queue, [b"old"] * 5)
     older, newer = (Progress(options(broker, queue, False)) for _ in range(2))
     end = older.next_batch(older.initial().json(), None)

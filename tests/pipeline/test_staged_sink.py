@@ -39,7 +39,7 @@ class Copy:
         return self
 
     def run(self, each: int = 100) -> None:
-        """Copy what there is, so many messages in a batch."""
+        """Copy all available rows, `each` messages in a batch."""
         said = self.broker.options_of_spark
         source = {"subscribe": self.name, "startingOffsets": "earliest", "maxMessagesPerTrigger": str(each)}
         stream = self.spark.readStream.format("amqp").options(**said, **source).load().select("value")
@@ -53,7 +53,7 @@ class Copy:
             (self.at / "commits" / name).unlink(missing_ok=True)
 
     def taken(self) -> list[bytes]:
-        """What came, in order."""
+        """Return the received bodies, in order."""
         found = []
         with self.broker.channel() as channel:
             while (got := channel.basic_get(self.name + ".out", auto_ack=True))[0] is not None:
@@ -110,7 +110,7 @@ def test_nothing_of_a_batch_is_published_that_would_go_nowhere(
     assert sorted(copy.taken(), key=int) == numbers(0, 20)
 
 
-def test_what_need_not_be_in_a_queue_may_go_nowhere(
+def test_rows_that_are_not_mandatory_may_be_unroutable(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("optional", partitions=2)

@@ -81,7 +81,7 @@ def test_options_are_those_of_the_format(spark: SparkSession, broker: Broker, tm
 
 
 @pytest.mark.nightly
-def test_what_cannot_be_read_is_an_error(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_unreadable_rows_are_an_error(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(PySparkException) as failed:
         store(spark, *words(broker, tmp_path, "nothing"))
     assert cause(str(failed.value)) == "no queue 'nothing' in vhost '/'"
@@ -89,7 +89,9 @@ def test_what_cannot_be_read_is_an_error(spark: SparkSession, broker: Broker, tm
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_it_goes_on_until_it_is_told_to_end(broker: Broker, tmp_path: Path, number: signal.Signals) -> None:
+def test_the_job_continues_until_it_is_stopped(
+    broker: Broker, tmp_path: Path, number: signal.Signals
+) -> None:
     name = f"endless-{number.name}"
     broker.declare_stream(name)
     broker.publish(name, [b"1"])

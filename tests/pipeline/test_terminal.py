@@ -1,4 +1,4 @@
-"""Who waits for a job is told how far Spark is."""
+"""The terminal shows Spark's progress while a job runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNDER_WAY = r"amqpd pipeline: audit, \d+ s: (Spark plans|\d+ of \d+ tasks of sta
 
 
 class Screen(io.StringIO):
-    """Keeps what is written, and tells of tasks."""
+    """A terminal that keeps its output, and reports tasks."""
 
     def __init__(self, terminal: bool) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Screen(io.StringIO):
     [(True, rf"(\r\x1b\[K{UNDER_WAY})+\r\x1b\[K"), (False, rf"({UNDER_WAY}\n)+")],
     ids=["terminal", "file"],
 )
-def test_it_counts_tasks_until_the_job_is_done(spark: SparkSession, terminal: bool, form: str) -> None:
+def test_the_line_counts_tasks_until_the_job_is_done(spark: SparkSession, terminal: bool, form: str) -> None:
     screen = Screen(terminal)
 
     with ProgressLine(spark, "audit", screen, every=0.02):

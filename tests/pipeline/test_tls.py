@@ -1,4 +1,4 @@
-"""With `amqps` nothing crosses the network in clear: a wiretap sees neither password nor body."""
+"""With `amqps` no clear text crosses the network: a wiretap sees neither password nor body."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RULES = Rules(int(END.timestamp() * 1e6), 3600, POISON)
 
 
 class Life(NamedTuple):
-    """What happens to one message, which has a queue of its own, and how many hours ago."""
+    """The history of a message, which has a queue of its own, and its age in hours."""
 
     persistent: bool
     known: bool
@@ -50,7 +50,7 @@ LIVES = st.lists(
 
 
 class Model:
-    """The life of one message: its events, and what has become of it."""
+    """The life of a single message: its events, and its verdict."""
 
     def __init__(self, number: int, life: Life) -> None:
         self.number = number
@@ -131,14 +131,14 @@ class Model:
 
 
 def interleaved(models: list[Model]) -> list[dict[str, Any]]:
-    """The events of all, one of each in turn."""
+    """Return the events of all models, interleaved."""
     longest = max(len(model.events) for model in models)
     rows = [model.events[turn] for turn in range(longest) for model in models if turn < len(model.events)]
     return [row | {"node": "n", "seq": seq} for seq, row in enumerate(rows, 1)]
 
 
 def batch(digest: Digest) -> tuple[Counter[str], dict[int, str]]:
-    """What an audit at once makes of all entries: how many have each verdict, and which are findings."""
+    """Return the verdicts of a single audit over all entries: the counts, and the findings by queue."""
     found = audit(digest, now=RULES.now)
     counts = {kind: found.findings[kind] for kind in MEANINGS} | found.others
     findings = {row["queue_id"]: kind for kind in MEANINGS for row in found.rows.get(kind, [])}
@@ -151,7 +151,7 @@ def summed(verdicts: dict[int, str]) -> tuple[Counter[str], dict[int, str]]:
     return Counter(verdicts.values()), findings
 
 
-def told(frame_of_verdicts: DataFrame) -> dict[int, str]:
+def verdict_of(frame_of_verdicts: DataFrame) -> dict[int, str]:
     return {row["queue_id"]: row["verdict"] for row in frame_of_verdicts.collect()}
 
 
@@ -174,10 +174,10 @@ def test_verdicts_are_those_of_the_model_in_any_portions(
     carried = parts[0]
     for part in parts[1:]:
         carried = joined(carried, part)
-    assert told(verdicts_of(carried, RULES)) == expected
+    assert verdict_of(verdicts_of(carried, RULES)) == expected
 
 
-def test_what_a_gap_may_have_swallowed_is_no_finding(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_that_a_gap_may_have_swallowed_are_no_finding(spark: SparkSession, tmp_path: Path) -> None:
     lost = Model(1, Life(True, True, ["deliver"], 2))
     rows = interleaved([lost])
     gap = {"node": "n", "seq": len(rows) + 1, "ts": END, "op": "gap"}

@@ -1,4 +1,4 @@
-"""What a restart does not bring back, as the journal tells it and as the audit judges it."""
+"""Messages that a restart loses, in the journal and in the audit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STAGED = 2
 
 
 def work(daemon: Daemon) -> None:
-    """Fill queues of each kind, settle one message, and stage two."""
+    """Fill queues of each kind, settle a message, and stage two."""
     where = pika.ConnectionParameters(daemon.address.host, daemon.address.port)
     with pika.BlockingConnection(where) as connection:
         channel = connection.channel()
@@ -46,7 +46,7 @@ def work(daemon: Daemon) -> None:
 
 
 def verified(folder: Path) -> int:
-    """How many messages the journal says were lost; it adds up."""
+    """Return the number of lost messages in the journal, which must pass its verification."""
     rows = list(JournalReader(folder).rows())
     found = Verification()
     found.take(rows)

@@ -28,7 +28,7 @@ for name, known in (("amqp", register), ("amqp-journal", register_journal)):
 
 
 def run_job(path: Path, **environment: str) -> list[str]:
-    """The output of the job, with this folder as the first one of PATH."""
+    """Return the output of the job, with this folder first in PATH."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYSPARK_")}
     search = f"{path}{os.pathsep}{inherited['PATH']}"
     done = subprocess.run(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def has_credit(probe: Probe) -> bool:
-    """From the definition, not from what the target remembers."""
+    """Return whether the target has credit by definition, not by its own record."""
     windows = [probe.credit] + ([probe.session_credit] if probe.session_credit else [])
     return all(
         (not window.count_max or window.used < window.count_max)
@@ -65,7 +65,7 @@ def probe_of(consumer: QueueConsumer) -> Probe:
 
 
 def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
-    """Whether a consumer of higher priority wants `item`: it does not wait for room for what is before it."""
+    """Whether a higher-priority consumer wants `item` and does not wait for room for an earlier one."""
     if model.rule.is_batching(item):
         return False  # it goes to anybody of the session of the transaction
     return any(
@@ -117,7 +117,7 @@ def check_delivery(
 
 
 def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer) -> None:
-    """The end of the messages was told to somebody who can still take one."""
+    """Check that the end of the messages was reported to a consumer that can still take one."""
     model = world.model_of(queue_of(consumer))
     first = model.first_for(consumer)
     if consumer.acquires:
@@ -133,7 +133,7 @@ def outranking_at_all(consumer: QueueConsumer) -> bool:
 
 
 def check_structure(world: World) -> None:
-    """After every operation."""
+    """Check the structure after every operation."""
     held: dict[QueueEntry, QueueConsumer] = {}
     for probe in [*world.probes, *(operator.probe for operator in world.operators)]:
         for consumer, entry in probe.held:
@@ -227,7 +227,7 @@ def check_consumers(model: Model) -> None:
 
 
 def check_reliance(queue: Queue) -> None:
-    """While there is work, somebody of the highest priority that wants it is relied upon."""
+    """Check that while there is work, a highest consumer that wants it has a turn pending."""
     if queue.ready == 0 or not queue.alike:
         return
     able = [consumer for consumer in attached(queue) if consumer.acquires and not consumer.blockers]
@@ -260,7 +260,7 @@ def check_leases(world: World) -> None:
 
 
 def check_rest(world: World) -> None:
-    """Nobody waits for a turn."""
+    """Check the state in which no connection waits for a turn."""
     for model in world.models:
         for consumer in attached(model.queue):
             first = model.first_for(consumer)

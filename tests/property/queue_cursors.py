@@ -1,4 +1,4 @@
-"""What must be true of cursors: I4 nothing that can be taken is hidden behind one, and none is dead."""
+"""Invariants of cursors: I4 no available entry is hidden behind a cursor, and no cursor is dead."""
 
 from broker.core.entries.cursor import SWEEP, QueueContext
 from broker.core.entries.entry import AVAILABLE, QueueEntry
@@ -59,7 +59,7 @@ def check_index(queue: Queue, index: Index) -> None:
 
 
 def check_browsers(queue: Queue) -> list[QueueContext]:
-    """It is known of each browser's cursor where it stands."""
+    """Check that the positions of all browsers' cursors are known."""
     wanted = {consumer.context for consumer in queue.manager.all if not consumer.acquires}
     stood_on = {entry for entry in (queue.entries.head, *queue.entries) if entry.stood_on}
     if queue.browsers is None:

@@ -1,4 +1,4 @@
-"""basic.get in the world, which may wait: then it is a consumer with a credit of one."""
+"""basic.get in the world, which may wait: then a consumer with a credit of 1."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What must hold of message groups after every operation, besides what the model says of deliveries.
+"""Invariants of message groups after every operation, besides the model's checks of deliveries.
 
 G1 counts, G2 who owns what knows it, G3 what is parked is found by the owner, or by everybody if the group is
 free, G4 nothing is kept that is not needed, G5 what is done in turns to come goes on.
@@ -59,7 +59,7 @@ def check_groups(queue: Queue) -> None:
 
 
 def are_requests(owners: set[QueueConsumer], owner: QueueConsumer | None) -> bool:
-    """Whether all are basic.gets of one session."""
+    """Whether all owners are basic.gets of the same session."""
     everybody = owners | ({owner} if owner else set())
     sessions = {consumer.target.peers for consumer in everybody}
     return len(sessions) == 1 and all(each.getting or each.state == REMOVED for each in everybody)

@@ -1,4 +1,4 @@
-"""Who can take a message at the moment when it is published."""
+"""The consumers that can take a message at the moment of its publication."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.property.queue_model import Item, Model, attached, precedence
 
 
 def immediate_taker_exists(model: Model, item: Item) -> bool:
-    """Before it is published: could anybody take `item` at this moment?"""
+    """Whether a consumer could take `item` at this moment, before its publication."""
     able = [c for c in attached(model.queue) if c.acquires and not c.blockers & ~BLOCKED_BY_SIZE]
     able = [c for c in able if wants_work(probe_of(c)) and not lacks_room_before(model, c, item)]
     able = [consumer for consumer in able if model.may_have(consumer, item)]

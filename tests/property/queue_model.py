@@ -33,7 +33,7 @@ class Multiples(EntryFilter):
 
 @dataclass(order=True)
 class Item:
-    """What the model knows of one message in one queue; sorted as the queue must be."""
+    """The model's knowledge of a message in a queue; items are sorted as the queue must be."""
 
     rank: int
     number: int
@@ -64,7 +64,7 @@ def attached(queue: Queue) -> list[QueueConsumer]:
 
 
 def precedence(consumer: QueueConsumer) -> tuple[int, ...]:
-    """Who goes first: the greatest."""
+    """Return the precedence of a consumer: the greatest goes first."""
     manager = queue_of(consumer).manager
     return (consumer.priority, -list(manager.all).index(consumer) if manager.strict else 0)
 
@@ -112,7 +112,7 @@ class Model:
         return next((item for item in ready if self.may_have(consumer, item)), None)
 
     def refuses(self, consumer: QueueConsumer) -> bool:
-        """One that wants to be alone and is not, and everybody while one is."""
+        """Whether an exclusive consumer would not be alone, or an exclusive consumer is there already."""
         others = list(self.queue.manager.all)
         alone = consumer.exclusive or any(other.exclusive for other in others)
         return (bool(others) and alone) or (consumer.exclusive and self.serving.refuses_exclusive())
@@ -122,7 +122,7 @@ class Model:
         self.rule.attached(consumer)
 
     def may_be_served(self, consumer: QueueConsumer) -> bool:
-        """Where one is served at a time: it is elected, and nobody else has anything to be waited for."""
+        """Whether `consumer` is elected where a single one is served, and no earlier owner is waited for."""
         return self.serving.may_be_served(consumer, {item.owner for item in self.items if item.owner})
 
     def refuses_get(self) -> bool:
@@ -137,7 +137,7 @@ class Model:
         self.rule.look()
 
     def add(self, item: Item) -> None:
-        """It takes the place of one that it replaces; one that somebody has dies when it is back."""
+        """Add an item, which takes the place of a replaced item; an acquired replaced item dies on return."""
         for other in self.order.replaced(self.items, item):
             if other.state == OUT:
                 other.outdated = True
@@ -157,7 +157,7 @@ class Model:
             self.rule.withdrawn(item)
 
     def expire(self, now: int) -> None:
-        """What nobody has and is late goes, and what was to wait until now is ready."""
+        """Expire items that are late and not acquired, and make items ready whose delay has ended."""
         for item in [item for item in self.items if item.state != OUT]:
             if item.is_late(now):
                 self.drop(item)

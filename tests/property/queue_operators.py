@@ -1,4 +1,4 @@
-"""Operators beside the clients of the world: they stop and start queues, and hold entries anywhere."""
+"""Operators beside the clients of the world: they stop and start queues, and mark entries."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Operator(Operation):
         self.probe.held.append((self.holder, entry))
 
     def committed(self) -> None:
-        """Nobody waits for it."""
+        """Do nothing: no client waits."""
 
 
 def begin(world: World, queue: int, first: int, count: int) -> None:
-    """Hold up to `count` ready entries, from the `first` on."""
+    """Mark up to `count` ready entries, from the `first` on."""
     if world.serving not in (EVERYBODY, IN_ORDER):
         return  # who hands over waits for operators too, which the model does not know
     model = world.models[queue % len(world.models)]
@@ -59,7 +59,7 @@ def begin(world: World, queue: int, first: int, count: int) -> None:
 
 
 def end(world: World, which: int, done: bool) -> None:
-    """Have what an operator holds be gone, or back in place."""
+    """Discard the marked entries of an operator, or return them."""
     if not world.operators:
         return
     operator = world.operators.pop(which % len(world.operators))

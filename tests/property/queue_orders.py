@@ -1,4 +1,4 @@
-"""The orders that queues keep: what lists them, and where the model puts an item and what it replaces."""
+"""The orders of queues: their lists, the place of an item, and the item that it replaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ByPriority:
         return -min(priority, self.levels - 1)
 
     def replaced(self, items: list[Item], item: Item) -> list[Item]:
-        """Those of `items` that `item`, which is new, replaces."""
+        """Return the items of `items` that the new `item` replaces."""
         return []
 
 
@@ -44,7 +44,7 @@ class Sorted(ByPriority):
 
 
 class LastValue(ByPriority):
-    """As they come, and of those with one priority, which is the key, the last one; 0 is no key."""
+    """The order of arrival with a single item for each priority, the key; 0 is no key."""
 
     def entries(self) -> QueueEntryList:
         return LastValueEntryList(KEY, HEADERS)

@@ -33,7 +33,7 @@ class Probe(PullingTarget):
         self.lease: Lease | None = None
 
     def limit(self, milliseconds: int) -> None:
-        """How long it may keep a delivery; 0: for ever, and what it has is not timed any more."""
+        """Limit the time of deliveries; 0: no limit, also for earlier deliveries."""
         if self.lease is not None:
             self.lease.stop()
             self.lease = None
@@ -41,7 +41,7 @@ class Probe(PullingTarget):
             self.lease = Lease(self.world.clock.schedule, self.terms, milliseconds)
 
     def hold(self, consumer: QueueConsumer, entry: QueueEntry, number: int) -> None:
-        """It has this delivery, to be settled."""
+        """Keep this delivery until it is settled."""
         held = (consumer, entry)
         self.held.append(held)
         if self.lease is not None:
@@ -49,14 +49,14 @@ class Probe(PullingTarget):
             self.lease.begin(number)
 
     def pick(self, first: int, count: int) -> list[Held]:
-        """Let go of up to `count` of what it holds, from the `first` on."""
+        """Take up to `count` deliveries from the client, from the `first` on."""
         start = first % len(self.held)
         picked = self.held[start : start + max(1, count)]
         del self.held[start : start + max(1, count)]
         return picked
 
     def give_back(self, consumer: QueueConsumer) -> list[QueueEntry]:
-        """Let go of all that it holds for `consumer`."""
+        """Take all deliveries of `consumer` from the client."""
         entries = [entry for owner, entry in self.held if owner is consumer]
         self.held = [held for held in self.held if held[0] is not consumer]
         for entry in entries:
@@ -83,7 +83,7 @@ class Probe(PullingTarget):
 
 
 class Terms(LeaseHolder):
-    """When each delivery of a probe that has a lease must be settled at the latest, by its number."""
+    """The latest settlement time of each delivery of a probe with a lease, by number."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -105,13 +105,13 @@ class Terms(LeaseHolder):
             probe.restore_credit(entry.message.size)
 
     def outstanding(self) -> list[int]:
-        """When the leases end that have not ended yet."""
+        """Return the ends of the current leases."""
         return [end for number, (_, end) in self.ends.items() if self.is_unsettled(number)]
 
 
 @dataclass
 class Wire:
-    """One connection with its two sessions and their shared windows."""
+    """A connection with its two sessions and their shared windows."""
 
     connection: Connection
     sessions: list[tuple[Session, Credit]]
@@ -126,7 +126,7 @@ def new_wire(scheduler: Scheduler) -> Wire:
 def pick(
     probes: list[Probe], which: int, first: int, count: int
 ) -> list[tuple[Probe, QueueConsumer, QueueEntry]]:
-    """Take up to `count` deliveries, from the `first` on, out of what one client holds."""
+    """Take up to `count` deliveries of a client, from the `first` on."""
     holders = [probe for probe in probes if probe.held]
     if not holders:
         return []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """One purge: what the model has heard of it."""
+    """A purge, and the entries of it that have left the model."""
 
     def __init__(self, model: Model, newest: int, asked: Purge) -> None:
         self.model = model
@@ -23,7 +23,7 @@ class Watch:
 
 
 def begin(world: World, queue: int, most: int) -> None:
-    """Purge a queue, looking at `most` entries in one turn."""
+    """Purge a queue, `most` entries in a turn."""
     model = world.models[queue % len(world.models)]
     if model.queue.manager.purges:
         return  # which of them has dropped what, nobody could tell
@@ -32,7 +32,7 @@ def begin(world: World, queue: int, most: int) -> None:
 
 
 def turn(world: World) -> None:
-    """What is due now has one turn each."""
+    """Run everything that is due once."""
     world.clock.wakes.clear()
     world.clock.schedule.run()
     look(world)
@@ -41,7 +41,7 @@ def turn(world: World) -> None:
 
 
 def look(world: World) -> None:
-    """P1: what has gone was purged, or was late; P2: at the end nothing is left but what somebody had."""
+    """P1: a removed entry was purged or late; P2: after the purge only acquired entries are left."""
     for watch in list(world.watches):
         model, asked = watch.model, watch.asked
         if model in world.models:

@@ -1,4 +1,4 @@
-"""The rules by which a queue may hold items back, as plain as can be."""
+"""The rules by which a queue may hold items back, as plain functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Rule:
-    """Whoever sees an item may have it."""
+    """The rule of a plain queue: every consumer that sees an item may have it."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -38,27 +38,27 @@ class Rule:
         """`consumer` is new."""
 
     def promised(self, item: Item) -> None:
-        """A transaction takes `item` out, which somebody has."""
+        """Record that a transaction takes `item`, which is acquired."""
 
     def withdrawn(self, item: Item) -> None:
         """No transaction takes `item` out any more."""
 
     def is_batching(self, item: Item) -> bool:
-        """Whether a transaction has begun to take what precedes `item`."""
+        """Whether a transaction takes the items before `item`."""
         return False
 
     def look(self) -> None:
-        """Follow what has happened since the last look."""
+        """Follow the changes since the last call."""
 
 
 class Order:
-    """The items of which one goes out after the other. `last`: what was promised of them, and is last."""
+    """Items that are delivered in order. `last`: the last item in a transaction."""
 
     def __init__(self) -> None:
         self.last: Item | None = None
 
     def allows(self, consumer: QueueConsumer, item: Item, items: list[Item]) -> bool:
-        """Whether `item` is next: nothing is out but what leaves with a transaction of the same session."""
+        """Whether `item` is next: only items of the same session's transaction are acquired."""
         out = [other for other in items if other.owner is not None]
         session = consumer.target.peers
         if any(not o.promised or o.owner is None or o.owner.target.peers is not session for o in out):
@@ -80,7 +80,7 @@ class Order:
 
 
 class StrictRule(Rule):
-    """Only the first item, and only while nothing is out."""
+    """The rule that delivers only the first item, and only without unacknowledged ones."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -103,7 +103,7 @@ class StrictRule(Rule):
 
 
 class DivisorView(MessageView):
-    """A message whose content is a number, with a header `by 2` for what is left if it is divided by 2."""
+    """The view of a message whose content is a number, with the header `by 2`, the number modulo 2."""
 
     def __init__(self, message: Message) -> None:
         self.number = int(message.content or b"0")
@@ -124,14 +124,14 @@ def closes(number: int) -> bool:
 
 @dataclass
 class Holder:
-    """Who has a group, and whether he gets no more of it."""
+    """The owner of a group, and whether the owner gets no more of the group."""
 
     owner: QueueConsumer
     shut: bool = False
 
 
 class GroupRule(Rule):
-    """What `Groups` promises, from a look at everything whenever something has happened."""
+    """The contract of `Groups`, computed from the whole state after every operation."""
 
     sticky, strict, rebalances, idle_max = True, False, False, 1000
     slow = False  # several groups are not freed in one turn, but one by one
@@ -195,7 +195,7 @@ class GroupRule(Rule):
             self._free(self.idle[0])
 
     def _waiting(self) -> set[str]:
-        """The groups that are to be free in their turn: until then each is its owner's."""
+        """Return the groups that are freed in later turns; until then they keep their owners."""
         groups = self.model.queue.discipline
         waiting: set[str] = set()
         if not isinstance(groups, Groups) or groups.release is None:
@@ -211,7 +211,7 @@ class GroupRule(Rule):
         return self.orders.setdefault(key, Order())
 
     def _owns(self, consumer: QueueConsumer, holder: Holder, key: str) -> bool:
-        """Whether `consumer` has the group; to a transaction all requests of a session are one."""
+        """Whether `consumer` owns the group; all requests of a session are the same to a transaction."""
         if holder.owner is consumer:
             return True
         requests = all(each.target in self.model.requests for each in (consumer, holder.owner))

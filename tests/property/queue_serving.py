@@ -1,4 +1,4 @@
-"""Who is served where not everybody is: the plain rules that an Election must come to."""
+"""The served consumers of a queue that does not serve all: the plain rules of an Election."""
 
 from broker.core.arguments.queue import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER
 from broker.core.queues.consumer import QueueConsumer
@@ -14,7 +14,7 @@ SERVINGS = (EVERYBODY, IN_ORDER, GATED, SINGLE, ALL, SOME, DRAINING_ALL, DRAININ
 
 
 class Serving:
-    """Knows who comes and goes, and what is out; remembers who was elected last."""
+    """The consumers and the acquired items of a queue, and the last elected consumer."""
 
     def __init__(self, queue: Queue, kind: str) -> None:
         self.queue = queue
@@ -53,7 +53,7 @@ class Serving:
             self.active = newcomer
 
     def look(self) -> None:
-        """Follow what has happened since the last look: some may have gone, or given back what they had."""
+        """Follow the changes since the last call: consumers may have left or returned their deliveries."""
         if self.kind == GATED:
             taking = sum(consumer.acquires for consumer in self.queue.manager.all)
             self.open = taking >= WANTED or (self.open and taking > 0)
@@ -65,7 +65,7 @@ class Serving:
             self.ending = False
 
     def may_be_served(self, consumer: QueueConsumer, owners: set[QueueConsumer]) -> bool:
-        """`owners` are those who have something."""
+        """Whether the consumer may be served; `owners` are the consumers with deliveries."""
         self.look()
         if not consumer.acquires or (self.active is None and not self.ending):
             return True

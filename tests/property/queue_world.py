@@ -135,7 +135,7 @@ class World:
             consumer.context.scan_budget = self.scan_budget
 
     def cancel(self, which: int) -> None:
-        """basic.cancel: what is held stays held."""
+        """Do basic.cancel: deliveries stay with the client."""
         probe = self._probe(which)
         if probe is not None:
             probe.close()
@@ -161,7 +161,7 @@ class World:
         self.session(wire)[0].set_flow(active)
 
     def resize(self, which: int, shared: bool, count: int, size: int) -> None:
-        """basic.qos, for one consumer or for its session."""
+        """Do basic.qos, for a consumer or for its session."""
         probe = self._probe(which)
         if probe is not None and not any(consumer.no_ack for consumer in probe.consumers):
             credit = probe.session_credit if shared else probe.credit
@@ -188,7 +188,7 @@ class World:
             probe.restore_credit(entry.message.size)
 
     def promise(self, which: int, first: int, count: int) -> None:
-        """A transaction settles up to `count` of what one client holds, with its commit."""
+        """Settle up to `count` deliveries of a client in a committed transaction."""
         holders = [probe for probe in self.probes if probe.held]
         if holders:
             probe = holders[which % len(holders)]
@@ -222,7 +222,7 @@ class World:
         assert purge(model.queue) == len(there)
 
     def delete(self, queue: int) -> None:
-        """The queue goes, and another one takes its place."""
+        """Delete a queue and declare another in its place."""
         model = self.models[queue % len(self.models)]
         dispose(model.queue, self.clock.schedule)
         for item in list(model.items):
@@ -242,7 +242,7 @@ class World:
         self.scheduler.step(budget)
 
     def run(self, budget: int) -> None:
-        """Until nobody waits for a turn, and then everything that can be delivered must have been."""
+        """Run all turns; then everything that can be delivered must have been."""
         self.scheduler.run(budget, turns_max=20_000)
         checks.check_rest(self)
 

@@ -109,7 +109,7 @@ NEARLY = st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join)
 
 @settings(max_examples=cases(300))
 @given(VALUES)
-def test_what_is_encoded_is_decoded_as_it_was(value: object) -> None:
+def test_encoded_values_are_decoded_unchanged(value: object) -> None:
     data = encode(value)
     found, behind = decode_typed(data)
 

@@ -37,7 +37,7 @@ from tests.support.effort import cases
 
 
 @given(old_properties, old_tables)
-def test_what_filters_see_of_amqp_091_is_what_consumers_of_amqp_10_get(
+def test_filters_see_messages_of_amqp_091_as_receivers_of_amqp_10_get_them(
     properties: dict[int, bytes], table: bytes | None
 ) -> None:
     made = content(properties, table)
@@ -109,7 +109,7 @@ equalities = st.lists(
 
 
 @given(equalities, messages, old_properties, old_tables)
-def test_what_is_demanded_is_necessary(
+def test_demanded_values_are_necessary(
     asked: list[tuple[str, object]], message: Message, properties: dict[int, bytes], table: bytes | None
 ) -> None:
     sql = SqlFilter(" AND ".join(f"[{key}] = {literal(value)}" for key, value in asked), lambda: 0)

@@ -58,7 +58,7 @@ READERS: dict[str, type[Transfer] | type[Disposition] | type[Flow]] = {
 
 @st.composite
 def performatives(draw: st.DrawFn) -> tuple[str, bytes]:
-    """One in any legal encoding, and its name."""
+    """Draw a performative in any legal encoding, and its name."""
     name = draw(st.sampled_from(sorted(FORMS)))
     forms = FORMS[name]
     count = draw(st.integers(max(REQUIRED[name]) + 1, len(forms)))
@@ -82,7 +82,7 @@ def performatives(draw: st.DrawFn) -> tuple[str, bytes]:
 
 
 def plain(value: Any) -> Any:
-    """What a field of a primitive type means."""
+    """Return the plain value of a field of a primitive type."""
     kind, _, content = value
     if kind == "fixed":
         return int.from_bytes(content, "big")
@@ -143,7 +143,7 @@ def test_a_performative_that_is_cut_anywhere_is_refused(made: tuple[str, bytes])
 
 @settings(max_examples=cases(300))
 @given(performatives(), st.data())
-def test_what_is_taken_after_a_change_means_what_it_then_says(
+def test_a_cached_frame_that_changes_has_its_new_meaning(
     made: tuple[str, bytes], data: st.DataObject
 ) -> None:
     name, encoded = made
@@ -239,7 +239,7 @@ def taken(data: bytes, piece: int) -> list[tuple[int, bytes] | str]:
     st.integers(512, 1024),
     st.integers(0, 2**32 - 1),
 )
-def test_what_is_split_is_whole_again(
+def test_split_transfers_are_complete(
     parts: list[bytes], further: list[bytes], size_max: int, delivery_id: int
 ) -> None:
     taken: list[bytes] = []

@@ -1,11 +1,11 @@
-"""What holds for any bytes of AMQP 1.0, tried with frames and messages that are altered here and there."""
+"""Invariants for any bytes of AMQP 1.0, tried with frames and messages that are altered at random."""
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.amqp10.bodies import START_BYTES_MAX
-from tests.support.amqp10.invariants import body, hold, is_body, scanned
+from tests.support.amqp10.invariants import body, check_invariants, is_body, scanned
 from tests.support.amqp10.reference_codec import compound, described, message, sized
 from tests.support.amqp10.seeds import MESSAGES, SEEDS
 from tests.support.effort import cases
@@ -31,7 +31,7 @@ SLOW = sized(
 
 @st.composite
 def altered(draw: st.DrawFn) -> bytes:
-    """One or two of the seeds, a few octets changed, left out or put in."""
+    """Draw a seed or two, with a few octets changed, left out or inserted."""
     data = bytearray(b"".join(draw(st.lists(st.sampled_from(SEEDS[1:]), min_size=1, max_size=2))))
     for _ in range(draw(st.integers(0, 3))):
         p = draw(st.integers(0, len(data) - 1))
@@ -42,14 +42,14 @@ def altered(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=range(len(SEEDS)))
-def test_what_peers_send_is_taken_alike_by_all(seed: bytes) -> None:
-    hold(seed)
+def test_all_decoders_read_the_bytes_of_peers_alike(seed: bytes) -> None:
+    check_invariants(seed)
 
 
 @settings(max_examples=cases(300))
 @given(altered())
-def test_what_is_altered_is_taken_alike_by_all_or_refused(data: bytes) -> None:
-    hold(data)
+def test_all_decoders_read_or_refuse_altered_bytes_alike(data: bytes) -> None:
+    check_invariants(data)
 
 
 @given(st.lists(st.sampled_from(BODIES), max_size=4), st.binary(max_size=6), st.integers(0, 400))

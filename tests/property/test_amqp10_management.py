@@ -1,10 +1,10 @@
-"""Whatever is sent to the node `/management` has one response, and is no mistake of the broker's."""
+"""Every message to the node `/management` has a single response, and never an internal error."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.amqp10.types import Symbol, Uint
-from tests.support.adapters.management_client import Desk, Response, request
+from tests.support.adapters.management_client import ManagementClient, Response, request
 
 SOUND = (
     request("PUT", "/queues/q", {"exclusive": True, "arguments": {"x-max-length": Uint(5), "t": {"a": [1]}}}),
@@ -31,38 +31,38 @@ parts = st.sampled_from(["queues", "exchanges", "bindings", "auth", "tokens", "m
 paths = st.lists(parts, max_size=4).map("/".join).map("/".__add__) | st.text(max_size=6)
 
 
-def one_response(desk: Desk, data: bytes) -> None:
+def one_response(client: ManagementClient, data: bytes) -> None:
     """Ask, and see that it is answered once, and not by an error of the broker's own."""
-    desk.management.ask(data)
-    if not desk.said:
-        desk.house.store.complete()
-    response = desk.take()
+    client.management.ask(data)
+    if not client.responses:
+        client.bench.store.complete()
+    response = client.take()
     assert response.status < 300 or response.status in REFUSALS, response.both
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes(data: bytes) -> None:
-    one_response(Desk(), data)
+    one_response(ManagementClient(), data)
 
 
 @given(st.lists(st.tuples(st.sampled_from(SOUND), st.integers(0, 200), st.integers(0, 255)), max_size=5))
 def test_requests_with_one_octet_changed(changes: list[tuple[bytes, int, int]]) -> None:
-    desk = Desk()
+    client = ManagementClient()
     for sound, place, octet in changes:
         place %= len(sound)
-        one_response(desk, sound[:place] + bytes((octet,)) + sound[place + 1 :])
+        one_response(client, sound[:place] + bytes((octet,)) + sound[place + 1 :])
 
 
 @given(st.lists(st.tuples(st.sampled_from(["PUT", "GET", "POST", "DELETE", ""]), paths, values), max_size=6))
 def test_any_methods_paths_and_bodies(requests: list[tuple[str, str, object]]) -> None:
-    desk = Desk()
+    client = ManagementClient()
     for method, path, body in requests:
-        one_response(desk, request(method, path, body))
+        one_response(client, request(method, path, body))
 
 
 def test_the_requests_are_sound() -> None:
-    desk = Desk()
+    client = ManagementClient()
     for sound in SOUND:
-        desk.management.ask(sound)
-        desk.house.store.complete()
-        assert Response(desk.said.pop()).status < 300
+        client.management.ask(sound)
+        client.bench.store.complete()
+        assert Response(client.responses.pop()).status < 300

@@ -1,4 +1,4 @@
-"""Transfers and dispositions that say the same as the last one are read as if there had been none before."""
+"""Cached transfers and dispositions are decoded as without a cache."""
 
 from collections.abc import Iterator
 
@@ -116,8 +116,8 @@ STATE = (
 )
 
 
-def told(read: Transfer | Disposition, data: bytes, start: int) -> object:
-    """All that it has read, or why it could not."""
+def fields_or_error(read: Transfer | Disposition, data: bytes, start: int) -> object:
+    """Return all decoded fields, or the error."""
     try:
         read.read(data, start, len(data))
     except PeerError as error:
@@ -131,7 +131,7 @@ def test_transfers(made: list[bytes], payload: bytes) -> None:
     remembering = Transfer()
     for frame in made:
         data = b"head" + frame + payload
-        assert told(remembering, data, 4) == told(Transfer(), data, 4)
+        assert fields_or_error(remembering, data, 4) == fields_or_error(Transfer(), data, 4)
 
 
 @settings(max_examples=cases(300))
@@ -140,7 +140,7 @@ def test_dispositions(made: list[bytes]) -> None:
     remembering = Disposition()
     for frame in made:
         data = b"head" + frame
-        assert told(remembering, data, 4) == told(Disposition(), data, 4)
+        assert fields_or_error(remembering, data, 4) == fields_or_error(Disposition(), data, 4)
 
 
 USUAL = [
@@ -156,11 +156,11 @@ USUAL = [
 
 @pytest.mark.parametrize("performative", USUAL)
 @pytest.mark.parametrize("count", [3, 11], ids=["short", "all fields"])
-def test_what_is_nearly_the_same_is_not_taken_for_it(performative: Performative, count: int) -> None:
+def test_similar_frames_are_not_confused(performative: Performative, count: int) -> None:
     frame = encoded(performative, count)
     made = Transfer if isinstance(performative, TransferFrame) else Disposition
     for almost in damaged(frame):
         remembering = made()
         remembering.read(frame, 0, len(frame))
-        assert told(remembering, almost, 0) == told(made(), almost, 0), almost.hex()
-        assert told(remembering, frame, 0) == told(made(), frame, 0), almost.hex()
+        assert fields_or_error(remembering, almost, 0) == fields_or_error(made(), almost, 0), almost.hex()
+        assert fields_or_error(remembering, frame, 0) == fields_or_error(made(), frame, 0), almost.hex()

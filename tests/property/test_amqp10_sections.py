@@ -1,4 +1,4 @@
-"""Sections of messages against a model: their order, their bytes, what is put in."""
+"""Sections of messages, compared with a model: order, bytes, and inserted annotations."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -55,7 +55,7 @@ selector = Selector("a = 5 OR JMSType = 't' OR properties.subject LIKE 's%' OR N
 
 
 def look(content: bytes) -> View10:
-    """Ask for everything that can be asked for."""
+    """Read everything from the view."""
     view = View10(content)
     headers = view.headers()
     encode_table(headers)
@@ -82,7 +82,7 @@ def look(content: bytes) -> View10:
 
 
 def kill(content: bytes, died: bool) -> None:
-    """It becomes a letter that tells of its death, and the rest stays."""
+    """Dead-letter the message, and check that the letter tells of the death and that the rest stays."""
     message = Message(NOWHERE, content, 0, False, 0)
     message.died = died
     letter = write_letter(message, MessageStore(), Notice("q", "expired", 5, True))

@@ -1,4 +1,4 @@
-"""What a scan of a content header tells, against the decoded properties."""
+"""The scan of a content header, compared with the decoded properties."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

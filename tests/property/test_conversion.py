@@ -14,25 +14,26 @@ from protocol.conversion.to091 import content091
 from protocol.conversion.to10 import content10
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string
 from tests.support.amqp10.reference_codec import described
-from tests.support.conversion.contents import DATA, content, opened, sections, short
+from tests.support.conversion.contents import DATA, content, decoded_content, sections, short_string
 
 NO_URN = st.text(max_size=60).filter(lambda text: not text.startswith("urn:"))
 TEXTS = NO_URN.map(str.encode)
 ASCII = st.text(st.characters(max_codepoint=127), max_size=255).map(str.encode)
 SECONDS = st.integers(0, 253402300799).map(lambda number: struct.pack(">Q", number))
 SAYABLE: dict[int, st.SearchStrategy[bytes]] = {
-    basic.CONTENT_TYPE: ASCII.map(short),
-    basic.CONTENT_ENCODING: ASCII.map(short),
+    basic.CONTENT_TYPE: ASCII.map(short_string),
+    basic.CONTENT_ENCODING: ASCII.map(short_string),
     basic.DELIVERY_MODE: st.sampled_from([b"\x01", b"\x02"]),
     basic.PRIORITY: st.binary(min_size=1, max_size=1),
-    basic.CORRELATION_ID: TEXTS.map(short),
-    basic.REPLY_TO: TEXTS.filter(bool).map(short),
-    basic.EXPIRATION: st.integers(0, 2**32 - 1).map(lambda number: short(str(number).encode())),
-    basic.MESSAGE_ID: TEXTS.map(short) | st.uuids().map(lambda uuid: short(f"urn:uuid:{uuid}".encode())),
+    basic.CORRELATION_ID: TEXTS.map(short_string),
+    basic.REPLY_TO: TEXTS.filter(bool).map(short_string),
+    basic.EXPIRATION: st.integers(0, 2**32 - 1).map(lambda number: short_string(str(number).encode())),
+    basic.MESSAGE_ID: TEXTS.map(short_string)
+    | st.uuids().map(lambda uuid: short_string(f"urn:uuid:{uuid}".encode())),
     basic.TIMESTAMP: SECONDS,
-    basic.TYPE: TEXTS.filter(lambda text: text != b"amqp-1.0").map(short),
-    basic.USER_ID: TEXTS.map(short),
-    basic.APP_ID: TEXTS.map(short),
+    basic.TYPE: TEXTS.filter(lambda text: text != b"amqp-1.0").map(short_string),
+    basic.USER_ID: TEXTS.map(short_string),
+    basic.APP_ID: TEXTS.map(short_string),
 }
 
 
@@ -76,7 +77,7 @@ X_HEADERS = st.dictionaries(ASCII.map(lambda name: b"x-own-" + name[:249]), VALU
 
 
 @given(st.fixed_dictionaries({}, optional=SAYABLE), HEADERS, X_HEADERS, st.binary(max_size=300))
-def test_what_both_protocols_can_say_comes_back_as_it_was(
+def test_values_of_both_protocols_return_unchanged(
     values: dict[int, bytes], headers: dict[bytes, bytes], x_headers: dict[bytes, bytes], payload: bytes
 ) -> None:
     values.setdefault(basic.DELIVERY_MODE, b"\x01")
@@ -88,7 +89,7 @@ def test_what_both_protocols_can_say_comes_back_as_it_was(
     assert layout.header_start == 0
     back = content091(converted)
 
-    properties, found, body = opened(back)
+    properties, found, body = decoded_content(back)
     assert found == headers
     assert body == payload
     expected = basic.Properties(given_content)
@@ -117,7 +118,7 @@ def test_any_sections_make_a_content(
     parts: list[tuple[int, bytes]], rest: bytes, opaque: bool, value_as_text: bool
 ) -> None:
     given_bytes = b"".join(described(code, value) for code, value in parts) + rest
-    opened(content091(given_bytes, opaque, value_as_text))
+    decoded_content(content091(given_bytes, opaque, value_as_text))
 
 
 @given(JUNK, JUNK, JUNK, JUNK)
@@ -129,7 +130,7 @@ def test_sections_of_any_entries_make_a_content(
         start = b"\xc1" if code in (0x72, 0x74) else b"\xc0"
         made += described(code, start + bytes([len(inside) + 1, min(4, len(inside)) & 6]) + inside)
     made += described(DATA, b"\xa0\x02hi")
-    _, _, body = opened(content091(made))
+    _, _, body = decoded_content(content091(made))
     assert body == b"hi"
 
 
@@ -161,7 +162,7 @@ def test_any_property_list_makes_sections(
     table = long_string(
         b"".join(field(b"x-%d" % number, value) for number, value in enumerate(values)) + junk
     )
-    for inside in (junk, short(b"text") * 2 + table + junk, table + junk):
+    for inside in (junk, short_string(b"text") * 2 + table + junk, table + junk):
         whole = bytearray(content({}, None, b""))
         whole[19:-1] = struct.pack(">H", flags) + inside
         whole[3:7] = struct.pack(">I", len(whole) - 8)
@@ -173,14 +174,14 @@ def test_any_property_list_makes_sections(
 
 @given(st.lists(st.tuples(CODES, JUNK), max_size=6), st.binary(max_size=20))
 def test_any_sections_are_edited_or_refused(parts: list[tuple[int, bytes]], rest: bytes) -> None:
-    said = content({basic.APP_ID: short(b"me")}, field(b"x-own", b"V") + field(b"own", b"t\1"), b"")
+    said = content({basic.APP_ID: short_string(b"me")}, field(b"x-own", b"V") + field(b"own", b"t\1"), b"")
     edition = Edition(said, {"app_id": basic.APP_ID}, [b"x-own", b"own"], False, None)
     given_bytes = b"".join(described(code, value) for code, value in parts) + rest
     try:
         found = edition.content(given_bytes)
     except DecodeError:
         return
-    properties, headers, _ = opened(content091(found))
+    properties, headers, _ = decoded_content(content091(found))
     if properties.octets(basic.TYPE) != b"amqp-1.0" or b"own" in headers:
         assert headers[b"x-own"] == b"V"
         assert headers[b"own"] == b"t\1"

@@ -23,19 +23,19 @@ from tests.support.core.definition_histories import (
     USERS,
     VHOST,
     VHOSTS,
-    Noting,
+    ChangeStore,
     Step,
     World,
     applied,
-    durable,
-    world,
+    durable_changes,
+    new_world,
 )
 from tests.support.core.topology import definitions_of
 from tests.support.effort import cases
 
 
 def steps(*others: str) -> st.SearchStrategy[Step]:
-    """What is done, in which virtual host, to what, with what else, and how."""
+    """Draw a step: the action, its virtual host, its objects, and its options."""
     return st.tuples(
         st.sampled_from([*MAKE, *MAKE, *CHANGE, *DROP, *VHOST, *others]),
         st.sampled_from(VHOSTS),
@@ -51,11 +51,11 @@ def steps(*others: str) -> st.SearchStrategy[Step]:
     st.lists(steps(*USERS, *["take"] * 20), min_size=20, max_size=80),
     st.integers(1, 4),
 )
-def test_what_is_described_with_what_changes_meanwhile_makes_the_same(
+def test_a_description_with_the_changes_meanwhile_makes_the_same_broker(
     before: list[Step], meanwhile: list[Step], objects: int
 ) -> None:
-    store = Noting()
-    live = world(store)
+    store = ChangeStore()
+    live = new_world(store)
     for step in before:
         live.follow(step)
     complete = 0
@@ -64,15 +64,15 @@ def test_what_is_described_with_what_changes_meanwhile_makes_the_same(
             live.follow(step)
         elif store.take(live.broker, objects):
             complete += 1
-            assert durable(applied(store.text).broker) == durable(live.broker)
+            assert durable_changes(applied(store.text).broker) == durable_changes(live.broker)
     while not store.take(live.broker, 1):
         pass
-    assert durable(applied(store.text).broker) == durable(live.broker)
+    assert durable_changes(applied(store.text).broker) == durable_changes(live.broker)
     event(f"{min(complete, 3)} descriptions came to an end")
 
 
 def settled(life: Life) -> None:
-    """Everything so far is on disk."""
+    """Make everything durable."""
     for _ in range(2):
         life.commit()
 
@@ -110,7 +110,7 @@ def test_a_log_that_ends_in_the_middle_makes_the_same(history: list[Step], rng: 
             expected.count_lost()
             disk.kill()
             life, live = begun(disk)
-            assert durable(life.broker) == durable(expected)
+            assert durable_changes(life.broker) == durable_changes(expected)
         else:
             live.follow(step)
     life.log.release()

@@ -1,4 +1,4 @@
-"""Whatever happens to a journal's bytes: what is read is what was written, and the rest is told."""
+"""Damaged journals: read rows are written rows, and the rest is reported."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from protocol.journal import records as r
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.rows import rows
-from tests.support.journal.handmade_journal import Scribe
+from tests.support.journal.handmade_journal import EventWriter
 
 WITH_TEXT = (r.ENQUEUE, r.APPEND, r.UNROUTABLE, r.REFUSE, r.GAP, r.START, r.CHANGE, r.ROLLBACK)
 
 
 def blocks_of(count: int) -> tuple[bytes, list[bytes]]:
     """The header of a file and its blocks: the names that a block uses belong to it."""
-    scribe = Scribe()
+    scribe = EventWriter()
     header = scribe.encoder.header(scribe.time)
     blocks = []
     for number in range(1, count + 1):
@@ -74,7 +74,7 @@ def test_a_flipped_bit_in_the_header_is_told(bit: int) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 6))
-def test_what_is_in_between_is_passed_over(noise: bytes, place: int) -> None:
+def test_bytes_between_blocks_are_skipped(noise: bytes, place: int) -> None:
     data = HEADER + b"".join([*BLOCKS[:place], noise, *BLOCKS[place:]])
     decoder = Decoder(data)
     assert list(rows(decoder)) == ROWS
@@ -83,7 +83,7 @@ def test_what_is_in_between_is_passed_over(noise: bytes, place: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, len(r.OPS) - 1), st.text(max_size=80)), max_size=40))
 def test_any_events_come_back(events: list[tuple[int, str]]) -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     for number, (op, text) in enumerate(events, 1):
         scribe.tell(op, number, number, text=text.encode())
     found = list(rows(Decoder(scribe.file())))

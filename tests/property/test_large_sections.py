@@ -11,7 +11,7 @@ from protocol.amqp091.properties import Properties
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.sections import scan
 from protocol.conversion.to091 import content091
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data, put_large
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import described, sized
@@ -38,17 +38,17 @@ def test_a_body_in_pieces_is_what_it_would_be_as_a_whole(
             scan(front + sections, 0, len(front + sections))
         except DecodeError:
             whole = b""
-    house = House()
-    client = house.open()
+    bench = BrokerBench()
+    client = bench.open()
     client.connection.frame_max = frame_max
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()
-    put_large(house, sections, front, piece_bytes=piece_bytes)
-    queue = house.broker.vhosts["/"].topology.queues["q"]
+    put_large(bench, sections, front, piece_bytes=piece_bytes)
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     [entry] = queue.entries
-    shown = shown_message(house.server, queue, entry, 0, "base64", None)
+    shown = shown_message(bench.server, queue, entry, 0, "base64", None)
     client.send(Basic.Get(queue="q"), 1)
-    house.turns.run()
+    bench.turns.run()
     [(_, content)] = client.contents()
     if whole:
         assert body(content) == body(whole)

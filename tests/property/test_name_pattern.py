@@ -1,4 +1,4 @@
-"""Name patterns: RE2 and the look-aheads cut off match what Python's `re` matches."""
+"""Name patterns: RE2 with separate look-aheads matches as Python's `re` does."""
 
 import re
 

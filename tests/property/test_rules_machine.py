@@ -16,7 +16,7 @@ from broker.core.publishing.outcome import REFUSED
 from broker.core.queues import limits
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client, number_of
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.effort import cases
 
 READY, OUT, GONE, DEAD = "ready", "out", "gone", "dead"
@@ -27,7 +27,7 @@ which = st.integers(0, 7)
 
 @dataclass
 class Item:
-    """What is known of one message."""
+    """The model's knowledge of a message."""
 
     number: int
     priority: int
@@ -37,7 +37,7 @@ class Item:
 
 
 class RulesMachine(RuleBasedStateMachine):
-    """One queue with rules, its dead letters, and clients."""
+    """A queue with rules, its dead letters, and clients."""
 
     @initialize(
         levels=st.sampled_from([0, 2]),
@@ -49,12 +49,12 @@ class RulesMachine(RuleBasedStateMachine):
     def start(
         self, levels: int, ttl: int | None, length: int | None, size: int | None, overflow: str
     ) -> None:
-        self.yard = Yard()
+        self.bench = VhostBench()
         held: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
         if levels:
             held["x-max-priority"] = levels
-        self.queue = self.yard.vhost.declarations.declare_queue("q", False, None, False, held)
-        self.dead = self.yard.queue("dead")
+        self.queue = self.bench.vhost.declarations.declare_queue("q", False, None, False, held)
+        self.dead = self.bench.queue("dead")
         self.items: dict[int, Item] = {}
         self.clients: list[Client] = []
         self.levels = levels
@@ -64,10 +64,10 @@ class RulesMachine(RuleBasedStateMachine):
         given = {"x-message-ttl": ttl, "x-max-length": length, "x-max-length-bytes": size}
         held = {name: value for name, value in given.items() if value is not None}
         self.queue.effective = {**self.queue.arguments, **held, "x-overflow": overflow}
-        limits.apply(self.queue, self.yard.vhost)
+        limits.apply(self.queue, self.bench.vhost)
         self.ttl, self.length, self.size, self.drops = ttl, length, size, overflow == "drop-head"
         self.overflow = overflow
-        self.yard.clock.advance(0)
+        self.bench.clock.advance(0)
         self.look()
 
     # ---- what happens
@@ -79,10 +79,10 @@ class RulesMachine(RuleBasedStateMachine):
             (self.length is not None and self.queue.ready >= self.length)
             or (self.size is not None and self.queue.ready_bytes + size > self.size)
         )
-        number = self.yard.published + 1
-        due = self.yard.clock.now + min(waits) if waits else None
+        number = self.bench.published + 1
+        due = self.bench.clock.now + min(waits) if waits else None
         self.items[number] = Item(number, min(priority, self.levels), size, due)
-        answer = self.yard.publish(expiration=expiration, priority=priority, size=size)
+        answer = self.bench.publish(expiration=expiration, priority=priority, size=size)
         assert (answer == REFUSED) == full, "refused if and only if it was one too many"
         if full and self.overflow == "reject-publish":
             self.items[number].state = GONE
@@ -91,23 +91,23 @@ class RulesMachine(RuleBasedStateMachine):
     @rule(prefetch=st.integers(1, 3))
     def consume(self, prefetch: int) -> None:
         if len(self.clients) < 3:
-            self.clients.append(self.yard.client(self.queue, prefetch=prefetch))
+            self.clients.append(self.bench.client(self.queue, prefetch=prefetch))
 
     @rule(milliseconds=st.sampled_from([0, 1, 5, 20]), rings=st.booleans())
     def pass_time(self, milliseconds: int, rings: bool) -> None:
         if rings:
-            self.yard.clock.advance(milliseconds)
+            self.bench.clock.advance(milliseconds)
             late = [i for i in self.items.values() if i.state == READY and self.is_late(i)]
             assert not ({i.number for i in late} & self.ready()), "an alarm that rings leaves nothing"
         else:
-            self.yard.clock.now += milliseconds  # the alarm is late
+            self.bench.clock.now += milliseconds  # the alarm is late
         self.look()
 
     @precondition(lambda self: self.clients)
     @rule()
     def run_turns(self) -> None:
         before = {id(client): len(client.deliveries) for client in self.clients}
-        self.yard.run()
+        self.bench.run()
         for client in self.clients:
             for entry in client.deliveries[before[id(client)] :]:
                 item = self.items[number_of(entry)]
@@ -146,7 +146,7 @@ class RulesMachine(RuleBasedStateMachine):
     # ---- what must be so
 
     def is_late(self, item: Item) -> bool:
-        return item.due is not None and item.due <= self.yard.clock.now
+        return item.due is not None and item.due <= self.bench.clock.now
 
     def entries(self) -> list[QueueEntry]:
         return list(self.queue.entries)
@@ -205,8 +205,8 @@ class RulesMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "queue"):
-            self.yard.vhost.declarations.delete_queue("q", False, False)
-            self.yard.clock.advance(100)
+            self.bench.vhost.declarations.delete_queue("q", False, False)
+            self.bench.clock.advance(100)
 
 
 TestRulesMachine = RulesMachine.TestCase

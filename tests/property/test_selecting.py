@@ -140,7 +140,7 @@ def test_a_table_that_is_malformed_has_no_headers() -> None:
     st.integers(6, 9),
     st.booleans(),
 )
-def test_what_looks_like_a_header_in_a_value(parts: list[bytes], kind: str, number: int, first: bool) -> None:
+def test_header_names_within_a_value(parts: list[bytes], kind: str, number: int, first: bool) -> None:
     value = number.to_bytes(WIDTHS[kind], "big") if kind in WIDTHS else FIELDS["S"][1:]
     wanted = field(b"a", kind.encode() + value)
     text = b"".join(parts)
@@ -151,7 +151,7 @@ def test_what_looks_like_a_header_in_a_value(parts: list[bytes], kind: str, numb
     assert passes == (kind in WIDTHS and number == 7)
 
 
-def test_what_is_demanded() -> None:
+def test_demanded_values() -> None:
     demands = Selector("kind = 'x' AND (5 = level AND a > 3) AND b = 1.5 AND c = TRUE AND NOT d = 1").demands
     assert demands == [("kind", "x"), ("level", 5)]
     assert Selector("kind = 'x' OR level = 5").demands == []

@@ -1,4 +1,4 @@
-"""Random histories of appends, segments, copies and crashes against a model that is one dict."""
+"""Random histories of appends, segments, copies and crashes, compared with a dict."""
 
 import random
 from typing import Any
@@ -11,14 +11,21 @@ from broker.core.message import Message
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
 from tests.support.effort import cases
-from tests.support.store.hand_log import Sink, added, content_of, logged_queue, new_message, open_log
+from tests.support.store.hand_log import (
+    RecordingSink,
+    annotations_of_count,
+    content_of,
+    logged_queue,
+    new_message,
+    open_log,
+)
 
 FOLDER = "/log"
 QUEUES = [logged_queue(number) for number in (1, 2, 3)]
 
 
 class Histories(RuleBasedStateMachine):
-    """`durable` is what must be there; `pending` are the changes of the batch being filled."""
+    """`durable`: the required content; `pending`: the changes of the batch being filled."""
 
     @initialize(seed=st.integers(0, 1000), budget=st.sampled_from([0, 2000, 1 << 40]))
     def start(self, seed: int, budget: int) -> None:
@@ -37,7 +44,7 @@ class Histories(RuleBasedStateMachine):
 
     def reopen(self, clean: bool) -> None:
         """Recover, and compare with the model."""
-        sink = Sink()
+        sink = RecordingSink()
         self.disk.kill()
         topology = self.topology[: self.durable_topology]
         self.topology = topology
@@ -66,14 +73,14 @@ class Histories(RuleBasedStateMachine):
             order.append(message.sequence)
         assert found == self.durable
         assert sink.counts == self.durable_counts
-        assert sink.annotations == {key: added(count) for key, count in sink.counts.items()}
+        assert sink.annotations == {key: annotations_of_count(count) for key, count in sink.counts.items()}
         self.counts = dict(sink.counts)
         assert order == sorted(order)
         self.messages = {message.sequence: message for message, _, _ in sink.messages}
         self.now = {sequence: (content, list(queues)) for sequence, (content, queues) in found.items()}
 
     def synced(self) -> None:
-        """Everything appended so far is on disk."""
+        """Make all appended records durable."""
         self.durable = {sequence: (content, list(queues)) for sequence, (content, queues) in self.now.items()}
         self.durable_topology = len(self.topology)
         self.durable_counts = dict(self.counts)
@@ -109,7 +116,9 @@ class Histories(RuleBasedStateMachine):
             number = data.draw(st.sampled_from(self.now[sequence][1]))
             count = self.counts.get((sequence, number), 0) + 1
             self.counts[sequence, number] = count
-            self.log.append_count(self.messages[sequence], QUEUES[number - 1], count, added(count))
+            self.log.append_count(
+                self.messages[sequence], QUEUES[number - 1], count, annotations_of_count(count)
+            )
 
     @rule()
     def define(self) -> None:
@@ -145,7 +154,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def space_is_bounded(self) -> None:
-        """Twice what is needed and a few segments: nothing that is dead is kept for long."""
+        """Check that the log has at most twice the needed space and a few segments."""
         if hasattr(self, "log") and self.log.filling.is_empty():
             live = sum(len(content) + 100 for content, _ in self.now.values())
             files = [name for name in self.disk.names(FOLDER) if name.endswith(".log")]
@@ -154,8 +163,8 @@ class Histories(RuleBasedStateMachine):
             assert self.log.bytes_on_disk <= 3 * needed + 8 * 2048
 
     def count_bytes(self) -> int:
-        """What the records of counts take that are needed."""
-        sizes = (len(added(count)) for count in self.counts.values())
+        """Return the bytes of the needed records of counts."""
+        sizes = (len(annotations_of_count(count)) for count in self.counts.values())
         return sum(25 + (size and 4 + size) for size in sizes)
 
     @invariant()

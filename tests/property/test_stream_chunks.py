@@ -1,4 +1,4 @@
-"""Chunks of streams: what was written is read, at any place, and whatever is damaged is noticed."""
+"""Chunks of streams: written rows are read from any position, and damage is detected."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ COLUMNS = (EXCHANGE, ROUTING_KEY, PROPERTIES, BODY, FILTER)
 
 
 class Row(NamedTuple):
-    """What is added."""
+    """An added row."""
 
     time: int
     kind: int
@@ -62,7 +62,7 @@ def chunk_of(rows: list[Row], first: int = 7, incarnation: int = 2**64 - 1) -> b
 
 
 @given(ROWS, st.integers(0, 2**64 - 1), st.integers(0, 3))
-def test_what_is_read_is_what_was_written(rows: list[Row], first: int, before: int) -> None:
+def test_written_rows_are_read(rows: list[Row], first: int, before: int) -> None:
     data = bytes(8 * before) + chunk_of(rows, first) + b"behind it"
     chunk = Chunk(data, 8 * before)
     header = chunk.header
@@ -88,7 +88,7 @@ def test_arrow_finds_every_part_where_it_wants_it(rows: list[Row]) -> None:
 
 
 @given(ROWS, st.data())
-def test_what_is_cut_off_or_changed_is_noticed(rows: list[Row], data: st.DataObject) -> None:
+def test_cut_and_changed_chunks_are_detected(rows: list[Row], data: st.DataObject) -> None:
     whole = chunk_of(rows)
     with pytest.raises(ChunkDamagedError):
         Chunk(whole[: data.draw(st.integers(0, len(whole) - 1))])

@@ -1,4 +1,4 @@
-"""Where in a stream a message is: consumers are told that, and everything else is as it was."""
+"""Offsets in messages of streams: consumers get the offset, and the rest is unchanged."""
 
 import struct
 
@@ -14,11 +14,11 @@ from protocol.streams.offsets import OFFSET, PARTITION, content_at
 from protocol.streams.rows import columns_of
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string
 from tests.support.amqp10.contents import content10
-from tests.support.conversion.contents import ANNOTATIONS, content, opened, sections, short
+from tests.support.conversion.contents import ANNOTATIONS, content, decoded_content, sections, short_string
 
 OFFSETS = st.integers(0, 2**63 - 1)
 NUMBERS = st.sampled_from([-1, 0, 255])  # of partitions
-SHORT = st.binary(max_size=255).map(short)
+SHORT = st.binary(max_size=255).map(short_string)
 PROPERTIES: dict[int, st.SearchStrategy[bytes]] = {
     index: SHORT for index in range(14) if index != basic.HEADERS
 }
@@ -37,7 +37,7 @@ TABLES = st.dictionaries(NAMES, st.sampled_from(sorted(FIELDS.values())), max_si
 
 
 def on_channel_0(made: bytes) -> bytes:
-    """A content of a header frame and at most one body frame, as the channel 0 has it."""
+    """Return a content of a header frame and at most a body frame on channel 0."""
     head = header_frame_bytes(made)
     body = made[head : head + 1] + b"\0\0" + made[head + 3 :] if len(made) > head else b""
     return made[:1] + b"\0\0" + made[3:head] + body
@@ -51,14 +51,14 @@ def on_channel_0(made: bytes) -> bytes:
     NUMBERS,
 )
 @example({}, None, b"", 0, -1)
-@example({basic.CONTENT_TYPE: short(OFFSET)}, {OFFSET: FIELDS["S-long"]}, OFFSET, 2**63 - 1, 0)
-@example({basic.APP_ID: short(OFFSET)}, {}, b"x", 1, 7)
+@example({basic.CONTENT_TYPE: short_string(OFFSET)}, {OFFSET: FIELDS["S-long"]}, OFFSET, 2**63 - 1, 0)
+@example({basic.APP_ID: short_string(OFFSET)}, {}, b"x", 1, 7)
 def test_a_message_of_amqp_0_9_1_has_a_header_more(
     values: dict[int, bytes], table: dict[bytes, bytes] | None, payload: bytes, offset: int, partition: int
 ) -> None:
     inside = None if table is None else b"".join(field(name, value) for name, value in table.items())
     sent = content(values, inside, payload)
-    told, fields, body = opened(on_channel_0(content_at(offset, partition, *columns_of(sent))))
+    told, fields, body = decoded_content(on_channel_0(content_at(offset, partition, *columns_of(sent))))
     added = {OFFSET: b"l" + struct.pack(">Q", offset)}
     if partition >= 0:
         added[PARTITION] = b"l" + struct.pack(">Q", partition)

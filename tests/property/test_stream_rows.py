@@ -9,12 +9,12 @@ from protocol.streams.chunk import BASIC, SECTIONS
 from protocol.streams.rows import columns_of, content_of
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import described
-from tests.support.conversion.contents import content, short
+from tests.support.conversion.contents import content, short_string
 
 PAYLOADS = st.one_of(st.binary(max_size=50), st.integers(0, 20_000).map(lambda size: b"x" * size))
 
 
-@given(PAYLOADS, st.dictionaries(st.sampled_from([0, 1, 5]), st.binary(max_size=200).map(short)))
+@given(PAYLOADS, st.dictionaries(st.sampled_from([0, 1, 5]), st.binary(max_size=200).map(short_string)))
 def test_a_message_of_amqp_0_9_1_has_its_header_and_its_body(
     payload: bytes, values: dict[int, bytes]
 ) -> None:

@@ -37,12 +37,12 @@ steps = st.tuples(
 
 @dataclass
 class Model:
-    """What is bound, as a set."""
+    """The bindings, as a set."""
 
     bound: set[tuple[str, str, str, int]] = field(default_factory=set)
 
     def take(self, step: Step) -> None:
-        """Follow one step."""
+        """Apply a single step."""
         what, queue, kind, key, table = step
         if what == "bind":
             self.bound.add((queue, kind, key, table))
@@ -61,7 +61,7 @@ class Model:
 
 
 def matches(kind: str, pattern: str, table: dict[str, object], key: str, headers: dict[str, object]) -> bool:
-    """One binding, by the words of the specification."""
+    """Whether a binding matches, by the words of the specification."""
     if kind == "direct":
         return pattern == key
     if kind == "topic":
@@ -77,7 +77,7 @@ def matches(kind: str, pattern: str, table: dict[str, object], key: str, headers
 
 
 def follow(vhost: VirtualHost, step: Step) -> None:
-    """Do one step."""
+    """Do a single step."""
     what, queue, kind, key, table = step
     if what == "bind":
         add_queue(vhost, queue)
@@ -89,7 +89,7 @@ def follow(vhost: VirtualHost, step: Step) -> None:
 
 
 def occupy(vhost: VirtualHost) -> None:
-    """Leave so many bindings to be let go of that what is deleted from now on stays linked for a while."""
+    """Leave so many bindings to unlink that later deletions wait for a while."""
     queue = add_queue(vhost, "gone")
     for number in range(int(SLICE) + 1):
         vhost.topology.add_binding(Binding(vhost.topology.exchanges["amq.fanout"], queue, str(number), {}))
@@ -98,7 +98,7 @@ def occupy(vhost: VirtualHost) -> None:
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=25), st.booleans())
-def test_what_is_bound_is_what_gets_messages(history: list[Step], occupied: bool) -> None:
+def test_bound_queues_get_the_messages(history: list[Step], occupied: bool) -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     if occupied:

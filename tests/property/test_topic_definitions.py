@@ -1,4 +1,4 @@
-"""Random histories of a broker: what the log would hold makes the same broker again."""
+"""Random histories of a broker: the log's records make the same broker again."""
 
 import contextlib
 
@@ -34,7 +34,7 @@ steps = st.tuples(
 
 
 def follow(broker: Broker, step: Step) -> None:
-    """Do one step; many are refused, which must change nothing."""
+    """Do a single step; a refused step must change nothing."""
     what, name, queue, exchange, other, durable, auto_delete, number = step
     table = dict(TABLES[number % len(TABLES)])
     key = KEYS[number % len(KEYS)]
@@ -70,7 +70,7 @@ def follow(broker: Broker, step: Step) -> None:
 
 
 def routes(broker: Broker) -> dict[tuple[str, str, str], tuple[bool, list[int]]]:
-    """Where everything goes, by the numbers of the queues."""
+    """Return the queues of every route, by number."""
     found = {}
     for name, vhost in broker.vhosts.items():
         for exchange in vhost.topology.exchanges.values():
@@ -109,7 +109,7 @@ def test_the_log_and_its_checkpoints_make_the_same_broker(history: list[Step]) -
 @settings(deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_without_transient_objects_routes_are_the_same_too(history: list[Step]) -> None:
-    """What is durable alone decides the routes when everything is durable."""
+    """The durable objects alone decide the routes if all objects are durable."""
     broker = new_broker()
     broker.declare_vhost("/")
     for step in history:

@@ -24,7 +24,7 @@ keys = dotted([*WORDS, "*", "#"], 7)
 
 
 def naive(pattern: list[str], words: list[str]) -> bool:
-    """Whether the words match, by trying everything that a `#` can stand for."""
+    """Whether the words match, by trying all matches of each `#`."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -46,7 +46,7 @@ class Patterns:
                 self.trie.add(self.bindings[pattern])
 
     def remove(self, pattern: str) -> None:
-        """Unbind one pattern."""
+        """Unbind a single pattern."""
         self.trie.remove(self.bindings.pop(pattern))
 
     def matching(self, key: str) -> set[str]:
@@ -105,7 +105,7 @@ def test_a_pattern_means_the_same_in_its_one_spelling(pattern: str, key: str) ->
     st.lists(st.sampled_from(["a", ""]), min_size=100, max_size=128).map(".".join),
 )
 def test_the_work_is_bounded_however_many_wildcards_there_are(bound: list[str], key: str) -> None:
-    """Trying everything would take longer than the universe has; here it ends, and says what it should."""
+    """The work ends although trying everything would take practically forever."""
     trie = Patterns(bound)
     assert trie.matching(key) == {pattern for pattern in trie.bindings if by_table(pattern, key)}
 

@@ -24,7 +24,7 @@ def opened() -> tuple[WebSocketWire, WSConnection]:
     CUTS,
     st.integers(1, 5),
 )
-def test_what_comes_in(frames: list[tuple[bytes, bool]], cuts: list[int], at_once: int) -> None:
+def test_received_frames(frames: list[tuple[bytes, bool]], cuts: list[int], at_once: int) -> None:
     wire, client = opened()
     sent = b"".join(
         client.send(BytesMessage(data, message_finished=last)) + client.send(Ping(b""))
@@ -45,7 +45,7 @@ def test_what_comes_in(frames: list[tuple[bytes, bool]], cuts: list[int], at_onc
 
 @given(st.binary(max_size=400), CUTS)
 def test_garbage_ends_it_or_is_nothing_yet(garbage: bytes, cuts: list[int]) -> None:
-    """Nothing is raised, and a wire that has ended says no more."""
+    """No exception is raised, and an ended wire has no more output."""
     for wire in (WebSocketWire(), opened()[0]):
         rest, turn = garbage, 0
         while rest:

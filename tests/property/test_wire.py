@@ -19,7 +19,7 @@ CHANNELS = 3
 
 
 class Recorder(IncomingChannel):
-    """Remembers what it was told, as (channel, what, ...)."""
+    """A channel that records its calls as (channel, what, ...)."""
 
     def __init__(self, number: int, calls: list[tuple[object, ...]], limit: int = 1 << 20) -> None:
         super().__init__(limit)
@@ -65,7 +65,7 @@ def method(channel: int, value: base.Frame) -> bytes:
 
 
 class Publish:
-    """One publish as frames, and the call that it must become."""
+    """A publish as frames, and the call that must result."""
 
     def __init__(
         self, channel: int, key: str, body: bytes, piece: int, persistent: bool, priority: int | None
@@ -110,7 +110,7 @@ def flat(lists: list[list[Publish]]) -> list[Publish]:
 
 
 def interleaved(messages: list[Publish], order: list[int]) -> bytes:
-    """The frames of all messages, those of one channel in sequence, channels mixed as `order` says."""
+    """Return the frames of all messages, in sequence for each channel, mixed as `order` says."""
     by_channel: dict[int, list[bytes]] = {}
     for message in messages:
         by_channel.setdefault(int(message.call[0]), []).extend(message.frames)

@@ -16,17 +16,17 @@ from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.topology import Taker
-from tests.support.store.hand_log import Deferred, file_log
+from tests.support.core.topology import KeepingTarget
+from tests.support.store.hand_log import DeferredWork, file_log
 
 FOLDER = "/data"
 
 
 class Life:
-    """One process of the broker; the disk lives on."""
+    """A process of the broker; the disk outlives it."""
 
     def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30, views: Views = bare_view) -> None:
-        self.deferred = Deferred()
+        self.deferred = DeferredWork()
         self.log = file_log(
             FOLDER,
             disk,
@@ -46,12 +46,12 @@ class Life:
         self.vhost: VirtualHost = self.broker.declare_vhost("/")
 
     def commit(self) -> None:
-        """The end of a turn, and what the disk does about it."""
+        """End the turn, and do the disk's work."""
         self.log.commit()
         self.deferred.run_all()
 
     def tidy(self) -> None:
-        """Some more turns: segments begin and go."""
+        """Run some more turns, in which segments begin and are deleted."""
         for _ in range(3):
             self.log.tick()
             self.commit()
@@ -68,7 +68,7 @@ class Life:
 
     def take(self, name: str) -> tuple[QueueConsumer, list[QueueEntry]]:
         """A new consumer of a queue, and everything in it."""
-        taker = Taker()
+        taker = KeepingTarget()
         queue = self.vhost.topology.queues[name]
         consumer = QueueConsumer(taker, queue)
         attach(queue, consumer)
@@ -77,7 +77,7 @@ class Life:
         return consumer, taker.taken
 
     def held(self) -> dict[str, list[bytes]]:
-        """The contents of each queue, whether they are ready or with somebody."""
+        """Return the contents of each queue, ready or acquired."""
         return {
             name: [entry.message.content or self.log.load(entry.message) for entry in queue.entries]
             for name, queue in self.vhost.topology.queues.items()

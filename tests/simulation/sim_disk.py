@@ -15,7 +15,7 @@ class PowerLoss(BaseException):
 
 
 class _File:
-    """A file: what processes see (`cache`), what is on the platter, and what may be, sector by sector."""
+    """A file: the `cache` that processes see, the platter, and possible states of each sector."""
 
     def __init__(self) -> None:
         self.cache = bytearray()
@@ -71,7 +71,7 @@ class _File:
 
 
 class SimDisk(Disk):
-    """One folder of files. `capacity` is in bytes; any operation may be the last before the power goes."""
+    """A folder of files. `capacity` is in bytes; any operation may be the last before the power is cut."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -90,7 +90,7 @@ class SimDisk(Disk):
     # --- accidents
 
     def crash(self) -> None:
-        """Lose power: what was not synced is there or not, each sector and each name for itself."""
+        """Cut the power: each unsynced sector and name survives or not, independently."""
         for name, versions in self.name_changes.items():
             file = self.rng.choice([self.names_synced.get(name), *versions])
             if file is None:
@@ -104,7 +104,7 @@ class SimDisk(Disk):
         self.kill()
 
     def kill(self) -> None:
-        """The process is gone; the page cache stays."""
+        """End the process; the page cache stays."""
         self.opened.clear()
         self.locks.clear()
         self.operations_left = -1
@@ -125,7 +125,7 @@ class SimDisk(Disk):
     # --- the port
 
     def make_directory(self, path: str) -> None:
-        """There is only one."""
+        """Do nothing: there is a single folder."""
 
     def lock(self, path: str) -> int:
         """Lock within this machine."""
@@ -136,7 +136,7 @@ class SimDisk(Disk):
         return self.next_fd
 
     def names(self, directory: str) -> list[str]:
-        """What the folder shows now."""
+        """Return the visible names in the folder."""
         return [name.removeprefix(directory + "/") for name in self.names_now]
 
     def create(self, path: str) -> int:
@@ -162,7 +162,7 @@ class SimDisk(Disk):
             del self.opened[fd]
 
     def duplicate(self, fd: int) -> int:
-        """Another descriptor."""
+        """Return another descriptor."""
         self.next_fd += 1
         self.opened[self.next_fd] = self.opened[fd]
         return self.next_fd
@@ -172,7 +172,7 @@ class SimDisk(Disk):
         return len(self.opened[fd].cache)
 
     def read(self, fd: int, length: int, offset: int) -> bytes:
-        """What a process sees."""
+        """Return the bytes that a process reads."""
         data = self.opened[fd].cache[offset : offset + length]
         if self.rotten_reads > 0 and data:
             self.rotten_reads -= 1

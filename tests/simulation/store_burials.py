@@ -41,19 +41,19 @@ def bury(work: Work) -> None:
 
 
 class Burial(DurableWaiter):
-    """What has been buried stands in for a message: the log lets go of that when the rows are durable."""
+    """A waiter for stream rows that replace a message: the log removes the message when they are durable."""
 
     def __init__(self, work: Work, origin: Origin) -> None:
         self.work = work
         self.origin = origin
 
     def on_durable(self, batch: int) -> None:
-        """They are."""
+        """Settle the message: the rows are durable."""
         self.origin.buried -= 1
         self.work.deaths.settle(self.origin)
 
     def on_store_failed(self, reason: str) -> None:
-        """They never will be: the log goes on holding the message until it starts again."""
+        """Keep the message until the next start: the rows are lost."""
         self.origin.buried -= 1
         self.origin.stays = True
         self.origin.leaving = False

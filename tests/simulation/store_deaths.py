@@ -1,4 +1,4 @@
-"""Dead letters in the life of a log, and what stands in for what after a full disk."""
+"""Dead letters in the life of a log, and stand-ins after a full disk."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Death:
 
 @dataclass(eq=False)
 class Origin:
-    """What the log goes on holding, and the letters that stand in for it.
+    """A message that the log keeps, and the dead letters that replace it.
 
-    `buried`: as many of these have become rows of streams that are not durable yet. `stays`: some have, and
-    were not, so that it comes back with the next start.
+    `buried`: the number of its letters that are rows of streams and not durable yet. `stays`: some rows never
+    became durable, so that the message is recovered at the next start.
     """
 
     sequence: int
@@ -42,7 +42,7 @@ class Origin:
 
 
 class Deaths:
-    """Messages die at random; a model of what the log must not let go of."""
+    """Random deaths of messages, and the model of the messages that the log must keep."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -87,7 +87,7 @@ class Deaths:
         work.let_go(key, number)
 
     def note(self, death: Death) -> None:
-        """Remember one until it is durable."""
+        """Keep a death until it is durable."""
         self.appended = [other for other in self.appended if other.batch > self.work.log.durable]
         self.appended.append(death)
 
@@ -96,7 +96,7 @@ class Deaths:
         origin.letters.add(letter)
 
     def let_go(self, letter: int) -> None:
-        """A queue holds a message no longer, and perhaps only transactions are to settle what is left."""
+        """Record that a queue no longer has a letter, so that perhaps only transactions settle the rest."""
         origin = self.origins.get(letter)
         if letter not in self.work.held:
             self.gone(letter)
@@ -104,7 +104,7 @@ class Deaths:
             self.look(origin)
 
     def look(self, origin: Origin) -> None:
-        """A message goes with the last of the transactions that settle what stands in for it."""
+        """Settle a message with the last transaction that settles its stand-ins."""
         work = self.work
         held = [(letter, number) for letter in origin.letters for number in work.held[letter][1]]
         if not (held or origin.buried) or origin.stays or origin.leaving or work.log.stopped:
@@ -114,14 +114,14 @@ class Deaths:
             work.model.add(work.log.batch, Event("transacted", origin.sequence, (origin.queue,)))
 
     def gone(self, letter: int) -> None:
-        """No queue holds a message any more."""
+        """Record that no queue has the letter any more."""
         origin = self.origins.pop(letter, None)
         if origin is not None:
             origin.letters.discard(letter)
             self.settle(origin)
 
     def settle(self, origin: Origin, batch: int = 0) -> None:
-        """Once nothing stands in for a message, it is settled in the batch being filled, or another one."""
+        """Settle a message without stand-ins in the batch being filled, or in `batch`."""
         work = self.work
         if not origin.letters and not origin.buried and not origin.stays and not work.log.stopped:
             work.model.add(batch or work.log.batch, Event("settle", origin.sequence, (origin.queue,)))
@@ -145,6 +145,6 @@ class Deaths:
             self.settle(origin, moved)
 
     def forget(self) -> None:
-        """After a restart the log is all there is."""
+        """Forget everything at a restart, after which the log is all there is."""
         self.appended = []
         self.origins = {}

@@ -1,4 +1,4 @@
-"""A seeded random life of a log on a simulated disk, held against the model of what accidents may leave."""
+"""A seeded random life of a log on a simulated disk, compared with the model of accidents."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.simulation.store_model import (
     whole,
 )
 from tests.simulation.store_work import Work
-from tests.support.store.hand_log import Deferred, added, logged_queue, open_log
+from tests.support.store.hand_log import DeferredWork, annotations_of_count, logged_queue, open_log
 
 FOLDER = "/data"
 
@@ -30,7 +30,7 @@ class Machine(Work):
         super().__init__(random.Random(seed))
         self.segment_bytes = self.rng.choice([4096, 16384])  # of equal ones, many are used again
         self.chunk_bytes = self.rng.choice([600, 600, 1 << 20])  # of short ones, a batch has several
-        self.deferred = Deferred()
+        self.deferred = DeferredWork()
         self.clean = False
         self.interrupted = False
         self.fresh = True
@@ -53,7 +53,7 @@ class Machine(Work):
         self._forget()
 
     def _forget(self) -> None:
-        """A log is used no longer: its messages, which are not collected in cycles, let go of each other."""
+        """Break the reference cycles of an unused log's messages."""
         for segment in self.log.segments.all():
             segment.forget_all()
 
@@ -139,7 +139,7 @@ class Machine(Work):
                 self.interrupted = True  # the run that could not start may have left its mark, or not
 
     def _check_accounts(self) -> None:
-        """Each count is in one record, and the segments know how long theirs are."""
+        """Check that each count is in a single record, and the lengths that segments know."""
         counts = self.log.counts
         assert sum(segment.count_bytes for segment in self.log.segments.all()) == sum(
             count.size for sequence in counts.first for count in counts.by_queue(sequence).values()
@@ -174,7 +174,7 @@ class Machine(Work):
         found.queues = sink.queues
         found.counts = sink.counts
         found.streams = {number: rows_of(stream) for number, stream in sink.streams.items()}
-        assert sink.annotations == {key: added(count) for key, count in sink.counts.items()}
+        assert sink.annotations == {key: annotations_of_count(count) for key, count in sink.counts.items()}
         for message, queues, redelivered in sink.messages:
             assert redelivered == (not report.clean)
             assert message.sequence not in found.messages, "a message comes back once"
@@ -246,4 +246,4 @@ STEPS: Final[tuple[tuple[float, Callable[[Machine], None]], ...]] = (
     (0.987, Machine._crash_or_kill),
     (0.997, Machine._capacity),
 )
-"""What a step may be: the first whose number is above a random one."""
+"""The kinds of a step: the first with a number above a random one is chosen."""

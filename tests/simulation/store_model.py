@@ -1,4 +1,4 @@
-"""What a log amounts to, and what may be left of it after each accident."""
+"""The content of a log, and the possible contents after each kind of accident."""
 
 import copy
 import random
@@ -10,7 +10,7 @@ from broker.store.counts import Count
 from broker.store.log import Log
 from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BODY
-from tests.support.store.hand_log import Sink, chunks_of, content_of, new_message
+from tests.support.store.hand_log import RecordingSink, chunks_of, content_of, new_message
 
 Time = tuple[int, int, int]
 """Date, expiration and marks; 1: it has been dead-lettered."""
@@ -55,7 +55,7 @@ def whole(log: Log, message: Message) -> bytes:
 
 
 def published(message: Message, queues: list[int], content: bytes) -> Event:
-    """What is to be found of a message that has just been appended."""
+    """Return the event that recovery must find for a message that was just appended."""
     return Event("publish", message.sequence, tuple(queues), content, time_of(message))
 
 
@@ -72,7 +72,7 @@ def is_stream(queue: int) -> bool:
 
 
 def rows_of(stream: Stream) -> Rows:
-    """What can be read from the files of a stream."""
+    """Return the readable rows of a stream's files."""
     files = chunks_of(stream)
     rows: list[bytes] = []
     place = files.find(files.first)
@@ -86,7 +86,7 @@ def rows_of(stream: Stream) -> Rows:
 
 
 class State:
-    """What the log amounts to: messages (content, queues that hold them, time), counts, queues, streams."""
+    """The content of a log: messages (content, queues, time), counts, queues, streams."""
 
     def __init__(self) -> None:
         self.messages: dict[int, Found] = {}  # by sequence
@@ -134,7 +134,7 @@ class State:
         return self.described(), self.queues, self.counts, self.streams
 
 
-class TopologySink(Sink):
+class TopologySink(RecordingSink):
     """A sink that knows which queues the definitions leave."""
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class TopologySink(Sink):
 
 
 class Model:
-    """What was done to a log since its last recovery, batch by batch, and so what the next may give."""
+    """The changes of a log since its last recovery, batch by batch, and so the possible recovered states."""
 
     def __init__(self) -> None:
         self.base = State()  # as of the last recovery
@@ -178,7 +178,7 @@ class Model:
         self.events.append((batch, event))
 
     def recovered(self, found: State) -> None:
-        """Begin again with what the log gave."""
+        """Begin with the recovered state."""
         self.base = found
         self.events = []
 
@@ -199,7 +199,7 @@ class Model:
         return gone
 
     def close(self, last: int) -> None:
-        """Nothing is in a later batch than the one that closing the log has written."""
+        """Put all later events into the batch that closing the log has written."""
         self.events = [(min(batch, last), event) for batch, event in self.events]
 
     def content(self, sequence: int) -> bytes:
@@ -208,7 +208,7 @@ class Model:
         return next(e.content for _, e in self.events if e.kind == "publish" and e.number == sequence)
 
     def possible(self, log: Log) -> list[State]:
-        """As of the last durable batch, or with the one that was on its way."""
+        """Return the possible states: of the last durable batch, and with the batch being written."""
         return [self._state(log.durable), self._state(self._on_its_way(log))]
 
     def _state(self, last: int) -> State:
@@ -226,7 +226,7 @@ class Model:
 
 
 def difference(found: State, possible: list[State]) -> str:
-    """What was found and how it differs from each state that was possible, to be read by people."""
+    """Describe the found state and its difference from each possible state, for people."""
     lines = [f"queues {found.queues}"]
     have = {s: (c[:12], *rest) for s, c, *rest in found.described()}
     for state in possible:

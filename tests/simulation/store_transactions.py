@@ -26,7 +26,7 @@ class Transaction(DurableWaiter):
         self.settled: list[tuple[int, Message, int]] = []
 
     def append(self) -> None:
-        """Choose what takes part, append it, and wait."""
+        """Choose the parts of a transaction, append it, and wait."""
         work = self.work
         rng, log, model = work.rng, self.log, work.model
         batch = log.batch

@@ -1,4 +1,4 @@
-"""What queues do to a log, at random, and the model of what it amounts to."""
+"""Random work of queues on a log, and the model of its content."""
 
 import random
 
@@ -11,13 +11,13 @@ from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths
 from tests.simulation.store_model import Event, Model, is_stream, published, random_message, whole
 from tests.simulation.store_transactions import Transaction
-from tests.support.store.hand_log import added, chunks_of, content_of, logged_queue
+from tests.support.store.hand_log import annotations_of_count, chunks_of, content_of, logged_queue
 
 UPLOADS_MAX = 3
 
 
 class Work:
-    """Queues and what they hold in memory. Each operation is something that a queue would do."""
+    """Queues and their content in memory. Each operation is one that a queue would do."""
 
     log: Log
 
@@ -48,7 +48,7 @@ class Work:
         self.model.add(batch, published(message, chosen, self.load(message)))
 
     def new_message(self) -> Message:
-        """One that has not been appended, some with a body that was uploaded piece by piece."""
+        """Return a message that is not appended, sometimes with a body that was uploaded in pieces."""
         message = random_message(self.rng, self.next_message)
         self.next_message += 1
         ready = [body for body in self.uploads if body.pieces]
@@ -58,7 +58,7 @@ class Work:
         return message
 
     def upload(self) -> None:
-        """A piece of a body comes, or what has come of one is given up."""
+        """Add a piece of a body, or abandon an upload."""
         if len(self.uploads) == UPLOADS_MAX and self.rng.random() < 0.1:
             del self.uploads[self.rng.randrange(UPLOADS_MAX)]
         elif len(self.uploads) < UPLOADS_MAX:
@@ -87,7 +87,7 @@ class Work:
             self.log.append_settle(message, self.queues[number])
 
     def count(self) -> None:
-        """A queue gives a message out, sometimes one that it has given out before."""
+        """Count a delivery, sometimes a redelivery."""
         if not self.held:
             return
         keys = list(self.held)
@@ -102,10 +102,10 @@ class Work:
             self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
         elif message.sequence > 0 and not self.log.stopped:
             self.waiting[message.sequence, number] = count
-        self.log.append_count(message, self.queues[number], count, added(count))
+        self.log.append_count(message, self.queues[number], count, annotations_of_count(count))
 
     def stream(self) -> None:
-        """A row is appended to a stream, and seldom all streams let go of old ones."""
+        """Append a row to a stream, and seldom remove old rows of all streams."""
         if self.log.failure or not self.streams:
             return
         if self.rng.random() < 0.05:

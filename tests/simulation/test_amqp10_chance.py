@@ -1,4 +1,4 @@
-"""Whatever clients of AMQP 1.0 do, nothing is an internal error, and what they had is back in the end."""
+"""Random clients of AMQP 1.0 cause no internal error, and all their deliveries return in the end."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ COMMON = ("Attach", "Transfer", "Disposition", "Flow", "Detach", "amqp:transacti
 
 
 def lives(seeds: range) -> Counter[str]:
-    """What was heard in one life for each seed."""
+    """Run a client for each seed, and return the counts of received performatives."""
     heard: Counter[str] = Counter()
     for seed in seeds:
         client = ChanceClient(seed)

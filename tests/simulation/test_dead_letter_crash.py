@@ -22,7 +22,7 @@ SEEDS = range(3)  # of what a power cut leaves
 
 
 def reject(life: Life) -> None:
-    """They are refused, in several turns."""
+    """Reject the messages, in several turns."""
     _, entries = life.take("work")
     for entry in entries:
         life.vhost.topology.queues["work"].discard(entry)
@@ -35,13 +35,13 @@ def expire(life: Life) -> None:
 
 
 def crowd_out(life: Life) -> None:
-    """As many come as there may be."""
+    """Publish as many messages as the limit allows."""
     for _ in range(COUNT):
         life.publish("work", b"newer")
 
 
 def return_once_too_often(life: Life) -> None:
-    """They come back, and may not."""
+    """Return messages whose delivery limit is exceeded."""
     consumer, entries = life.take("work")
     release_entries(life.vhost.topology.queues["work"], entries, consumer)
 
@@ -84,7 +84,7 @@ def run(life: Life, die: Callable[[Life], None]) -> None:
 
 
 def places(life: Life, size: int) -> list[str]:
-    """Where each message is: one queue, or the test fails."""
+    """Return the only queue of each message, or fail."""
     found = []
     held = life.held()
     for content in CONTENTS[size]:

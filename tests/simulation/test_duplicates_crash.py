@@ -18,7 +18,7 @@ from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import queue_of
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.support.core.duplicate_vhost import Said
+from tests.support.core.duplicate_vhost import IdentityView
 
 SEEDS = range(40)
 STEPS = 400
@@ -39,7 +39,7 @@ class Confirm(DurableWaiter):
 
 
 class World:
-    """One queue, a publisher of ids and a producer of numbers, through many lives of a broker."""
+    """A queue, a publisher of ids and a producer of sequences, through many lives of a broker."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -56,7 +56,7 @@ class World:
 
     def new_life(self) -> Life:
         life = Life(self.disk)
-        life.vhost.views = lambda message, store: Said(message)
+        life.vhost.views = lambda message, store: IdentityView(message)
         return life
 
     def publish(self) -> None:
@@ -156,7 +156,7 @@ def said_by(life: Life, message: Message) -> str:
     return text.rsplit("/", 1)[0].removesuffix("//")
 
 
-def test_what_is_confirmed_is_there_once_and_stays_known() -> None:
+def test_confirmed_messages_exist_once_and_stay_recorded() -> None:
     worlds = []
     for seed in SEEDS:
         world = World(seed)

@@ -52,7 +52,7 @@ def prepared(disk: SimDisk) -> Life:
 
 
 def consume(life: Life) -> None:
-    """In several turns, and what the disk does about it."""
+    """Consume in several turns, and do the disk's work."""
     consumer, entries = life.take("q")
     for entry in entries:
         queue_of(consumer).settle(entry)
@@ -63,24 +63,24 @@ def consume(life: Life) -> None:
 
 
 class Publish(HeldPublish):
-    """One that nobody hears of."""
+    """A publish without a confirm."""
 
     def report_outcome(self, outcome: Outcome) -> None:
         assert outcome is ROUTED
 
 
 class Job(Transaction):
-    """One that nobody waits for."""
+    """A transaction without an answer."""
 
     def committed(self) -> None:
-        """It is on disk."""
+        """Do nothing: the commit is on disk."""
 
     def failed(self, reason: str) -> None:
-        """It is not."""
+        """Do nothing: the commit is not on disk."""
 
 
 def commit(life: Life) -> None:
-    """Consume all of it and publish as much, in one transaction, and what the disk does about it."""
+    """Consume all and publish as much in a single transaction, and do the disk's work."""
     consumer, entries = life.take("q")
     job = Job(life.vhost.publisher)
     route = life.vhost.publisher.route("", "out")
@@ -95,15 +95,15 @@ def commit(life: Life) -> None:
     life.clock.advance(1)
 
 
-def told(life: Life) -> tuple[int, int]:
-    """How many receipts tell of what was consumed, and how many of what has arrived."""
+def receipt_counts(life: Life) -> tuple[int, int]:
+    """Return the numbers of consumed receipts and of arrival receipts."""
     whats = [json.loads(body)["what"] for body in life.held()["back"]]
     return whats.count("consumed"), whats.count("arrival")
 
 
 def places(life: Life) -> tuple[int, int]:
-    """How many messages are there, and how many receipts that say that the others were consumed."""
-    consumed, arrived = told(life)
+    """Return the numbers of messages and of consumed receipts."""
+    consumed, arrived = receipt_counts(life)
     assert arrived == len(life.held()["out"])
     return len(life.held()["q"]), consumed
 
@@ -134,7 +134,7 @@ def test_nothing_is_done_without_a_receipt(work: Callable[[Life], None], lost: b
     assert {0, COUNT} <= outcomes
 
 
-def test_what_a_full_disk_keeps_from_being_committed_is_not_told() -> None:
+def test_commits_that_a_full_disk_refuses_have_no_receipts() -> None:
     outcomes = set()
     for room in range(0, 20_000, 1000):
         disk = SimDisk(random.Random(1))
@@ -144,7 +144,7 @@ def test_what_a_full_disk_keeps_from_being_committed_is_not_told() -> None:
             commit(life)
         except PreconditionFailed:
             life.tidy()
-        assert told(life) in ((0, 0), (COUNT, COUNT))
+        assert receipt_counts(life) in ((0, 0), (COUNT, COUNT))
         outcomes.add(places(life))
         disk.kill()
         disk.capacity = 1 << 40

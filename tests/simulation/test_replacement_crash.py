@@ -20,7 +20,7 @@ from broker.core.queues.returns import release_entries
 from broker.store.file_commit import INLINE_WRITE_MAX
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.support.core.key_header import KEY, view
+from tests.support.core.key_header import KEY, key_view
 from tests.support.store.hand_log import content_of
 
 SEEDS = range(40)
@@ -47,8 +47,8 @@ class Confirm(DurableWaiter):
         pass
 
 
-class Gone(DurableWaiter):
-    """Waits until it is durable that somebody has let go of a message."""
+class SettlementWaiter(DurableWaiter):
+    """A waiter for the durable settlement of a message."""
 
     def __init__(self, late: set[tuple[Slot, int]], what: tuple[Slot, int]) -> None:
         self.late = late
@@ -63,7 +63,7 @@ class Gone(DurableWaiter):
 
 
 class World:
-    """Two queues, one of them bound together with the other, through many lives of a broker."""
+    """Two queues, one of them bound to the same exchange, through many lives of a broker."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -76,7 +76,7 @@ class World:
         self.taken: list[tuple[QueueConsumer, QueueEntry, Slot, int]] = []
         self.late: set[tuple[Slot, int]] = set()  # what came back, or is settled, if that may not be durable
         self.back: set[tuple[Slot, int]] = set()  # what a restart has brought back
-        self.life = Life(self.disk, views=view)
+        self.life = Life(self.disk, views=key_view)
         for name in NAMES:
             self.life.declare(name, last_value_key=KEY)
             self.life.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
@@ -84,7 +84,7 @@ class World:
         self.life.commit()
 
     def publish(self, length: int = 0) -> None:
-        """To one queue or both."""
+        """Publish to a single queue or to both."""
         rng = self.rng
         length = length or rng.choice([10, 10, 10, 1500])
         value = rng.randint(1, VALUES)
@@ -101,7 +101,7 @@ class World:
         self.life.log.wait(Confirm(slots, self.published, self.confirmed))
 
     def take(self) -> None:
-        """A consumer gets what is ready in a queue, and goes."""
+        """Consume the ready messages of a queue, and detach."""
         name = self.rng.choice(NAMES)
         consumer, entries = self.life.take(name)
         for entry in entries:
@@ -119,7 +119,7 @@ class World:
         else:
             self.consumed[slot] = max(self.consumed.get(slot, 0), number)
             queue.settle(entry)
-        self.life.log.wait(Gone(self.late, (slot, number)))
+        self.life.log.wait(SettlementWaiter(self.late, (slot, number)))
 
     def fill_disk(self) -> None:
         """Or make room. It may be the batch on its way that does not fit."""
@@ -173,7 +173,7 @@ class World:
         }
         self.taken = []
         self.late = set()
-        self.life = Life(self.disk, views=view)
+        self.life = Life(self.disk, views=key_view)
         self.life.broker.resume()
         found: dict[Slot, list[int]] = {}
         for name in NAMES:

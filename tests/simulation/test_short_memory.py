@@ -18,7 +18,7 @@ from tests.support.store.hand_log import content_of
 CONTENT = content_of(1, 600)
 
 
-class Held(HeldPublish):
+class UnconfirmedPublish(HeldPublish):
     """A publish whose sender asks nothing."""
 
     def report_outcome(self, outcome: Outcome) -> None:
@@ -41,7 +41,7 @@ def transact(life: Life) -> None:
     """Published to both by a transaction."""
     route = life.vhost.publisher.route("amq.fanout", "k")
     commit = Commit(life.vhost.publisher)
-    commit.publishes.append(Held(route, new_message(life), [], False))
+    commit.publishes.append(UnconfirmedPublish(route, new_message(life), [], False))
     commit.commit()
 
 
@@ -81,7 +81,7 @@ def publish_by_message(life: Life, exchange: str) -> None:
 
 
 def both(life: Life) -> tuple[Queue, Queue]:
-    """A queue that the log knows and one that it does not, bound to the same exchange."""
+    """Return a durable queue and a transient queue, bound to the same exchange."""
     life.declare("kept")
     life.vhost.declarations.declare_queue("fleeting", False, None, False, {})
     life.vhost.declarations.bind_queue("fleeting", "amq.fanout", "", {})
@@ -90,7 +90,7 @@ def both(life: Life) -> tuple[Queue, Queue]:
 
 
 def let_go(life: Life, queue: Queue) -> None:
-    """Settle what a queue has, and fill segments until what it had is not on disk any more."""
+    """Settle a queue's messages, and fill segments until their content is no longer on disk."""
     consumer, entries = life.take(queue.name)
     for entry in entries:
         queue.settle(entry)
@@ -129,7 +129,7 @@ def test_a_queue_that_is_not_logged_has_its_messages_when_the_log_has_let_go_of_
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-def test_what_an_immediate_message_was_given_to(immediate: bool) -> None:
+def test_a_delivered_message_keeps_its_content_while_memory_keeps_none(immediate: bool) -> None:
     life = Life(SimDisk(random.Random(1)), memory_budget=0)
     kept, fleeting = both(life)
     consumer, taken = life.take("fleeting")
@@ -162,7 +162,7 @@ def test_a_history_that_is_not_logged_has_its_messages_too() -> None:
     assert life.held()["late"] == [CONTENT]
 
 
-def test_what_the_log_knows_for_all_or_for_none_is_one_message() -> None:
+def test_a_message_logged_for_all_queues_or_for_none_is_a_single_message() -> None:
     life = Life(SimDisk(random.Random(1)), memory_budget=0)
     _, fleeting = both(life)
     life.vhost.declarations.declare_queue("other", False, None, False, {})

@@ -36,7 +36,7 @@ def add(attempt: Attempt, batch: int, start: int, size: int, told: Callable[[str
 
 
 def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:
-    """What queues have of these batches."""
+    """Return the expected rows of the queues after these batches."""
     return {
         name: [body(batch, n, size)[:size] for batch in batches for n in range(4 * ROWS) if n % 2 == odd]
         for odd, name in enumerate(QUEUES)
@@ -44,7 +44,7 @@ def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:
 
 
 class Story:
-    """What is said of a batch, and what was answered. Batch 0 is published; the accident hits batch 1."""
+    """The requests and answers of a batch. Batch 0 is published; the accident hits batch 1."""
 
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk
@@ -55,7 +55,7 @@ class Story:
         self.sink = self.life.broker.sinks.attach(self.life.vhost, "query", "guest")
 
     def write(self, batch: int, size: int) -> list[Attempt]:
-        """Two partitions, and one that does not win."""
+        """Write two partitions, and an attempt that does not win."""
         attempts = [self.sink.begin(batch, partition) for partition in (0, 1, 1)]
         for number, attempt in enumerate(attempts[:2]):
             for start in (0, ROWS):
@@ -65,7 +65,7 @@ class Story:
         return attempts[:2]
 
     def commit(self, batch: int, attempts: list[Attempt]) -> None:
-        """Commit, and let what is decided go its way for some turns."""
+        """Commit, and run some turns of the decided batch."""
         self.sink.commit(batch, attempts, True, "mine", self.answers.append)
         self.go_on()
 
@@ -83,7 +83,7 @@ class Story:
 
 
 def found(disk: SimDisk) -> tuple[int, dict[str, list[bytes]]]:
-    """The last batch in the next life of the broker, and what its queues have when it has gone on."""
+    """Return the last batch in the next life of the broker, and the rows of its queues."""
     story = Story.__new__(Story)
     story.life = Life(disk)
     story.life.broker.resume()
@@ -94,8 +94,8 @@ def found(disk: SimDisk) -> tuple[int, dict[str, list[bytes]]]:
     return int(story.sink.last), story.found()
 
 
-def told(disk: SimDisk, operations: int, size: int) -> list[str]:
-    """Publish two batches, with so many operations of the disk for the second; what was answered."""
+def answers_to(disk: SimDisk, operations: int, size: int) -> list[str]:
+    """Publish two batches, with `operations` of the disk for the second; return the answers."""
     story = Story(disk)
     story.commit(0, story.write(0, size))
     assert story.found() == rows((0,), size)
@@ -114,7 +114,7 @@ def test_a_batch_is_published_once_wherever_it_is_cut(size: int, seed: int, lost
     outcomes = set()
     for operations in itertools.count():
         disk = SimDisk(random.Random(seed))
-        answers = told(disk, operations, size)
+        answers = answers_to(disk, operations, size)
         finished = disk.operations_left > 0
         if lost:
             disk.crash()
@@ -157,7 +157,7 @@ def test_a_batch_is_published_once_on_a_full_disk(size: int) -> None:
     assert (size == SIZES[0] and (False, True) in outcomes) or (True, True) in outcomes
 
 
-def test_what_was_not_decided_stays_so() -> None:
+def test_an_undecided_batch_stays_undecided() -> None:
     (size, _) = SIZES
     story = short_of_room(size, 0)
     assert story.answers[1] != ""

@@ -1,11 +1,11 @@
-"""A step of a staged reader that the full disk does not take, and what is there when there is room again."""
+"""A step of a staged reader that the full disk refuses, and its messages when there is room again."""
 
 import random
 
 from broker.core.queues.returns import settle_all
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
-from tests.support.store.hand_log import Waiter
+from tests.support.store.hand_log import RecordingWaiter
 
 ROOM: int = 1 << 40
 
@@ -33,7 +33,7 @@ def test_a_step_that_failed_is_not_there_after_a_restart() -> None:
     disk.capacity = disk.used()
     for _ in range(4):
         assert stage.take_one() >= 0
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     staging.append(stage, stage.step(2, 0))
     life.log.wait(waiter)
     turn(life)

@@ -23,13 +23,13 @@ def live(seed: int, steps: int) -> Machine:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_durable_survives(seed: int) -> None:
+def test_durable_records_survive(seed: int) -> None:
     machine = live(seed, 1200)
     assert machine.recoveries > 1
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(1000, 4000, 300))  # so that several processes share them
-def test_what_is_durable_survives_thousands_of_lives(first: int) -> None:
+def test_durable_records_survive_thousands_of_lives(first: int) -> None:
     for seed in range(first, first + 300):
         live(seed, 3000)

@@ -23,7 +23,7 @@ SEEDS = range(4)  # of what a power cut leaves
 
 
 class Publish(HeldPublish):
-    """One that nobody hears of."""
+    """A publish without a confirm."""
 
     def report_outcome(self, outcome: Outcome) -> None:
         assert outcome is ROUTED
@@ -42,7 +42,7 @@ class Job(Transaction):
 
 
 def committed(life: Life, size: int) -> Job:
-    """Take the work, ask for results of `size` bytes in its place and reject some, in one transaction."""
+    """Take the work, publish results of `size` bytes and reject some, in a single transaction."""
     consumer, entries = life.take("work")
     job = Job(life.vhost.publisher)
     for number, queue in enumerate(RESULTS):
@@ -98,7 +98,7 @@ def prepared(disk: SimDisk) -> Life:
 
 
 def run(disk: SimDisk, size: int, accident: Callable[[], None]) -> str:
-    """Do the job with `accident` on its way; returns what the client was told."""
+    """Do the job with `accident` during the commit; return the client's answer."""
     life = prepared(disk)
     if size % 2:  # the batch before it is still on its way
         life.publish("out.0", OTHER)
@@ -118,7 +118,7 @@ def run(disk: SimDisk, size: int, accident: Callable[[], None]) -> str:
 
 
 def found(disk: SimDisk) -> dict[str, list[bytes]]:
-    """What the next life of the broker has."""
+    """Return the messages in the next life of the broker."""
     held = Life(disk).held()
     held["out.0"] = [content for content in held["out.0"] if content != OTHER]
     return held

@@ -17,7 +17,7 @@ from broker.core.queues.limits import Rules
 from broker.core.queues.queue import Queue
 from broker.flavour import FLAVOUR
 from tests.support.core.queue_bench import Client
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 
 SEEDS = range(12)
 STEPS = 150
@@ -27,18 +27,18 @@ EXCHANGE = "comes"
 
 
 class World:
-    """Queues, what was done to them, and what must be where."""
+    """Queues, the operations on them, and the expected place of every message."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.yard = Yard()
+        self.bench = VhostBench()
         self.alive: set[int] = set()  # published, and neither consumed nor dropped by anybody
         self.died: dict[str, list[int]] = {name: [] for name in SOURCES}  # in their order
         self.came: dict[str, list[int]] = {name: [] for name in SOURCES}
         self.home: dict[int, str] = {}
         self.declare_targets()
         for name, to in zip(SOURCES, ("narrow", "narrow", "far", "between"), strict=True):
-            self.yard.queue(
+            self.bench.queue(
                 name,
                 dead_letter_exchange=EXCHANGE if to == "far" else "",
                 dead_letter_routing_key=to,
@@ -54,10 +54,10 @@ class World:
         """Declare the targets that are not there."""
         limits = {"narrow": 2, "last": 2}
         for name in TARGETS:
-            if name in self.yard.vhost.topology.queues:
+            if name in self.bench.vhost.topology.queues:
                 continue
             if name == "between":
-                self.yard.queue(
+                self.bench.queue(
                     name,
                     max_length=1,
                     overflow="reject-publish-dlx",
@@ -65,10 +65,10 @@ class World:
                     dead_letter_routing_key="last",
                 )
             else:
-                self.yard.queue(name, max_length=limits.get(name, 3), overflow="reject-publish")
+                self.bench.queue(name, max_length=limits.get(name, 3), overflow="reject-publish")
 
     def queue(self, name: str) -> Queue | None:
-        return self.yard.vhost.topology.queues.get(name)
+        return self.bench.vhost.topology.queues.get(name)
 
     # ---- steps
 
@@ -79,8 +79,8 @@ class World:
             (8, 6, 6, 4, 2, 0.3, 0.5),
         )
         chosen[0]()
-        self.yard.clock.advance(0)
-        self.yard.run()
+        self.bench.clock.advance(0)
+        self.bench.run()
         self.check()
 
     def publish(self) -> None:
@@ -92,15 +92,15 @@ class World:
         if queue is None:
             return
         sought = queue.rules is not None and bool(queue.rules.seekers)
-        outcome = self.yard.publish(name)
-        number = self.yard.published
+        outcome = self.bench.publish(name)
+        number = self.bench.published
         assert outcome in (ROUTED, REFUSED)
         if outcome is ROUTED:
             assert not sought, "a publisher takes the room for which dead letters wait"
             self.alive.add(number)
             self.home[number] = name
         elif name == "between" and any(
-            number in numbers(found) for found in self.yard.vhost.topology.queues.values()
+            number in numbers(found) for found in self.bench.vhost.topology.queues.values()
         ):
             self.alive.add(number)  # refused, and its dead letter has arrived
             self.home[number] = name
@@ -109,20 +109,20 @@ class World:
         """A client gets some and rejects them, gives them back, or goes."""
         queue = self.queue(self.random.choice(SOURCES))
         assert queue is not None
-        client = self.yard.client(queue, self.random.choice((1, 3)))
-        self.yard.run()
+        client = self.bench.client(queue, self.random.choice((1, 3)))
+        self.bench.run()
         if client.numbers:
             self.random.choice((client.reject, client.nack))(*client.numbers)
-        self.yard.run()
+        self.bench.run()
         client.vanish()
 
     def consume(self) -> None:
-        """A client settles what has arrived."""
+        """Settle the deliveries of a client."""
         queue = self.queue(self.random.choice(TARGETS))
         if queue is None:
             return
-        client = self.yard.client(queue, self.random.choice((1, 2)))
-        self.yard.run()
+        client = self.bench.client(queue, self.random.choice((1, 2)))
+        self.bench.run()
         for number in list(client.numbers):
             self.consumed(number)
         client.ack(*client.numbers)
@@ -136,47 +136,47 @@ class World:
             self.came[self.home[number]].append(number)
 
     def wait(self) -> None:
-        self.yard.clock.advance(self.random.choice((1, 10, 60, RETRY_MS)))
+        self.bench.clock.advance(self.random.choice((1, 10, 60, RETRY_MS)))
 
     def route(self) -> None:
         """The exchange and its binding come and go."""
-        vhost = self.yard.vhost
+        vhost = self.bench.vhost
         if EXCHANGE not in vhost.topology.exchanges:
             vhost.declarations.declare_exchange(EXCHANGE, "direct", False, False, False, {})
         elif self.queue("far") is not None and self.random.random() < 0.6:
             vhost.declarations.bind_queue("far", EXCHANGE, "far", {})
         else:
             vhost.declarations.delete_exchange(EXCHANGE, False)
-        self.yard.clock.advance(SOON_MS)
+        self.bench.clock.advance(SOON_MS)
 
     def purge(self) -> None:
         name = self.random.choice(SOURCES)
         queue = self.queue(name)
         assert queue is not None
         gone = {*numbers(queue), *waiting(queue)}
-        self.yard.vhost.declarations.purge_queue(name)
+        self.bench.vhost.declarations.purge_queue(name)
         self.alive -= gone
         self.died[name] = [number for number in self.died[name] if number not in gone]
 
     def delete(self) -> None:
-        """A target goes with what it has, or those that are not there come back."""
+        """Delete a target with its messages, or declare the missing targets."""
         queue = self.queue(self.random.choice(TARGETS))
         if queue is None or self.random.random() < 0.5:
             self.declare_targets()
         else:
             gone = set(numbers(queue))
-            self.yard.vhost.declarations.delete_queue(queue.name, False, False)
+            self.bench.vhost.declarations.delete_queue(queue.name, False, False)
             self.alive -= gone
             for died in self.died.values():
                 died[:] = [number for number in died if number not in gone]
-        self.yard.clock.advance(SOON_MS)
+        self.bench.clock.advance(SOON_MS)
 
     # ---- what must be
 
     def check(self) -> None:
-        """Each is in one place, and all counts are right."""
+        """Check that each message is in a single place, and that all counts are right."""
         places: list[int] = []
-        for queue in self.yard.vhost.topology.queues.values():
+        for queue in self.bench.vhost.topology.queues.values():
             dead = waiting(queue)
             places += [*numbers(queue), *dead]
             assert (queue.dead, queue.dead_bytes) == (len(dead), len(dead)), "counts of what waits"
@@ -196,19 +196,19 @@ class World:
                         self.died[name].append(number)
         assert len(places) == len(set(places)), "none is in two places"
         assert set(places) == self.alive, f"lost {self.alive - set(places)}, there {set(places) - self.alive}"
-        assert [name for name in self.yard.dropped() if not name.startswith("maxlen")] == []
+        assert [name for name in self.bench.dropped() if not name.startswith("maxlen")] == []
 
     def queues_with_backlogs(self) -> list[Queue]:
         """The queues whose messages are tried again when routes change."""
         queues: list[Queue] = []
-        for backlog in self.yard.vhost.dead_letters.backlogs:
+        for backlog in self.bench.vhost.dead_letters.backlogs:
             assert isinstance(backlog, Backlog)
             queues.append(backlog.queue)
         return queues
 
     def finish(self) -> None:
-        """All ways are open: all that is there comes, in order."""
-        vhost = self.yard.vhost
+        """Open all ways: all messages arrive, in order."""
+        vhost = self.bench.vhost
         self.declare_targets()
         if EXCHANGE not in vhost.topology.exchanges:
             vhost.declarations.declare_exchange(EXCHANGE, "direct", False, False, False, {})
@@ -216,11 +216,11 @@ class World:
         for _ in range(1000):
             if not self.alive:
                 break
-            self.yard.clock.advance(SOON_MS)
+            self.bench.clock.advance(SOON_MS)
             for name in TARGETS:
                 queue = vhost.topology.queues[name]
-                client = self.yard.client(queue, 1)
-                self.yard.run()
+                client = self.bench.client(queue, 1)
+                self.bench.run()
                 for number in list(client.numbers):
                     self.consumed(number)
                 client.ack(*client.numbers)
@@ -252,7 +252,7 @@ def run(seed: int) -> int:
 
 
 def run_all() -> int:
-    """All histories; returns how many messages waited."""
+    """Run all histories; return the number of waiting messages."""
     return sum(run(seed) for seed in SEEDS)
 
 

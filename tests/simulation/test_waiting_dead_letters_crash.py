@@ -33,7 +33,7 @@ DEATHS = {"rejected": reject, "expired": expire, "delivery_limit": return_once_t
 
 
 def prepared(disk: SimDisk, delivery_limit: int = 0) -> Life:
-    """A broker with a queue whose messages are about to die, and one with room for a message at a time."""
+    """Return a broker with a queue of dying messages, and a queue with room for a single message."""
     life = Life(disk)
     life.declare(
         "work",
@@ -54,7 +54,7 @@ def prepared(disk: SimDisk, delivery_limit: int = 0) -> Life:
 
 
 def settle(life: Life) -> None:
-    """Two turns: what has been appended is durable."""
+    """Make the appended records durable, in two turns."""
     life.commit()
     life.commit()
 
@@ -68,7 +68,7 @@ def waiting(life: Life, queue: Queue) -> list[bytes]:
 
 
 def consume_narrow(life: Life, came: list[bytes] | None = None) -> list[bytes]:
-    """Take what is in the narrow queue, one after the other as there is room; what came, in its order."""
+    """Take the messages of the narrow queue one by one; return them in order."""
     came = [] if came is None else came
     narrow = life.vhost.topology.queues["narrow"]
     while narrow.ready:
@@ -131,7 +131,7 @@ def test_each_is_in_one_place_wherever_it_is_cut_and_comes(reason: str, lost: bo
 
 
 @pytest.mark.parametrize("reason", DEATHS)
-def test_what_waits_goes_on_waiting_after_a_restart_and_knows_how_it_died(reason: str) -> None:
+def test_dead_letters_wait_after_a_restart_and_keep_their_reason(reason: str) -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     DEATHS[reason](life)
@@ -159,7 +159,7 @@ def test_what_waits_goes_on_waiting_after_a_restart_and_knows_how_it_died(reason
     assert consume_narrow(life) == [b"occupies", *CONTENTS]
 
 
-def test_what_waits_is_copied_forward_and_waits_still() -> None:
+def test_waiting_dead_letters_are_copied_forward_and_still_wait() -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     reject(life)
@@ -179,7 +179,7 @@ def test_what_waits_is_copied_forward_and_waits_still() -> None:
     assert waiting(again, again.vhost.topology.queues["work"]) == CONTENTS
 
 
-def test_what_waits_outlives_the_end_of_its_exchange_and_of_its_policy() -> None:
+def test_waiting_dead_letters_outlive_their_exchange_and_their_policy() -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     reject(life)
@@ -237,7 +237,7 @@ def commit_job(life: Life, size: int) -> Job:
 
 
 def places(life: Life) -> tuple[list[bytes], list[bytes], int]:
-    """The messages in the queue, those that wait there, and how many results there are."""
+    """Return the messages in the queue, the waiting ones, and the number of results."""
     held = life.held()
     return (
         held["work"],

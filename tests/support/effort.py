@@ -1,4 +1,4 @@
-"""How much a test does, and how much what it tests does: random cases, and work counted instead of timed."""
+"""The effort of tests and of the tested code: random cases, and work counted instead of timed."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def cases(thorough: int) -> int:
 
 
 def combinations(*parameters: Iterable[object]) -> list[tuple[Any, ...]]:
-    """All combinations of values in the nightly tier, else some in which all pairs of values occur."""
+    """Return all combinations of values in the nightly tier, else some with all pairs of values."""
     values = [list(each) for each in parameters]
     return list(product(*values)) if THOROUGH else [tuple(each) for each in AllPairs(values)]
 
@@ -64,7 +64,7 @@ class CountedBytes(bytes):
         return found
 
     def __getitem__(self, key: Any) -> Any:
-        """One octet, or a slice that counts in the same place."""
+        """An octet, or a slice that counts in the same place."""
         found = super().__getitem__(key)
         if not isinstance(key, slice):
             return found
@@ -89,7 +89,7 @@ def ending(cpu_s: float = 60.0) -> Iterator[None]:
 
 
 def hashes_made(monkeypatch: pytest.MonkeyPatch) -> list[argon2.Parameters]:
-    """What passwords cost: the parameters of each argon2 hash made from now on, to keep or to compare."""
+    """Return the parameters of each argon2 hash from now on, made to keep or to compare."""
     made: list[argon2.Parameters] = []
     make, verify = argon2.PasswordHasher.hash, argon2.PasswordHasher.verify
 

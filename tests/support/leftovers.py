@@ -65,7 +65,7 @@ def marked(folder: str) -> dict[int, str]:
 
 
 def kill_all(folder: str) -> None:
-    """Kill the processes of a run until there is none: a process may start another one meanwhile."""
+    """Kill the processes of a run until none is left: a process may start another meanwhile."""
     for _ in range(100):
         found = marked(folder)
         if not found:

@@ -23,7 +23,7 @@ def unused_name() -> str:
 
 
 def check(answer: Answer, golden: Answer, name: str) -> None:
-    """Fail unless `answer` is the listed one, in which `{name}` stands for `name`.
+    """Fail unless `answer` equals the listed answer, in which `{name}` means `name`.
 
     A listed `begins` is compared with the start of the text only: the rest of the text is our own.
     """

@@ -1,11 +1,11 @@
-"""What unit tests share."""
+"""Fixtures of the unit tests."""
 
 import pytest
 
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 
 @pytest.fixture
-def house() -> House:
+def bench() -> BrokerBench:
     """A broker whose parts are all moved by hand, with nothing in it."""
-    return House()
+    return BrokerBench()

@@ -1,4 +1,4 @@
-"""A Celery application: what the tests ask of it, and what its worker process runs."""
+"""A Celery application for the tests and for its worker process."""
 
 import time
 from pathlib import Path
@@ -40,7 +40,7 @@ def add_all(numbers: list[int]) -> int:
 
 @shared_task
 def now() -> float:
-    """When it ran, in seconds since the epoch."""
+    """Return the time of the run, in seconds since the epoch."""
     return time.time()
 
 

@@ -1,4 +1,4 @@
-"""What `celery -A` is given: the application with what the environment names."""
+"""The application for `celery -A`, configured by the environment."""
 
 import os
 

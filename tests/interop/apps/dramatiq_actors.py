@@ -1,4 +1,4 @@
-"""Dramatiq actors: what the tests ask of them, and what the worker process runs."""
+"""Dramatiq actors for the tests and for the worker process."""
 
 import os
 import time

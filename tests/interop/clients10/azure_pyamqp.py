@@ -1,4 +1,4 @@
-"""The AMQP 1.0 in azure-eventhub or azure-servicebus goes through a scenario and prints what it saw, as JSON.
+"""A scenario with the AMQP 1.0 of azure-eventhub or azure-servicebus; the observations are printed as JSON.
 
 python azure_pyamqp.py PACKAGE SCENARIO QUEUE HOST PORT
 """
@@ -19,11 +19,11 @@ messages: Any = importlib.import_module(f"azure.{package}._pyamqp.message")
 ADDRESS = f"/queues/{queue}"
 COUNT = 200
 Taken = list[tuple[Any, Any]]
-"""What was received: for each message the frame in which it began, and itself."""
+"""Received messages: for each the frame in which it began, and the message."""
 
 
 def options(**besides: Any) -> dict[str, Any]:
-    """What every client is told."""
+    """Return the options that all clients have."""
     password = besides.pop("password", "guest")
     plain = authentication.SASLPlainAuth("guest", password)
     impatient = errors.RetryPolicy(retry_total=0)
@@ -31,16 +31,16 @@ def options(**besides: Any) -> dict[str, Any]:
 
 
 def sender(address: str = ADDRESS, **besides: Any) -> Any:
-    """Who sends to a node.
+    """Return a client that sends to a node.
 
-    It would ask for receiver-settle-mode second, then wait for the broker to settle what it has to itself.
+    By default it asks for receiver-settle-mode second, and then waits for a settlement that is its own task.
     """
     first = constants.ReceiverSettleMode.First
     return pyamqp.SendClient(f"{host}:{port}", address, **options(receive_settle_mode=first, **besides))
 
 
 def receiver(credit: int, address: str = ADDRESS, **besides: Any) -> Any:
-    """Who receives from a node, so many messages at a time."""
+    """Return a client that receives from a node, with this credit."""
     return pyamqp.ReceiveClient(f"{host}:{port}", address, **options(link_credit=credit, **besides))
 
 
@@ -67,7 +67,7 @@ def take(client: Any, count: int) -> Taken:
 
 
 def settle(client: Any, frame: Any, outcome: str, **besides: Any) -> None:
-    """Say what becomes of a message."""
+    """Settle a message with an outcome."""
     client.settle_messages(frame[1], frame[2], outcome, **besides)
 
 
@@ -85,7 +85,7 @@ def receives() -> object:
 
 
 def receives_settled() -> object:
-    """As applications do that leave settling to the broker."""
+    """Receive as applications do that let the broker settle."""
     send_numbers(COUNT)
     bodies: list[int] = []
     settled = constants.SenderSettleMode.Settled
@@ -181,7 +181,7 @@ def is_rejected() -> object:
 
 
 def reconnects() -> object:
-    """A client ends with its connection; what it was told is accepted is there for the next one."""
+    """The client ends with its connection; accepted messages are in the queue for the next client."""
     half = COUNT // 2
     sending, receiving = sender(), receiver(half // 2)
     for number in range(1, half + 1):

@@ -1,4 +1,4 @@
-"""RabbitMQ's Python client, 2.x, goes through one scenario and prints what it has seen, as JSON.
+"""A scenario with RabbitMQ's Python client, 2.x; the observations are printed as JSON.
 
 python rabbitmq_python.py SCENARIO QUEUE HOST PORT
 """
@@ -38,7 +38,7 @@ def send_numbers(connection: Any, count: int) -> int:
 
 
 class Taking:
-    """A consumer that says of one message after the other what is to be said, and nothing of those behind."""
+    """A consumer that settles the first messages with given outcomes, and no later ones."""
 
     def __init__(self, connection: Any, *says: Callable[[Any], None], builder: Any = None) -> None:
         self.messages: list[Any] = []
@@ -55,12 +55,12 @@ class Taking:
                 self._all.set()
 
     def wait(self) -> list[Any]:
-        """All of them."""
+        """Wait for all messages and return them."""
         assert self._all.wait(PATIENCE_S), f"{len(self.messages)} of {len(self._says)} came"
         return self.messages
 
     def taken(self) -> list[Any]:
-        """All of them, when it has gone."""
+        """Wait for all messages, detach, and return them."""
         messages = self.wait()
         self.consumer.close()
         return messages
@@ -71,7 +71,7 @@ def accept(context: Any) -> None:
     context.accept()
 
 
-def nothing(context: Any) -> None:
+def say_nothing(context: Any) -> None:
     """Say nothing."""
 
 
@@ -96,7 +96,7 @@ def receives_settled() -> object:
     builder = connection.consumer_builder().queue(queue)
     builder.settle_strategy(client.ConsumerSettleStrategy.PRESETTLED)
     bodies = [
-        message.body.value for message in Taking(connection, *[nothing] * COUNT, builder=builder).taken()
+        message.body.value for message in Taking(connection, *[say_nothing] * COUNT, builder=builder).taken()
     ]
     connection.close()
     return {"inOrder": bodies == list(range(COUNT))}
@@ -110,7 +110,7 @@ def says_outcomes() -> object:
         lambda context: context.requeue(),
         lambda context: context.requeue({"x-opt-tried": 1}, delivery_failed=True),
         lambda context: context.discard(),
-        nothing,
+        say_nothing,
     ]
     builder = connection.consumer_builder().queue(queue).initial_credits(5)
     *_, again, tried = Taking(connection, *says, accept, accept, builder=builder).taken()
@@ -172,7 +172,7 @@ def is_refused() -> object:
     ]
     links = [
         code_of(connection.publisher_builder().queue("nowhere").build),
-        code_of(connection.consumer_builder().queue("nowhere").message_handler(nothing).build),
+        code_of(connection.consumer_builder().queue("nowhere").message_handler(say_nothing).build),
     ]
     anywhere = connection.publisher_builder().build()
     to = client.Properties(to="/queues/nowhere")
@@ -193,7 +193,7 @@ def answers_directly() -> object:
     connection = connect()
     builder = connection.consumer_builder()
     builder.settle_strategy(client.ConsumerSettleStrategy.DIRECT_REPLY_TO)
-    asking = Taking(connection, nothing, builder=builder)
+    asking = Taking(connection, say_nothing, builder=builder)
     request = client.Message(
         "question", properties=client.Properties(message_id="7", reply_to=asking.consumer.address)
     )

@@ -12,18 +12,18 @@ from yarl import URL
 
 
 class Container(NamedTuple):
-    """What the suite asks of the container that the broker would be in: which ports lead to it."""
+    """The ports of the container that the suite expects the broker in."""
 
     ports: dict[str, int]
 
 
 @pytest.fixture(scope="session")
 def rabbitmq_container() -> Container:
-    """Where RabbitMQ's two ports have gone."""
+    """Return the ports that replace RabbitMQ's two ports."""
     return Container({"5671/tcp": int(os.environ["AIORMQ_TLS_PORT"])})
 
 
 @pytest.fixture(scope="session")
 def amqp_direct_url() -> URL:
-    """Where AMQP is spoken without TLS."""
+    """Return the URL of AMQP without TLS."""
     return URL(os.environ["AIORMQ_URL"])

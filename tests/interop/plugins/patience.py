@@ -1,4 +1,4 @@
-"""A pytest plugin for suites that limit tests with aiomisc.timeout: only the limit in suites.py is left.
+"""A pytest plugin that removes the limits of aiomisc.timeout, so that only the limit in suites.py is left.
 
 Their limits say how fast an idle machine is, not whether the broker does what it should.
 """
@@ -11,7 +11,7 @@ aiomisc: Any = importlib.import_module("aiomisc")  # where the suite runs, not w
 
 
 def unlimited(seconds: float) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """In place of aiomisc.timeout: a decorator that returns the test as it is."""
+    """Replace aiomisc.timeout by a decorator that returns the test unchanged."""
     return lambda test: test
 
 

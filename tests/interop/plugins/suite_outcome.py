@@ -1,4 +1,4 @@
-"""A pytest plugin for the clients' suites: leave some tests out, write what became of the others.
+"""A pytest plugin for the clients' suites: deselect some tests, and write the results of the others.
 
 The environment says which and where: SUITE_LEFT_OUT is a JSON list of names in which `*` stands for anything,
 SUITE_REPORT a file that gets one JSON object a line. A test that was skipped is not written; one that passes
@@ -13,7 +13,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what depends on something other than the broker."""
+    """Deselect tests that depend on something other than the broker."""
     patterns = [
         re.compile(".*".join(map(re.escape, name.split("*"))))
         for name in json.loads(os.environ["SUITE_LEFT_OUT"])

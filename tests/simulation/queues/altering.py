@@ -47,7 +47,7 @@ def alter(world: World) -> None:
 
 
 def in_force(world: World, shelf: Shelf) -> Spec:
-    """After a restart a queue is as it was altered, or not if that was not on disk."""
+    """Return the specification of a recovered queue: the altered one, or the earlier one before the sync."""
     arguments = world.life.vhost.topology.queues[shelf.name].arguments
     before = world.altering.pop(shelf.name, None)
     if before is not None and arguments == Profile.arguments(before):

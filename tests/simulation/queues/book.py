@@ -1,4 +1,4 @@
-"""The model of a whole broker: all queues, what is on its way between them, and what the log knows of it.
+"""The model of a whole broker: all queues, messages between them, and the log's records.
 
 The world tells the book of everything before the broker does it, and of everything that the broker does by
 itself when it does it. It shares no code with the broker.
@@ -30,12 +30,12 @@ from tests.simulation.queues.model import (
 
 
 def key_of(note: Note, shelf: Shelf) -> tuple[str, int]:
-    """What the log calls a note in a queue."""
+    """Return the log's key of a note in a queue."""
     return shelf.name, note.number if note.until is None else -note.number
 
 
 class Book:
-    """What must be where."""
+    """The expected place of every message."""
 
     def __init__(self, time: Callable[[], int], seen: Seen) -> None:
         self.time = time
@@ -91,7 +91,7 @@ class Book:
         return note
 
     def append(self, note: Note, shelves: list[Shelf]) -> None:
-        """The log is told of `note`, if it is."""
+        """Append `note` to the log, if any queue needs it."""
         note.appended, note.date = self.tick(), self.time()
         limited = any(shelf.spec.ttl is not None for shelf in shelves) or note.expiration is not None
         note.dated = note.dated or limited or note.until is not None or bool(note.deaths)
@@ -102,14 +102,14 @@ class Book:
                 self.journal.held[shelf.name, note.number, note.until] = key_of(note, shelf)
 
     def accept(self, note: Note, shelf: Shelf) -> None:
-        """It is put in, or held for now."""
+        """Put the note into the queue, or delay it."""
         if note.until is None:
             self.put(note, shelf)
         else:
             shelf.delays.hold(note, note.until, key_of(note, shelf))
 
     def put(self, note: Note, shelf: Shelf) -> Item:
-        """It is linked; nobody has been told."""
+        """Link the note; no consumer is notified yet."""
         shelf.fresh = None
         self.tidy(shelf)
         self.loose.append(shelf)
@@ -136,7 +136,7 @@ class Book:
     # ---- what is given out and comes back
 
     def give(self, item: Item, taker: Taker, counts: bool) -> None:
-        """It is with `taker` now; `counts`: the log is told how often it was."""
+        """Give the item to `taker`; `counts`: the log records the delivery count."""
         self.seen("entry: ready to out")
         taker.queue.groups.taken(item, taker)
         item.state, item.holder = OUT, taker
@@ -153,7 +153,7 @@ class Book:
         self.leave(shelf, item, REJECTED)
 
     def release(self, shelf: Shelf, items: list[Item]) -> None:
-        """They are back in their places, but for those that may not come back."""
+        """Return the items to their places, except items that may not return."""
         if not items:
             return
         for item in [item for item in items if shelf.is_outdated(item)]:
@@ -174,20 +174,20 @@ class Book:
         self.trim(shelf, handing_over=False)
 
     def hold(self, item: Item, least: int, most: int) -> None:
-        """It waits before it is ready again: twice as long each time."""
+        """Hold the item before it is ready again, twice as long each time."""
         self.seen("entry: out to held")
         item.state = HELD
         item.again = self.time() + min(most, least * 2 ** (max(item.count, 1) - 1))
 
     def revive(self, shelf: Shelf) -> None:
-        """What has waited long enough is ready."""
+        """Make items ready whose retry delay has ended."""
         for item in shelf.items:
             if item.state == HELD and item.again <= self.time():
                 self.seen("entry: held to ready")
                 item.state, item.since = READY, self.tick()
 
     def replace(self, shelf: Shelf, item: Item) -> None:
-        """A later message of the same kind stands for it."""
+        """Replace the item by a later message of the same kind."""
         self.seen(f"entry: {item.state} to replaced")
         self.remove(shelf, item)
 
@@ -204,7 +204,7 @@ class Book:
     # ---- what leaves by itself
 
     def leave(self, shelf: Shelf, item: Item, reason: str) -> None:
-        """It leaves the queue, dead-lettered if that has somewhere to send it."""
+        """Remove the item from the queue, and dead-letter it if the queue has a dead-letter exchange."""
         self.seen(f"entry: {item.state} to {reason}")
         self.remove(shelf, item, shelf.spec.sure)
         if shelf.spec.dead_letter is not None:
@@ -218,14 +218,14 @@ class Book:
             self.leave(shelf, item, EXPIRED)
 
     def tidy(self, shelf: Shelf) -> None:
-        """Late items go, then those that are too many."""
+        """Remove late items, then items beyond the limits."""
         if shelf.spec.retry is not None:
             self.revive(shelf)
         self.expire(shelf)
         self.trim(shelf)
 
     def settle_down(self) -> None:
-        """What has come has been linked, given away or dropped by now."""
+        """Check that all new items are linked, delivered or dropped by now."""
         loose, self.loose = self.loose, []
         for shelf in loose:
             if self.shelves.get(shelf.name) is shelf:
@@ -233,7 +233,7 @@ class Book:
                 self.tidy(shelf)
 
     def trim(self, shelf: Shelf, handing_over: bool = True) -> None:
-        """`handing_over`: whoever waits is given what it can have before anything has to go."""
+        """Drop items beyond the limits; `handing_over`: deliver to waiting consumers first."""
         if shelf.spec.overflow != "drop-head":
             return
         while shelf.is_over():
@@ -255,7 +255,7 @@ class Book:
             handing_over = False  # it is not asked again who has room for what comes next
 
     def end_of_step(self) -> None:
-        """The broker is done: what is to leave has left, and what was to be sent on has been."""
+        """End the step: all items have left and all dead letters have been sent."""
         self.loose.clear()
         for shelf in self.shelves.values():
             shelf.fresh = None
@@ -302,7 +302,7 @@ class Book:
                 target.sought.discard(shelf.name)
 
     def starved(self, shelf: Shelf) -> bool:
-        """Whether there is room for what waits for it in a queue."""
+        """Whether the dead letters that wait in a queue have room."""
         target = self.shelves.get(shelf.spec.dead_letter or "")
         if not shelf.seeks or target is None or shelf.is_seized():
             return False

@@ -1,4 +1,4 @@
-"""Queues call their consumers, who may not call back into a queue from there: F5.
+"""Call-outs of queues to consumers must not call back into a queue: F5.
 
 What they may do is to have room again, as the last thing (ConsumerTarget). While one is called, the
 interpreter tells of every function that is entered, so whoever gets into a queue, by however many detours, is
@@ -14,13 +14,13 @@ from types import FrameType
 
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Seen
-from tests.support.core.queue_entrances import WAYS_IN, codes
+from tests.support.core.queue_entrances import ENTRANCES, names_by_code
 
-CODES = codes(WAYS_IN)
+CODES = names_by_code(ENTRANCES)
 
 
 class Calls:
-    """Which call-outs there are at this moment, the innermost last."""
+    """The active call-outs, the innermost last."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
@@ -28,7 +28,7 @@ class Calls:
 
     @contextmanager
     def out(self, name: str) -> Iterator[None]:
-        """A queue is calling out. Having room again may have others be asked to come, and nothing else."""
+        """Record a call-out. In `notify_work` only further notifications are allowed."""
         nested = bool(self.now) and (name != "notify_work" or self.now[-1] == "notify_work")
         check(self.seen, "F5", not nested, f"{name} while in {self.now}")
         self.now.append(name)

@@ -70,7 +70,7 @@ NAMES = {
 
 
 def check(seen: Seen, name: str, holds: bool, text: str = "") -> None:
-    """`name` is one of NAMES."""
+    """Check an invariant; `name` is one of NAMES."""
     if not holds:
         raise InvariantError(name, f"{NAMES[name]}: {text}")
     seen[f"check: {name}"] += 1
@@ -131,7 +131,7 @@ def check_group(seen: Seen, shelf: Shelf, taker: Taker, item: Item, now: int) ->
 
 
 def check_end(seen: Seen, taker: Taker, now: int) -> None:
-    """The client is told that there is nothing for it."""
+    """Check that there is nothing for the client whose end of messages is reported."""
     shelf = taker.queue
     if taker.browses:
         unseen = [item.number for item in shelf.unshown(taker)]
@@ -144,14 +144,14 @@ def check_end(seen: Seen, taker: Taker, now: int) -> None:
 
 
 def check_woken(seen: Seen, client: Client) -> None:
-    """The client is asked to take its turn."""
+    """Check that the notified client has work."""
     acquiring = [taker for taker in client.takers.values() if not taker.browses and taker.attached]
     if acquiring:
         check(seen, "W3", not all(taker.suspended() for taker in acquiring), "it can take nothing")
 
 
 def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int) -> None:
-    """Nobody waits for a turn."""
+    """Check the queue while no connection waits for a turn."""
     consumer: QueueConsumer
     for consumer in [*queue.manager.all, *queue.manager.gets]:
         check(seen, "Q2", consumer.state != NOTIFIED, "a consumer is")
@@ -200,5 +200,5 @@ def lookers(queue: Queue) -> int:
 
 
 def check_arrivals(seen: Seen, arrivals: int, wakeups: int, waiting: int) -> None:
-    """`arrivals` entries became ready, while `waiting` consumers lacked room for what comes after them."""
+    """Check W1: `arrivals` entries became ready, and `waiting` consumers lacked room for them."""
     check(seen, "W1", wakeups <= arrivals + waiting, f"{arrivals} arrivals woke {wakeups} consumers")

@@ -1,4 +1,4 @@
-"""The clients of the simulation: ends of consumers that report what they are given, and their connections."""
+"""The clients of the simulation: consumers that report their deliveries, and connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Held:
-    """One delivery that has not been settled. `ends`: when its lease does."""
+    """An unsettled delivery. `ends`: the end of its lease."""
 
     client: Client
     consumer: QueueConsumer
@@ -50,7 +50,7 @@ class Held:
 
 @dataclass(eq=False)
 class Channel:
-    """A session, its window, and what the model has for both."""
+    """A session, its window, and the model of both."""
 
     session: Session
     credit: Credit
@@ -67,7 +67,7 @@ class Wire:
 
 
 class Client(PullingTarget):
-    """A client's end of one consumer, or of one that consumes several queues, or of a basic.get."""
+    """The client's end of a consumer, of a consumer of several queues, or of a basic.get."""
 
     waits = False  # it is a basic.get, which is not known before it begins
 
@@ -93,7 +93,7 @@ class Client(PullingTarget):
         return super().wants_work()
 
     def hold(self, held: Held) -> None:
-        """It has this delivery, to be settled."""
+        """Keep this delivery until it is settled."""
         self.held.append(held)
         if self.lease is not None:
             held.ends = self.world.clock.now + self.lease.milliseconds
@@ -147,7 +147,7 @@ class Client(PullingTarget):
             self.take_back([held for held in self.held if held.consumer is consumer])
 
     def take_back(self, helds: list[Held]) -> None:
-        """It has these no longer, and has not been asked."""
+        """Take these deliveries from the client without a request of the client."""
         for held in helds:
             self.held.remove(held)
             if held.in_transaction:

@@ -1,4 +1,4 @@
-"""What single operations cost beside a crowd of what is out, passed by, parked or idle: F4, counted.
+"""Costs of single operations beside many unacknowledged, skipped, parked or idle entries: F4, counted.
 
 Steps are the interpreter's own, in the broker's code, and those from entry to entry; where that code is
 compiled, which hides the former, the latter alone. They are the same in every run, which time never is.
@@ -17,8 +17,8 @@ from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.attach import get_one
 from tests.simulation.queues.model import InvariantError
-from tests.support.core.group_bench import GroupBench, Numbers
-from tests.support.core.queue_bench import Bench
+from tests.support.core.group_bench import GroupBench, NumberFilter
+from tests.support.core.queue_bench import QueueBench
 from tests.unit.core.queues.test_queue import CountingList
 
 NAME = "F4"
@@ -68,8 +68,8 @@ Situation = Callable[[int, Steps], Iterator[None]]
 
 
 def returned_and_got_again(crowd: int, steps: Steps) -> Iterator[None]:
-    """One of many that are out comes back and goes out again."""
-    bench = Bench(steps.through(FifoEntryList()))
+    """A single entry of many unacknowledged ones returns, and is delivered again."""
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(crowd)
     bench.run(crowd)
@@ -80,8 +80,8 @@ def returned_and_got_again(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def returned_among_many(crowd: int, steps: Steps) -> Iterator[None]:
-    """One more comes back where many have."""
-    bench = Bench(steps.through(FifoEntryList()))
+    """A single entry returns where many entries have returned."""
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd)
     bench.run(crowd)
@@ -94,7 +94,7 @@ def returned_among_many(crowd: int, steps: Steps) -> Iterator[None]:
 
 def got(crowd: int, steps: Steps) -> Iterator[None]:
     """A basic.get, behind many that are out."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     bench.client(crowd)
     bench.publish(crowd + 1)
     bench.run(crowd)
@@ -103,8 +103,8 @@ def got(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def settled_from_behind(crowd: int, steps: Steps) -> Iterator[None]:
-    """The last of many that are out is settled, and the next one takes its place."""
-    bench = Bench(steps.through(FifoEntryList()))
+    """The last of many unacknowledged entries is settled, and the next one is delivered."""
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd + 1)
     bench.run(crowd)
@@ -116,8 +116,8 @@ def settled_from_behind(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_above(crowd: int, steps: Steps) -> Iterator[None]:
     """A message of a higher priority than many which its consumer has passed by."""
-    bench = Bench(steps.through(PriorityEntryList(2)))
-    client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
+    bench = QueueBench(steps.through(PriorityEntryList(2)))
+    client = bench.client(entry_filter=NumberFilter(lambda number: number > crowd))
     bench.publish(crowd + 1)
     bench.run()
     yield
@@ -128,8 +128,8 @@ def arrived_above(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_behind(crowd: int, steps: Steps) -> Iterator[None]:
     """A message behind many which its consumer has passed by."""
-    bench = Bench(steps.through(FifoEntryList()))
-    client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
+    bench = QueueBench(steps.through(FifoEntryList()))
+    client = bench.client(entry_filter=NumberFilter(lambda number: number > crowd))
     bench.publish(crowd + 1)
     bench.run()
     yield
@@ -139,7 +139,7 @@ def arrived_behind(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def settled_in_groups(crowd: int, steps: Steps) -> Iterator[None]:
-    """Two consumers take turns with long runs of two groups."""
+    """Two consumers alternate with long runs of two groups."""
     bench = GroupBench(steps.through(FifoEntryList()), sticky=False)
     clients = [bench.client(1), bench.client(1)]
     bench.send(*["a"] * crowd, *["b"] * crowd)
@@ -153,7 +153,7 @@ def settled_in_groups(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_for_one_of_many(crowd: int, steps: Steps) -> Iterator[None]:
     """A single message, and many idle consumers."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     clients = [bench.client() for _ in range(crowd)]
     yield
     bench.publish()
@@ -162,8 +162,8 @@ def arrived_for_one_of_many(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def returned_beside_many(crowd: int, steps: Steps) -> Iterator[None]:
-    """Some come back where many consumers have all that they may."""
-    bench = Bench(steps.through(FifoEntryList()))
+    """Some entries return where many consumers have full windows."""
+    bench = QueueBench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(20)
     bench.run(20)
@@ -179,7 +179,7 @@ def returned_beside_many(crowd: int, steps: Steps) -> Iterator[None]:
 
 def arrived_below_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
     """A message for a consumer of the lowest of many priorities: the others have all that they may."""
-    bench = Bench(steps.through(FifoEntryList()))
+    bench = QueueBench(steps.through(FifoEntryList()))
     lowest = bench.client()
     for priority in range(1, crowd + 1):
         bench.client(1, priority=priority)
@@ -193,8 +193,8 @@ def arrived_below_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
 
 
 def settled_among_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
-    """A consumer in the middle of many priorities settles a message and gets the next one."""
-    bench = Bench(steps.through(FifoEntryList()))
+    """A consumer in the middle of many priorities settles a message and gets the next."""
+    bench = QueueBench(steps.through(FifoEntryList()))
     clients = [bench.client(1, priority=priority) for priority in range(crowd)]
     bench.publish(crowd + 1)
     bench.run()
@@ -220,7 +220,7 @@ SITUATIONS: tuple[Situation, ...] = (
 
 
 def cost(situation: Situation, crowd: int) -> int:
-    """How many steps an operation takes beside a crowd of that size."""
+    """Return the steps of an operation beside a crowd of this size."""
     steps = Steps()
     course = situation(crowd, steps)
     next(course)

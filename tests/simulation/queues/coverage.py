@@ -1,4 +1,4 @@
-"""How often each feature, transition and check was exercised, and which of them must be."""
+"""Counts of each feature, transition and check, and the required ones."""
 
 from tests.simulation.queues.checks import NAMES
 from tests.simulation.queues.model import Seen
@@ -160,7 +160,7 @@ SLICES = (  # what has turns to come where slices are short
 
 
 def missing(seen: Seen, hasty: bool = False) -> list[str]:
-    """What was never exercised. `hasty`: slices are short, and clients do not wait for turns to come."""
+    """Return the names of all missing events. `hasty`: slices are short, and clients do not wait."""
     names = [f"step: {name}" for name in STEPS] + list(TRANSITIONS) + [f"check: {name}" for name in NAMES]
     names = [name for name in names if name not in SURE]
     names += SLICES if hasty else ()

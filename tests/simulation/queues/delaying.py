@@ -23,7 +23,7 @@ AGAIN = 1_000_000  # the log has a message that is moved under a number that is 
 
 
 def delay(world: World, note: Note, shelves: list[Shelf]) -> None:
-    """Have a message say when it is to be delivered, in one way or the other."""
+    """Give a message a delivery date, in either form."""
     wait = world.rng.choice(WAITS)
     note.until = world.clock.now + wait
     if len(shelves) > 1 or world.rng.random() < 0.5:
@@ -33,7 +33,7 @@ def delay(world: World, note: Note, shelves: list[Shelf]) -> None:
 
 
 def places(queue: Queue) -> list[HeldMessage]:
-    """What `queue` holds, soonest first."""
+    """Return the delayed messages of `queue`, soonest first."""
     timetable = None if queue.rules is None else queue.rules.timetable
     return [] if timetable is None else list(soonest_first(timetable.places()))
 
@@ -110,7 +110,7 @@ def released(world: World, message: Message) -> MessageView | None:
 
 
 def put(world: World, shelf: Shelf, wait: Wait) -> Note:
-    """The model does it first. Those before it must have been refused."""
+    """Deliver in the model first. Earlier messages must have been refused."""
     book, seen = world.book, world.seen
     for other in shelf.delays.in_order():
         if other is wait:
@@ -150,7 +150,7 @@ def pass_time(world: World) -> None:
 
 
 def check_due(world: World, before: int) -> None:
-    """What was due since `before` has come, but for what is refused."""
+    """Check that messages due since `before` have come, except refused ones."""
     for shelf in world.book.shelves.values():
         for wait in shelf.delays.in_order():
             if wait.until <= world.clock.now:
@@ -161,7 +161,7 @@ def check_due(world: World, before: int) -> None:
 
 
 def check_waits(world: World, shelf: Shelf, queue: Queue) -> None:
-    """The queue holds what the model holds, in its order."""
+    """Check that the queue's delayed messages equal the model's, in order."""
     expected = [(wait.note.number, wait.until) for wait in shelf.delays.in_order()]
     found = as_found(world, queue)
     checks.check(world.seen, "T1", found == expected, f"{shelf.name} holds {found}, not {expected}")
@@ -171,18 +171,18 @@ def check_waits(world: World, shelf: Shelf, queue: Queue) -> None:
 
 
 def as_found(world: World, queue: Queue) -> list[tuple[int, int]]:
-    """The numbers of what `queue` holds, and until when, soonest first."""
+    """Return the numbers and dates of the delayed messages of `queue`, soonest first."""
     held = [(place.message, int(place.date)) for place in places(queue)]
     return [(world.life.number(each), date - world.clock.offset) for each, date in held if each is not None]
 
 
 def held_keys(world: World, queue: Queue) -> list[tuple[str, int]]:
-    """What the log calls what `queue` has come back with."""
+    """Return the log's keys of the delayed messages with which `queue` was recovered."""
     return [world.book.journal.held[queue.name, *found] for found in as_found(world, queue)]
 
 
 def take_over(world: World, shelf: Shelf, queue: Queue) -> None:
-    """`shelf` holds what `queue` has come back with, in the order of dates, then of the log."""
+    """Give `shelf` the recovered delayed messages of `queue`, by date and then by the log's order."""
     found = as_found(world, queue)
     added = world.book.journal.added
     ranks = [(until, added[key]) for (_, until), key in zip(found, held_keys(world, queue), strict=True)]

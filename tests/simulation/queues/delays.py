@@ -1,4 +1,4 @@
-"""Messages that a queue holds until their date. No code is shared with the broker."""
+"""Messages that a queue delays until their date. No code is shared with the broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELAY, DELIVERY_TIME = "x-delay", "x-delivery-time"
 
 @dataclass(eq=False)
 class Wait:
-    """A note that waits until a time, `place` among those of that time. `key`: what the log calls it."""
+    """A delayed note; `place`: its order at the same time; `key`: its key in the log."""
 
     note: Note
     until: int
@@ -25,7 +25,7 @@ class Wait:
 
 
 class Delays:
-    """What one queue holds."""
+    """The delayed messages of a queue."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -33,7 +33,7 @@ class Delays:
         self.places = 0
 
     def hold(self, note: Note, until: int, key: tuple[str, int]) -> Wait:
-        """Hold `note` until then."""
+        """Delay `note` until a time."""
         self.places += 1
         wait = Wait(note, until, self.places, key)
         self.waits.append(wait)
@@ -45,6 +45,6 @@ class Delays:
         return sorted(self.waits, key=lambda wait: (wait.until, wait.place))
 
     def postpone(self, wait: Wait, now: int) -> None:
-        """The queue is full: try again later, with those of that time the last one."""
+        """Try again later, as the last of that time, because the queue is full."""
         self.places += 1
         wait.until, wait.place = now + RETRY, self.places

@@ -88,7 +88,7 @@ OFTEN = {  # where slices are short
 
 
 class Run:
-    """One seed."""
+    """A run of a single seed."""
 
     def __init__(self, seed: int, seen: Seen, profile: str | None = None, haste: float = 0) -> None:
         self.seed = seed

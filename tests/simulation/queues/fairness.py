@@ -1,4 +1,4 @@
-"""How evenly equal consumers are served, and how often they are woken: F1 to F3, measured."""
+"""Shares of equal consumers and their wake-ups: F1 to F3, measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 from broker.core.delivery.session import Connection, Session
 from tests.simulation.queues.model import InvariantError
-from tests.support.core.queue_bench import Bench, Client
+from tests.support.core.queue_bench import Client, QueueBench
 
 NAMES = {
     "F1": "equal consumers get equal shares",
@@ -25,15 +25,15 @@ def check(name: str, holds: bool, text: str) -> None:
 
 
 def jain(counts: list[int]) -> float:
-    """1 if all counts are equal, 1/n if one has everything. [Jain, Chiu and Hawe, DEC-TR-301]"""
+    """Return 1 if all counts are equal, 1/n if a single one has all. [Jain, Chiu and Hawe, DEC-TR-301]"""
     return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts))
 
 
 class Worker(Client):
-    """A consumer that notes when it was served, and settles what it has when it is told to."""
+    """A consumer that records its deliveries, and settles them when it is called."""
 
     def __init__(
-        self, bench: Bench, served: list[int], number: int, prefetch: int, connection: Connection | None
+        self, bench: QueueBench, served: list[int], number: int, prefetch: int, connection: Connection | None
     ) -> None:
         self.served = served
         self.number = number
@@ -58,7 +58,7 @@ class Fair:
     """
 
     def __init__(self, consumers: int, prefetch: int, shared: int = 0) -> None:
-        self.bench = Bench()
+        self.bench = QueueBench()
         self.served: list[int] = []
         connection = Connection(self.bench.scheduler)
         self.workers = [
@@ -70,7 +70,7 @@ class Fair:
         self.bench.publish(count)
 
     def turns(self, budget: int = 16) -> None:
-        """Everybody has turns, and settles what it got, until nothing is left."""
+        """Run all turns and settle all deliveries, until nothing is left."""
         while self.bench.scheduler.ready:
             self.bench.run(budget)
             for worker in self.workers:
@@ -104,7 +104,7 @@ class Fair:
 
 
 def singles(messages: int, consumers: int = CONSUMERS) -> Fair:
-    """One message after the other, to idle consumers."""
+    """Publish messages one by one to idle consumers."""
     fair = Fair(consumers, 0)
     for _ in range(messages):
         fair.publish(1)
@@ -113,7 +113,7 @@ def singles(messages: int, consumers: int = CONSUMERS) -> Fair:
 
 
 def steady(messages: int, prefetch: int, consumers: int = CONSUMERS, shared: int = 0) -> Fair:
-    """A backlog that never ends, to consumers that settle what they get."""
+    """Publish an endless backlog to consumers that settle their deliveries."""
     fair = Fair(consumers, prefetch, shared)
     while len(fair.served) < messages:
         fair.publish(5 * consumers)

@@ -53,7 +53,7 @@ def get(world: World) -> None:
 
 
 def wait(world: World, channel: Channel, shelf: Shelf) -> None:
-    """It is served in its turn, whatever channel.flow says, until it is cancelled: its time is over."""
+    """Wait in the consumers' order, whatever channel.flow says, until the time-out cancels the wait."""
     client = Client(world, channel, Window(1), False)
     client.waits = True
     client.update()

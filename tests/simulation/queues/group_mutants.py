@@ -1,4 +1,4 @@
-"""Faults of message groups that are planted one at a time."""
+"""Planted faults of message groups, each alone."""
 
 from tests.simulation.queues.mutant import Mutant
 

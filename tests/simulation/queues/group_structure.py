@@ -1,4 +1,4 @@
-"""The state of the groups of a queue is that of the model, after every step: I7, and of I8 what is theirs."""
+"""The groups of a queue equal the model's after every step: I7, and the group part of I8."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STALE = 8  # entries that have left of which a group need not let go
 
 
 def check_groups(seen: Seen, shelf: Shelf, queue: Queue) -> None:
-    """Each has its members, its owner and its bounds."""
+    """Check the members, the owner and the bounds of each group."""
     groups, model = queue.discipline, shelf.groups
     if model.rule is None:
         check(seen, "I7", not isinstance(groups, Groups), f"queue {shelf.name} has groups")

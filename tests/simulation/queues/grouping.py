@@ -1,4 +1,4 @@
-"""The message groups of one queue: whose they are, and who may have what of them.
+"""The message groups of a queue: their owners, and the consumers that may have their items.
 
 It shares no code with the broker.
 """
@@ -16,7 +16,7 @@ REMEMBERED = 1024
 
 @dataclass(frozen=True)
 class Grouping:
-    """How a queue was declared. `header`: of the key; "": as messages usually say it. `kind` "": sticky."""
+    """The declaration of groups. `header`: of the key; "": as messages usually have it. `kind` "": sticky."""
 
     kind: str = ""
     header: str = ""
@@ -24,7 +24,7 @@ class Grouping:
     limit: int | None = None
 
     def arguments(self) -> dict[str, object]:
-        """As clients give them."""
+        """Return the arguments of the declaration."""
         return {
             "x-group-kind": self.kind or None,
             "x-group-key": self.header or None,
@@ -46,14 +46,14 @@ class Grouping:
 
 @dataclass
 class Holder:
-    """Who has a group. `shut`: nobody gets more of it before all that is out is settled or back."""
+    """The owner of a group. `shut`: no delivery of the group before all earlier ones have ended."""
 
     owner: Taker
     shut: bool = False
 
 
 class Groups:
-    """`rule`: None if the queue has no groups. `idle`: those without messages whose owners are remembered."""
+    """`rule`: None without groups. `idle`: groups without messages whose owners are remembered."""
 
     def __init__(self, shelf: Shelf, seen: Seen) -> None:
         self.shelf = shelf
@@ -77,7 +77,7 @@ class Groups:
         return [item for item in self.members(key) if item.holder is not None]
 
     def withholds(self, item: Item, taker: Taker) -> bool:
-        """Whether its group is another one's, or shut."""
+        """Whether the item's group has another owner, or is shut."""
         holder = self.holders.get(self.key(item))
         return holder is not None and (holder.shut or holder.owner is not taker)
 
@@ -92,7 +92,7 @@ class Groups:
         return not self.withholds(item, taker) and (not strict or self.in_order(key, now) is item)
 
     def in_order(self, key: str, now: int) -> Item | None:
-        """The first one of a group, if nothing of it is out."""
+        """Return the first item of a group without unacknowledged items."""
         if self.out(key):
             return None
         return next((item for item in self.members(key) if not self.shelf.is_late(item, now)), None)
@@ -100,7 +100,7 @@ class Groups:
     # ---- what is told
 
     def put(self, item: Item) -> None:
-        """It has come."""
+        """Add an item that has arrived."""
         key = self.key(item)
         if key in self.idle:
             self.idle.remove(key)
@@ -124,7 +124,7 @@ class Groups:
             self.holders[key].shut = True
 
     def lessened(self, items: list[Item]) -> None:
-        """They have left, or are back."""
+        """Update the groups of items that have left or returned."""
         if self.rule is None:
             return
         for key in dict.fromkeys(self.key(item) for item in items):
@@ -141,7 +141,7 @@ class Groups:
             self.free(self.idle[0])
 
     def attached(self, taker: Taker) -> None:
-        """It has come, and may be served alone from now on."""
+        """Add a taker, which may be the only served one from now on."""
         if self.rule is not None and self.rule.rebalances and not taker.browses and not taker.waits:
             for key in list(self.holders):
                 self.seen("group: rebalanced")
@@ -149,7 +149,7 @@ class Groups:
         self.serve_one()
 
     def detached(self, taker: Taker) -> None:
-        """It has gone, and another one may be served alone instead."""
+        """Remove a taker, so that another taker may be the only served one."""
         for key in [key for key, holder in self.holders.items() if holder.owner is taker]:
             self.shut(key)
         self.serve_one()
@@ -164,7 +164,7 @@ class Groups:
                     self.shut(key)
 
     def shut(self, key: str) -> None:
-        """It is to be free as soon as nothing of it is out."""
+        """Free the group as soon as it has no unacknowledged item."""
         if self.out(key):
             self.seen("group: shut while in flight")
             self.holders[key].shut = True
@@ -172,7 +172,7 @@ class Groups:
             self.free(key)
 
     def free(self, key: str) -> None:
-        """It is for whoever comes first."""
+        """Free the group for the next consumer."""
         self.seen("group: freed")
         del self.holders[key]
         if key in self.idle:

@@ -1,4 +1,4 @@
-"""What the log was told and what of it is on disk: so what must, may and must not be there after a kill.
+"""The log's records and the part that is on disk: what must, may and must not exist after a kill.
 
 It shares no code with the broker.
 """
@@ -10,7 +10,7 @@ Key = tuple[str, int]  # a queue and a message in it
 
 
 class Journal:
-    """Every record has a position; those up to `durable` are on disk, of those behind it nobody knows."""
+    """Every record has a position; records up to `durable` are on disk, later ones may be."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -86,7 +86,7 @@ class Journal:
         self.together.append((self.position, added, removed))
 
     def reached(self, position: int) -> None:
-        """All up to there is on disk."""
+        """Record that everything up to `position` is on disk."""
         self.durable = max(self.durable, position)
 
     # ---- after the end
@@ -100,7 +100,7 @@ class Journal:
         return MUST if self._sure(self.declared.get(name)) else MAY
 
     def status(self, key: Key) -> str:
-        """Of a message in a queue that is there."""
+        """Return the status of a message in an existing queue."""
         if key not in self.added:
             return NOT
         if key in self.removed:
@@ -120,7 +120,7 @@ class Journal:
         return max(sure, default=0), max((count for _, count in records), default=0)
 
     def torn(self, found: set[Key]) -> list[str]:
-        """What should have happened in one step and did in part."""
+        """Return the steps that should be atomic and were done in part."""
         faults = []
         for new, old in self.moved.items():
             if new[0] in self.deleted or old[0] in self.deleted:
@@ -139,7 +139,7 @@ class Journal:
         return faults
 
     def restart(self, found: dict[Key, int], queues: Iterable[str], dead: Iterable[Key] = ()) -> None:
-        """Messages, delivery counts and dead messages found after a restart are those on disk."""
+        """Check that recovered messages, delivery counts and dead messages are those on disk."""
         self.dead = dict.fromkeys(dead, self.position)
         self.added = dict.fromkeys(found, self.position)
         self.counts = {key: [(self.position, count)] for key, count in found.items()}

@@ -1,4 +1,4 @@
-"""What is in each queue as its journal has it, which is compared with what there is after every step."""
+"""The content of each queue by its journal, compared with the real queue after every step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAVING = {"ack", "reject", "expire", "dead_letter", "drop_overflow", "replace",
 
 
 class Ledger:
-    """The journal of one life of a broker, in which all is journaled, and nothing but this reads it."""
+    """The journal of a life of a broker with all events, which only this class reads."""
 
     def __init__(self, broker: Broker, clock: HandClock, views: Views) -> None:
         self.encoder = Encoder("node", 1)
@@ -60,7 +60,7 @@ class Ledger:
         }
 
     def compare(self, seen: Seen, queue: Queue) -> None:
-        """What the journal says must be what there is."""
+        """Check that the journal's content equals the queue's content."""
         self.seen = seen
         self._read()
         self.recorder.stale = True
@@ -130,7 +130,7 @@ class Ledger:
                 self._holders.pop((row.queue_id, uid), None)
 
     def _hand_over(self, row: Row, uid: int) -> None:
-        """One consumer at a time has a message, and gives it back or acknowledges it."""
+        """Check that a single consumer at a time has a message, and returns or acknowledges it."""
         key, actor = (row.queue_id, uid), (row.conn, row.channel, row.consumer)
         holder = self._holders.get(key)
         if row.op in ("deliver", "stage"):

@@ -1,4 +1,4 @@
-"""One process of the broker, from start to end: the real core and the real log on a simulated disk."""
+"""A process of the broker, from start to end: the real core and the real log on a simulated disk."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.simulation.queues.recall import MESSAGE_ID
 from tests.simulation.queues.service import DRAIN
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
-from tests.support.store.hand_log import Deferred, file_log
+from tests.support.store.hand_log import DeferredWork, file_log
 
 FOLDER = "/data"
 
 
 def content_of(note: Note) -> bytes:
-    """What a message says of itself: number, kind and headers."""
+    """Return a message's content: number, kind and headers."""
     headers = json.dumps(note.headers).encode() if note.headers else b""
     return b"%d;%d;%s;%s" % (note.number, note.kind, headers, b"." * (note.size % 97))
 
@@ -43,7 +43,7 @@ def message_of(note: Note, route: Route) -> Message:
 
 
 class NoteView(MessageView):
-    """What selectors and queues see of a message."""
+    """The view of a message that selectors and queues have."""
 
     def __init__(self, message: Message, store: MessageStore) -> None:
         content = message.content
@@ -84,13 +84,13 @@ class Mark(DurableWaiter):
 
 
 class Life:
-    """`numbers`: of messages, as far as they have been asked for."""
+    """A life of the broker; `numbers`: of messages, as far as they were read."""
 
     def __init__(
         self, disk: SimDisk, clock: HandClock, write_letter: LetterWriter, views: Views = NoteView
     ) -> None:
         clock.restart()
-        self.deferred = Deferred()
+        self.deferred = DeferredWork()
         self.numbers: dict[Message, int] = {}
         self.log = file_log(
             FOLDER,
@@ -123,13 +123,13 @@ class Life:
         return number
 
     def sync(self) -> None:
-        """Everything so far is on disk."""
+        """Make everything durable."""
         for _ in range(2):  # one batch may have been on its way
             self.log.commit()
             self.deferred.run_all()
 
     def forget(self) -> None:
-        """It is over: entries, which are not collected in cycles, let go of each other."""
+        """End the life: break the cycles of references between entries, which are not collected."""
         for queue in self.vhost.topology.queues.values():
             for entry in list(queue.entries):
                 entry.prev = entry.next = None

@@ -1,4 +1,4 @@
-"""What clients do to many deliveries by one frame: all that a channel has, up to one of them."""
+"""Clients that settle many deliveries by a single frame: all of a channel, up to a given delivery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTS = (2, 3, 5, 7, 100)
 
 
 def up_to(world: World) -> list[Held]:
-    """Deliveries of one channel, oldest first, but for those that are in a transaction."""
+    """Return the deliveries of a channel that are in no transaction, oldest first."""
     free = [held for client in world.clients for held in client.held if not held.in_transaction]
     channels = list(dict.fromkeys(held.client.channel for held in free))
     if not channels:
@@ -26,7 +26,7 @@ def up_to(world: World) -> list[Held]:
 
 
 def take(world: World) -> list[list[Held]]:
-    """The same in runs of those that one consumer had, which has them no longer."""
+    """Take them from the client, in runs of the same consumer."""
     runs: list[list[Held]] = []
     for held in up_to(world):
         held.client.held.remove(held)
@@ -62,7 +62,7 @@ def refuse(world: World) -> None:
 
 
 def give_back(world: World) -> None:
-    """basic.nack of several, all of one consumer at once."""
+    """Do basic.nack for several deliveries, for all of a consumer at once."""
     helds = [held for run in take(world) for held in run]
     if any(held.shelf.spec.max_bytes is not None for held in helds):
         for held in helds:  # one may push out more than go in a turn, or who knows which
@@ -84,5 +84,5 @@ def _give_back(world: World, helds: list[Held]) -> None:
 
 
 def transact(world: World) -> None:
-    """A transaction that settles several, in one way or the other."""
+    """Settle several deliveries in a transaction."""
     transacting.transact(world, [held for held in up_to(world) if held.consumer.acquires])

@@ -1,4 +1,4 @@
-"""What queues must do, with lists and dictionaries: it shares no code with the broker.
+"""The required behaviour of queues, with lists and dictionaries: it shares no code with the broker.
 
 A rule is a small function here: in which order items stand, whether a taker could take an item, what leaves
 when, what comes back. Time is in milliseconds, sizes are in bytes.
@@ -23,7 +23,7 @@ DROP_HEAD, REJECT, REJECT_DLX = "drop-head", "reject-publish", "reject-publish-d
 
 
 class InvariantError(AssertionError):
-    """An invariant does not hold. `check` is its name."""
+    """A violated invariant. `check` is its name."""
 
     def __init__(self, check: str, text: str) -> None:
         super().__init__(f"{check}: {text}")
@@ -32,7 +32,7 @@ class InvariantError(AssertionError):
 
 @dataclass(frozen=True)
 class Spec:
-    """What a queue was declared as. None: no limit, or nowhere."""
+    """The declaration of a queue. None: no limit, or no exchange."""
 
     durable: bool = False
     levels: int = 1
@@ -64,7 +64,7 @@ class Spec:
 
     @property
     def counts(self) -> bool:
-        """Whether the log is told how often what is given out."""
+        """Whether the log records delivery counts."""
         return self.limit is not None or self.retry is not None
 
 
@@ -193,11 +193,11 @@ class Shelf:
         )
 
     def first_for(self, taker: Taker, now: int) -> Item | None:
-        """What is next for an acquiring taker."""
+        """Return the next item for an acquiring taker."""
         return next((item for item in self.items if self.could_take(taker, item, now)), None)
 
     def in_order(self, now: int) -> Item | None:
-        """In strict order: the first one, if nothing is out."""
+        """Return the first item in strict order, if none is unacknowledged."""
         if any(item.state == OUT for item in self.items):
             return None
         return next((item for item in self.items if not self.is_late(item, now)), None)
@@ -206,7 +206,7 @@ class Shelf:
         return (taker.priority, -taker.attached if self.spec.strict_dispatch else 0)
 
     def rivals(self, taker: Taker, item: Item, now: int) -> list[Taker]:
-        """Takers of a higher priority that want `item`, or what comes before it, and have room for that."""
+        """Return takers of a higher priority that want `item`, or an earlier item, and have room for it."""
         rivals = []
         for other in self.takers:
             above = self.urgency(other) > self.urgency(taker)
@@ -217,7 +217,7 @@ class Shelf:
         return rivals
 
     def able(self, now: int) -> list[tuple[Taker, Item]]:
-        """Who should be given something now, and what."""
+        """Return the takers that should get an item now, with their items."""
         found = []
         for taker in self.takers:
             if not taker.browses and not taker.suspended():
@@ -227,17 +227,17 @@ class Shelf:
         return found
 
     def may_be_shown(self, taker: Taker) -> list[Item]:
-        """What a browser may be shown still: what came back since it came may be, and need not."""
+        """Return the items that a browser may still see, also items that returned since its attach."""
         seen = [item for item in self.items if item.state == READY and taker.sees(item)]
         return [item for item in seen if item.number not in taker.shown]
 
     def unshown(self, taker: Taker) -> list[Item]:
-        """What a browser has still to be shown: all that was ready all the time since it came."""
+        """Return the items that a browser must still see: items that were always ready since its attach."""
         items = self.may_be_shown(taker)
         return [item for item in items if not item.was_out or item.since < taker.attached]
 
     def turns_away(self, taker: Taker) -> bool:
-        """Whether `taker` may not attach: it wants to be alone and is not, or another one is."""
+        """Whether `taker` may not attach: it is exclusive and not alone, or another taker is exclusive."""
         others = [other for other in self.takers if not other.waits]
         alone = any(other.alone for other in others) and not taker.waits
         return alone or (taker.alone and (bool(others) or self.spec.single_active or self.spec.all_exclusive))
@@ -248,7 +248,7 @@ class Shelf:
         return [item.note.size for item in self.items if item.state == READY]
 
     def is_seized(self) -> bool:
-        """Whether an operator is about to take away what would be dead-lettered next."""
+        """Whether an operator is about to take away the next dead letter."""
         return bool(self.dead) and next(iter(self.dead)) in self.seized
 
     def is_over(self) -> bool:
@@ -258,11 +258,11 @@ class Shelf:
         )
 
     def refuses(self, size: int) -> bool:
-        """Whether one more is one too many and is not taken; dead letters that wait for room come first."""
+        """Whether a further item is refused; dead letters that wait for room come first."""
         return self.lacks(size) or (self.spec.overflow != DROP_HEAD and bool(self.sought))
 
     def lacks(self, size: int) -> bool:
-        """Whether there is no room for one more."""
+        """Whether there is no room for a further item."""
         dead = [taken for number, taken in self.dead_sizes.items() if number not in self.seized]
         spec, sizes = self.spec, self.sizes() + self.reserved + dead
         if spec.overflow == DROP_HEAD:
@@ -272,7 +272,7 @@ class Shelf:
         )
 
     def victim(self) -> Item:
-        """The oldest ready one of the lowest priority; the first where items are sorted."""
+        """Return the oldest ready item of the lowest priority; the first of sorted items."""
         ready = [item for item in self.items if item.state == READY]
         if self.spec.sort:
             return ready[0]
@@ -282,16 +282,16 @@ class Shelf:
     # ---- what comes
 
     def displaced(self, note: Note) -> Item | None:
-        """What a new note replaces at once, and whose place it takes: the latest if nobody has it."""
+        """Return the item that a new note replaces at once, unless the item is acquired."""
         old = self.current.get(note.kind) if self.spec.last_value else None
         return None if old is None or old.state == OUT else old
 
     def is_outdated(self, item: Item) -> bool:
-        """Whether a later one has come: then it does not come back."""
+        """Whether a later item of the same kind has arrived, so that this one does not return."""
         return self.spec.last_value and self.current.get(item.note.kind) is not item
 
     def put(self, note: Note, arrival: int, now: int, place: tuple[int, int] | None = None) -> Item:
-        """A new item at its place, or at that of another one."""
+        """Put a new item at its place, or at the place of a replaced item."""
         waits = [wait for wait in (self.spec.ttl, note.expiration) if wait is not None]
         rank = (
             note.kind if self.spec.sort else self.spec.levels - 1 - min(note.priority, self.spec.levels - 1)
@@ -309,7 +309,7 @@ class Shelf:
 
 
 class Seen(Counter[str]):
-    """How often each feature, transition and check was exercised."""
+    """The counts of each feature, transition and check."""
 
     def __call__(self, name: str) -> None:
         self[name] += 1

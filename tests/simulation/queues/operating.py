@@ -1,4 +1,4 @@
-"""What operators do to many messages at once: deleted, moved, copied or redriven, all of it or nothing."""
+"""Operators delete, move, copy or redrive many messages at once: all of them or none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WAYS = {DELETE: PUBLISHED, MOVE: MOVED, COPY: COPIED, REDRIVE: REDRIVEN}
 
 
 class Sent(OperatorPublish):
-    """A message that an operation puts into a queue. `where`: what that is called now."""
+    """A message that an operation puts into a queue. `where`: the queue's current name."""
 
     def __init__(self, errand: Errand, note: Note, route: Route, to: Shelf) -> None:
         super().__init__(route, errand.world.message(note, route), errand.kind == COPY)
@@ -51,7 +51,7 @@ class Sent(OperatorPublish):
 
 
 class Errand(Operation):
-    """An operation, and the client that holds what it is about. `puts`: what it puts into queues."""
+    """An operation, and the client that holds its messages. `puts`: the messages that it enqueues."""
 
     def __init__(self, world: World, shelf: Shelf, kind: str) -> None:
         self.world = world
@@ -102,7 +102,7 @@ class Errand(Operation):
         self.publishes.append(sent)
 
     def give_back(self) -> None:
-        """Nothing was done: what was held is where it was."""
+        """Undo: return the marked items to their places."""
         helds, self.client.held = self.client.held, []
         if not self.shelf.deleted:
             unmark(self.world.book, self.shelf, [held.item for held in helds])
@@ -130,7 +130,7 @@ class Errand(Operation):
 
 
 def unmark(book: Book, shelf: Shelf, items: list[Item]) -> None:
-    """An operator gives them back: no delivery, but those that are replaced do not come back either."""
+    """Return the marked items: no delivery is counted, and replaced items do not return."""
     for item in items:
         if shelf.is_outdated(item):
             book.replace(shelf, item)
@@ -142,7 +142,7 @@ def unmark(book: Book, shelf: Shelf, items: list[Item]) -> None:
 
 
 def begin(world: World) -> None:
-    """Hold messages, by a selector; clients have their turns meanwhile."""
+    """Mark messages, by a selector; clients have turns meanwhile."""
     rng = world.rng
     shelf, to = (world.shelf(rng.choice(list(world.work))) for _ in range(2))
     below, count = rng.choice((1, 2, 4, 5)), rng.randrange(1, COUNT_MAX + 1)
@@ -173,7 +173,7 @@ def begin_dead(world: World) -> None:
 
 
 def redrive(world: World) -> None:
-    """Hold dead letters that are to go back to the queues in which they died first; others stay."""
+    """Mark dead letters that return to the queues in which they died first; others stay."""
     rng = world.rng
     shelves = [
         shelf for shelf in world.book.shelves.values() if any(item.note.deaths for item in shelf.items)
@@ -227,7 +227,7 @@ def end(world: World) -> None:
 
 
 def room_for(errand: Errand) -> type[BrokerError] | None:
-    """Why it is refused; what is to come has its room, if it is not."""
+    """Return the reason to refuse, or None and reserve the room."""
     there = errand.world.book.shelves
     if there.get(errand.shelf.name) is not errand.shelf:
         return NotFound

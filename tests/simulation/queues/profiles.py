@@ -1,4 +1,4 @@
-"""Which queues and which kinds of clients take part in a run."""
+"""The kinds of queues and of clients in a run."""
 
 from __future__ import annotations
 

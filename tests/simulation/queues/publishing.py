@@ -1,4 +1,4 @@
-"""What publishers do, and how queues come and go."""
+"""Publishers, and declarations and deletions of queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BURSTS = (1, 3, 9) if SHORT else (1, 1, 1, 4)
 
 
 def draft(world: World) -> tuple[Note, list[Shelf], Route]:
-    """A message and where it is to go: one queue, or all that share an exchange."""
+    """Return a message and its queues: a single queue, or all queues of an exchange."""
     profile, rng = world.profile, world.rng
     if profile.fanout and rng.random() < 0.3:
         shelves = [world.shelf(base) for base in profile.fanout]
@@ -51,7 +51,7 @@ def send(world: World, route: Route, message: Message, immediate: bool = False) 
 
 
 def refuses_all(shelves: list[Shelf]) -> bool:
-    """Whether one of the queues is stopped; then none gets anything."""
+    """Whether a queue is stopped, so that no queue gets anything."""
     return any("enqueue" in shelf.service.stopped for shelf in shelves)
 
 
@@ -89,10 +89,10 @@ def publish(world: World) -> None:
 
 
 def publish_immediate(world: World) -> None:
-    """Somebody of the highest priority that wants it can have it at once, or nobody gets it.
+    """Publish with immediate: an interested consumer of the highest priority gets the message, or nobody.
 
-    Who lacks room for something else is not asked. Windows may be those of several queues, of which one that
-    takes it, whichever comes first, leaves no room for another.
+    A consumer without room for its own next message cannot take it. Queues may share a window, and then the
+    first queue that delivers may leave no room for the other queues.
     """
     note, shelves, route = draft(world)
     note.until = None  # nothing is delayed then
@@ -151,7 +151,7 @@ def stop(world: World) -> None:
 
 
 def delete_queue(world: World) -> None:
-    """A queue goes, and another one like it takes its place; most likely one in which turns are to come."""
+    """Delete a queue, probably one with pending turns, and declare a similar one."""
     busy, targets = world.turns.shelves(), world.profile.targets
     busy_ones = [base for base, name in world.work.items() if name in busy and base not in targets]
     base = world.rng.choice(busy_ones or list(world.work))

@@ -1,4 +1,4 @@
-"""Purges, which go in slices: what the core has done of one, for the model."""
+"""Purges, which go in slices: the purged items so far, for the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Purging(PurgeWaiter):
-    """A purge that has been asked for. `marked`: what it is about, by item; `sure`: what has to go."""
+    """A requested purge. `marked`: its entries by item; `sure`: items that must leave."""
 
     def __init__(self, shelf: Shelf, entries: dict[Item, QueueEntry]) -> None:
         self.shelf = shelf
@@ -29,7 +29,7 @@ class Purging(PurgeWaiter):
         self.over = True
 
     def catch_up(self, world: World, dying: int) -> bool:
-        """The model does what the core has done, but for a message that is dying now; whether it is over."""
+        """Update the model, except for a message that is dying now; return whether the purge is over."""
         shelf = self.shelf
         if not shelf.deleted:
             there = set(shelf.items)

@@ -1,4 +1,4 @@
-"""What a queue knows of messages, so that it takes none of them twice. No code is shared with the broker."""
+"""The deduplication records of a queue. No code is shared with the broker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ What = tuple[str, str]  # ID and an id, or NUMBER and a producer
 
 @dataclass(frozen=True)
 class Knows:
-    """What a queue is to know: the last `limit` ids, each for `window` ms; so many producers."""
+    """The deduplication settings of a queue: the last `limit` ids, each for `window` ms, and producers."""
 
     window: int = 0
     limit: int = 100_000
     producers: int = 0
 
     def arguments(self) -> dict[str, object]:
-        """As clients say it."""
+        """Return the arguments of the declaration."""
         return {
             "x-dedup-window": self.window or None,
             "x-dedup-limit": self.limit if self.window else None,
@@ -34,7 +34,7 @@ class Knows:
 
 @dataclass(frozen=True)
 class Event:
-    """The log was told at `position` what is known: since when an id, how far a producer; None: nothing."""
+    """A log record at `position`: the time of an id, the sequence of a producer; None: nothing."""
 
     position: int
     value: int | None
@@ -42,7 +42,7 @@ class Event:
 
 
 class Recall:
-    """What one queue knows. `coming`: what transactions will have it know."""
+    """The deduplication records of a queue. `coming`: records of open transactions."""
 
     def __init__(self, knows: Knows | None, journal: Journal) -> None:
         self.knows = knows or Knows()
@@ -53,7 +53,7 @@ class Recall:
         self.events: dict[What, list[Event]] = {}
 
     def says(self, note: Note) -> list[tuple[What, int]]:
-        """What this queue wants to know of a message; the number is that of a producer's message."""
+        """Return the keys under which this queue records a message, with the producer's sequence."""
         headers, found = note.headers, []
         if self.knows.window and MESSAGE_ID in headers:
             found.append(((ID, str(headers[MESSAGE_ID])), 0))
@@ -76,7 +76,7 @@ class Recall:
         return False
 
     def append(self, note: Note) -> None:
-        """The log has just been told of `note`, and with it of what it says."""
+        """Append `note` and its records."""
         for what, number in self.says(note):
             value = note.date if what[0] == ID else max(number, self.last(what) or 0)
             self.events.setdefault(what, []).append(Event(self.journal.position, value, note.number))
@@ -94,7 +94,7 @@ class Recall:
         self.trim()
 
     def trim(self) -> None:
-        """What is too much is forgotten."""
+        """Forget the oldest records beyond the limits."""
         while len(self.ids) > self.knows.limit:
             oldest = next(iter(self.ids))
             del self.ids[oldest]
@@ -105,7 +105,7 @@ class Recall:
             self.forget((NUMBER, silent))
 
     def forget(self, what: What) -> None:
-        """The log is told so, if it knew; not of what a transaction has just written."""
+        """Append the removal of a record, except of an open transaction's."""
         if self.last(what) is None:
             return
         written = {event.note for event in self.events[what]}
@@ -119,12 +119,12 @@ class Recall:
         self.events[what].append(Event(self.journal.note(), max(values, default=None), 0))
 
     def last(self, what: What) -> int | None:
-        """What the log knows of it."""
+        """Return the last value in the log."""
         events = self.events.get(what)
         return events[-1].value if events else None
 
     def in_doubt(self, note: Note) -> int:
-        """Up to where the log must be on disk for what makes `note` a duplicate to be; 0: it need not be."""
+        """Return the position that must be on disk before `note` is a duplicate; 0: none."""
         return max(
             (self.events[what][-1].position for what, _ in self.says(note) if self.last(what)), default=0
         )
@@ -132,7 +132,7 @@ class Recall:
     # ---- after a restart
 
     def possible(self, what: What) -> list[int | None]:
-        """What may be known of it: what is on disk for sure, or any of what was written after that."""
+        """Return the possible values after a kill: the last durable one, and any written after it."""
         events = self.events.get(what, [])
         sure = [event.value for event in events if event.position <= self.journal.durable]
         return [sure[-1] if sure else None, *(e.value for e in events if e.position > self.journal.durable)]
@@ -142,7 +142,7 @@ class Recall:
         return since is None or since + self.knows.window <= now
 
     def adopt(self, ids: dict[str, int], producers: dict[str, int]) -> None:
-        """This is what the queue knows after a restart."""
+        """Take the recovered records."""
         self.ids, self.producers, self.coming = ids, producers, []
         known = {(ID, key): since for key, since in ids.items()}
         known |= {(NUMBER, name): number for name, number in producers.items()}

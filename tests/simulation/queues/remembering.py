@@ -1,4 +1,4 @@
-"""What queues know of messages: what publishers say of these, and what is known after a restart."""
+"""Deduplication: the ids and sequences of publishers, and the records after a restart."""
 
 from __future__ import annotations
 

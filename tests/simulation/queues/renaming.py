@@ -36,7 +36,7 @@ def rename(world: World) -> None:
 
 
 def call(world: World, shelf: Shelf, name: str) -> None:
-    """For the model it is called `name`."""
+    """Give the queue this name in the model."""
     book, old = world.book, shelf.name
     del book.shelves[old]
     shelf.name = name
@@ -49,7 +49,7 @@ def call(world: World, shelf: Shelf, name: str) -> None:
 
 
 def settle(world: World) -> None:
-    """After a restart a queue has its new name, or the one that it had if that was not on disk."""
+    """Check that a recovered queue has its new name, or its old one if that was not on disk."""
     queues = world.life.vhost.topology.queues
     for new, old in world.renaming.items():
         if new in queues:

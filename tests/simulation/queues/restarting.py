@@ -1,4 +1,4 @@
-"""The broker stops, or is killed, and starts again with what the log has."""
+"""The broker stops, or is killed, and starts again with the log's records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.simulation.sim_disk import PowerLoss
 
 
 def commit(world: World) -> None:
-    """The end of a turn: what was appended is handed to the disk."""
+    """End the turn: the disk gets the appended records."""
     world.life.log.commit()
 
 
 def disk(world: World) -> None:
-    """The disk does some of what it was told to do."""
+    """Let the disk do some of its pending work."""
     pending = world.life.deferred.pending
     if not pending:
         return
@@ -53,7 +53,7 @@ def restart(world: World) -> None:
 
 
 def kill(world: World) -> None:
-    """From now on any operation of the disk may be the last."""
+    """Let any operation of the disk be the last from now on."""
     if world.rng.random() < 0.3:
         crash(world)
     else:
@@ -61,7 +61,7 @@ def kill(world: World) -> None:
 
 
 def crash(world: World) -> None:
-    """The process is gone; at times the machine, too."""
+    """End the process; sometimes the power is cut, too."""
     world.turns.note("killed")
     if world.rng.random() < 0.5:
         world.disk.kill()
@@ -91,7 +91,7 @@ def start(world: World) -> None:
 
 
 def adopt(world: World) -> None:
-    """What has come back is compared with what must, may and must not have, and is the model from now on."""
+    """Compare the recovered messages with the allowed ones, and make them the model from now on."""
     book, journal, seen = world.book, world.book.journal, world.seen
     vhost, numbers = world.life.vhost, world.life.number
     renaming.settle(world)
@@ -183,7 +183,7 @@ def expect(
 
 
 def resume(world: World) -> None:
-    """What was given out too often goes, what is late or too much goes, and what was not durable is new."""
+    """Remove recovered items beyond the limits, and renew everything that is not durable."""
     book, life = world.book, world.life
     for shelf in book.shelves.values():
         for item in [item for item in shelf.items if shelf.is_outdated(item)]:

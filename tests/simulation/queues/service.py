@@ -15,7 +15,7 @@ DRAIN = 9  # milliseconds that an exclusive consumer waits for what one has that
 
 
 class Service:
-    """The rule for whom one queue serves. `stopped`: what of it is switched off, `enqueue` or `dequeue`."""
+    """The rule for the served consumer. `stopped`: the disabled parts, `enqueue` or `dequeue`."""
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
@@ -73,7 +73,7 @@ class Service:
     # ---- what follows
 
     def opened(self, now: int) -> bool:
-        """Whether enough takers have come, or the first one has waited for long enough."""
+        """Whether enough takers are attached, or the first one has waited long enough."""
         gate = self.spec.gate
         if gate is not None and not self.is_open and gate[1] is not None and self.takers():
             self.is_open = now >= self.first_came + gate[1]
@@ -95,7 +95,7 @@ class Service:
             self.drained_at = None
 
     def has_begun(self, now: int) -> bool:
-        """Whether all but one stand by."""
+        """Whether all takers but the active one stand by."""
         self.look(now)
         return self.active is not None or self.draining
 

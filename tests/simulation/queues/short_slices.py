@@ -35,7 +35,7 @@ SHORTENED: Final = {
 }
 """By file of the core, the lengths of its slices and what else decides how much goes in one turn."""
 LEFT: Final = {"vhosts/policies.py": {"SLICE_MS"}}
-"""What is called like a length and is left as it is: no time passes in a turn."""
+"""Names of lengths that stay unchanged: no time passes in a turn."""
 CONSTANT: Final = re.compile(r"^(\w*SLICE\w*|DEAR)(: Final(?:\[i64\])?)? = (.*)$", re.MULTILINE)
 NUMBER: Final = re.compile(r"[\d_]+(?=\s|$)")
 

@@ -1,4 +1,4 @@
-"""Faults of what goes in slices that are planted one at a time, in a core whose slices are short."""
+"""Planted faults of work in slices, each alone, in a core whose slices are short."""
 
 from tests.simulation.queues.mutant import Mutant
 

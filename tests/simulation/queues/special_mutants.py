@@ -1,4 +1,4 @@
-"""Faults of what messages ask for themselves that are planted one at a time."""
+"""Planted faults of options of messages, each alone."""
 
 from tests.simulation.queues.mutant import Mutant
 

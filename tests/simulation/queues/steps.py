@@ -1,4 +1,4 @@
-"""What clients do with what they are given, how they come and go, and how time passes."""
+"""Steps of clients: settlement, attach and detach, and the passage of time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def any_shelf(world: World) -> Shelf:
 
 
 def attach(world: World) -> None:
-    """A consumer comes, now and then one of several queues."""
+    """Attach a consumer, sometimes to several queues."""
     profile, rng = world.profile, world.rng
     channel = any_channel(world)
     browses = chance(world, profile.browsers)
@@ -63,7 +63,7 @@ def attach(world: World) -> None:
 
 
 def join(world: World, client: Client, taker: Taker) -> None:
-    """Attach one consumer, or see that it is turned away."""
+    """Attach a single consumer, or check its refusal."""
     shelf = taker.queue
     queue = world.queue_of(shelf)
     consumer = QueueConsumer(
@@ -95,7 +95,7 @@ def join(world: World, client: Client, taker: Taker) -> None:
 
 
 def cancel(world: World) -> None:
-    """basic.cancel: what it has it keeps."""
+    """Do basic.cancel: deliveries stay with the channel."""
     clients = [client for client in world.clients if client.consumers]
     if clients:
         client = world.rng.choice(clients)
@@ -107,7 +107,7 @@ def cancel(world: World) -> None:
 
 
 def leave(world: World, clients: list[Client]) -> None:
-    """Their session is closed already: what they have goes back."""
+    """Return the deliveries of clients whose session is closed."""
     for client in clients:
         world.clients.remove(client)
         for consumer in client.takers:
@@ -190,7 +190,7 @@ def resize(world: World) -> None:
 
 
 def pick(world: World) -> list[Held]:
-    """Some deliveries of one client, for a settlement that is not in a transaction."""
+    """Return some deliveries of a client for a settlement outside a transaction."""
     holders = [client for client in world.clients if any(not held.in_transaction for held in client.held)]
     if not holders:
         return []
@@ -221,7 +221,7 @@ def discard(world: World) -> None:
 
 
 def release(world: World) -> None:
-    """Given back, all that are of one queue at once."""
+    """Return all deliveries of a queue at once."""
     picked = pick(world)
     for consumer in dict.fromkeys(held.consumer for held in picked):
         helds = [held for held in picked if held.consumer is consumer]

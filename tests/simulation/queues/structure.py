@@ -183,7 +183,7 @@ def check_cursors(seen: Seen, queue: Queue, live: dict[QueueEntry, int]) -> None
 
 
 def check_reliance(seen: Seen, queue: Queue) -> None:
-    """While there is work, somebody of the highest priority that wants it is relied upon."""
+    """Check that while there is work, a highest consumer that wants it has a turn pending."""
     if queue.ready == 0 or not queue.alike:
         return
     able = [consumer for consumer in queue.manager.acquiring_consumers() if not consumer.blockers]

@@ -1,4 +1,4 @@
-"""What an operation costs does not grow with what it is not about."""
+"""The cost of an operation does not grow with unrelated entries and consumers."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from broker.core.entries.list import FifoEntryList
 from tests.simulation.queues.costs import SITUATIONS, Situation, Steps, check_cost, cost
 from tests.simulation.queues.model import InvariantError
-from tests.support.core.queue_bench import Bench
+from tests.support.core.queue_bench import QueueBench
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.__name__)
@@ -19,10 +19,10 @@ def test_steps_are_the_same_in_every_run() -> None:
     assert cost(SITUATIONS[0], 50) == cost(SITUATIONS[0], 50) > 0
 
 
-def test_what_grows_is_told() -> None:
+def test_growing_costs_are_detected() -> None:
     def walks(crowd: int, steps: Steps) -> Iterator[None]:
         entries = steps.through(FifoEntryList())
-        bench = Bench(entries)
+        bench = QueueBench(entries)
         bench.publish(crowd)
         yield
         entry = entries.next(entries.head)

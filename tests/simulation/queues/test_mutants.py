@@ -1,4 +1,4 @@
-"""Faults that are planted one at a time are all found."""
+"""Every planted fault is found."""
 
 import builtins
 import symtable
@@ -12,7 +12,7 @@ from tests.simulation.queues.mutants import MUTANTS, ORDINARY, survives
 
 
 def test_mutants_are_up_to_date() -> None:
-    """What each of them changes is there, once."""
+    """The replaced text of each mutant exists exactly once."""
     found = {
         name: (ROOT / "broker" / mutant.file).read_text().count(mutant.old)
         for name, mutant in MUTANTS.items()

@@ -1,4 +1,4 @@
-"""What goes in slices has turns to come, and clients who wait for these, or go on: every invariant holds."""
+"""All invariants hold with short slices, whether clients wait for pending slices or go on."""
 
 import ast
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def exercise(root: Path, first: int, count: int, haste: str, *others: str) -> set[str]:
-    """Run so many seeds; returns what was never exercised."""
+    """Run `count` seeds; return the features that were never exercised."""
     done = run(root, ["--seeds", str(first), str(count), "--haste", haste, *others])
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)

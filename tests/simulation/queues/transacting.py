@@ -1,4 +1,4 @@
-"""Transactions: publishes and settlements in one step."""
+"""Transactions: publishes and settlements in a single step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simulation.queues.world import World
 
 
 class Job:
-    """What one transaction is to do, for the model. `own`: for an operator, and queues do not remember it."""
+    """The model of a transaction. `own`: of an operator, without deduplication."""
 
     def __init__(self, world: World, own: bool = False) -> None:
         self.world = world
@@ -30,7 +30,7 @@ class Job:
         self.doubt = 0  # so far the log must be on disk for what was known before
 
     def is_large(self) -> bool:
-        """Whether what it settles has turns to come; then it does nothing else."""
+        """Whether the settlements take several turns, so that the job does nothing else."""
         return sum(outcome == SETTLE for _, outcome in self.settlements) > AT_ONCE
 
     def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
@@ -49,7 +49,7 @@ class Job:
                     shelf.recall.keep(note, note.persistent and shelf.spec.logged)
 
     def settle(self) -> None:
-        """All at once, before the broker does it: nothing is delivered meanwhile."""
+        """Settle all at once, before the broker does: nothing is delivered meanwhile."""
         book = self.world.book
         for held, _ in self.settlements:
             if held in held.client.lost:
@@ -139,7 +139,7 @@ class Commit(Transaction):
 
 
 def transact(world: World, picked: list[Held]) -> None:
-    """Publish and settle in one step."""
+    """Publish and settle in a single step."""
     rng, book, job = world.rng, world.book, Job(world)
     commit = Commit(job)
     drafts = [draft(world) for _ in range(rng.randrange(4))]
@@ -191,19 +191,19 @@ def transact(world: World, picked: list[Held]) -> None:
 
 
 def arrives_at_once(world: World, shelf: Shelf) -> bool:
-    """Whether what dies in a queue makes nothing leave where it goes: then several may die at once."""
+    """Whether dead letters of a queue push nothing out at their destination: then several may die at once."""
     target = world.book.shelves.get(shelf.spec.dead_letter or "")
     return target is None or (target.spec.max_length is None and target.spec.max_bytes is None)
 
 
 def doubts(note: Note, everywhere: list[Shelf], left: list[Shelf]) -> list[int]:
-    """How far the log must be on disk before it may be said of each of the others that it has had `note`."""
+    """Return the log positions that must be on disk before other queues report `note` as a duplicate."""
     had = [shelf for shelf in everywhere if shelf not in left and shelf.spec.logged]
     return [shelf.recall.in_doubt(note) for shelf in had if note.persistent]
 
 
 def note_commit(job: Job) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """The journal knows what the log is about to be told: what is added and what is removed."""
+    """Record the commit in the journal: the added and the removed keys."""
     book = job.world.book
     added, removed = [], []
     for note, shelves in job.puts:

@@ -1,8 +1,8 @@
-"""What clients have asked for and the core does in slices: what of it is still on its way, for the model.
+"""Pending work of clients that the core does in slices, for the model.
 
-Until its turn has come the core has it as it was. What was settled, refused or given back is out, and its
-owner's; what is to be purged is ready. The model learns of each when the core has done it, and here it is
-checked that the core does it in order, gives the credit back with it, and leaves nothing behind.
+Pending entries keep their state. An entry that is settled, rejected or returned stays acquired by its owner;
+an entry that is to be purged stays ready. The model learns of each change when the core has made it. The
+checks here: the core works in order, returns the credit with each entry, and leaves no entry behind.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Turns:
     # ---- what clients ask for, before the core hears of it
 
     def settle(self, helds: list[Held]) -> None:
-        """One frame settles these."""
+        """Record that a single frame settles these deliveries."""
         self._leave(helds)
         self.settled.append(helds)
 
     def refuse(self, helds: list[Held]) -> None:
-        """These, which acquiring consumers of one queue had, are refused for good."""
+        """Record that these deliveries of a queue's acquiring consumers are refused for good."""
         helds = [held for held in helds if held.there]
         self._leave(helds)
         if helds:
             self.refused.setdefault(helds[0].shelf, []).extend(helds)
 
     def give_back(self, runs: list[list[Held]], *, owed: bool = False) -> None:
-        """These, which one consumer each had, go back; `owed`: so does their credit, with them."""
+        """Record that these deliveries return, in runs of a consumer; `owed`: with their credit."""
         specs = [purging.shelf.spec for purging in self.purges]
         if any(spec.max_length is not None or spec.max_bytes is not None for spec in specs):
             self.advance(0)  # or who knows whether what is to be purged is pushed out before
@@ -78,7 +78,7 @@ class Turns:
             self.owed += [held for run in runs for held in run]
 
     def purge(self, shelf: Shelf) -> None:
-        """What is ready in a queue goes, and is counted; others wait until it has gone."""
+        """Purge the ready items of a queue and count them; others wait for the end of the purge."""
         world = self.world
         numbers = {world.life.number(entry.message): entry for entry in world.queue_of(shelf).entries}
         purging = Purging(shelf, {item: numbers[item.number] for item in shelf.items})
@@ -135,7 +135,7 @@ class Turns:
             seen("slices: settle")
 
     def _rest(self) -> set[tuple[QueueConsumer, QueueEntry]]:
-        """What has been settled or given back, and has turns to come."""
+        """Return the entries that are settled or returned by a client and still pending in the core."""
         rest: set[tuple[QueueConsumer, QueueEntry]] = set()
         for each in self.world.life.vhost.settlements:
             assert isinstance(each, EndedDeliveries)
@@ -143,7 +143,7 @@ class Turns:
         return rest
 
     def catch_up(self, dying: int = 0) -> None:
-        """The model does what the core has done; but for a message that is dying this very moment."""
+        """Update the model by the core's work, except for a message that is dying this moment."""
         if not (self.refused or self.returned or self.purges or self.pausing):
             return
         self._catch_up_refusals()
@@ -155,7 +155,7 @@ class Turns:
                 self.purges.remove(purging)
 
     def _pause(self) -> None:
-        """Nobody is served as long as something of a queue is on its way back, unless it waits there."""
+        """Serve no consumer of a queue while entries are on their way back to it, except waiting ones."""
         for shelf in self.pausing:
             shelf.service.returning = False
         rest = self._rest() if self.returned else set()
@@ -196,7 +196,7 @@ class Turns:
     # ---- turns
 
     def come(self) -> None:
-        """After a step of a client: everything has its turns, unless clients go on before."""
+        """Run all turns after a client's step, unless clients continue before."""
         world = self.world
         if not world.haste or self.waits() or world.rng.random() >= world.haste:
             self.advance(0)
@@ -206,7 +206,7 @@ class Turns:
             world.seen("slices: haste")
 
     def wait(self) -> None:
-        """What the model does at once is done."""
+        """Advance until no work is pending, because the model does everything at once."""
         if self.waits():
             self.advance(0)
 
@@ -225,7 +225,7 @@ class Turns:
     # ---- what holds
 
     def _check_order(self, helds: list[Held], gone: list[Held]) -> None:
-        """Of one queue, none of `helds` has left before one that comes before it."""
+        """Check that no entry of a queue has left before an earlier one of `helds`."""
         left: set[Shelf] = set()
         for held in helds:
             if held not in gone and held.there:
@@ -245,7 +245,7 @@ class Turns:
             self.world.seen("slices: " + how)
 
     def deleted(self, shelf: Shelf) -> None:
-        """A queue is gone with what was to be done in it; what was settled or refused has left before."""
+        """End the pending work of a deleted queue; settled and refused entries have left before."""
         self._catch_up_refusals()
         waiting = [
             held.item.number for helds in self.settled for held in helds if held.shelf is shelf and held.there
@@ -260,7 +260,7 @@ class Turns:
                 held.client.leaving.remove(held)
 
     def waits(self) -> bool:
-        """Whether what the model does at once has turns to come: limits, groups, what is remembered."""
+        """Whether immediate work of the model has turns pending: limits, groups, records."""
         now = self.world.clock.now
         for queue in self.world.life.vhost.topology.queues.values():
             groups = queue.discipline
@@ -275,12 +275,12 @@ class Turns:
         return False
 
     def check_settled(self) -> None:
-        """The broker has stopped cleanly: what was settled must not come back."""
+        """Check after a clean stop that settled messages were not recovered."""
         numbers = [held.item.number for helds in self.settled for held in helds]
         check(self.world.seen, "S2", not numbers, f"{numbers} are settled and have not left")
 
     def check_done(self) -> None:
-        """All turns have come."""
+        """Check that no turn is pending."""
         numbers = [
             held.item.number
             for helds in (*self.settled, *self.refused.values(), *self.returned)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False)
 class Window:
-    """How much may be out; 0: any amount."""
+    """The limit of unacknowledged deliveries; 0: none."""
 
     count_max: int = 0
     bytes_max: int = 0

@@ -1,4 +1,4 @@
-"""The broker and its clients beside the model: what the broker does by itself is told to the model here.
+"""The broker and its clients beside the model, which learns here what the broker does by itself.
 
 Whatever a client does is a step, in `steps`, `publishing`, `transacting` and `restarting`.
 """
@@ -141,7 +141,7 @@ class World:
     # ---- what the broker tells
 
     def view(self, message: Message, store: MessageStore) -> MessageView:
-        """The broker looks into a message: one that it has held, because it is time for it."""
+        """Return the broker's view of a message; a delayed message is read at its date."""
         if message.marks & DELAYED:
             view = delaying.released(self, message)
             if view is not None:
@@ -192,7 +192,7 @@ class World:
         return "no-ack" if taker.no_ack else "acquired"
 
     def woken(self, client: Client) -> None:
-        """`client` is asked to take its turn."""
+        """Record that `client` is notified."""
         checks.check_woken(self.seen, client)
 
     def drained(self, client: Client, consumer: QueueConsumer) -> None:
@@ -229,7 +229,7 @@ class World:
         return DeadLetter(content_of(note), [], list(note.deaths), MessageView())
 
     def follow_seized(self) -> None:
-        """While what is first is seized, nobody need wait for room in its place."""
+        """Check that no consumer waits for room at a seized entry."""
         for shelf in self.book.shelves.values():
             target = self.book.shelves.get(shelf.spec.dead_letter or "")
             if shelf.is_seized() and target is not None:
@@ -246,7 +246,7 @@ class World:
     # ---- settling
 
     def give_back(self, helds: list[Held]) -> None:
-        """Release deliveries of one consumer, or put away what a browser was shown."""
+        """Return deliveries of a single consumer, or forget those of a browser."""
         self.give_back_entries(helds)
         for held in helds:
             held.client.restore_credit(held.item.note.size)
@@ -271,7 +271,7 @@ class World:
         self.queue_deleted()
 
     def queue_deleted(self) -> None:
-        """The one that is being deleted is gone, and what was to leave before has left."""
+        """Remove the deleted queue from the model, after the items that leave before."""
         shelf, self.deleting = self.deleting, None
         if shelf is not None:
             self.turns.deleted(shelf)
@@ -305,7 +305,7 @@ class World:
             self.life.log.wait(Mark(journal))
 
     def rest(self, budget: int) -> None:
-        """Turns until nobody waits for one; then everything that can be delivered must have been."""
+        """Run all turns; then everything that can be delivered must have been."""
         self.scheduler.run(budget, turns_max=20_000)
         while self.turns.are_due():
             self.turns.advance(0)

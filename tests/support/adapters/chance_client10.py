@@ -1,4 +1,4 @@
-"""A client of AMQP 1.0 that does by chance what clients do, and now and then what they should not."""
+"""A random client of AMQP 1.0, which sometimes breaks the protocol."""
 
 import random
 from collections import Counter
@@ -22,8 +22,8 @@ from protocol.amqp10.composites import (
 )
 from protocol.amqp10.performatives import Attach, Begin, Close, Detach, Disposition, End, Flow, Transfer
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection10_without_socket import WINDOW, Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import WINDOW, Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.reference_codec import described
@@ -57,15 +57,15 @@ PAYLOADS = (*MESSAGES, b"", data(b"x" * 3000), bare10(to="/queues/q", user_id=b"
 
 
 class ChanceClient:
-    """One, at a broker of its own. `heard` counts what the broker said; errors by their conditions."""
+    """A random client with its own broker. `heard` counts performatives, and errors by condition."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
-        self.house = House()
-        self.vhost = self.house.broker.vhosts["/"]
+        self.bench = BrokerBench()
+        self.vhost = self.bench.broker.vhosts["/"]
         self.vhost.declarations.declare_queue("q", True, None, False, self._chance.choice(QUEUES))
         self.vhost.declarations.declare_queue("v", False, None, False, {})
-        self.wired = Wired10(self.house, self._chance.choice([512, 4096]))
+        self.wired = Client10(self.bench, self._chance.choice([512, 4096]))
         self.heard: Counter[str] = Counter()
         self._forget()
         self._attach_all()
@@ -93,26 +93,26 @@ class ChanceClient:
         self._handles: set[int] = set()
 
     def _step(self) -> None:
-        chance, house = self._chance, self.house
+        chance, bench = self._chance, self.bench
         made = self._said()
         if made is not None:
             self.wired.send(made[0], payload=made[1])
         if chance.random() < 0.5:
-            house.turns.run()
+            bench.turns.run()
         if chance.random() < 0.3:
-            house.store.complete()
+            bench.store.complete()
         if chance.random() < 0.1:
-            house.clock.advance(5)
+            bench.clock.advance(5)
 
     def _settle_down(self) -> None:
-        self.house.turns.run()
-        self.house.store.complete()
-        self.house.clock.advance(5000)
-        self.house.turns.run()
+        self.bench.turns.run()
+        self.bench.store.complete()
+        self.bench.clock.advance(5000)
+        self.bench.turns.run()
 
     def _listen(self) -> None:
-        """Note what is received, answer what has to be answered."""
-        for said in self.wired.said():
+        """Record the received performatives, and answer them where an answer is required."""
+        for said in self.wired.written():
             made = said.performative
             error = getattr(made, "error", None)
             self.heard[type(made).__name__ if error is None else error.condition] += 1
@@ -150,7 +150,7 @@ class ChanceClient:
         return (End(), b"") if what == 22 and self._chance.random() < 0.15 else None
 
     def _attach_all(self) -> None:
-        """Attach those of the four links that are not there."""
+        """Attach the missing links of the four."""
         choice = self._chance.choice
         target = Target(address=choice(["/queues/q", "/queues/v"]))
         source = Source(address=choice(["/queues/q", "/queues/v"]))
@@ -170,7 +170,7 @@ class ChanceClient:
                 self.wired.send(attach)
 
     def _attach(self) -> Attach:
-        """Any link, on a handle that is free if there is one."""
+        """Return the attach of a random link, on a free handle if there is any."""
         choice = self._chance.choice
         handle = choice([each for each in OTHERS if each not in self._handles] or [RECEIVER])
         self._handles.add(handle)

@@ -1,4 +1,4 @@
-"""A connection of AMQP 1.0 without a socket: frames in by hand, and those that are written out."""
+"""A connection of AMQP 1.0 without a socket: a test sends frames and reads the written frames."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.frames import AMQP_FRAME, FRAME_HEADER_BYTES, SASL_FRAME
 from protocol.amqp10.performatives import Attach, Begin, Flow, Open, SaslInit, Transfer
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection_without_socket import House, Wall
+from tests.support.adapters.connection_without_socket import BrokerBench, RecordingEdge
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import AMQP, amqp, sasl
 
@@ -17,31 +17,31 @@ SHORT = bare10()
 WINDOW = 2048
 
 
-class Said(NamedTuple):
+class WrittenFrame(NamedTuple):
     """A frame that was written."""
 
     performative: Composite
     payload: bytes
 
 
-class Wired10:
-    """One client, logged in, with an open connection and a session on channel 0."""
+class Client10:
+    """A logged-in client with an open connection and a session on channel 0."""
 
-    def __init__(self, house: House, frame_max: int = 131072) -> None:
-        self.house = house
-        self.edge = Wall()
+    def __init__(self, bench: BrokerBench, frame_max: int = 131072) -> None:
+        self.bench = bench
+        self.edge = RecordingEdge()
         origin = Origin("127.0.0.1", 1, True)
-        self.connection = Connection10(house.server, house.scheduler, self.edge, origin, True)
+        self.connection = Connection10(bench.server, bench.scheduler, self.edge, origin, True)
         self.connection.start()
         login = SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest")
         self.connection.receive(sasl(login) + AMQP)
         self.send(Open(container_id="client", max_frame_size=frame_max))
         self.send(Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
         del self.edge.written[: bytes(self.edge.written).index(AMQP) + len(AMQP)]
-        self.said()
+        self.written()
 
     def send(self, *performatives: Composite, payload: bytes = b"") -> None:
-        """Frames in one turn; the last one has the payload."""
+        """Send frames in a single turn; the last frame has the payload."""
         *before, last = performatives
         self.connection.receive(b"".join(amqp(made) for made in before) + amqp(last, 0, payload))
 
@@ -56,10 +56,10 @@ class Wired10:
         flow = Flow(next_incoming_id=0, incoming_window=WINDOW, next_outgoing_id=0, outgoing_window=WINDOW)
         flow.handle, flow.delivery_count, flow.link_credit = handle, 0, credit
         self.send(flow)
-        self.house.turns.run()
+        self.bench.turns.run()
 
     def publish(self, *ids: int, handle: int = 0, durable: bool = False, **fields: object) -> None:
-        """Messages with these delivery-ids, in one turn."""
+        """Send messages with these delivery-ids in a single turn."""
         payload = (b"\x00\x53\x70\xc0\x02\x01\x41" if durable else b"") + SHORT
         made = [
             Transfer(handle=handle, delivery_id=number, delivery_tag=b"%d" % number, **fields)  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ class Wired10:
         ]
         self.connection.receive(b"".join(amqp(transfer, 0, payload) for transfer in made))
 
-    def said(self) -> list[Said]:
+    def written(self) -> list[WrittenFrame]:
         """The frames that were written since the last call."""
         data = bytes(self.edge.written)
         self.edge.written.clear()
@@ -78,11 +78,11 @@ class Wired10:
             body, data = data[FRAME_HEADER_BYTES:size], data[size:]
             if body:
                 performative, end = decode_composite(body)
-                found.append(Said(performative, body[end:]))
+                found.append(WrittenFrame(performative, body[end:]))
         return found
 
     def _attach(self, handle: int, role: bool, **fields: object) -> None:
         self.send(Attach(name=f"link {handle}", handle=handle, role=role, **fields))  # type: ignore[arg-type]
-        answer, *others = self.said()
+        answer, *others = self.written()
         assert isinstance(answer.performative, Attach)
         assert all(isinstance(other.performative, Flow) for other in others)

@@ -25,14 +25,14 @@ from broker.core.ports import DurableWaiter, LoggedQueue, MessageStore
 from broker.core.schedule import Schedule
 from protocol.amqp091.content import body, body_size, header_frame_bytes
 from tests.support.amqp091.frames import FRAME_OVERHEAD, METHOD, method_bytes, publish_bytes
-from tests.support.auth.open_login import Door
+from tests.support.auth.open_login import OpenAccess
 from tests.support.core.hand_clock import HandClock
 
 CAPABILITIES: Final[FieldTable] = {"authentication_failure_close": True, "consumer_cancel_notify": True}
 
 
 class HandStore(MessageStore):
-    """Makes batches durable when told to, and fails when told to."""
+    """A store that makes batches durable, or fails, when a test calls it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class HandStore(MessageStore):
             self._waiters.append(waiter)
 
     def seal(self) -> None:
-        """The batch being filled is on its way; another one is being filled."""
+        """Seal the batch being filled, so that it is written, and begin another batch."""
         assert not self._in_flight
         self._in_flight, self._waiters = self._waiters, []
         self.batch += 1
@@ -103,15 +103,15 @@ class HandStore(MessageStore):
             waiter.on_store_failed(reason)
 
     def drop_contents(self) -> None:
-        """What was appended is on disk only."""
+        """Drop the content of the appended messages from memory, so that it is on disk only."""
         for message in self.appended:
             if message.content is not None:
                 self.contents[message.sequence] = message.content
                 message.content = None
 
 
-class Turns(Scheduler):
-    """Connections that wait for their turn."""
+class TurnScheduler(Scheduler):
+    """The connections that wait for a turn of the event loop."""
 
     def __init__(self) -> None:
         self.waiting: deque[CoreConnection] = deque()
@@ -125,7 +125,7 @@ class Turns(Scheduler):
             self.waiting.popleft().pump(256)
 
 
-class Wall:
+class RecordingEdge:
     """An Edge without a socket."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ class Wall:
         assert seconds > 0
 
 
-class House:
+class BrokerBench:
     """A broker whose parts are all moved by hand."""
 
     def __init__(
@@ -187,9 +187,9 @@ class House:
             write_letter,
         )
         self.broker.declare_vhost("/")
-        self.turns = Turns()
+        self.turns = TurnScheduler()
         self.scheduler = scheduler or self.turns
-        self.door = Door()
+        self.door = OpenAccess()
         self.server = Server(
             self.broker,
             self.store,
@@ -199,11 +199,11 @@ class House:
             LinkNames(),
         )
 
-    def connect(self) -> "Wired":
+    def connect(self) -> "Client091":
         """A client that has sent its protocol header."""
-        return Wired(self)
+        return Client091(self)
 
-    def open(self) -> "Wired":
+    def open(self) -> "Client091":
         """A client with an open connection and channel 1."""
         client = self.connect()
         client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
@@ -214,24 +214,24 @@ class House:
         return client
 
 
-class Wired:
-    """One client."""
+class Client091:
+    """A client without a socket: a test sends its frames and reads the frames that the broker writes."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.edge = Wall()
+    def __init__(self, bench: BrokerBench) -> None:
+        self.bench = bench
+        self.edge = RecordingEdge()
         self.connection = Connection091(
-            house.server, house.scheduler, self.edge, Origin("127.0.0.1", 1, True)
+            bench.server, bench.scheduler, self.edge, Origin("127.0.0.1", 1, True)
         )
         self.edge.connection = self.connection
         self.connection.start()
 
     def send(self, command: base.Frame, channel: int = 0) -> None:
-        """One method, in a turn of its own."""
+        """Send a single method, in a loop turn of its own."""
         self.connection.receive(method_bytes(command, channel))
 
     def publish(self, key: str, body: bytes = b"", persistent: bool = False, mandatory: bool = False) -> None:
-        """One message on channel 1."""
+        """Publish a single message on channel 1."""
         self.connection.receive(publish_bytes(key, body, persistent, mandatory))
 
     def frames(self) -> list[base.Frame]:
@@ -275,7 +275,7 @@ class Wired:
             )
         return [(command, content) for command, content in found if content]
 
-    def told(self) -> list[tuple[str, int | None, bool | None]]:
+    def confirms(self) -> list[tuple[str, int | None, bool | None]]:
         """The confirms that were written: name, tag, multiple."""
         answers: list[tuple[str, int | None, bool | None]] = []
         for command in self.frames():

@@ -1,4 +1,4 @@
-"""Messages of both protocols as Hypothesis draws them for filters, and what holds for every filter."""
+"""Messages of both protocols that Hypothesis draws for filters, and an invariant of every filter."""
 
 import struct
 from typing import Any
@@ -12,7 +12,7 @@ from protocol.amqp091 import properties as basic
 from protocol.amqp10.types import Char, Decimal, Symbol, Timestamp, Ubyte, Uint, Ulong
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string
 from tests.support.amqp10.contents import content10
-from tests.support.conversion.contents import short
+from tests.support.conversion.contents import short_string
 
 ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 TEXTS = ["", "a", "ab", "b", "&a", "ab&", "\u00fc", "%"]
@@ -60,7 +60,7 @@ old_properties = st.fixed_dictionaries(
     {},
     optional={
         **{
-            place: raw_texts.map(short)
+            place: raw_texts.map(short_string)
             for place in (
                 basic.CONTENT_TYPE,
                 basic.CONTENT_ENCODING,
@@ -98,7 +98,7 @@ def literal(value: object) -> str:
 
 
 def check_demands(demands: list[tuple[str, str | int]], matches: bool, view: MessageView) -> None:
-    """What a filter demands is so for selectors wherever it holds."""
+    """Check that a message which matches a filter has the values that the filter demands."""
     if matches:
         for name, value in demands:
             assert view.lookup(name) == value

@@ -8,14 +8,14 @@ from protocol.amqp10.descriptors import AMQP_VALUE, APPLICATION_PROPERTIES, HEAD
 from protocol.amqp10.encoding import encode, encode_described
 from protocol.amqp10.sections import Sections
 from protocol.amqp10.types import Ulong
-from tests.support.adapters.connection_without_socket import House, Wall
-from tests.support.auth.broker_with_users import Town
+from tests.support.adapters.connection_without_socket import BrokerBench, RecordingEdge
+from tests.support.auth.broker_with_users import UserBench
 
 RESPONSE = [PROPERTIES, APPLICATION_PROPERTIES, AMQP_VALUE]
 
 
 class Response:
-    """One response: its status, the encoded correlation-id, the body decoded, and with types."""
+    """A response: its status, the encoded correlation-id, and the body, decoded and with types."""
 
     def __init__(self, data: bytes) -> None:
         values: list[tuple[int, object, object]] = []
@@ -38,32 +38,32 @@ class Response:
         return self.status, self.body
 
 
-class Desk:
-    """One user's pair of links. `said`: the responses that have come and were not taken."""
+class ManagementClient:
+    """The pair of links of a user. `responses`: the responses that no test has read yet."""
 
-    def __init__(self, house: House | None = None, user: str = "boss", vhost: str = "/") -> None:
-        self.house = house or Town()
-        server = self.house.server
-        self.vhost = self.house.broker.vhosts[vhost]
+    def __init__(self, bench: BrokerBench | None = None, user: str = "boss", vhost: str = "/") -> None:
+        self.bench = bench or UserBench()
+        server = self.bench.server
+        self.vhost = self.bench.broker.vhosts[vhost]
         origin = Origin("127.0.0.1", 1, True)
-        self.connection = Connection10(server, self.house.scheduler, Wall(), origin, secured=False)
+        self.connection = Connection10(server, self.bench.scheduler, RecordingEdge(), origin, secured=False)
         self.connection.user = user
         self.connection.rights = Rights(server.access, user, vhost)
-        self.said: list[bytes] = []
-        self.management = Management(self.connection, self.vhost, self.said.append)
+        self.responses: list[bytes] = []
+        self.management = Management(self.connection, self.vhost, self.responses.append)
 
     def send(self, data: bytes) -> Response:
         """A request of any bytes, and its response when the log has synced."""
-        assert self.said == []
+        assert self.responses == []
         self.management.ask(data)
-        if not self.said:
-            self.house.store.complete()
+        if not self.responses:
+            self.bench.store.complete()
         return self.take()
 
     def take(self) -> Response:
         """The only response that has come."""
-        (said,) = self.said
-        self.said.clear()
+        (said,) = self.responses
+        self.responses.clear()
         return Response(said)
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:

@@ -2,7 +2,7 @@
 
 from broker.core.message import Body, Message, piece_of
 from broker.core.publishing.outcome import ROUTED
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.amqp10.reference_codec import described
 
@@ -16,14 +16,14 @@ def data(payload: bytes) -> bytes:
 
 
 def put(
-    house: House, content: bytes, name: str = "q", expiration: int = -1, size: int = len(BODY)
+    bench: BrokerBench, content: bytes, name: str = "q", expiration: int = -1, size: int = len(BODY)
 ) -> Message:
     """A message that has been published to the queue of this name."""
-    return _publish(house, content, name, expiration, size, None)
+    return _publish(bench, content, name, expiration, size, None)
 
 
 def put_large(
-    house: House,
+    bench: BrokerBench,
     sections: bytes,
     front: bytes | None = None,
     name: str = "q",
@@ -37,16 +37,16 @@ def put_large(
         piece = piece_of(body, cut, len(cut))
         if on_disk:
             piece.sequence = ON_DISK + len(body.pieces)
-            house.store.contents[piece.sequence] = cut
+            bench.store.contents[piece.sequence] = cut
             piece.content = None
     front = content10(body=b"") if front is None else front
-    return _publish(house, front, name, -1, len(sections), body)
+    return _publish(bench, front, name, -1, len(sections), body)
 
 
 def _publish(
-    house: House, content: bytes, name: str, expiration: int, size: int, body: Body | None
+    bench: BrokerBench, content: bytes, name: str, expiration: int, size: int, body: Body | None
 ) -> Message:
-    vhost = house.broker.vhosts["/"]
+    vhost = bench.broker.vhosts["/"]
     route = vhost.publisher.route("", name)
     message = Message(route.address, content, size, True, 0)
     message.expiration = expiration

@@ -6,8 +6,8 @@ from typing import Final
 from protocol.amqp10.composites import DeliveryState, Source, Target
 from protocol.amqp10.performatives import Attach, Flow, Transfer
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection10_without_socket import WINDOW, Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import WINDOW, Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import put
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.unsettled_maps import MINUTE, unsettled
@@ -16,22 +16,22 @@ SENDS: Final = 0  # handles
 RECEIVES: Final = 1
 
 
-def premises(arguments: dict[str, object] | None = None) -> House:
+def bench_with_queues(arguments: dict[str, object] | None = None) -> BrokerBench:
     """A broker with the queues `kept`, which is durable, and `q`, which has these arguments."""
-    house = House()
-    vhost = house.broker.vhosts["/"]
+    bench = BrokerBench()
+    vhost = bench.broker.vhosts["/"]
     vhost.declarations.declare_queue("kept", True, None, False, {})
     vhost.declarations.declare_queue("q", False, None, False, arguments or {})
-    return house
+    return bench
 
 
-def ready(house: House) -> tuple[int, int]:
-    """How many messages of `q` are ready, and how many somebody has."""
-    queue = house.broker.vhosts["/"].topology.queues["q"]
+def counts_of_q(bench: BrokerBench) -> tuple[int, int]:
+    """Return the numbers of ready and of acquired messages of `q`."""
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     return int(queue.ready), int(queue.unacked)
 
 
-def sends(*tags: bytes) -> Attach:
+def sender_attach(*tags: bytes) -> Attach:
     """A link to `kept` whose sender settles last, and has not settled these."""
     return Attach(
         name="sends",
@@ -45,8 +45,10 @@ def sends(*tags: bytes) -> Attach:
     )
 
 
-def receives(states: Mapping[bytes, DeliveryState | None] | None = None, handle: int = RECEIVES) -> Attach:
-    """A link from `q` that is kept for a minute, with what its receiver has of an earlier one."""
+def receiver_attach(
+    states: Mapping[bytes, DeliveryState | None] | None = None, handle: int = RECEIVES
+) -> Attach:
+    """Return the attach of a receiver from `q` that is kept for a minute, with its unsettled map."""
     return Attach(
         name="receives",
         handle=handle,
@@ -57,7 +59,7 @@ def receives(states: Mapping[bytes, DeliveryState | None] | None = None, handle:
     )
 
 
-def allow(credit: int, sent: int = 0) -> Flow:
+def credit_flow(credit: int, sent: int = 0) -> Flow:
     """Allow so many deliveries; `sent`: transfers of the client's."""
     return Flow(
         next_incoming_id=0,
@@ -70,21 +72,21 @@ def allow(credit: int, sent: int = 0) -> Flow:
     )
 
 
-def delivered(client: Wired10, count: int) -> list[bytes]:
+def delivered(client: Client10, count: int) -> list[bytes]:
     """The tags of so many messages of `q`, which are sent now and which the client has not settled."""
     for _ in range(count):
-        put(client.house, content10())
-    client.send(receives(), allow(count))
+        put(client.bench, content10())
+    client.send(receiver_attach(), credit_flow(count))
     return [transfer.delivery_tag or b"" for transfer in transfers(client)]
 
 
-def transfers(client: Wired10) -> list[Transfer]:
-    """Those among what the client has been told since it was asked last, and in the turns to come."""
-    client.house.turns.run()
-    said = [each.performative for each in client.said()]
+def transfers(client: Client10) -> list[Transfer]:
+    """Return the transfers that the broker wrote since the last call, after the waiting loop turns."""
+    client.bench.turns.run()
+    said = [each.performative for each in client.written()]
     return [each for each in said if isinstance(each, Transfer)]
 
 
-def kinds(client: Wired10) -> list[type[Composite]]:
-    """What sorts of things it has been told."""
-    return [type(each.performative) for each in client.said()]
+def performative_types(client: Client10) -> list[type[Composite]]:
+    """Return the types of the performatives that the broker wrote since the last call."""
+    return [type(each.performative) for each in client.written()]

@@ -1,4 +1,4 @@
-"""The HTTP API of a daemon, asked as a tool would."""
+"""A client of a daemon's HTTP API."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +13,14 @@ from tests.support.daemon.daemon import PATIENCE_S, Address
 
 
 class Api:
-    """One user's client. Paths are given in segments, which are encoded: "/" is a name like any other."""
+    """The client of a user. Paths are given in segments, which are encoded: "/" is a valid name."""
 
     def __init__(self, base: str, user: str = "guest", password: str = "guest") -> None:
         self.base = base
         self.client = httpx.Client(auth=(user, password), timeout=PATIENCE_S)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.client.close()
 
     def url(self, *segments: str) -> str:
@@ -32,7 +32,7 @@ class Api:
         return self.client.request(method, self.url(*segments), json=body, params=query or None)
 
     def get(self, *segments: str, **query: str) -> Any:
-        """What is there."""
+        """Return the JSON body of a GET request; fails unless the status is 200."""
         answer = self.ask("GET", *segments, **query)
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -58,7 +58,7 @@ class Api:
     def refused(
         self, status: int, method: str, *segments: str, body: object = None, condition: str = "", **query: str
     ) -> Mapping[str, str]:
-        """A request that must be refused with a status; what the answer says."""
+        """Send a request that must be refused with a status; return the answer's reason."""
         query |= {condition: "true"} if condition else {}
         answer = self.ask(method, *segments, body=body, **query)
         assert answer.status_code == status, answer.text

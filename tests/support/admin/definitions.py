@@ -1,4 +1,4 @@
-"""What the tests of definitions share: a broker with users, and definitions of every kind."""
+"""A broker with users, and definitions of every kind."""
 
 import json
 from pathlib import Path
@@ -14,8 +14,8 @@ from tests.support.core.topology import RecordingStore, new_broker
 RABBITMQ = Path(__file__).parents[2] / "golden" / "rabbitmq_3_definitions.json"
 
 
-class Place:
-    """A broker with users, and what its store was given."""
+class DefinitionsBench:
+    """A broker with users, and a store that records the changes."""
 
     def __init__(self) -> None:
         self.store = RecordingStore()
@@ -32,7 +32,7 @@ class Place:
         self.broker.apply_policies()
 
     def problems(self, document: object, vhost: str | None = None) -> list[str]:
-        """What is wrong with definitions; nothing may have changed."""
+        """Return the problems of definitions; fails if the refused import changed anything."""
         before = len(self.store.changes), self.document()
         try:
             self.take(document, vhost)
@@ -42,12 +42,12 @@ class Place:
         raise AssertionError("the definitions were taken")
 
     def document(self, vhost: str | None = None) -> Any:
-        """All definitions, as they are exported."""
+        """Return all definitions, as an export has them."""
         if vhost is not None:
             return json.loads("".join(export_vhost_pieces(self.broker.vhosts[vhost], "1.2.3")))
         return json.loads("".join(export_pieces(self.broker, self.users, "1.2.3")))
 
 
-def of_rabbitmq() -> Any:
-    """What RabbitMQ 3 exports."""
+def definitions_of_rabbitmq() -> Any:
+    """Return the definitions that RabbitMQ 3 has exported."""
     return json.loads(RABBITMQ.read_text())

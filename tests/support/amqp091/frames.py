@@ -1,4 +1,4 @@
-"""Frames and messages of AMQP 0-9-1 as bytes, for tests that must be able to say what is wrong."""
+"""Frames and messages of AMQP 0-9-1 as bytes, also invalid ones."""
 
 import struct
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ HEAD: Final = struct.Struct(">BHI")  # type, channel, size
 
 
 class Frame(NamedTuple):
-    """One frame as received."""
+    """A received frame."""
 
     kind: int
     channel: int
@@ -66,7 +66,7 @@ class UnexpectedClose(AssertionError):  # noqa: N818  an assertion that failed
 
 
 def frame_bytes(kind: int, channel: int, payload: bytes, end: int = FRAME_END) -> bytes:
-    """A frame, well formed unless asked otherwise. [amqp-0-9-1 4.2.3]"""
+    """Return a frame, well formed by default. [amqp-0-9-1 4.2.3]"""
     return HEAD.pack(kind, channel, len(payload)) + payload + bytes([end])
 
 

@@ -1,7 +1,7 @@
-"""An AMQP 0-9-1 client that does nothing by itself: every frame it sends was asked for by a test.
+"""An AMQP 0-9-1 client that does nothing by itself: a test requests every frame that the client sends.
 
-It reads frames in the order of the socket and keeps them by channel until a test expects them. A connection
-or channel that is closed when something else was expected fails the test with the broker's words.
+The client reads frames in the order of the socket and keeps them by channel until a test expects them. An
+unexpected close of the connection or of a channel fails the test with the broker's reply text.
 """
 
 import socket
@@ -46,7 +46,7 @@ F = TypeVar("F", bound=base.Frame)
 
 
 class Peer:
-    """One connection to a broker."""
+    """A client connection to a broker."""
 
     def __init__(self, address: Address, patience: float = PATIENCE_S) -> None:
         self.socket = socket.create_connection(address, timeout=patience)
@@ -67,7 +67,7 @@ class Peer:
         self.socket.sendall(data)
 
     def write(self, command: base.Frame, channel: int = 0) -> None:
-        """Send one method."""
+        """Send a single method."""
         self.send(method_bytes(command, channel))
 
     # --- receiving
@@ -85,7 +85,7 @@ class Peer:
         return frame
 
     def next_frame(self, channel: int) -> Frame:
-        """The next frame of `channel`; frames of other channels are kept for whoever expects them."""
+        """Return the next frame of `channel`; frames of other channels are kept for later calls."""
         kept = self._kept.setdefault(channel, deque())
         while not kept:
             frame = self.receive()
@@ -95,15 +95,15 @@ class Peer:
         return kept.popleft()
 
     def keep(self, channel: int, frames: list[Frame]) -> None:
-        """Put frames back that came before what was expected, in their order."""
+        """Put back frames that came before the expected frame, in order."""
         self._kept[channel].extendleft(reversed(frames))
 
     def forget(self, channel: int) -> None:
-        """Drop what arrived for a channel."""
+        """Drop the kept frames of a channel."""
         self._kept.pop(channel, None)
 
     def kept(self, channel: int) -> int:
-        """How many frames of `channel` have arrived that nobody expected yet."""
+        """Return the number of kept frames of `channel`."""
         return len(self._kept.get(channel, ()))
 
     def expect(self, wanted: type[F], channel: int = 0) -> F:
@@ -113,7 +113,7 @@ class Peer:
         return command
 
     def expect_any(self, wanted: tuple[type[base.Frame], ...], channel: int = 0) -> base.Frame:
-        """The next frame of `channel`, which must be one of these methods."""
+        """Return the next frame of `channel`, which must be any of these methods."""
         command = decode_method(self.next_frame(channel))
         if isinstance(command, wanted):
             return command
@@ -154,7 +154,7 @@ class Peer:
         return command.reply_text
 
     def expect_end(self) -> bytes:
-        """The broker must end the connection; returns what it said before that and was not expected yet."""
+        """Expect the end of the connection; return the bytes before the end that no call has expected."""
         while True:
             try:
                 data = self.socket.recv(65536)
@@ -256,15 +256,15 @@ class Peer:
 
 
 class Dialler(Protocol):
-    """Opens sockets that are closed at the end of the test; the fixture `dial` is one."""
+    """Opens sockets that are closed at the end of the test, like the fixture `dial`."""
 
     def __call__(self, to: Address | None = None) -> Peer:
-        """Connect to the broker under test, or to another one."""
+        """Connect to the broker under test, or to another broker."""
         ...
 
 
 class Connector(Protocol):
-    """Opens sockets likewise and does the handshake; the fixture `connect` is one."""
+    """Opens sockets and does the handshake, like the fixture `connect`."""
 
     def __call__(
         self,
@@ -276,5 +276,5 @@ class Connector(Protocol):
         capabilities: FieldTable | None = None,
         vhost: str = "/",
     ) -> Peer:
-        """Connect to the broker under test, or to another one, and do the handshake."""
+        """Connect to the broker under test, or to another broker, and do the handshake."""
         ...

@@ -1,4 +1,4 @@
-"""A channel of the test client: one method for each of the commonest exchanges."""
+"""A channel of the test client, with a method for each common exchange."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ F = TypeVar("F", bound=base.Frame)
 
 
 class PeerChannel:
-    """A channel of a Peer: the commonest exchanges, one method each."""
+    """A channel of a Peer, with a method for each common exchange."""
 
     def __init__(self, peer: Peer, number: int) -> None:
         self.peer = peer
         self.number = number
 
     def write(self, command: base.Frame) -> None:
-        """Send one method."""
+        """Send a single method."""
         self.peer.write(command, self.number)
 
     def expect(self, wanted: type[F]) -> F:
@@ -43,7 +43,7 @@ class PeerChannel:
         return self.peer.expect(wanted, self.number)
 
     def call(self, command: base.Frame, reply: type[F]) -> F:
-        """Send a method and wait for its reply; what else arrives meanwhile is kept."""
+        """Send a method and return its reply; other frames that arrive meanwhile are kept."""
         self.write(command)
         passed: list[Frame] = []
         while True:
@@ -84,7 +84,7 @@ class PeerChannel:
         return str(self.call(command, Queue.DeclareOk).queue)
 
     def counts(self, queue: str) -> tuple[int, int]:
-        """How many messages are ready in `queue`, and how many consumers it has."""
+        """Return the number of ready messages in `queue` and the number of its consumers."""
         reply = self.call(Queue.Declare(queue=queue, passive=True), Queue.DeclareOk)
         assert reply.message_count is not None
         assert reply.consumer_count is not None
@@ -99,7 +99,7 @@ class PeerChannel:
         mandatory: bool = False,
         immediate: bool = False,
     ) -> None:
-        """Publish one message, in as few frames as frame_max allows."""
+        """Publish a single message, in as few frames as frame_max allows."""
         self.peer.send(self.encode_publish(body, routing_key, exchange, properties, mandatory, immediate))
 
     def encode_publish(
@@ -186,11 +186,11 @@ class PeerChannel:
         self.write(Basic.Ack(tag, multiple))
 
     def nack(self, tag: int, multiple: bool = False, requeue: bool = True) -> None:
-        """Reject one or several."""
+        """Reject a single delivery or several."""
         self.write(Basic.Nack(tag, multiple, requeue))
 
     def reject(self, tag: int, requeue: bool = True) -> None:
-        """Reject one."""
+        """Reject a single delivery."""
         self.write(Basic.Reject(tag, requeue))
 
     def recover(self) -> None:
@@ -212,7 +212,7 @@ class PeerChannel:
         self.call(Channel.Flow(True), Channel.FlowOk)
 
     def expect_silence(self) -> None:
-        """Nothing more has come after several round trips, each of which gives the broker a turn to send."""
+        """Check that nothing more arrives during several round trips, each with a turn for the broker."""
         for _ in range(3):
             self.round_trip()
         assert not self.peer.kept(self.number), describe(decode_method(self.peer.next_frame(self.number)))

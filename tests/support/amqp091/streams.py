@@ -17,7 +17,7 @@ def declare_stream(channel: PeerChannel, queue: str, arguments: FieldTable | Non
 
 
 class Publisher:
-    """A channel in confirm mode. `count`: what it has published."""
+    """A channel in confirm mode. `count`: the number of published messages."""
 
     def __init__(self, connect: Callable[[], Peer]) -> None:
         self.channel = connect().channel()
@@ -53,6 +53,6 @@ def offset_of(message: Message) -> int:
     return offset
 
 
-def seen(messages: list[Message]) -> list[tuple[int, bytes]]:
+def offsets_and_bodies(messages: list[Message]) -> list[tuple[int, bytes]]:
     """The offsets and bodies of deliveries."""
     return [(offset_of(message), message.body) for message in messages]

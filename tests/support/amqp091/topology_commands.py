@@ -41,7 +41,7 @@ def bind_exchange(channel: PeerChannel, source: str, destination: str, key: str 
 
 
 def drain(channel: PeerChannel, queue: str) -> list[str]:
-    """Everything in a queue."""
+    """Return the bodies of all messages in a queue."""
     bodies = []
     while (message := channel.get(queue)) is not None:
         bodies.append(message.body.decode())

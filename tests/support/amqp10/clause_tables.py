@@ -1,4 +1,4 @@
-"""The clauses of AMQP 1.0 and its extensions that say what a peer has to do, and those that need no test.
+"""The clauses of AMQP 1.0 and its extensions with duties of a peer, and clauses that need no test.
 
 Numbers and titles are those of the OASIS standard "Advanced Message Queuing Protocol Version 1.0", parts 1 to
 5. Sections that only introduce others are left out.
@@ -190,7 +190,7 @@ DOCUMENTS = {
 """The clauses by their numbers; of the last three documents those that tests hold to, in our own words."""
 
 COMPLETE = ("amqp-1.0", "wsb-1.0")
-"""Those of which each clause has a test or is an exception."""
+"""The documents in which each clause has a test or is an exception."""
 
 _REDIRECTS = "the broker redirects nobody"
 

@@ -1,7 +1,7 @@
 """The clauses of AMQP 1.0 with tests, by their marks, and the clauses without tests.
 
 `python -m tests.support.amqp10.clauses` prints them.
-With the name of a document, or of one and a clause, it prints the tests of these only.
+With the name of a document, or of a document and a clause, it prints the tests of these only.
 """
 
 import ast
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 class Mark(NamedTuple):
     """`pytest.mark.spec(document, clause)`, of a test or of all tests of a module.
 
-    A clause like "1.6.*" stands for all that are below it.
+    A clause like "1.6.*" means all clauses below it.
     """
 
     document: str
@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 
 
 def marks() -> list[Mark]:
-    """Those of all tests, in the order of their files."""
+    """Return the marks of all tests, in the order of the files."""
     return [
         mark
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -36,7 +36,7 @@ def marks() -> list[Mark]:
 
 
 def marks_in(module: ast.Module, name: str) -> Iterator[Mark]:
-    """Those of one module. A mark that is not two strings is an error."""
+    """Yield the marks of a module. A mark that is not two strings is an error."""
     for statement in module.body:
         test = f"{name}::{statement.name}" if isinstance(statement, ast.FunctionDef) else name
         for node in ast.walk(statement):

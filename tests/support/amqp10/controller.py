@@ -1,4 +1,4 @@
-"""A controller of transactions of AMQP 1.0: what is said on its link to the coordinator."""
+"""A controller of transactions of AMQP 1.0, with its link to the coordinator."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ CONTROLLER: Final = 9
 
 
 class Controller:
-    """The link to the coordinator in one session, whose deliveries count on from 1000."""
+    """The link to the coordinator in a session; its delivery-ids begin at 1000."""
 
     def __init__(self, session: PeerSession10, **source: object) -> None:
         self.session = session
@@ -43,14 +43,14 @@ class Controller:
         assert (session.expect(Flow).link_credit or 0) >= 10
 
     def ask(self, asked: Composite) -> object:
-        """What becomes of a message to the coordinator."""
+        """Send a message to the coordinator and return its outcome."""
         number = self._next
         self._next += 1
         self.session.transfer(CONTROLLER, self.message(asked), number)
         return self.session.outcome(number)
 
     def message(self, asked: Composite) -> bytes:
-        """What is sent to ask that."""
+        """Return the encoded message with a request to the coordinator."""
         return described(0x77, encode_composite(asked))
 
     def declare(self) -> bytes:
@@ -61,11 +61,11 @@ class Controller:
         return state.txn_id
 
     def commit(self, txn_id: bytes) -> None:
-        """It happens."""
+        """Commit the transaction."""
         assert self.ask(Discharge(txn_id=txn_id)) == Accepted()
 
     def roll_back(self, txn_id: bytes) -> None:
-        """It does not."""
+        """Roll the transaction back."""
         assert self.ask(Discharge(txn_id=txn_id, fail=True)) == Accepted()
 
 

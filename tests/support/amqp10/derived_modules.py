@@ -1,4 +1,4 @@
-"""What the specification's XML says of the named types of AMQP 1.0, as modules of `protocol/amqp10`.
+"""The modules of `protocol/amqp10` that are derived from the named types in the specification's XML.
 
 `python -m tests.support.amqp10.derived_modules` writes these modules. A test compares them with the XML.
 """
@@ -28,7 +28,7 @@ FIELDS_HINT = "Mapping[str, object]"  # maps of any other name have symbols as k
 
 
 def quoted(value: object) -> str:
-    """As Python has it, in double quotes."""
+    """Return the value's Python literal, in double quotes."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, tuple):
@@ -189,7 +189,7 @@ class Classes:
         return hint if field.mandatory or field.default is not None or hint == "object" else f"{hint} | None"
 
     def unions(self, names: list[Type]) -> list[str]:
-        """What several composites provide and that has a name of its own."""
+        """Return the aliases for composites that provide the same archetype."""
         lines: list[str] = []
         wanted = {field.requires for named in self.specification.composites for field in named.fields}
         for requires in sorted(wanted - {""}):

@@ -4,7 +4,7 @@ from protocol.amqp10.definitions import COMPOSITES
 from protocol.amqp10.types import Described, Ulong
 
 
-def at(code: int, /, **fields: object) -> Described:
+def described_list(code: int, /, **fields: object) -> Described:
     """A described list of the fields that are given, null before and between them."""
     names = [
         field.name.replace("-", "_") for named in COMPOSITES if named.code == code for field in named.fields

@@ -1,7 +1,7 @@
-"""What holds for any bytes that a peer of AMQP 1.0 may send, whatever they are.
+"""Invariants for any bytes that a peer of AMQP 1.0 may send.
 
-Nothing but the documented errors comes out, all decoders of one thing agree, and how a stream is cut changes
-nothing. `hold` tries all of it and raises AssertionError for what does not.
+Only the documented errors are raised, all decoders of the same bytes agree, and the cuts of a stream have
+no effect. `check_invariants` checks all invariants and raises AssertionError for a violated one.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,8 +36,8 @@ TEXTS = (2, 3, 4, 10, 12)  # places of the properties that are text
 _FIELDS = kind_of("fields")
 
 
-def hold(data: bytes) -> None:
-    """All of it, for these bytes as a stream, as the body of a frame, as a value and as a message."""
+def check_invariants(data: bytes) -> None:
+    """Check all invariants for these bytes: as a stream, as a frame body, as a value and as a message."""
     stream(data, AMQP_FRAME)
     stream(data, SASL_FRAME)
     performative(data)
@@ -58,7 +58,7 @@ def stream(data: bytes, kind: int) -> None:
 
 
 def frames(data: bytes, piece: int, kind: int) -> Iterator[tuple[int, bytes] | str]:
-    """The channels and bodies of a stream that comes in pieces; what is wrong with it, as the last one."""
+    """Yield the channels and bodies of a stream in pieces; the error of a wrong stream comes last."""
     reader = Frames(kind, FRAME_BYTES_MAX, 255)
     for at in range(0, len(data), max(1, piece)):
         reader.append(data[at : at + piece])
@@ -72,7 +72,7 @@ def frames(data: bytes, piece: int, kind: int) -> Iterator[tuple[int, bytes] | s
 
 
 def performative(data: bytes) -> None:
-    """The quick decoder of a performative says what the general one says, or nothing."""
+    """Check that the fast decoder of a performative agrees with the general decoder, or declines."""
     transfer, disposition, flow = Transfer(), Disposition(), Flow()
     if _is_taken(lambda: transfer.read(data, 0, len(data))):
         assert transfer.payload <= len(data)
@@ -85,7 +85,7 @@ def performative(data: bytes) -> None:
 
 
 def performative_agrees(data: bytes, quick: list[object], maps: list[bytes | None]) -> None:
-    """The general decoder says the same; it may refuse only one of `maps`, which the quick ones pass over."""
+    """Check the general decoder, which may only refuse one of `maps`, because fast decoders skip them."""
     try:
         composite, end = decode_composite(data)
     except DecodeError:
@@ -96,7 +96,7 @@ def performative_agrees(data: bytes, quick: list[object], maps: list[bytes | Non
 
 
 def value(data: bytes) -> None:
-    """Decoding in every way says where a value ends, and what is encoded again is the same."""
+    """Check that all decoders agree on the end of a value, and that encoding restores it."""
     try:
         typed, behind = decode_typed(data)
     except DecodeError:
@@ -115,7 +115,7 @@ def value(data: bytes) -> None:
 
 
 def message(data: bytes) -> None:
-    """Sections, and what is read of those of a message that is taken."""
+    """Check the sections, and the fields of an accepted message."""
     scan_front(data)
     try:
         layout = scan(data, 0, len(data))
@@ -171,7 +171,7 @@ def is_body(data: bytes) -> bool:
 
 
 def value_reach_agrees(data: bytes) -> bool:
-    """A beginning of a value tells nothing of its end, or what the whole of it tells."""
+    """Whether the reach of every prefix of a value is unknown or agrees with the reach of the value."""
     known = [_reach(data[:end]) for end in range(min(len(data), 24) + 1)]
     told = [reach for reach in known if reach != NONE]
     return told == known[len(known) - len(told) :] and len(set(told)) <= 1
@@ -185,7 +185,7 @@ def _reach(data: bytes) -> int | str:
 
 
 def read(kept: bytes) -> None:
-    """All that is read in front of the body of a message that is kept."""
+    """Read all fields before the body of a stored message."""
     layout = scan(kept, 0, len(kept))
     read_priority(kept, layout.header, layout.header_end)
     if layout.annotations != NONE:
@@ -202,7 +202,7 @@ def read(kept: bytes) -> None:
 
 
 def _is_taken(read: Callable[[], object]) -> bool:
-    """Whether it raises none of the errors that a peer is told of; any other one is a fault."""
+    """Whether `read` raises none of the errors for peers; any other error is a fault."""
     try:
         read()
     except PeerError:

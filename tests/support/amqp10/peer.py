@@ -1,4 +1,4 @@
-"""An AMQP 1.0 client that does nothing by itself: every frame it sends was asked for by a test."""
+"""An AMQP 1.0 client that does nothing by itself: a test requests every frame that the client sends."""
 
 import socket
 from collections.abc import Callable
@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Composite)
 
 
 class Peer10:
-    """One connection to a broker."""
+    """A client connection to a broker."""
 
     def __init__(self, address: Address, patience: float = PATIENCE_S) -> None:
         self.socket = socket.create_connection(address, timeout=patience)
@@ -31,7 +31,7 @@ class Peer10:
         self.socket.sendall(data)
 
     def write(self, performative: Composite, channel: int = 0, payload: bytes = b"") -> None:
-        """Send one frame."""
+        """Send a single frame."""
         self.send(amqp(performative, channel, payload))
 
     # --- receiving
@@ -101,12 +101,12 @@ class Peer10:
 
 
 def amqp(performative: Composite, channel: int = 0, payload: bytes = b"") -> bytes:
-    """One frame of AMQP."""
+    """Return a frame of AMQP."""
     return frame(channel, encode_composite(performative) + payload)
 
 
 def sasl(performative: Composite) -> bytes:
-    """One frame of SASL."""
+    """Return a frame of SASL."""
     return frame(0, encode_composite(performative), SASL_FRAME)
 
 

@@ -1,4 +1,4 @@
-"""A session of the AMQP 1.0 client: one method for each of the commonest exchanges, and nothing by itself."""
+"""A session of the AMQP 1.0 client, with a method for each common exchange, and nothing automatic."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.support.amqp10.peer import Meet, Peer10, amqp
 C = TypeVar("C", bound=Composite)
 
 LAST: Final = 0xFFFFFFFF
-SETTLES_LATE_S: Final = 0.05  # what a broker may take to say what it should not say
+SETTLES_LATE_S: Final = 0.05  # how late a broker may send a wrong frame
 
 
 class Delivery(NamedTuple):
-    """One message as it came, in `frames` transfers."""
+    """A received message, in `frames` transfers."""
 
     id: int
     tag: bytes
@@ -48,7 +48,7 @@ class PeerSession10:
     # --- sending
 
     def write(self, performative: Composite, payload: bytes = b"") -> None:
-        """Send one frame."""
+        """Send a single frame."""
         self.peer.write(performative, self.channel, payload)
 
     def encode(self, performative: Composite, payload: bytes = b"") -> bytes:
@@ -67,13 +67,13 @@ class PeerSession10:
         self.write(Flow(handle=handle, **values))  # type: ignore[arg-type]
 
     def allow(self, handle: int, credit: int, count: int = 0, **fields: object) -> None:
-        """Allow so many deliveries, from the one on that is `count`."""
+        """Allow `credit` deliveries, the first of them with the delivery-count `count`."""
         self.flow(handle, delivery_count=count, link_credit=credit, **fields)
 
     def transfer(
         self, handle: int, payload: bytes | None = None, delivery_id: int | None = 0, **fields: object
     ) -> None:
-        """Send one transfer; without a payload it is a small message."""
+        """Send a single transfer, by default of a small message."""
         self.peer.send(self.encode_transfer(handle, payload, delivery_id, **fields))
 
     def encode_transfer(
@@ -94,7 +94,7 @@ class PeerSession10:
         settled: bool = True,
         receiver: bool = True,
     ) -> None:
-        """Say what becomes of deliveries: if nothing else is said they are accepted."""
+        """Settle deliveries, by default with the outcome accepted."""
         said = Accepted() if state is None else state
         self.write(Disposition(role=receiver, first=first, last=last, settled=settled, state=said))
 
@@ -119,7 +119,7 @@ class PeerSession10:
         return performative
 
     def delivery(self, handle: int = 0) -> Delivery:
-        """The next frames, which are those of one delivery."""
+        """Return the next delivery, which all next frames must belong to."""
         first, payload = self.read()
         assert isinstance(first, Transfer), first
         assert first.delivery_id is not None
@@ -138,14 +138,14 @@ class PeerSession10:
         return Delivery(first.delivery_id, first.delivery_tag, settled, whole, len(parts), first)
 
     def outcome(self, first: int, last: int | None = None, settled: bool = True) -> object:
-        """What has become of deliveries that this side has sent, which the next frame says of all of them."""
+        """Return the state of sent deliveries; the next frame must be their only disposition."""
         said = self.expect(Disposition)
         assert (said.role, said.first, said.last) == (True, first, first if last is None else last), said
         assert said.settled == settled
         return said.state
 
     def expect_silence(self, **fields: int) -> None:
-        """Nothing comes but the answer to a flow that asks for one, also a little later."""
+        """Check that only the answer to an echo flow arrives, also a little later."""
         for _ in range(2):
             self.flow(echo=True, **fields)
             said = self.expect(Flow)
@@ -173,7 +173,7 @@ class PeerSession10:
     # --- steps that most tests take
 
     def sends(self, address: str | None, handle: int = 0, **fields: object) -> tuple[Attach, Flow]:
-        """Attach a link on which this side sends; the broker's attach, and what it allows."""
+        """Attach a sending link; return the broker's attach and its credit."""
         self.write(sender(address, handle, **fields))
         answer = self.expect(Attach)
         assert (answer.handle, answer.role) == (handle, True)
@@ -245,7 +245,7 @@ Begins = Callable[..., PeerSession10]
 
 
 def begins(meet: Meet) -> Begins:
-    """As the fixture `session` of the conformance tests does it."""
+    """Return a function that begins sessions, like the fixture `session` of the conformance tests."""
 
     def begin(channel: int = 0, frame: int | None = None, **fields: object) -> PeerSession10:
         peer = meet()

@@ -5,7 +5,7 @@ from typing import Any
 
 
 class WrongError(Exception):
-    """The bytes are not what they should be."""
+    """The bytes are no valid value."""
 
 
 FIXED = {

@@ -41,7 +41,7 @@ def literal(source: str, text: str) -> object:
 
 
 class Specification:
-    """All the types, by name and in the order of the specification's parts."""
+    """The types, by name and in the order of the specification's parts."""
 
     def __init__(self, folder: Path) -> None:
         roots = [ElementTree.parse(folder / f"{part}.bare.xml").getroot() for part in PARTS]
@@ -62,7 +62,7 @@ class Specification:
         ]
 
     def primitive(self, name: str) -> str:
-        """What a restricted type is in the end."""
+        """Return the primitive type below a restricted type."""
         while self._elements[name].attrib["class"] == "restricted":
             name = self._elements[name].attrib["source"]
             if name == "*":

@@ -17,13 +17,13 @@ def unsettled(states: Mapping[bytes, DeliveryState | None]) -> dict[bytes, objec
     return {tag: None if state is None else decompose(state) for tag, state in states.items()}
 
 
-def told(answer: Attach) -> dict[bytes, Composite | None] | None:
+def unsettled_map_of(answer: Attach) -> dict[bytes, Composite | None] | None:
     """The map in an attach of the broker's."""
     found = answer.unsettled
     return None if found is None else {tag: None if it is None else compose(it) for tag, it in found.items()}
 
 
-def receives(
+def attach_receiver(
     session: PeerSession10,
     queue: str,
     states: Mapping[bytes, DeliveryState | None] | None = None,
@@ -31,7 +31,7 @@ def receives(
     timeout: int = MINUTE,
     **fields: Any,
 ) -> Attach:
-    """Attach a link whose source is kept for a minute, with what this side has of an earlier one."""
+    """Attach a receiver whose source is kept for a minute, with the unsettled map of an earlier link."""
     source = Source(address=f"/queues/{queue}", timeout=timeout)
     return session.receives(
         None,
@@ -47,15 +47,15 @@ def suspend(session: PeerSession10) -> None:
     session.detach(closed=False)
 
 
-def resumed(session: PeerSession10, tag: bytes) -> Delivery:
+def expect_resumed(session: PeerSession10, tag: bytes) -> Delivery:
     """The next delivery, which has been sent before."""
     delivery = session.delivery()
     assert (delivery.tag, delivery.transfer.resume, delivery.settled) == (tag, True, False)
     return delivery
 
 
-def concluded(session: PeerSession10, tag: bytes, state: Composite) -> None:
-    """The broker says that a delivery is settled, which this side said what becomes of."""
+def expect_concluded(session: PeerSession10, tag: bytes, state: Composite) -> None:
+    """Expect the settlement of a delivery whose state this side has sent."""
     said, payload = session.read()
     assert isinstance(said, Transfer)
     assert (said.delivery_tag, said.resume, said.settled, said.more) == (tag, True, True, False)

@@ -207,7 +207,7 @@ MALFORMED: list[tuple[str, str]] = [
 
 
 def nested(wide: str, levels: int) -> bytes:
-    """As many lists of one value (or maps of two) in each other, by their constructor of 32 bits."""
+    """Return lists of a single item (or maps of two) nested so deep, with the 32-bit constructor."""
     code = bytes.fromhex(wide)
     data = b"\x40"
     for _ in range(levels):

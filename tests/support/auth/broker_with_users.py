@@ -1,4 +1,4 @@
-"""Brokers with users: a wired one without sockets, and data folders that have users before a first start."""
+"""Brokers with users: without sockets, and data folders with users for a first start."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from broker.core.ports import MessageStore
 from broker.store.disk import RealDisk
 from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
-from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, BrokerBench, Client091
 from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
 from tests.support.core.hand_clock import HandClock
 from tests.support.store.hand_log import file_log
@@ -26,7 +26,7 @@ from tests.support.store.hand_log import file_log
 ALL = ".*"
 
 
-def quick(password: str, digest: str = "sha256") -> Password:
+def quick_password(password: str, digest: str = "sha256") -> Password:
     """A password as RabbitMQ hashes it: checking it takes no time."""
     salt = b"salt"
     hashed = hashlib.new(digest, salt + password.encode()).digest()
@@ -42,8 +42,8 @@ def _never(seconds: float, call: Callable[[], None]) -> None:
     raise AssertionError(f"nothing should wait for {seconds} s")
 
 
-class Town(House):
-    """A House whose door real users guard; `boss` may do everything in `/`, `ann` what a test permits."""
+class UserBench(BrokerBench):
+    """A broker bench with real users: `boss` may do everything in `/`, `ann` what a test permits."""
 
     def __init__(self) -> None:
         self.users = Users(MessageStore())
@@ -55,10 +55,10 @@ class Town(House):
         self.broker.leaving += [connections.vhost_deleted, self.users.forget_vhost]
         self.broker.left.append(connections.vhost_left)
         for name in ("boss", "ann"):
-            self.users.add(name, quick(name))
+            self.users.add(name, quick_password(name))
         self.users.permit("boss", "/", ALL, ALL, ALL)
 
-    def knock(self, user: str, vhost: str = "/") -> Wired:
+    def knock(self, user: str, vhost: str = "/") -> Client091:
         """A client that has sent everything up to connection.open."""
         client = self.connect()
         client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", f"\0{user}\0{user}"))
@@ -67,7 +67,7 @@ class Town(House):
         client.send(Connection.Open(vhost))
         return client
 
-    def enter(self, user: str, vhost: str = "/") -> Wired:
+    def enter(self, user: str, vhost: str = "/") -> Client091:
         """A client with an open connection and channel 1."""
         client = self.knock(user, vhost)
         (opened,) = client.frames()
@@ -77,32 +77,32 @@ class Town(House):
         return client
 
 
-def furnished() -> Town:
-    """A town with queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
-    town = Town()
-    vhost = town.broker.vhosts["/"]
+def user_bench() -> UserBench:
+    """Return a bench with queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
+    bench = UserBench()
+    vhost = bench.broker.vhosts["/"]
     for name in ("q", "dlq"):
         vhost.declarations.declare_queue(name, False, None, False, {})
     for name, kind in (("x", "direct"), ("y", "fanout"), ("t", "topic")):
         vhost.declarations.declare_exchange(name, kind, False, False, False, {})
     vhost.declarations.bind_queue("q", "x", "k", {})
     vhost.declarations.bind_exchange("y", "x", "k", {})
-    return town
+    return bench
 
 
-def text(what: str, kind: str, name: str) -> str:
-    """What RabbitMQ says. [rabbit_access_control, check_resource_access]"""
+def access_refused_text(what: str, kind: str, name: str) -> str:
+    """Return RabbitMQ's reply text. [rabbit_access_control, check_resource_access]"""
     return f"403 ACCESS_REFUSED - {what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
 
 
-def refusal(client: Wired, command: base.Frame) -> str | None:
-    """What the broker says when it ends channel 1 over a method, None if it does not."""
+def refusal(client: Client091, command: base.Frame) -> str | None:
+    """Send a method and return the reply text if the broker closes channel 1, else None."""
     client.send(command, 1)
-    client.house.store.complete()
-    return closed(client)
+    client.bench.store.complete()
+    return close_text(client)
 
 
-def closed(client: Wired) -> str | None:
+def close_text(client: Client091) -> str | None:
     """The text with which channel 1 was closed, after which it is reopened; None if it was not."""
     for frame in client.frames():
         if isinstance(frame, Channel.Close):
@@ -121,7 +121,7 @@ def publish(exchange: str, key: str, properties: Basic.Properties | None = None,
     )
 
 
-def with_users(folder: Path, fill: Callable[[Users, Broker], None]) -> Path:
+def folder_with_users(folder: Path, fill: Callable[[Users, Broker], None]) -> Path:
     """A data folder in which `fill` has made virtual hosts and users, as a broker that stopped leaves it."""
     folder.mkdir(parents=True, exist_ok=True)
     disk = RealDisk()

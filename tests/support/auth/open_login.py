@@ -7,8 +7,8 @@ from broker.auth.terms import Applicant
 from protocol.sasl import plain
 
 
-class Door:
-    """An Access that lets everybody in, when told to."""
+class OpenAccess:
+    """An Access that accepts every log-in as soon as a test says so."""
 
     def __init__(self) -> None:
         self.at_once = True
@@ -17,8 +17,8 @@ class Door:
     def mechanisms(self, origin: Origin) -> str:
         return "PLAIN"
 
-    def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> "Knock":
-        return Knock(self, origin, applicant)
+    def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> "PendingLogin":
+        return PendingLogin(self, origin, applicant)
 
     def check(self, user: str, password: str, origin: Origin, answer: Callable[[bool], None]) -> None:
         if self.at_once:
@@ -42,10 +42,10 @@ class Door:
         return None
 
 
-class Knock:
+class PendingLogin:
     """A PLAIN log-in at a Door."""
 
-    def __init__(self, door: Door, origin: Origin, applicant: Applicant) -> None:
+    def __init__(self, door: OpenAccess, origin: Origin, applicant: Applicant) -> None:
         self.door = door
         self.origin = origin
         self.applicant = applicant

@@ -6,13 +6,13 @@ import hmac
 
 
 class ScramClient:
-    """One log-in."""
+    """The client's messages of a single log-in."""
 
     def __init__(self, user: str, password: str, nonce: str = "client") -> None:
         self.bare = f"n={user},r={nonce}"
         self.nonce = nonce
         self.password = password
-        self.expected = b""  # what the server has to prove
+        self.expected = b""  # the server's expected proof
 
     def first(self) -> bytes:
         """The first message."""

@@ -22,7 +22,7 @@ EMPTY_HEADER = described(HEADER, b"\x45")
 HELLO = described(DATA, b"\xa0\x05hello")
 
 
-def short(text: bytes) -> bytes:
+def short_string(text: bytes) -> bytes:
     """A short string."""
     return bytes([len(text)]) + text
 
@@ -37,7 +37,7 @@ def content(values: dict[int, bytes], table: bytes | None = None, payload: bytes
     return made + b"\x03\x00\x00" + struct.pack(">I", len(payload)) + payload + b"\xce" if payload else made
 
 
-def opened(made: bytes) -> tuple[Properties, dict[bytes, bytes], bytes]:
+def decoded_content(made: bytes) -> tuple[Properties, dict[bytes, bytes], bytes]:
     """Properties, headers and body of a content that is whole: its frames, its sizes, each header once."""
     size = struct.unpack_from(">I", made, 3)[0]
     scan(made, 0, size)
@@ -95,15 +95,15 @@ def sections(made: bytes) -> dict[int, object]:
 
 def converted091(*sections: bytes) -> tuple[Properties, dict[bytes, bytes], bytes]:
     """A message with these sections behind an empty header, converted and opened."""
-    return opened(content091(EMPTY_HEADER + b"".join(sections)))
+    return decoded_content(content091(EMPTY_HEADER + b"".join(sections)))
 
 
-def text(value: str) -> bytes:
+def long_string_value(value: str) -> bytes:
     """A long string as a field value."""
     return b"S" + long_string(value.encode())
 
 
-def said(properties: Properties) -> dict[int, bytes | int | None]:
+def other_properties(properties: Properties) -> dict[int, bytes | int | None]:
     """The properties that are there, but the headers and the delivery mode."""
     numbers = (basic.PRIORITY, basic.TIMESTAMP)
     values = {

@@ -43,7 +43,7 @@ class World:
         broker.leaving.append(self.users.forget_vhost)
 
     def follow(self, step: Step) -> None:
-        """Do something; what is refused changes nothing."""
+        """Apply a step; a refused step changes nothing."""
         with contextlib.suppress(BrokerError):
             self._follow(*step)
         self.clock.advance(1)
@@ -113,7 +113,7 @@ class World:
             assert what in VHOST, what
 
 
-class Noting(MessageStore):
+class ChangeStore(MessageStore):
     """Notes the changes while there is a description that they belong to."""
 
     def __init__(self) -> None:
@@ -139,19 +139,19 @@ class Noting(MessageStore):
         return False
 
 
-def world(store: MessageStore) -> World:
+def new_world(store: MessageStore) -> World:
     clock = HandClock()
     return World(new_broker(store, clock), clock)
 
 
 def applied(changes: list[Change]) -> World:
-    """What recovery makes of changes, before it counts what is lost."""
-    again = world(MessageStore())
+    """Return the world that recovery makes of changes, before lost objects are counted."""
+    again = new_world(MessageStore())
     for change in changes:
         again.broker.apply(json.loads(json.dumps(change)))
     return again
 
 
-def durable(broker: Broker) -> list[str]:
-    """Everything that is durable, in any order."""
+def durable_changes(broker: Broker) -> list[str]:
+    """Return all durable changes, sorted."""
     return sorted(json.dumps(change, sort_keys=True) for change in definitions_of(broker))

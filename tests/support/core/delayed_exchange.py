@@ -1,4 +1,4 @@
-"""What the tests of delayed exchanges share."""
+"""A virtual host with a delayed exchange, and bound queues."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import RecordingStore, add_exchange, new_broker, publish
 
 
-class Site:
+class DelayBench:
     """A virtual host with a delayed exchange `x` of some type, and its clock."""
 
     def __init__(self, kind: str = "direct", durable: bool = False) -> None:
@@ -29,13 +29,15 @@ class Site:
         return publish(self.vhost, exchange, key, headers=headers, **options)
 
     @property
-    def held(self) -> int:
+    def delayed(self) -> int:
         delays = self.vhost.topology.exchanges["x"].delays  # type: ignore[attr-defined]
         assert isinstance(delays, Delays)
         return len(delays)
 
 
-def bound(vhost: VirtualHost, name: str, exchange: str = "x", key: str = "k", **options: Any) -> Queue:
+def bind_new_queue(
+    vhost: VirtualHost, name: str, exchange: str = "x", key: str = "k", **options: Any
+) -> Queue:
     queue = vhost.declarations.declare_queue(
         name, options.get("durable", False), None, False, options.get("limits", {})
     )

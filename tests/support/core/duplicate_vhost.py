@@ -1,4 +1,4 @@
-"""Publishing messages that say who they are, in a yard."""
+"""A virtual host whose messages have ids, producers and sequences."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from broker.core.ports import MessageStore
 from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue
 from broker.core.view import MessageView
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 
 
-class Said(MessageView):
+class IdentityView(MessageView):
     """A view of a message whose content is `id/producer/sequence`, or a part of that."""
 
     def __init__(self, message: Message) -> None:
@@ -27,19 +27,19 @@ class Said(MessageView):
         return {"x-producer": self.producer, "x-sequence": int(self.sequence) if number else self.sequence}
 
 
-class Rememberer(Yard):
-    """A yard in which messages are what they say."""
+class DuplicateBench(VhostBench):
+    """A virtual host in which the content of messages is their identity."""
 
     def __init__(self, store: MessageStore | None = None) -> None:
         super().__init__(store)
-        self.vhost.views = lambda message, store: Said(message)
+        self.vhost.views = lambda message, store: IdentityView(message)
 
     def message(self, said: str, persistent: bool = False, key: str = "q", exchange: str = "") -> Message:
         address = self.vhost.publisher.route(exchange, key).address
         return Message(address, said.encode(), 1, persistent, 0)
 
     def say(self, said: str, key: str = "q", immediate: bool = False, **options: Any) -> Outcome:
-        """Publish it; returns what `publish` does."""
+        """Publish a message with this identity; return the result of `publish`."""
         exchange = options.get("exchange", "")
         message = self.message(said, options.get("persistent", False), key, exchange)
         return self.vhost.publisher.publish(
@@ -47,6 +47,6 @@ class Rememberer(Yard):
         )
 
 
-def held(queue: Queue) -> list[str]:
-    """What a queue holds, in its order."""
+def contents_of(queue: Queue) -> list[str]:
+    """Return the bodies of the queue's entries, in order."""
     return [(entry.message.content or b"").decode() for entry in queue.entries]

@@ -11,11 +11,11 @@ from broker.core.queues.group import GroupKeys
 from broker.core.queues.groups import Groups
 from broker.core.view import MessageView
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.queue_bench import Bench, message, number_of
+from tests.support.core.queue_bench import QueueBench, message, number_of
 
 
-class Header(MessageView):
-    """A message of one group; -: it is closed by it."""
+class GroupView(MessageView):
+    """The view of a message of a group; a `-` closes the group."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -26,7 +26,7 @@ class Header(MessageView):
         return {"x-group-id": self.group}
 
 
-class GroupBench(Bench):
+class GroupBench(QueueBench):
     """A bench whose messages are in groups."""
 
     def __init__(self, entries: QueueEntryList | None = None, **options: bool | int) -> None:
@@ -40,7 +40,7 @@ class GroupBench(Bench):
 
     def view(self, stored: Message, _store: MessageStore) -> MessageView:
         assert stored.content is not None
-        return Header(self.names[int(stored.content)])
+        return GroupView(self.names[int(stored.content)])
 
     def next(self, group: str, priority: int = 0) -> Message:
         self.published += 1
@@ -53,7 +53,7 @@ class GroupBench(Bench):
             self.queue.enqueue(self.next(group, priority))
 
 
-class Numbers(EntryFilter):
+class NumberFilter(EntryFilter):
     """Lets pass the messages with certain numbers."""
 
     def __init__(self, passes: Callable[[int], bool]) -> None:

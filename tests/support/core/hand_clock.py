@@ -33,7 +33,7 @@ class HandClock:
         return self.now + self.offset
 
     def advance(self, milliseconds: int, after_each: Callable[[], None] | None = None) -> None:
-        """Let time pass; whatever becomes due happens at its own time. `after_each`: run of the schedule.
+        """Let time pass; each due alarm rings at its own time. `after_each`: called after each schedule run.
 
         More than RUNS_MAX runs of the schedule at one time are a live-lock.
         """

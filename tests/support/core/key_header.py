@@ -1,4 +1,4 @@
-"""Messages whose priority is the value of their one header, `key`; 0: they have none."""
+"""Messages whose priority is the value of their only header, `key`; 0 without it."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ KEY: Final = "key"
 
 
 class KeyView(MessageView):
-    """Such a message."""
+    """The view of a message with the header `key`."""
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
@@ -19,8 +19,8 @@ class KeyView(MessageView):
         return {KEY: self.priority} if self.priority else {}
 
 
-def view(message: Message, store: MessageStore) -> MessageView:
+def key_view(message: Message, store: MessageStore) -> MessageView:
     return KeyView(int(message.priority))
 
 
-HEADERS: Final = Headers(view, MessageStore())
+HEADERS: Final = Headers(key_view, MessageStore())

@@ -6,11 +6,11 @@ from broker.core.ports import DurableWaiter, LoggedQueue
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.vhost import VirtualHost
-from tests.support.core.topology import RecordingStore, Taker
+from tests.support.core.topology import KeepingTarget, RecordingStore
 
 
 class SlowStore(RecordingStore):
-    """Tells nobody that anything is durable before it is told to."""
+    """A store whose records become durable when a test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,11 +24,11 @@ class SlowStore(RecordingStore):
         self.waiting.append(waiter)
 
 
-class Told(Operation):
+class RecordedOperation(Operation):
     """Remembers how it ended."""
 
     def __init__(self, vhost: VirtualHost, queue: Queue) -> None:
-        super().__init__(vhost.publisher, queue, QueueConsumer(Taker(), queue, no_ack=True))
+        super().__init__(vhost.publisher, queue, QueueConsumer(KeepingTarget(), queue, no_ack=True))
         self.end = ""
 
     def committed(self) -> None:

@@ -1,10 +1,10 @@
-"""What the tests of policies share."""
+"""Declare a policy, and list the effective arguments with the policies that set them."""
 
 from broker.core.policies.policy import Effective, checked_policy
 from broker.core.vhosts.vhost import VirtualHost
 
 
-def put(
+def set_policy(
     vhost: VirtualHost,
     name: str,
     pattern: str,
@@ -15,13 +15,13 @@ def put(
     definition: dict[str, object] | None = None,
     **keys: object,
 ) -> None:
-    """Set a policy and have it hold; underscores in `keys` stand for dashes."""
+    """Set a policy and apply it; underscores in `keys` mean dashes."""
     asked = (definition or {}) | {key.replace("_", "-"): value for key, value in keys.items()}
     vhost.policies.set(checked_policy(vhost.name, name, pattern, asked, priority, apply_to, operator))
     if now:
         vhost.policies.apply_all()
 
 
-def told(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:
-    """Value, kind and name of what holds for each key."""
+def effective_keys(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:
+    """Return the value, kind and policy name of each effective key."""
     return {key: (each.value, each.source.kind, each.source.name) for key, each in found.items()}

@@ -6,7 +6,7 @@ from tests.support.core.hand_clock import HandClock
 
 
 def purge(queue: Queue, most: int = 3) -> int:
-    """Purge it, looking at so many entries in one turn; returns how many were dropped."""
+    """Purge the queue, `most` entries in a turn; return the number of dropped entries."""
     clock = HandClock()
     asked = begin(queue, clock.schedule, most)
     clock.advance(0)

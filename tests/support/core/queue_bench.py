@@ -19,7 +19,7 @@ ADDRESS = Address("", "q")
 
 
 def message(number: int, size: int = 1, priority: int = 0, persistent: bool = False) -> Message:
-    """A message whose content is its number; `size` is what it claims to be."""
+    """Return a message whose content is its number; `size` is its claimed size."""
     return Message(ADDRESS, b"%d" % number, size, persistent, priority)
 
 
@@ -31,7 +31,7 @@ def number_of(entry: QueueEntry) -> int:
 
 
 class HandScheduler(Scheduler):
-    """Gives turns when told to, in the order of the requests."""
+    """A scheduler that runs turns when a test calls it, in the order of the requests."""
 
     def __init__(self) -> None:
         self.ready: deque[Connection] = deque()
@@ -50,7 +50,7 @@ class HandScheduler(Scheduler):
         self.ready.appendleft(connection)
 
     def step(self, budget: int = 16) -> bool:
-        """One turn of the first connection; False if none waits."""
+        """Run a turn of the first waiting connection; False if no connection waits."""
         if not self.ready:
             return False
         self.turns += 1
@@ -66,7 +66,7 @@ class HandScheduler(Scheduler):
 
 
 class MemoryStore(MessageStore):
-    """Remembers what it was told."""
+    """A store that records its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class MemoryStore(MessageStore):
 
 
 class Client(PullingTarget):
-    """One consumer of one queue, on a connection of its own unless told otherwise."""
+    """A consumer of a single queue, by default on a connection of its own."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Client(PullingTarget):
         self.drained = 0
         self.removed: list[QueueEntry] = []
         self.cancelled: list[QueueConsumer] = []
-        self.activities: list[tuple[bool, str]] = []  # what it was told of being served, and why
+        self.activities: list[tuple[bool, str]] = []  # (is active, reason) of each call
         self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack, entry_filter)
         self.consumer.candidate = candidate
         self.consumer.getting = getting
@@ -126,7 +126,7 @@ class Client(PullingTarget):
 
     @property
     def numbers(self) -> list[int]:
-        """What was delivered, in order."""
+        """Return the numbers of the deliveries, in order."""
         return [number_of(entry) for entry in self.deliveries]
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
@@ -174,7 +174,7 @@ class Client(PullingTarget):
             self.restore_credit(entry.message.size)
 
     def cancel(self) -> None:
-        """Stop consuming; what is held stays held. [AMQP 0-9-1 basic.cancel]"""
+        """Stop consuming; unsettled deliveries stay acquired. [AMQP 0-9-1 basic.cancel]"""
         self.close()
         detach(self.queue, self.consumer, [])
 
@@ -189,7 +189,7 @@ class Client(PullingTarget):
         return taken
 
 
-class Bench:
+class QueueBench:
     """A queue with its scheduler and store."""
 
     def __init__(self, entries: QueueEntryList | None = None, logged: bool = False) -> None:
@@ -210,12 +210,12 @@ class Bench:
 
     @property
     def notifications(self) -> int:
-        """How often clients were told of work."""
+        """The number of notifications of clients."""
         return sum(client.notified for client in self.clients)
 
     @property
     def empty_pulls(self) -> int:
-        """How often one then found nothing."""
+        """The number of notified pulls that found no entry."""
         return sum(client.drained for client in self.clients)
 
     def publish(self, count: int = 1, size: int = 1, priority: int = 0) -> None:
@@ -236,7 +236,7 @@ class Bench:
         return client
 
     def getter(self) -> QueueConsumer:
-        """Who owns what a basic.get takes."""
+        """The consumer that owns the entries of basic.get."""
         target = PullingTarget(Session(Connection(self.scheduler)), Credit())
         return QueueConsumer(target, self.queue)
 
@@ -245,5 +245,5 @@ class Bench:
         self.scheduler.run(budget)
 
     def numbers(self) -> list[int]:
-        """What the queue holds, in its order."""
+        """Return the numbers of the queue's entries, in order."""
         return [number_of(entry) for entry in self.queue.entries]

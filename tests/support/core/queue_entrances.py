@@ -1,4 +1,4 @@
-"""Every way into a queue, for those who watch that nobody takes one while a queue calls out."""
+"""Every function that enters a queue, to detect calls of them while a queue calls out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, dead_letter, take_out
 from broker.core.queues.returns import deliver_again, discard_all, release, settle_all
 
-WAYS_IN: tuple[Callable[..., object], ...] = (
+ENTRANCES: tuple[Callable[..., object], ...] = (
     Queue.enqueue,
     Queue.link,
     Queue.unlink,
@@ -39,6 +39,6 @@ WAYS_IN: tuple[Callable[..., object], ...] = (
 )
 
 
-def codes(functions: tuple[Callable[..., object], ...]) -> dict[CodeType, str]:
-    """The code of each function, and what it is called; {} where that is compiled and cannot be watched."""
+def names_by_code(functions: tuple[Callable[..., object], ...]) -> dict[CodeType, str]:
+    """Return the names of functions by code; {} for compiled functions, which cannot be traced."""
     return {each.__code__: each.__qualname__ for each in functions if hasattr(each, "__code__")}

@@ -6,13 +6,13 @@ from typing import Any
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.ports import DurableWaiter
 from broker.core.view import MessageView
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore
 
 BOTH = TELLS_ARRIVAL | TELLS_CONSUMED
 
 
-class Asking(MessageView):
+class ReceiptView(MessageView):
     """Every message asks for receipts in the queue `back`."""
 
     def headers(self) -> dict[str, object]:
@@ -49,13 +49,13 @@ class SlowStore(RecordingStore):
             waiter.on_store_failed("the disk is full")
 
 
-class Office(Yard):
-    """A yard with the queues `q` and `back`, both durable, and a slow disk."""
+class ReceiptBench(VhostBench):
+    """A bench with the queues `q` and `back`, both durable, and a slow disk."""
 
     def __init__(self, **back: object) -> None:
         self.slow = SlowStore()
         super().__init__(self.slow)
-        self.vhost.views = lambda message, store: Asking()
+        self.vhost.views = lambda message, store: ReceiptView()
         self.q = self.queue(durable=True)
         self.back = self.queue("back", durable=True, **back)
 
@@ -66,13 +66,13 @@ class Office(Yard):
         self.vhost.publisher.publish_carefully(route, message)
         return message
 
-    def told(self) -> list[str]:
-        """What the receipts say that are there."""
+    def receipts(self) -> list[str]:
+        """Return the kinds of the receipts in the queue, after a millisecond."""
         self.clock.advance(1)
-        return [said(entry.message)["what"] for entry in self.back.entries]
+        return [receipt_body(entry.message)["what"] for entry in self.back.entries]
 
 
-def said(message: Message) -> dict[str, Any]:
+def receipt_body(message: Message) -> dict[str, Any]:
     assert message.content is not None
     found = json.loads(message.content)
     assert isinstance(found, dict)

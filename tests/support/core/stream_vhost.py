@@ -10,7 +10,7 @@ from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.streams.stream import QueueStream, stream_of
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore
 
 PAGE = 10
@@ -41,7 +41,7 @@ class ListPage(StreamPage):
 
 
 class ListStream(StoredStream):
-    """A disk that is a list. `trims`: what it was told to let go of."""
+    """A stream in a list. `trims`: the requested removals."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Message, int, bytes]] = []
@@ -91,7 +91,7 @@ class ListStream(StoredStream):
         self.dropped = True
 
     def sync(self) -> None:
-        """All that was appended is on disk."""
+        """Make all appended rows durable."""
         self.durable = len(self.rows)
         if self.watcher is not None:
             self.watcher.rows_durable(self.durable)
@@ -109,10 +109,12 @@ class ListStore(RecordingStore):
 
 
 class Reader(PullingTarget):
-    """A consumer of a stream. `held`: what it has not settled."""
+    """A consumer of a stream. `held`: its unsettled deliveries."""
 
-    def __init__(self, yard: Yard, queue: Queue, extent: Extent | None = None, prefetch: int = 100) -> None:
-        super().__init__(Session(Connection(yard.scheduler)), Credit(prefetch, 0), None)
+    def __init__(
+        self, bench: VhostBench, queue: Queue, extent: Extent | None = None, prefetch: int = 100
+    ) -> None:
+        super().__init__(Session(Connection(bench.scheduler)), Credit(prefetch, 0), None)
         self.deliveries: list[QueueEntry] = []
         self.ended = False
         self.consumer = QueueConsumer(self, queue, acquires=False)
@@ -139,8 +141,8 @@ class Reader(PullingTarget):
                 self.restore_credit(entry.message.size)
 
 
-class StreamYard(Yard):
-    """A yard with a stream `q`."""
+class StreamBench(VhostBench):
+    """A bench with a stream `q`."""
 
     def __init__(self, **arguments: object) -> None:
         self.lists = ListStore()
@@ -155,7 +157,7 @@ class StreamYard(Yard):
         return stream
 
     def append(self, count: int) -> None:
-        """Publish so many, and have them be on disk and seen."""
+        """Publish `count` messages, make them durable, and show them to readers."""
         self.publish(count=count)
         self.disk.sync()
         self.run()

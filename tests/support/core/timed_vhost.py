@@ -16,7 +16,7 @@ from tests.support.core.queue_bench import Client, HandScheduler, number_of
 from tests.support.core.topology import RecordingStore
 
 
-class Yard:
+class VhostBench:
     """Queues by name, messages by number; a dead letter keeps the number of the message that died."""
 
     def __init__(self, store: MessageStore | None = None) -> None:
@@ -54,7 +54,7 @@ class Yard:
         persistent: bool = False,
         exchange: str = "",
     ) -> Outcome:
-        """Publish messages 1, 2, 3 ... over the life of the yard; returns what the last publish did."""
+        """Publish messages 1, 2, 3 ... over the life of the bench; return the result of the last publish."""
         outcome = UNROUTED
         route = self.vhost.publisher.route(exchange, key)
         for _ in range(count):
@@ -78,7 +78,7 @@ class Yard:
         self.scheduler.run()
 
     def died(self) -> dict[str, int]:
-        """How many died of what, dead-lettered or not."""
+        """Return the number of deaths for each reason, dead-lettered or discarded."""
         both = zip(REASONS, self.counters.dead_lettered, self.counters.discarded, strict=True)
         return {reason: sent + dropped for reason, sent, dropped in both if sent + dropped}
 
@@ -94,7 +94,7 @@ def dropped(counters: Counters) -> dict[str, int]:
 
 
 def numbers(queue: Queue) -> list[int]:
-    """What a queue holds, in its order."""
+    """Return the numbers of the queue's entries, in order."""
     return [number_of(entry) for entry in queue.entries]
 
 
@@ -103,11 +103,13 @@ def entry_of(queue: Queue, number: int) -> QueueEntry:
     return next(entry for entry in queue.entries if number_of(entry) == number)
 
 
-def delivered(count: int = 1, prefetch: int = 0, **arguments: object) -> tuple[Yard, Queue, Client]:
-    """A yard, a queue with these arguments, and its client, which has got what was published."""
-    yard = Yard()
-    queue = yard.queue(**arguments)  # type: ignore[arg-type]
-    client = yard.client(queue, prefetch)
-    yard.publish(count=count)
-    yard.run()
-    return yard, queue, client
+def delivered_bench(
+    count: int = 1, prefetch: int = 0, **arguments: object
+) -> tuple[VhostBench, Queue, Client]:
+    """Return a bench, a queue with these arguments, and its client with the published deliveries."""
+    bench = VhostBench()
+    queue = bench.queue(**arguments)  # type: ignore[arg-type]
+    client = bench.client(queue, prefetch)
+    bench.publish(count=count)
+    bench.run()
+    return bench, queue, client

@@ -1,4 +1,4 @@
-"""What the tests of the topology share: a broker on a store that remembers, and consumers that take."""
+"""A broker on a store that records changes, and consumers that acquire messages."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ DELETIONS = ("queue.delete", "exchange.delete", "vhost.delete")
 
 
 class RecordingStore(MessageStore):
-    """Keeps what is appended, in order."""
+    """A store that records the appended changes, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,14 +77,14 @@ def new_broker(store: MessageStore | None = None, clock: HandClock | None = None
 
 
 class Described(Protocol):
-    """What gives changes that make it again."""
+    """An object whose description is a list of changes that create the same object."""
 
     def describe(self) -> Iterable[list[Change]]:
         """A list for each object."""
 
 
 def definitions_of(whole: Described) -> list[Change]:
-    """All changes that make a broker again, or users, in order."""
+    """Return all changes that describe a broker or users, in order."""
     return [change for changes in whole.describe() for change in changes]
 
 
@@ -109,7 +109,7 @@ def add_queue(vhost: VirtualHost, name: str, durable: bool = False) -> Queue:
 
 
 def add_exchange(vhost: VirtualHost, name: str, kind: str = "direct", **properties: Any) -> None:
-    """Declare an exchange with the given properties; underscores in arguments stand for dashes."""
+    """Declare an exchange with the given properties; underscores in arguments mean dashes."""
     flags = {flag: bool(properties.pop(flag, False)) for flag in ("durable", "auto_delete", "internal")}
     arguments = {name.replace("_", "-"): value for name, value in properties.items()}
     vhost.declarations.declare_exchange(
@@ -131,7 +131,7 @@ def publish(
     immediate: bool = False,
     **properties: Any,
 ) -> Outcome:
-    """Publish an empty message; returns what Publisher.publish does."""
+    """Publish an empty message; return the result of Publisher.publish."""
     route = vhost.publisher.route(exchange, key)
     content = content_of(headers=headers, **properties)
     message = Message(route.address, content, 0, persistent, 0)
@@ -149,19 +149,19 @@ def content_of(**properties: Any) -> bytes:
 
 
 def view_of(**properties: Any) -> View091:
-    """What routing sees of a message with these properties."""
+    """Return the view that routing has of a message with these properties."""
     return View091(Properties(content_of(**properties)))
 
 
 class _NeverScheduled(Scheduler):
-    """These tests give no turns: what is delivered is delivered at once."""
+    """A scheduler that refuses turns: deliveries are immediate in these tests."""
 
     def schedule(self, connection: Connection) -> None:
         pass
 
 
-class Taker(PullingTarget):
-    """A consumer that keeps what it gets."""
+class KeepingTarget(PullingTarget):
+    """A consumer that keeps its deliveries."""
 
     def __init__(self) -> None:
         super().__init__(Session(Connection(_NeverScheduled())), Credit())
@@ -175,16 +175,16 @@ class Taker(PullingTarget):
         self.cancelled += 1
 
 
-def consume(queue: Queue, no_ack: bool = False) -> tuple[Taker, QueueConsumer]:
+def consume(queue: Queue, no_ack: bool = False) -> tuple[KeepingTarget, QueueConsumer]:
     """Attach a consumer to a queue."""
-    taker = Taker()
+    taker = KeepingTarget()
     consumer = QueueConsumer(taker, queue, no_ack=no_ack)
     attach(queue, consumer)
     return taker, consumer
 
 
 def pull(consumer: QueueConsumer) -> int:
-    """Give a consumer its turn; returns how many messages it got."""
+    """Let a consumer pull; return the number of its messages."""
     count = 0
     queue = queue_of(consumer)
     while queue.deliver_single_message(consumer):

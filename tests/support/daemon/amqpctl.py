@@ -11,7 +11,7 @@ from tests.support.daemon.daemon import ROOT
 PROGRAM = "from broker.__main__ import control; control()"
 
 
-class Control:
+class Amqpctl:
     """Runs the command as a user would."""
 
     def __init__(self, url: str) -> None:
@@ -45,5 +45,5 @@ class Control:
         return done
 
     def json(self, *arguments: str) -> Any:
-        """What a list says, for programs."""
+        """Return the JSON output of a list command."""
         return json.loads(self(*arguments, form="json").stdout)

@@ -1,4 +1,4 @@
-"""Certificates for a test: an authority, the broker's certificate, clients' ones, and one that is foreign."""
+"""Certificates for a test: an authority, the broker's, clients' ones, and one of a foreign authority."""
 
 import re
 import ssl
@@ -28,7 +28,7 @@ class Certificates:
         issued.private_key_and_cert_chain_pem.write_to_path(str(self.server))
 
     def client(self, common_name: str, *names: str, authority: trustme.CA | None = None) -> Path:
-        """A client's certificate with key, in one file."""
+        """Return the file with a client's certificate and key."""
         issued = (authority or self.authority).issue_cert(*(names or ("client",)), common_name=common_name)
         path = self.folder / f"client-{len(list(self.folder.iterdir()))}.pem"
         issued.private_key_and_cert_chain_pem.write_to_path(str(path))
@@ -39,7 +39,7 @@ class Certificates:
         return self.client(common_name, authority=trustme.CA())
 
     def trusting(self, certificate: Path | None = None) -> ssl.SSLContext:
-        """A client's context, which trusts the broker and shows a certificate if there is one."""
+        """Return a client's context that trusts the broker, with a certificate or without."""
         context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
         if certificate is not None:
             context.load_cert_chain(certificate)
@@ -52,7 +52,7 @@ class Certificates:
 
 
 def secure_address(daemon: Daemon) -> Address:
-    """Where a broker speaks AMQP over TLS."""
+    """The address of AMQP over TLS."""
     match = re.search(r"amqps=(\S+):(\d+)", daemon.stdout.text())
     assert match is not None, daemon.stdout.text()
     return Address(match[1], int(match[2]))

@@ -1,4 +1,4 @@
-"""The broker as a separate process, started as a user starts it, watched through what it prints."""
+"""The broker as a separate process, started by its command, observed through its output."""
 
 import os
 import re
@@ -27,7 +27,7 @@ READY = re.compile(
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The address of a listening broker."""
 
     host: str
     port: int
@@ -61,7 +61,7 @@ class Output:
                     raise AssertionError(f"no line matches {wanted.pattern!r} in:\n{self.text()}")
 
     def text(self) -> str:
-        """Everything so far."""
+        """The text so far."""
         return "\n".join(self.lines)
 
     def join(self) -> None:
@@ -136,7 +136,7 @@ class Daemon:
 
     @property
     def address(self) -> Address:
-        """Where AMQP is spoken."""
+        """The address of AMQP."""
         assert self.ready is not None
         return Address(self.ready["amqp_host"], int(self.ready["amqp_port"]))
 
@@ -160,7 +160,7 @@ class Daemon:
         return self
 
     def metric(self, sample: str) -> float:
-        """What the metrics say; `sample` is a name, with its labels if it has any."""
+        """Return the value of a metric; `sample` is its name, with the labels if it has any."""
         with urlopen(f"{self.admin}/metrics", timeout=PATIENCE_S) as answer:
             lines = answer.read().decode().splitlines()
         return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} "))
@@ -197,7 +197,7 @@ class Daemon:
         assert "Traceback" not in self.log.text(), self.log.text()
 
     def kill(self) -> None:
-        """SIGKILL: what a crash leaves behind."""
+        """Kill the broker with SIGKILL, as a crash would."""
         self.process.kill()
         self.process.wait()
         self._join()

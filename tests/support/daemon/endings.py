@@ -1,4 +1,4 @@
-"""How a broker ends that is started again: stopped as by a user, or killed."""
+"""Ends of a broker before a restart: stopped by a user, or killed."""
 
 from collections.abc import Callable
 
@@ -9,14 +9,14 @@ from tests.support.daemon.daemon import Daemon
 
 
 def stop(daemon: Daemon, peer: Peer) -> None:
-    """End as a user ends it, with one connection that answers its close."""
+    """Stop the broker as a user does, with a connection that answers its close."""
     daemon.terminate()
     peer.expect_close(320)
     daemon.expect_exit(0)
 
 
 def crash(daemon: Daemon, peer: Peer) -> None:
-    """End as the power ends it, except that what the kernel has is kept."""
+    """Kill the broker as a power cut would, except that the kernel's data survive."""
     daemon.kill()
     peer.drop()
 

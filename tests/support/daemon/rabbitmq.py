@@ -28,7 +28,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(folder: Path) -> Iterator[tuple[Api, int]]:
-    """Its HTTP API, and the port of AMQP."""
+    """Run RabbitMQ; yield its HTTP API and its AMQP port."""
     if not SERVER.exists() or shutil.which("erl") is None:
         assert os.environ.get("CI") != "true", "rabbitmq-server is not installed"
         pytest.skip("rabbitmq-server is not installed")
@@ -76,5 +76,5 @@ def wait_for(api: Api, process: subprocess.Popen[bytes], output: Path) -> None:
             if api.ask("GET", "overview").status_code == 200:
                 return
         except httpx.TransportError:
-            time.sleep(0.1)  # it has nothing that could be waited for
+            time.sleep(0.1)  # RabbitMQ has no event to wait for
     raise AssertionError(f"RabbitMQ does not start:\n{output.read_text()}")

@@ -1,4 +1,4 @@
-"""Run a broker and note the way of its messages: a command that stands before the one which starts it.
+"""Run a broker and record the path of its messages: a command to put before the broker's command.
 
 Each line of the file TRACED_FILE is a JSON list: the modules of the broker on the stack, from the step of the
 event loop to the call, where one of the calls in TRACED_CALLS (`module.function`, with commas between them)
@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("broker", "protocol")
-OUTSIDE = {"broker.__main__", "broker.cli", "broker.daemon"}  # what lies below each step of the event loop
+OUTSIDE = {"broker.__main__", "broker.cli", "broker.daemon"}  # the modules below each step of the event loop
 
 _names: dict[CodeType, str] = {}
 

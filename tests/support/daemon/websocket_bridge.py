@@ -23,10 +23,10 @@ Visit = Callable[..., ClientConnection]
 
 
 class Bridge:
-    """Listens on `address`. Each connection has a WebSocket of its own, which ends with it, and it with that.
+    """A listener on `address` with a WebSocket for each connection; both end together.
 
-    What a client sends goes in messages of `message` bytes and more than one frame if `frame` is less: each
-    read from the client is cut so. It takes no message of more than `max_size` bytes.
+    Each read from the client is cut into messages of `message` bytes, and these into frames of `frame` bytes.
+    A message from the broker may have at most `max_size` bytes.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Bridge:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all sockets."""
         for each in (self._listening, *self._clients):
-            with contextlib.suppress(OSError):  # those that are closed already
+            with contextlib.suppress(OSError):  # some are closed already
                 each.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
@@ -97,7 +97,7 @@ def open_websocket(url: str, subprotocols: Sequence[str] = ("amqp",), **options:
 
 
 def websocket_address(daemon: Daemon) -> Address:
-    """Where a daemon speaks AMQP over WebSocket, with TLS or not."""
+    """The address of AMQP over WebSocket, with TLS or without."""
     match = re.search(r"wss?=(\S+):(\d+)", daemon.stdout.text())
     assert match is not None, daemon.stdout.text()
     return Address(match[1], int(match[2]))

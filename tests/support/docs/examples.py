@@ -39,7 +39,7 @@ def code_of(page: Path) -> list[Block]:
 
 
 def examples_of(page: Path) -> Iterator[tuple[Block, str | None]]:
-    """Each example with what it is to print, None if the page does not say it."""
+    """Yield each example with its expected output, None if the page has none."""
     blocks = [*code_of(page), Block(CODE, 0, "", "")]
     for block, following in pairwise(blocks):
         if block.language in RUN:

@@ -32,7 +32,7 @@ def cat(folder: Path, *ops: str) -> list[dict[str, Any]]:
     return [row for row in map(json.loads, lines) if (row["op"] in ops if ops else row["op"] not in left_out)]
 
 
-def words(events: list[dict[str, Any]]) -> list[str]:
+def summaries(events: list[dict[str, Any]]) -> list[str]:
     """Operation, queue and reason, or how many."""
     return [
         " ".join(str(event[name]) for name in ("op", "queue", "reason", "quantity") if event.get(name))
@@ -40,7 +40,7 @@ def words(events: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def begin(daemon: Daemon, connect: Connector, *queues: str, **arguments: object) -> PeerChannel:
+def channel_with_queues(daemon: Daemon, connect: Connector, *queues: str, **arguments: object) -> PeerChannel:
     """A channel, with durable queues."""
     channel = connect(daemon.address).channel()
     for name in queues:
@@ -55,7 +55,7 @@ def publish(channel: PeerChannel, queue: str, count: int) -> None:
     channel.round_trip()
 
 
-def operate(daemon: Daemon, queue: str, what: str, **body: object) -> None:
+def run_operation(daemon: Daemon, queue: str, what: str, **body: object) -> None:
     """Have an operator do something to all messages of a queue."""
     api = Api(daemon.admin)
     api.post("queues", "/", queue, "messages", what, status=200, body=ALL | body)

@@ -1,4 +1,4 @@
-"""Journals of a broker that goes wrong in known ways. What reads them is no concern of this program.
+"""Journals of a broker with known faults, for any reader.
 
 A broker of two queues and four consumers is played event by event. A fault changes the events of one message.
 The events are then numbered and written as the broker writes them, in files of a few hundred events. In the
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
 from protocol.journal.names import LINK, QUEUE, ROUTE, SESSION, Name
-from tests.support.journal.handmade_journal import NODE, STARTED, put
+from tests.support.journal.handmade_journal import NODE, STARTED, write_file
 
 MESSAGES: Final = 120
 CRASH_AFTER: Final = 60
@@ -34,7 +34,7 @@ NAMES: Final = (*QUEUES, *ROUTES, PUBLISHER, FIRST, OTHER_CONSUMER, OTHER_CHANNE
 
 
 class Event(NamedTuple):
-    """One event. `missing`: seqs that are skipped before it; `excused`: so many of them a gap tells."""
+    """An event. `missing`: seqs skipped before it; `excused`: how many of them a gap explains."""
 
     op: int
     queue: Name | None = None
@@ -61,18 +61,18 @@ def life(uid: int) -> Life:
 
 
 def acked_by(actor: Name) -> Fault:
-    """The acknowledgement comes from somebody else."""
+    """Let another consumer acknowledge."""
     return lambda events: [*events[:-1], events[-1]._replace(actor=actor)]
 
 
 def to_two(events: Life) -> Life:
-    """A second consumer gets the message while the first one has it."""
+    """Deliver the message to a second consumer while the first consumer still owns it."""
     enqueue, deliver, ack = events
     return [enqueue, deliver, deliver._replace(actor=OTHER_CONSUMER), ack]
 
 
 def to_two_and_back(events: Life) -> Life:
-    """The same, and the first one gives the message back before the second one acknowledges it."""
+    """Deliver to a second consumer, and return the first delivery before the second acknowledges."""
     enqueue, deliver, ack = events
     second = deliver._replace(actor=OTHER_CONSUMER)
     back = deliver._replace(op=r.REQUEUE, reason=r.reason_number("nack"))
@@ -91,7 +91,7 @@ def returned_first(events: Life) -> Life:
 
 
 def of_another_queue(events: Life) -> Life:
-    """The acknowledgement is one of the other queue."""
+    """Acknowledge for the other queue."""
     *others, ack = events
     (queue,) = (each for each in QUEUES if each is not ack.queue)
     return [*others, ack._replace(queue=queue)]
@@ -163,7 +163,7 @@ def _write(folder: Path, events: list[Event]) -> None:
                 encoder.seq += event.missing
             time += 1000
             _record(encoder, time, event)
-        put(folder, header + data + encoder.take())
+        write_file(folder, header + data + encoder.take())
         encoder.end_file()
 
 

@@ -20,8 +20,8 @@ OF_THE_BROKER: Final = ("start", "change")
 """Operations that concern no message and no queue, and that each start of a broker has."""
 
 
-class Scribe:
-    """Tells an encoder what happens, a microsecond after the other."""
+class EventWriter:
+    """Writes events to an encoder, a microsecond apart."""
 
     def __init__(self, encoder: Encoder | None = None) -> None:
         self.encoder = Encoder(NODE, 1) if encoder is None else encoder
@@ -70,12 +70,12 @@ class Scribe:
         self.tell(r.ACK, uid, uid, size=10)
 
     def file(self) -> bytes:
-        """All of it, as one file."""
+        """Return all events as a single file."""
         return self.encoder.header(self.time) + self.encoder.take()
 
 
-def file_of(scribe: Scribe, lives: int) -> bytes:
-    """A file with the lives of so many messages, in blocks of one life each."""
+def file_of(scribe: EventWriter, lives: int) -> bytes:
+    """Return a file with the lives of `lives` messages, each in a block of its own."""
     encoder = scribe.encoder
     data = encoder.header(scribe.time)
     for _ in range(lives):
@@ -85,7 +85,7 @@ def file_of(scribe: Scribe, lives: int) -> bytes:
     return data
 
 
-def read(data: bytes) -> list[Row]:
+def rows_of(data: bytes) -> list[Row]:
     """The events of a file, which is whole."""
     decoder = Decoder(data)
     found = list(rows(decoder))
@@ -117,7 +117,7 @@ def out_of_turn(events: Iterable[Row]) -> list[str]:
 
 
 def wait_for(folder: Path, op: str, count: int = 1) -> None:
-    """Until the journal has so many events of this operation: they are written a little later."""
+    """Wait until the journal has `count` events of this operation, which are written with a delay."""
     late = time.monotonic() + PATIENCE_S
     while sum(row.op == op for row in _rows(folder)) < count:
         assert time.monotonic() < late, f"no {op}: {_rows(folder)}"
@@ -131,7 +131,7 @@ def _rows(folder: Path) -> list[Row]:
         return []
 
 
-def put(folder: Path, data: bytes, ended: bool = True) -> Path:
+def write_file(folder: Path, data: bytes, ended: bool = True) -> Path:
     """A file of a journal in `folder`, by its own name."""
     live = folder / "live"
     live.mkdir(parents=True, exist_ok=True)

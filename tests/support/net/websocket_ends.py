@@ -12,7 +12,7 @@ from broker.net.transport import READ_BYTES, Transport
 from broker.net.websocket import WebSocket
 
 
-class Socket:
+class LoopSocket:
     """The event loop's end."""
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class Socket:
         self.limits = (high, low)
 
 
-class Above:
-    """The transport's end: takes what a transport takes, and does what a test has it do then."""
+class RecordingTransport:
+    """The transport's end of a WebSocket, which acts as a test tells it."""
 
     peer = "[::1]:7"
 
@@ -109,11 +109,11 @@ class Loop:
         return turns
 
 
-class Wired:
-    """All three around one WebSocket, and a client that has not said anything yet."""
+class WebSocketEnds:
+    """The three ends around a WebSocket, and a client that has sent nothing."""
 
     def __init__(self) -> None:
-        self.socket, self.above, self.loop = Socket(), Above(), Loop()
+        self.socket, self.above, self.loop = LoopSocket(), RecordingTransport(), Loop()
         self.websocket = WebSocket(
             cast("Transport", self.above), cast("asyncio.AbstractEventLoop", self.loop)
         )
@@ -121,7 +121,7 @@ class Wired:
         self.websocket.connection_made(cast("asyncio.Transport", self.socket))
 
     def send(self, *events: Event) -> None:
-        """The client sends all in one piece."""
+        """Send all events of the client in a single piece."""
         self.arrive(b"".join(self.client.send(event) for event in events))
 
     def arrive(self, data: bytes) -> None:
@@ -132,7 +132,7 @@ class Wired:
             self.websocket.buffer_updated(len(piece))
 
     def heard(self) -> list[Any]:
-        """What the client gets."""
+        """Return the events that the client receives."""
         written, self.socket.written = self.socket.written, b""
         if written:
             self.client.receive_data(written)

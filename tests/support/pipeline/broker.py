@@ -1,4 +1,4 @@
-"""A broker of its own for tests of the pipeline, and what they publish to it."""
+"""A broker for tests of the pipeline, and their publishes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Broker:
 
     @property
     def options_of_spark(self) -> dict[str, str]:
-        """Where it is, as options of the connector."""
+        """The broker's address, as options of the connector."""
         return {"url": self.daemon.address.url(), "apiUrl": self.daemon.admin}
 
     @contextmanager
@@ -62,7 +62,7 @@ class Broker:
         self.declare(queue, {"x-queue-type": "stream", "x-partitions": partitions} | said)
 
     def publish(self, queue: str, bodies: Sequence[bytes], **properties: Any) -> None:
-        """Publish, in order, in one transaction: partitions go by the body."""
+        """Publish in order, in a single transaction: the body determines the partition."""
         parameters = pika.ConnectionParameters(self.daemon.address.host, self.daemon.address.port)
         with pika.BlockingConnection(parameters) as connection:
             channel = connection.channel()

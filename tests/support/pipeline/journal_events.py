@@ -15,7 +15,7 @@ READ_BYTES: Final = 65_536
 def read(
     folder: Path, start: int, end: int, fail_on_loss: bool = True, journal: Any = None
 ) -> list[dict[str, Any]]:
-    """All events of the range."""
+    """Return all events of the range."""
     journal = journal or FolderJournal(str(folder))
     reader = EventReader(journal, NODE, start, end, fail_on_loss, READ_BYTES)
     return [row for batch in reader.batches() for row in batch.to_pylist()]

@@ -1,4 +1,4 @@
-"""A disk that can be made to fail, a log on it, and what is left of the log afterwards."""
+"""A disk that fails when a test says so, a log on it, and the log's content afterwards."""
 
 import errno
 import random
@@ -7,16 +7,16 @@ from typing import final
 from broker.core.message import Message
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
-from tests.support.store.hand_log import Deferred, Sink, open_log
+from tests.support.store.hand_log import DeferredWork, RecordingSink, open_log
 
 FOLDER = "/log"
 
 
 @final
 class BadDisk(SimDisk):
-    """A disk whose next writes, or truncates, fail with an errno, and where one byte may read wrong.
+    """A disk whose next writes or truncates fail with an errno, and with a byte that may read wrong.
 
-    The process may have `descriptors` open at a time.
+    The process may have `descriptors` files open at a time.
     """
 
     def __init__(self) -> None:
@@ -64,44 +64,44 @@ class BadDisk(SimDisk):
 def reopened_log(disk: SimDisk) -> tuple[Log, list[Message]]:
     """The log after its process was killed, and the messages that came back."""
     disk.kill()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(FOLDER, disk, sink)
     return log, [message for message, _, _ in sink.messages]
 
 
-def reopened(disk: SimDisk) -> tuple[Log, list[int]]:
+def reopened_sequences(disk: SimDisk) -> tuple[Log, list[int]]:
     """The same, with the sequences of the messages."""
     log, messages = reopened_log(disk)
     return log, [message.sequence for message in messages]
 
 
-def log_on_bad_disk() -> tuple[BadDisk, Log, Deferred]:
+def log_on_bad_disk() -> tuple[BadDisk, Log, DeferredWork]:
     """An empty log, its reserve made, on a disk that does as it should until the test spoils it."""
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(FOLDER, disk, deferred=deferred)
     deferred.run_all()
     return disk, log, deferred
 
 
 def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
-    """After its process was killed: what the log holds, and for which queues."""
+    """Kill the process; return the recovered messages and their queues."""
     disk.kill()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(FOLDER, disk, sink)
     found = [(log.load(message), queues) for message, queues, _ in sink.messages]
     log.release()
     return found
 
 
-def durable(log: Log, deferred: Deferred) -> None:
-    """Everything so far is on the disk, if it takes it."""
+def make_durable(log: Log, deferred: DeferredWork) -> None:
+    """Make all records durable, if the disk accepts them."""
     log.commit()
     deferred.run_all()
 
 
 def fill_disk(disk: BadDisk, log: Log) -> None:
-    """The batch being filled does not fit, nor does anything but what is in the reserve."""
+    """Fill the disk: the batch being filled does not fit, and only the reserve has room."""
     disk.write_errors = [errno.ENOSPC]
     disk.capacity = disk.used()
     log.commit()

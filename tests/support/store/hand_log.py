@@ -32,8 +32,8 @@ def content_of(number: int, length: int) -> bytes:
     return (mark * (length // len(mark) + 1))[: max(length, len(mark))]
 
 
-def added(count: int) -> bytes:
-    """What consumers have added to a message that was given out so often: by that it is known again."""
+def annotations_of_count(count: int) -> bytes:
+    """Return annotations for a delivery count; the annotations identify the count."""
     return (b"", b"", b"<%d>" % count, content_of(count, 300))[count % 4]
 
 
@@ -44,8 +44,8 @@ def new_message(content: bytes, address: Address = ADDRESS, priority: int = 0, d
     return message
 
 
-class Sink(RecoverySink):
-    """Remembers what recovery found."""
+class RecordingSink(RecoverySink):
+    """A sink that records the recovered objects."""
 
     def __init__(self) -> None:
         self.changes: list[dict[str, object]] = []
@@ -83,8 +83,8 @@ class Sink(RecoverySink):
         return [(message.sequence, queues) for message, queues, _ in self.messages]
 
 
-class Waiter(DurableWaiter):
-    """Remembers what it was told."""
+class RecordingWaiter(DurableWaiter):
+    """A waiter that records its calls."""
 
     def __init__(self) -> None:
         self.durable: list[int] = []
@@ -99,7 +99,7 @@ class Waiter(DurableWaiter):
         self.failed.append(reason)
 
 
-class Deferred:
+class DeferredWork:
     """A RunOffLoop whose work is done when the test says so."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Deferred:
         self.pending.append((work, done))
 
     def step(self, index: int = 0) -> None:
-        """Do one piece of work and report it."""
+        """Do a single piece of work and report it."""
         work, done = self.pending.pop(index)
         error: OSError | None = None
         try:
@@ -120,7 +120,7 @@ class Deferred:
         done(error)
 
     def run_all(self) -> None:
-        """Do what is pending and what comes of it."""
+        """Do all pending work, and the work that results from it."""
         while self.pending:
             self.step()
 
@@ -162,7 +162,7 @@ def open_log(
     directory: str,
     disk: Disk,
     sink: RecoverySink | None = None,
-    deferred: Deferred | None = None,
+    deferred: DeferredWork | None = None,
     definitions: Callable[[], list[dict[str, object]]] = list,
     segment_bytes: int = 64 * 1024,
     first_segment_bytes: int = 64 * 1024,
@@ -185,13 +185,13 @@ def open_log(
     )
     log.streams.segment_bytes = segment_bytes // 2
     log.streams.chunk_bytes = chunk_bytes
-    if isinstance(sink, Sink):
+    if isinstance(sink, RecordingSink):
         sink.log = log
-    return log, log.recover(sink or Sink())
+    return log, log.recover(sink or RecordingSink())
 
 
 def publish(log: Log, queues: list[Queue], content: bytes) -> Message:
-    """Append one message, not committed."""
+    """Append a single message without a commit."""
     message = new_message(content)
     log.append_message(message, queues)
     return message

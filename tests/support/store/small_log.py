@@ -1,18 +1,18 @@
-"""A small log of one segment, to be cut and changed."""
+"""A small log of a single segment, to be cut and changed."""
 
 from pathlib import Path
 
 from broker.store.disk import RealDisk
 from broker.store.format import HEADER_BYTES
 from broker.store.segment import segment_name
-from tests.support.store.hand_log import Sink, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import RecordingSink, content_of, logged_queue, open_log, publish
 
 DISK = RealDisk()
 FIRST = segment_name(1)
 
 
 def batch_ends(folder: Path, name: str = FIRST) -> list[int]:
-    """Where the batches of a segment file end."""
+    """Return the ends of the batches of a segment file."""
     data = (folder / name).read_bytes()
     ends = [0]
     while data[ends[-1] : ends[-1] + 4] == b"AMQL":
@@ -40,12 +40,12 @@ def small_log(folder: Path) -> bytes:
 AFTER_BATCH = [[], [], [(1, [7]), (2, [7])], [(2, [7])], [(2, [7]), (3, [7])]]
 
 
-def recovered(folder: Path, data: bytes) -> tuple[Sink, str, int, int]:
+def recovered(folder: Path, data: bytes) -> tuple[RecordingSink, str, int, int]:
     """Recover from these bytes as the only segment."""
     for path in folder.iterdir():
         path.unlink()
     (folder / FIRST).write_bytes(data)
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(folder), DISK, sink)
     for message, _, _ in sink.messages:
         assert log.load(message) == content_of(message.sequence, 20)

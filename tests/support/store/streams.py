@@ -1,4 +1,4 @@
-"""Streams of a log, by hand: some are in it, rows are appended, and what is there is read."""
+"""Streams of a log: some exist, a test appends rows and reads them."""
 
 from broker.store.disk import Disk
 from broker.store.log import Log
@@ -6,10 +6,10 @@ from broker.store.recovery.sink import RecoveryReport
 from broker.store.streams.page import ChunkPage
 from broker.store.streams.stream import Stream
 from protocol.streams.chunk import BASIC, BODY
-from tests.support.store.hand_log import Deferred, Sink, open_log
+from tests.support.store.hand_log import DeferredWork, RecordingSink, open_log
 
 
-class StreamSink(Sink):
+class StreamSink(RecordingSink):
     """Opens the streams of these queues, as the queues of a broker do when all definitions are there."""
 
     def __init__(self, *numbers: int) -> None:
@@ -24,7 +24,7 @@ class StreamSink(Sink):
 
 
 def open_streams(
-    directory: str, disk: Disk, *numbers: int, deferred: Deferred | None = None
+    directory: str, disk: Disk, *numbers: int, deferred: DeferredWork | None = None
 ) -> tuple[Log, list[Stream], RecoveryReport]:
     """A log with the streams of these queues, which are defined."""
 

@@ -1,4 +1,4 @@
-"""Each name beyond the specifications that the code knows is described."""
+"""Every name in the code that is beyond the specifications has a description."""
 
 import ast
 import re

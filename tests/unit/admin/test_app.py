@@ -35,7 +35,7 @@ class Measures:
 
 
 class Log:
-    """A log that may be told to have failed."""
+    """A log whose failure a test sets."""
 
     bytes_on_disk = 0
     segment_count = 1
@@ -47,7 +47,7 @@ class Log:
 
 
 class NoQueue:
-    """The type of what is not there."""
+    """The type of a missing queue."""
 
     ready = unacked = held = dead = ready_bytes = unacked_bytes = consumer_count = 0
     memory = volatile = None
@@ -74,7 +74,7 @@ class Broker:
 
 
 class Starting:
-    """Says what the daemon still waits for."""
+    """The reason for which the daemon still waits."""
 
     reason = ""
 
@@ -108,7 +108,7 @@ async def ask(app: AdminApp, path: str, method: str = "GET") -> httpx.Response:
         return await client.request(method, path)
 
 
-async def test_what_is_running(app: AdminApp) -> None:
+async def test_the_front_page_shows_the_running_broker(app: AdminApp) -> None:
     response = await ask(app, "/")
     assert response.status_code == 200
     assert response.json() == {"product": "amqpd", "version": "1.2.3", "flavour": "compiled"}
@@ -318,10 +318,10 @@ def test_origins_that_are_welcome() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "get", "TRACE", "X"])
-def test_what_may_change_something(method: str) -> None:
+def test_changing_requests_from_the_same_site_are_allowed(method: str) -> None:
     assert changes(method, "/api/queues")
 
 
-def test_what_changes_nothing() -> None:
+def test_reading_requests_from_any_site_are_allowed() -> None:
     assert not any(changes(method, "/api/queues") for method in ("GET", "HEAD", "OPTIONS"))
     assert changes("GET", "/api/aliveness-test/%2F")

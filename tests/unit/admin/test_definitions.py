@@ -13,12 +13,12 @@ from broker.auth.passwords import make_password
 from broker.core.policies.policy import Policy
 from broker.core.queues.queue import Queue
 from broker.core.routing.bindings import SLICE
-from tests.support.admin.definitions import Place, of_rabbitmq
+from tests.support.admin.definitions import DefinitionsBench, definitions_of_rabbitmq
 from tests.support.core.topology import routed
 
 
 def test_only_what_is_new_is_added() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.take({"queues": [{"name": "q", "vhost": "/", "durable": True}]})
     changes = len(place.store.changes)
     place.take({"queues": [{"name": name, "vhost": "/", "durable": True} for name in "pq"]})
@@ -26,7 +26,7 @@ def test_only_what_is_new_is_added() -> None:
 
 
 def test_queues_are_durable_and_may_have_their_type_beside_their_arguments() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.take({"queues": [{"name": "q", "vhost": "/", "type": "quorum"}]})
     queue = place.broker.vhosts["/"].topology.queues["q"]
     assert (queue.durable, queue.arguments) == (True, {"x-queue-type": "quorum"})
@@ -37,14 +37,14 @@ def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
     assert clear_passwords(document) == {"u": "secret"}
     assert clear_passwords([]) == {}
     del document["users"][2]
-    place = Place()
+    place = DefinitionsBench()
     password = make_password("secret", 0)
     place.take(document, passwords={"u": password})
     assert place.users.known("u").password == password
 
 
 def bad(category: str, **entry: object) -> dict[str, Any]:
-    """Definitions with one object that has something wrong, after some that are right."""
+    """Return definitions with a single invalid object after some valid ones."""
     return {
         "vhosts": [{"name": "v"}],
         "queues": [{"name": "good", "vhost": "v"}] if category != "queues" else [],
@@ -131,21 +131,21 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
         (bad("global_parameters", name="g"), "global parameter 'g': 'value' is missing"),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_changed(document: object, problem: str) -> None:
-    (said,) = Place().problems(document)
+def test_an_invalid_item_is_named_and_nothing_changes(document: object, problem: str) -> None:
+    (said,) = DefinitionsBench().problems(document)
     assert problem in said
 
 
 def test_all_problems_are_told_up_to_twenty() -> None:
-    place = Place()
+    place = DefinitionsBench()
     said = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
     assert [line.split(":")[0] for line in said] == [f"queue 'q{number}' in vhost 'w'" for number in range(3)]
     said = place.problems({"queues": [{"name": "q", "vhost": "w"}] * 30})
     assert (len(said), said[-1]) == (21, "further problems are not shown")
 
 
-def test_what_is_there_otherwise_is_refused_as_a_declaration_would_be() -> None:
-    place = Place()
+def test_a_different_existing_object_is_refused_as_in_a_declaration() -> None:
+    place = DefinitionsBench()
     vhost = place.broker.vhosts["/"]
     vhost.declarations.declare_queue("q", False, None, False, {})
     vhost.declarations.declare_queue("mine", False, object(), False, {})
@@ -158,7 +158,7 @@ def test_what_is_there_otherwise_is_refused_as_a_declaration_would_be() -> None:
 
 
 def test_a_file_for_one_virtual_host_has_no_users() -> None:
-    place = Place()
+    place = DefinitionsBench()
     (said,) = place.problems({"users": [{"name": "u", "password_hash": ""}]}, "/")
     assert said == (
         "'users' cannot be imported into one vhost, "
@@ -167,7 +167,7 @@ def test_a_file_for_one_virtual_host_has_no_users() -> None:
 
 
 def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     vhost = place.broker.vhosts["/"]
     for number in range(3):
         vhost.declarations.declare_queue(f"old{number}", False, None, False, {})
@@ -181,7 +181,7 @@ def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
 
 
 def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.store.failure = "disk full"
     with pytest.raises(DefinitionsError, match="the log has stopped: disk full"):
         place.take({"queues": [{"name": "q", "vhost": "/"}]})
@@ -189,7 +189,7 @@ def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
 
 
 def test_an_import_is_made_in_steps_that_are_short() -> None:
-    place = Place()
+    place = DefinitionsBench()
     many = [{"name": f"q{number}", "vhost": "/"} for number in range(100)]
     steps = import_steps({"queues": many}, place.broker, place.users, {})
     before = 0
@@ -201,7 +201,7 @@ def test_an_import_is_made_in_steps_that_are_short() -> None:
 
 
 def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.broker.describe_vhost("/", "before", ("t",), None)
     document = {
         "rabbitmq_definition_format": "single_virtual_host",
@@ -221,7 +221,7 @@ def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
 
 
 def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> None:
-    place = Place()
+    place = DefinitionsBench()
     place.broker.describe_vhost("/", "", (), "quorum")
     vhost = place.broker.vhosts["/"]
     vhost.declarations.declare_queue("there", True, None, False, {})
@@ -233,7 +233,7 @@ def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> Non
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
-    place = Place()
+    place = DefinitionsBench()
     queues = [{"name": f"tried{number}", "vhost": "/"} for number in range(50)]
     bindings = [
         {
@@ -259,13 +259,13 @@ def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
 
 
 def tried_queues() -> int:
-    """How many such queues there are in memory."""
+    """Return the number of such queues in memory."""
     return sum(isinstance(found, Queue) and found.name.startswith("tried") for found in gc.get_objects())
 
 
-def test_what_is_exported_makes_the_same_elsewhere() -> None:
-    place, other = Place(), Place()
-    place.take(of_rabbitmq())
+def test_an_export_imported_elsewhere_is_exported_the_same() -> None:
+    place, other = DefinitionsBench(), DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     place.users.add("own", make_password("secret", 5000), ("monitoring",), loopback_only=True)
     document = place.document()
     other.take(document)
@@ -276,7 +276,7 @@ def test_what_is_exported_makes_the_same_elsewhere() -> None:
 
 
 def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
-    place, other = Place(), Place()
+    place, other = DefinitionsBench(), DefinitionsBench()
     place.broker.vhosts["/"].declarations.declare_queue("old", True, None, False, {})
     place.broker.describe_vhost("/", "", (), "quorum")
     other.take(place.document())
@@ -284,9 +284,9 @@ def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
     assert queue.arguments == {"x-queue-type": "classic"}
 
 
-def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+def test_a_single_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     document = place.document("shop")
     assert "users" not in document
     assert '"vhost":' not in json.dumps(document)
@@ -295,8 +295,8 @@ def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() 
     assert place.document("copy") == document
 
 
-def test_what_one_virtual_host_is_like_is_exported_with_it() -> None:
-    place = Place()
+def test_the_properties_of_a_virtual_host_are_exported() -> None:
+    place = DefinitionsBench()
     place.broker.describe_vhost("/", "the shop", ("t",), "quorum")
     place.broker.declare_vhost("copy")
     place.take(place.document("/"), "copy")
@@ -305,7 +305,7 @@ def test_what_one_virtual_host_is_like_is_exported_with_it() -> None:
 
 
 def test_exclusive_and_generated_names_are_not_exported() -> None:
-    place = Place()
+    place = DefinitionsBench()
     vhost = place.broker.vhosts["/"]
     vhost.declarations.declare_queue("mine", False, object(), False, {})
     vhost.declarations.bind_queue("mine", "amq.fanout", "", {}, vhost.topology.queues["mine"].exclusive_owner)
@@ -315,9 +315,9 @@ def test_exclusive_and_generated_names_are_not_exported() -> None:
     assert (document["queues"], document["bindings"], document["exchanges"]) == ([], [], [])
 
 
-def test_what_changes_during_an_export_does_not_break_it_off() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+def test_changes_during_an_export_do_not_end_it() -> None:
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
     pieces: list[str] = []
     for number, piece in enumerate(export_pieces(place.broker, place.users, "1")):
@@ -338,14 +338,14 @@ def test_what_changes_during_an_export_does_not_break_it_off() -> None:
         vhost.policies.set(Policy(name, "", {"expires": 1}))
     document = json.loads("".join(pieces))
     assert {queue["name"] for queue in document["queues"]} >= {"orders", "live"}
-    other = Place()
+    other = DefinitionsBench()
     other.take(document)
     assert set(other.broker.vhosts) == {"/", "shop"}
 
 
-def test_what_rabbitmq_exports_is_imported() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+def test_an_export_of_rabbitmq_3_is_imported() -> None:
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
     assert (vhost.description, vhost.tags, vhost.queues_max) == ("the shop", ("prod",), 100)
     assert set(vhost.topology.queues) == {"orders", "audit", "live"}
@@ -363,16 +363,16 @@ def test_what_rabbitmq_exports_is_imported() -> None:
 
 
 def test_importing_twice_changes_nothing() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
+    place = DefinitionsBench()
+    place.take(definitions_of_rabbitmq())
     changes = list(place.store.changes)
-    place.take(of_rabbitmq())
+    place.take(definitions_of_rabbitmq())
     place.take(place.document())
     assert place.store.changes == changes
 
 
-def test_what_rabbitmq_4_exports_is_imported() -> None:
-    place = Place()
+def test_an_export_of_rabbitmq_4_is_imported() -> None:
+    place = DefinitionsBench()
     metadata = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum"}
     said = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}
     place.take(

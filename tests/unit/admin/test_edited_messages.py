@@ -1,4 +1,4 @@
-"""Messages of AMQP 1.0 that operators edit and revive: what they name changes, all else keeps its bytes."""
+"""Messages of AMQP 1.0 that operators edit and revive: only the named fields change."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from protocol.amqp10.types import Described, Map, Symbol, Timestamp, Ulong
 from protocol.conversion.to091 import content091
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.amqp10.reference_codec import described
-from tests.support.conversion.contents import FOOTER, opened
+from tests.support.conversion.contents import FOOTER, decoded_content
 
 FOOT = described(FOOTER, b"\xc1\x01\x00")
 STORE = MessageStore()
@@ -51,7 +51,7 @@ def edit(kept: Message, **body: Any) -> Message:
 def edited(content: bytes = WHOLE, **body: Any) -> bytes:
     found = edit(message(content), **body).content
     assert found is not None
-    opened(content091(found))
+    decoded_content(content091(found))
     return found
 
 
@@ -132,7 +132,7 @@ def test_properties_are_edited() -> None:
         ({"expiration": None}, (True, 7, -1), (True, 7, -1)),
     ],
 )
-def test_what_is_in_the_header_is_edited(
+def test_fields_of_the_header_are_edited(
     properties: dict[str, object], header: tuple[bool, int, int], told: tuple[bool, int, int]
 ) -> None:
     content = header_section(True, 7, 60_000, True, 3) + WHOLE[View10(WHOLE).layout.header_end :]
@@ -163,7 +163,7 @@ def test_a_large_body_stays_or_goes() -> None:
     assert after.content == front + described(0x75, b"\xa0\x03new")
 
 
-def test_what_else_is_kept_of_a_message_stays() -> None:
+def test_all_other_parts_of_a_message_stay() -> None:
     kept = message()
     kept.died, kept.marks = True, 4
     after = edit(kept, payload="new")
@@ -182,7 +182,7 @@ def test_what_else_is_kept_of_a_message_stays() -> None:
         ({"expiration": "4294967296"}, "property expiration"),
     ],
 )
-def test_what_amqp_10_cannot_say_is_refused(properties: dict[str, object], why: str) -> None:
+def test_values_without_an_amqp_10_form_are_refused(properties: dict[str, object], why: str) -> None:
     with pytest.raises(ApiError, match=f"a message cannot be edited: {why} cannot be what is given"):
         edited(properties=properties)
 

@@ -1,4 +1,4 @@
-"""HTTP connections over real sockets: what is no request, who takes too long, and what is kept meanwhile."""
+"""HTTP connections over real sockets: invalid requests, slow clients, and connections kept open."""
 
 import asyncio
 import gc
@@ -56,7 +56,7 @@ class Echo:
 
 
 class Peer:
-    """A client that sends what a test says."""
+    """A client that sends given bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -68,13 +68,13 @@ class Peer:
             return int((await self.reader.readuntil(b"\r\n\r\n")).split()[1])
 
     async def ended(self) -> bytes:
-        """All that comes until the connection is closed."""
+        """Return all bytes until the connection is closed."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.reader.read()
 
 
 class Served:
-    """A server with one application, and a clock."""
+    """A server with an application and a clock."""
 
     def __init__(self, application: Application) -> None:
         self.clock = Clock()
@@ -101,7 +101,7 @@ class Served:
                 await asyncio.sleep(0.01)
 
     async def heard(self) -> None:
-        """Wait until a connection is there, and what was sent has been read."""
+        """Wait until the server has a connection and has read all sent bytes."""
         await self.wait(lambda: bool(self.connections))
         await asyncio.sleep(0.05)
 
@@ -162,7 +162,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 20_000, "too long"),
     ],
 )
-async def test_what_is_no_request_is_answered_with_400_and_ends(
+async def test_an_invalid_request_is_answered_with_400_and_ends_the_connection(
     served: Served, caplog: pytest.LogCaptureFixture, sent: bytes, reason: str
 ) -> None:
     async with served.peer(sent) as peer:
@@ -269,7 +269,7 @@ async def test_a_body_that_nobody_has_asked_for_is_not_read(served: Served, echo
             assert str(size).encode() in await peer.reader.readuntil(str(size).encode())
 
 
-async def test_who_takes_nothing_of_an_answer_is_given_up(served: Served) -> None:
+async def test_a_client_that_reads_nothing_of_an_answer_is_closed(served: Served) -> None:
     async def flood(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while not other.connections[0].cycle.disconnected:

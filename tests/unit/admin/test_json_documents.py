@@ -1,4 +1,4 @@
-"""JSON that others wrote: what is taken can be written again, what is refused is named."""
+"""Foreign JSON: accepted documents can be written again, and errors name the place."""
 
 import json
 from collections.abc import Generator
@@ -17,7 +17,7 @@ VALUES = st.recursive(
 
 
 def all_steps(steps: Generator[None, None, Any]) -> tuple[Any, int]:
-    """What a text has, and in how many steps it was read."""
+    """Return the value of a JSON text, and the number of steps in which it was read."""
     taken = 0
     while True:
         try:
@@ -28,7 +28,7 @@ def all_steps(steps: Generator[None, None, Any]) -> tuple[Any, int]:
 
 
 def problem(text: str | bytes) -> str:
-    """What is wrong with a text; both ways of reading it must find it."""
+    """Return the error of a JSON text; both ways of reading it must raise."""
     with pytest.raises(JsonError) as whole:
         read_json(text)
     with pytest.raises(JsonError):
@@ -37,7 +37,7 @@ def problem(text: str | bytes) -> str:
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_what_python_writes_is_read(value: Any, ascii_only: bool, indent: int | None) -> None:
+def test_documents_written_by_python_are_read(value: Any, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert read_json(text) == read_json(text.encode()) == value
     assert all_steps(read_json_steps(text))[0] == value
@@ -73,7 +73,7 @@ def test_members_and_elements_are_steps() -> None:
         ("1e999", "the value is inf"),
     ],
 )
-def test_what_could_not_be_kept_is_refused_by_its_place(text: str, place: str) -> None:
+def test_values_that_cannot_be_stored_are_refused_by_their_place(text: str, place: str) -> None:
     assert place in problem(text)
 
 
@@ -86,7 +86,7 @@ def test_what_could_not_be_kept_is_refused_by_its_place(text: str, place: str) -
         ('{"NaN": 1e99}', {"NaN": 1e99}),
     ],
 )
-def test_what_only_looks_like_it_is_taken(text: str, value: Any) -> None:
+def test_valid_values_that_look_invalid_are_read(text: str, value: Any) -> None:
     assert read_json(text) == value
     assert all_steps(read_json_steps(text))[0] == value
 
@@ -114,5 +114,5 @@ def test_what_only_looks_like_it_is_taken(text: str, value: Any) -> None:
         "1" * 5000,
     ],
 )
-def test_what_is_no_json(text: str | bytes) -> None:
+def test_invalid_json_is_refused(text: str | bytes) -> None:
     assert problem(text).startswith("not JSON: ")

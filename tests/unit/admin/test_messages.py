@@ -19,7 +19,7 @@ from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.types import Symbol
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.adapters.queued_messages10 import data, put, put_large
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import described
@@ -36,7 +36,7 @@ def vhost() -> VirtualHost:
 
 @pytest.fixture
 def queue(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    """A queue of ten messages; every step of what is done with it is a turn of its own."""
+    """A queue of ten messages; every step of a request is a turn of its own."""
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
     queue = add_queue(vhost, "q")
     for _ in range(10):
@@ -49,7 +49,7 @@ def write(entry: QueueEntry, left: int) -> str:
 
 
 class Turns:
-    """Counts turns of the event loop, and does something in the third one."""
+    """Counts turns of the event loop, and calls a function in the third turn."""
 
     def __init__(self, act: object = None) -> None:
         self.count = 0
@@ -64,7 +64,7 @@ class Turns:
                 self._act()
 
     def stop(self) -> int:
-        """How many turns there were."""
+        """Stop, and return the number of turns."""
         self._task.cancel()
         return self.count
 
@@ -77,7 +77,7 @@ async def test_looking_gives_way_after_every_message(queue: Queue) -> None:
     assert not any(entry.redelivered or entry.delivery_count for entry in queue.entries)
 
 
-async def test_what_leaves_the_queue_meanwhile_is_not_looked_for(queue: Queue) -> None:
+async def test_entries_that_leave_the_queue_meanwhile_are_not_searched_for(queue: Queue) -> None:
     turns = Turns(lambda: purge(queue))
     seen = await look(queue, 10, write)
     turns.stop()
@@ -104,7 +104,7 @@ async def test_an_indexed_queue_that_is_deleted_meanwhile_has_no_more(
     assert 0 < len(seen) < 10
 
 
-async def test_what_is_ready_is_found_behind_what_is_not(queue: Queue) -> None:
+async def test_ready_entries_behind_acquired_ones_are_found(queue: Queue) -> None:
     taker, consumer = consume(queue)
     for _ in range(2 * SCAN_BUDGET):
         queue.enqueue(queue.entries.head.message)
@@ -125,7 +125,7 @@ async def test_taking_gives_way_and_settles_at_the_end(queue: Queue) -> None:
     assert (queue.ready, queue.unacked, queue.acked) == (4, 0, 6)
 
 
-async def test_what_has_no_room_in_the_answer_is_not_touched(queue: Queue) -> None:
+async def test_a_message_beyond_the_answer_s_limit_is_not_touched(queue: Queue) -> None:
     large = Message(Address("", "q"), b"", BYTES_MAX, False, 0)
     queue.enqueue(large)
     assert len(await look(queue, 20, write)) == 11
@@ -137,7 +137,7 @@ async def test_what_has_no_room_in_the_answer_is_not_touched(queue: Queue) -> No
     assert len(await take(queue, 20, "ack_requeue_false", write)) == 1
 
 
-async def test_what_could_not_be_told_stays_in_the_queue(queue: Queue) -> None:
+async def test_a_message_that_cannot_be_shown_stays_in_the_queue(queue: Queue) -> None:
     def fail(entry: QueueEntry, left: int) -> str:
         if entry.order == 4:
             raise OSError("the disk is gone")
@@ -153,20 +153,22 @@ TWO = bytes(range(256)) * 8192
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
-    """Who has declared the queue."""
-    client = house.open()
+def client(bench: BrokerBench) -> Client091:
+    """The client that has declared the queue."""
+    client = bench.open()
     client.send(Method.Declare(queue="q"), 1)
     return client
 
 
-def shown(house: House, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
-    queue = house.broker.vhosts["/"].topology.queues["q"]
+def shown(bench: BrokerBench, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     [entry] = queue.entries
-    return shown_message(house.server, queue, entry, 3, encoding, limit)
+    return shown_message(bench.server, queue, entry, 3, encoding, limit)
 
 
-def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(house: House, client: Wired) -> None:
+def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(
+    bench: BrokerBench, client: Client091
+) -> None:
     content = content10(
         {"x-own": ["a"], "x-basic-type": "t", "x-cc": ["k"]},
         {"kind": 1, "blob": b"\xff"},
@@ -177,8 +179,8 @@ def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(house: House, 
         reply_to="/queues/back",
         group_id="g",
     )
-    put(house, content + FOOT)
-    assert shown(house) == {
+    put(bench, content + FOOT)
+    assert shown(bench) == {
         "payload_bytes": 4,
         "redelivered": False,
         "exchange": "",
@@ -197,12 +199,12 @@ def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(house: House, 
         "payload": "body",
         "payload_encoding": "string",
     }
-    assert shown(house, 2, "base64")["payload"] == "Ym8="
+    assert shown(bench, 2, "base64")["payload"] == "Ym8="
 
 
-def test_a_message_of_amqp_091_says_so(house: House, client: Wired) -> None:
+def test_a_message_of_amqp_091_says_so(bench: BrokerBench, client: Client091) -> None:
     client.publish("q", b"hello")
-    found = shown(house, 3)
+    found = shown(bench, 3)
     assert (found["protocol"], found["payload"], found["payload_bytes"]) == ("amqp-0-9-1", "hel", 5)
 
 
@@ -218,30 +220,30 @@ def test_a_message_of_amqp_091_says_so(house: House, client: Wired) -> None:
     ],
 )
 def test_a_large_body_is_shown_as_consumers_get_it(
-    house: House,
-    client: Wired,
+    bench: BrokerBench,
+    client: Client091,
     sections: bytes,
     payload: bytes | None,
     kind: str | None,
     limit: int | None,
     on_disk: bool,
 ) -> None:
-    put_large(house, sections, content10({"x-own": 1}, body=b""), on_disk=on_disk)
-    found = shown(house, limit, "base64")
+    put_large(bench, sections, content10({"x-own": 1}, body=b""), on_disk=on_disk)
+    found = shown(bench, limit, "base64")
     assert found["payload_bytes"] == len(sections)
     assert found["properties"].get("type") == kind
     assert found["properties"]["headers"] == {"x-own": 1}
     assert base64.b64decode(found["payload"]) == (payload or sections)[:limit]
 
 
-def test_a_large_body_of_amqp_091_is_shown_too(house: House, client: Wired) -> None:
+def test_a_large_body_of_amqp_091_is_shown_too(bench: BrokerBench, client: Client091) -> None:
     client.publish("q", TWO)
-    found = shown(house, 70_000)
+    found = shown(bench, 70_000)
     assert (found["payload_bytes"], found["payload_encoding"]) == (len(TWO), "base64")
 
 
-def test_more_than_an_answer_holds_is_refused(house: House, client: Wired) -> None:
-    put_large(house, data(bytes(BYTES_MAX)))
+def test_more_than_an_answer_holds_is_refused(bench: BrokerBench, client: Client091) -> None:
+    put_large(bench, data(bytes(BYTES_MAX)))
     with pytest.raises(ApiError, match="ask for less with 'truncate'"):
-        shown(house)
-    assert shown(house, 5)["payload"] == "\0" * 5
+        shown(bench)
+    assert shown(bench, 5)["payload"] == "\0" * 5

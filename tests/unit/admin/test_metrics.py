@@ -44,7 +44,7 @@ class FakeQueue:
 
 @dataclass
 class FakeFeature:
-    """What a volatile queue, or one with a memory, counts."""
+    """The counts of a volatile queue, and of a queue with deduplication."""
 
     lost: int = 1
     duplicates: int = 2
@@ -87,7 +87,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 async def scraped(source: Exposition) -> Samples:
-    """All samples, read by Prometheus's own parser; no sample and no family twice."""
+    """Return all samples by Prometheus's own parser; no sample and no family occurs twice."""
     text = b"".join([piece async for piece in source.write()]).decode()
     families = [line for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(set(families)) == len(families)
@@ -263,7 +263,7 @@ async def test_queues_may_come_and_go_during_a_scrape() -> None:
     lines: list[bytes] = []
     async for piece in source.write():
         lines += piece.splitlines()
-        if piece.startswith(b"# HELP amqpd_queue"):  # they are chosen
+        if piece.startswith(b"# HELP amqpd_queue"):  # the queues of this slice are chosen
             queues.popitem()
             queues[f"new{len(lines)}"] = FakeQueue()
             del queues[next(iter(queues))]
@@ -283,7 +283,7 @@ class CountedName(str):
 
 
 class CountedQueue(FakeQueue):
-    """A queue that counts how often one of its numbers is asked for."""
+    """A queue that counts the reads of its numbers."""
 
     asked = 0
 
@@ -293,7 +293,7 @@ class CountedQueue(FakeQueue):
 
 
 async def test_many_queues_are_told_in_slices() -> None:
-    """Between two turns of the loop lies one slice, a small part of the whole."""
+    """Each turn of the loop writes a slice, a small part of the whole."""
     queues: dict[str, FakeQueue] = {
         CountedName(f"queue.{number}"): CountedQueue(ready=number) for number in range(100_000)
     }

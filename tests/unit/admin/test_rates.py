@@ -1,4 +1,4 @@
-"""Rates: what has changed between two looks, for any number of queues."""
+"""Rates: the differences between two reads, for any number of queues."""
 
 import gc
 
@@ -7,7 +7,7 @@ from tests.support.core.topology import add_queue, new_vhost
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""Reports of readers: the last one of each, for a while, and not too many."""
+"""Reports of readers: the last report of each, for a limited time and up to a limit."""
 
 from broker.admin.readers import KEPT_S, READERS_MAX, Position, Readers
 

@@ -6,7 +6,7 @@ import pytest
 
 from broker.admin.api import selection
 from broker.admin.api.selection import entry_at, entry_before
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 
 
 @pytest.mark.parametrize("deleted_after", [1, 2])
@@ -15,19 +15,19 @@ def test_a_place_in_a_queue_that_is_deleted_meanwhile_is_not_found(
 ) -> None:
     monkeypatch.setattr("broker.core.queues.purge.CLEARING_SLICE", 3)  # in several turns
     monkeypatch.setattr(selection, "LOOK", 4)
-    yard = Yard()
+    bench = VhostBench()
     breaths: list[int] = []
 
     async def breathe(slices: object) -> None:
         breaths.append(1)
-        yard.clock.advance(0)
+        bench.clock.advance(0)
         if len(breaths) == deleted_after:
-            yard.vhost.declarations.delete_queue("q", False, False)
+            bench.vhost.declarations.delete_queue("q", False, False)
 
     monkeypatch.setattr("broker.admin.api.slices.Slices.breathe", breathe)
     for by_mark in (False, True):
-        queue = yard.queue()
-        yard.publish(count=30)
+        queue = bench.queue()
+        bench.publish(count=30)
         *_, last = queue.entries
         breaths.clear()
         if by_mark:
@@ -36,4 +36,4 @@ def test_a_place_in_a_queue_that_is_deleted_meanwhile_is_not_found(
             assert asyncio.run(entry_at(queue, 29, True)) is None
         assert len(breaths) == deleted_after
         assert queue.places is None
-        yard.clock.advance(1)
+        bench.clock.advance(1)

@@ -69,7 +69,7 @@ async def test_a_connection_that_comes_while_the_server_stops_is_closed() -> Non
         theirs.setblocking(False)
         await asyncio.get_running_loop().create_connection(lambda: front, sock=ours)
         async with asyncio.timeout(PATIENCE_S):
-            with contextlib.suppress(ConnectionError):  # what was sent has not been read
+            with contextlib.suppress(ConnectionError):  # the sent bytes have not been read
                 assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""
     assert asked == []
 

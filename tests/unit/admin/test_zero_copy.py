@@ -1,4 +1,4 @@
-"""Parts of files in answers over HTTP: framed as they should be, and whatever the one who asked does."""
+"""Parts of files in HTTP answers: their framing, and clients that leave or do not read."""
 
 import asyncio
 import os
@@ -31,9 +31,8 @@ PARTS = [(0, 10), (10, 5_000_000), (5_000_010, SIZE - 5_000_010)]
 class Files:
     """An application that sends a file: in parts by its descriptor, with a few bytes before and behind.
 
-    `sized`: it says beforehand how much. `excess`: how many bytes it would send that are not there. `open`:
-    descriptors that it has not closed; without one it is `idle`. `before`: called before it sends the
-    parts.
+    `sized`: the answer has a Content-Length. `excess`: the number of promised bytes beyond the file. `open`:
+    the open descriptors; without any the application is `idle`. `before`: called before the parts are sent.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,7 +128,7 @@ async def test_a_client_of_http_1_0_gets_it_up_to_the_end_of_the_connection(file
         assert await reader.read(-1) == b"<<<" + CONTENT + b">>>"
 
 
-async def test_who_does_not_read_holds_nobody_up_and_gets_all_later(files: Files) -> None:
+async def test_a_slow_reader_delays_no_other_client_and_gets_everything_later(files: Files) -> None:
     request = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
     files.sized = True
     async with served(files) as port, connected(port, request) as (reader, _):
@@ -144,7 +143,9 @@ async def test_who_does_not_read_holds_nobody_up_and_gets_all_later(files: Files
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-async def test_who_leaves_leaves_nothing_open(files: Files, at_once: bool, caplog: Any) -> None:
+async def test_a_client_that_leaves_leaves_no_open_descriptor(
+    files: Files, at_once: bool, caplog: Any
+) -> None:
     before = len(os.listdir("/proc/self/fd"))
     async with served(files) as port:
         for _ in range(5):
@@ -160,7 +161,7 @@ async def test_who_leaves_leaves_nothing_open(files: Files, at_once: bool, caplo
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_what_is_left_is_not_gone_through_for_who_has_left() -> None:
+async def test_the_remaining_parts_are_skipped_after_the_client_has_left() -> None:
     asked = 0
 
     async def files() -> AsyncIterator[StreamExtent]:
@@ -224,7 +225,7 @@ async def test_without_a_descriptor_to_spare_it_comes_all_the_same(files: Files)
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
 
     def _descriptor(highest: int) -> int | None:
-        """One of those that are free below."""
+        """Return a free descriptor below `highest`, or None."""
         fd = os.open("/dev/null", os.O_RDONLY)
         if fd < highest:
             return fd
@@ -248,7 +249,7 @@ async def test_without_a_descriptor_to_spare_it_comes_all_the_same(files: Files)
             os.close(fd)
 
 
-async def test_who_takes_nothing_for_too_long_is_given_up(
+async def test_a_client_that_reads_nothing_for_too_long_is_closed(
     files: Files, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setattr(zero_copy, "STALLED_SECONDS", 0.3)

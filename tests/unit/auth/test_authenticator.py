@@ -1,4 +1,4 @@
-"""Authentication: right and wrong passwords, loopback, what is remembered and when it is forgotten."""
+"""Authentication: right and wrong passwords, loopback, and remembered passwords."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def auth(users: Users) -> Authenticator:
 
 
 def verify(auth: Authenticator, user: str, password: str, loopback: bool) -> bool:
-    """What a doorman does."""
+    """Check a password as a doorman does."""
     return matches(auth.kept(user), password) and auth.passed(user, password, loopback)
 
 
@@ -102,7 +102,7 @@ def test_loopback_only(auth: Authenticator) -> None:
     assert not verify(auth, "guest", "sesame", loopback=False)
 
 
-def test_what_is_remembered_is_keyed_and_no_password(users: Users) -> None:
+def test_remembered_passwords_are_keyed_hashes(users: Users) -> None:
     digests = set()
     for _ in range(2):  # two processes
         auth = Authenticator(users)

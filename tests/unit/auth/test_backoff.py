@@ -1,4 +1,4 @@
-"""How failed log-ins delay the next one, and whom they do not delay."""
+"""Delays after failed log-ins, and log-ins that are not delayed."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whose password is checked when: one at a time for an address, and not before a guesser has waited."""
+"""The order of password checks: a single check for each address, and a guesser waits before its check."""
 
 import base64
 import hashlib
@@ -12,7 +12,7 @@ from broker.auth.doorman import GUESSES_MAX, Answer, Doorman
 from broker.auth.passwords import imported
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
-from tests.support.auth.broker_with_users import quick
+from tests.support.auth.broker_with_users import quick_password
 from tests.support.effort import hashes_made
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -43,7 +43,7 @@ class Threads:
         self.running.append((work, answer))
 
     def finish(self) -> None:
-        """Let everything end that is under way, also what begins meanwhile."""
+        """Finish all running checks, also checks that begin meanwhile."""
         while self.running:
             work, answer = self.running.pop(0)
             self.checked += 1
@@ -76,7 +76,7 @@ def threads() -> Threads:
 def users() -> Users:
     users = Users(MessageStore())
     for name in ("ann", "bob"):
-        users.add(name, quick(name))
+        users.add(name, quick_password(name))
     return users
 
 
@@ -85,7 +85,7 @@ def doorman(users: Users, threads: Threads) -> Doorman:
     return Doorman(Authenticator(users), BackOff(), lambda: threads.now, threads.call_later, threads.run)
 
 
-def test_one_check_for_a_crowd_that_comes_back(doorman: Doorman, threads: Threads) -> None:
+def test_a_single_check_serves_many_equal_log_ins(doorman: Doorman, threads: Threads) -> None:
     answers: list[bool] = []
     for _ in range(500):
         doorman.check("ann", "ann", HERE, True, answers.append)
@@ -180,7 +180,7 @@ def test_a_password_that_changes_while_it_is_checked(
     doorman.check("ann", password, HERE, True, answers.append)
     work, answer = threads.running.pop()
     outcome = work()
-    users.put("ann", quick("new"))
+    users.put("ann", quick_password("new"))
     answer(outcome)
     assert answers == [], "it was another one that has been checked"
     threads.finish()
@@ -213,7 +213,7 @@ def test_a_user_that_changes_while_the_password_is_checked(
 
 
 def learn_span(doorman: Doorman, threads: Threads, seconds: float = 0.05) -> None:
-    """Let one real check take so long."""
+    """Run a real check that takes so long."""
     doorman.check("bob", "bob", THERE, True, lambda right: None)
     threads.now += seconds
     threads.finish()
@@ -266,7 +266,7 @@ def test_a_name_that_is_taken_while_its_refusal_is_due(
     learn_span(doorman, threads)
     answers: list[bool] = []
     doorman.check("carl", "carl", HERE, True, answers.append)
-    users.add("carl", quick("carl"))
+    users.add("carl", quick_password("carl"))
     threads.pass_time(0.06)
     threads.finish()
     assert answers == [True]
@@ -276,7 +276,7 @@ def test_many_wrong_names_hold_refusals_back_and_no_right_password(
     users: Users, doorman: Doorman, threads: Threads
 ) -> None:
     for number in range(FREE_NAMES + 5):
-        users.add(f"user {number}", quick("secret"))
+        users.add(f"user {number}", quick_password("secret"))
         doorman.check(f"user {number}", "wrong", HERE, True, lambda right: None)
     threads.finish()
     wrong, right = list[bool](), list[bool]()
@@ -311,7 +311,7 @@ def test_very_many_users_may_come_back_from_one_network(
 ) -> None:
     names = [f"user {number}" for number in range(3 * GUESSES_MAX)]
     for name in names:
-        users.add(name, quick(name))
+        users.add(name, quick_password(name))
     answers: list[bool] = []
     for name in names:
         doorman.check(name, name, HERE, True, answers.append)
@@ -342,7 +342,9 @@ def test_nothing_is_kept_of_a_check_that_is_abandoned(doorman: Doorman, threads:
     assert all(check.answer is None for check in checks)
 
 
-def test_one_wrong_password_sent_by_many_is_one_failure(doorman: Doorman, threads: Threads) -> None:
+def test_the_same_wrong_password_from_many_clients_is_a_single_failure(
+    doorman: Doorman, threads: Threads
+) -> None:
     answers: list[bool] = []
     for _ in range(500):
         doorman.check("ann", "old", HERE, True, answers.append)
@@ -351,10 +353,10 @@ def test_one_wrong_password_sent_by_many_is_one_failure(doorman: Doorman, thread
     assert threads.checked == 1
 
 
-def test_who_may_come_from_loopback_alone_is_refused_after_a_whole_hash(
+def test_a_loopback_only_user_is_refused_after_a_complete_hash(
     doorman: Doorman, threads: Threads, users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each costs one hash."""
+    """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each check costs a hash."""
     salted = base64.b64encode(b"salt" + hashlib.sha256(b"saltcarol").digest()).decode()
     users.add("carol", imported(salted), loopback_only=True)
     users.put("bob", None, loopback_only=True)

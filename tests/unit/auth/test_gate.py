@@ -1,4 +1,4 @@
-"""Log-ins by every mechanism: who is let in, who is not, and what is offered to whom."""
+"""Log-ins by every mechanism: accepted users, refused users, and the offered mechanisms."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from broker.auth.passwords import NO_PASSWORD, make_password
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
 from protocol.errors import COMMAND_INVALID, SYNTAX_ERROR, ProtocolError
-from tests.support.auth.broker_with_users import quick
+from tests.support.auth.broker_with_users import quick_password
 from tests.support.auth.scram_client import ScramClient
 
 LOCAL = Origin("127.0.0.1", 1, True)
@@ -20,7 +20,7 @@ ANN = make_password("ann", 4096)
 
 
 class Caller:
-    """An applicant that remembers what it was told."""
+    """An applicant that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str | bytes]] = []
@@ -57,7 +57,7 @@ def clock() -> Clock:
 def users() -> Users:
     users = Users(MessageStore())
     users.add("ann", ANN)
-    users.add("guest", quick("guest"))
+    users.add("guest", quick_password("guest"))
     users.add("robot", NO_PASSWORD)
     return users
 
@@ -100,7 +100,7 @@ def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Calle
     return caller
 
 
-def test_what_is_offered(gate: Gate, users: Users) -> None:
+def test_offered_mechanisms(gate: Gate, users: Users) -> None:
     assert gate.mechanisms(LOCAL) == "PLAIN AMQPLAIN SCRAM-SHA-256 ANONYMOUS"
     assert gate.mechanisms(certified("ann")) == "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL ANONYMOUS"
     few = Gate(users, lambda s, c: None, lambda w, a: None, ["EXTERNAL", "PLAIN"])
@@ -119,7 +119,7 @@ def test_external_is_offered_to_those_whom_it_lets_in(gate: Gate, users: Users) 
 
 
 @pytest.mark.parametrize("mechanism", ["", "plain", "CRAM-MD5", "EXTERNAL", "PLAIN AMQPLAIN"])
-def test_what_is_not_offered_is_refused(gate: Gate, mechanism: str) -> None:
+def test_mechanisms_that_are_not_offered_are_refused(gate: Gate, mechanism: str) -> None:
     with pytest.raises(ProtocolError, match="unknown authentication mechanism") as caught:
         gate.login(mechanism, LOCAL, Caller())
     assert caught.value.code == COMMAND_INVALID

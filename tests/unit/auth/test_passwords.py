@@ -1,4 +1,4 @@
-"""What is kept of passwords: own hashes, RabbitMQ's, verifiers for SCRAM, and what is refused."""
+"""Stored passwords: own hashes, RabbitMQ's hashes, verifiers for SCRAM, and refused values."""
 
 import base64
 import hashlib
@@ -78,7 +78,9 @@ def test_an_empty_hash_means_no_password() -> None:
         (DOCUMENTED, "rabbit_password_hashing_sha256", "SCRAM-SHA-1$1:a$b:c", "verifier cannot be read"),
     ],
 )
-def test_what_cannot_be_imported(hashed: str, hashing: str, verifier: str, why: str) -> None:
+def test_hashes_that_cannot_be_imported_are_refused(
+    hashed: str, hashing: str, verifier: str, why: str
+) -> None:
     with pytest.raises(PreconditionFailed, match=why.replace("$", r"\$")):
         imported(hashed, hashing, verifier)
 

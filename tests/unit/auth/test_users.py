@@ -14,7 +14,7 @@ from tests.support.core.topology import definitions_of
 
 
 class Log(MessageStore):
-    """What was appended, as the log would keep it."""
+    """A store that keeps the appended changes of users."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ def test_a_malformed_expression_changes_nothing(users: Users, log: Log) -> None:
     assert users.allowed("ann", "/", "write", "a")
 
 
-def test_what_was_never_permitted_is_not_forbidden_in_the_log(users: Users, log: Log) -> None:
+def test_a_permission_that_was_never_set_is_not_cleared_in_the_log(users: Users, log: Log) -> None:
     users.add("ann", Password("h"))
     users.forbid("ann", "/")
     assert [change["kind"] for change in log.changes] == ["user"]
@@ -401,7 +401,7 @@ def test_topic_permissions(
     assert not ann_and_bob.topic_allowed("nobody", "/", what, "t", key)
 
 
-def test_what_stands_for_a_user_is_not_expanded_again(ann_and_bob: Users) -> None:
+def test_an_expanded_user_name_is_not_expanded_again(ann_and_bob: Users) -> None:
     ann_and_bob.add("{vhost}", Password("h"))
     ann_and_bob.permit_topic("{vhost}", "v", "t", "^{username}$", "")
     assert ann_and_bob.topic_allowed("{vhost}", "v", "write", "t", "{vhost}")

@@ -1,4 +1,4 @@
-"""The bench over AMQP 1.0: deliveries in whatever pieces, settling, and what credit and window allow."""
+"""The bench over AMQP 1.0: deliveries in any pieces, settlement, credit and windows."""
 
 import asyncio
 import struct
@@ -46,7 +46,7 @@ def consumer_of(plan: Plan, queues: int = 1) -> tuple[Consumer10, Traffic, Socke
 
 
 def performatives(written: bytes) -> Iterator[tuple[Composite, bytes]]:
-    """Everything that was written, with payloads."""
+    """Yield all written performatives with their payloads."""
     while written:
         size = int.from_bytes(written[:4], "big")
         performative, behind = decode_composite(written[8:size])
@@ -92,7 +92,7 @@ def test_every_delivery_is_counted_checked_and_settled(size: int, step: int) -> 
 @pytest.mark.parametrize("handle", [0, 1])
 @pytest.mark.parametrize("step", [97, 10**9])
 def test_delivery_ids_in_the_fewest_octets(handle: int, step: int) -> None:
-    """0 has none and up to 255 they have one, as with RabbitMQ 4."""
+    """Delivery-id 0 has no octet, and ids up to 255 have a single octet, as with RabbitMQ 4."""
     consumer, flow, socket = consumer_of(Plan(ADDRESS, AMQP_10, size=24, count=300), queues=2)
     template = Transfers(0, Plan(ADDRESS, size=24, count=1), "", 131072).template
     stream = b""
@@ -154,7 +154,7 @@ def test_credit_is_renewed_as_deliveries_are_settled_and_never_more_than_the_pre
         ids = list(range(first, first + 3))
         feed(consumer, deliveries(ids, ids, 16), 10**9)
 
-    # of six four are settled, and of nine eight: what waits to be settled and what may come make ten
+    # four of six are settled, and eight of nine: unsettled and allowed deliveries together are ten
     assert credits_in(socket.written) == [(0, 0, 10), (0, 6, 8), (0, 9, 9)]
 
 
@@ -175,7 +175,7 @@ def test_each_link_has_its_own_credit() -> None:
     [([0, 1, 2, 4], 1, 0, 0), ([0, 1, 2, 2, 3, 4], 0, 1, 0), ([0, 1, 3, 2, 4], 0, 0, 1)],
 )
 @pytest.mark.parametrize("step", [1, 10**9])
-def test_what_is_wrong_is_seen(
+def test_errors_are_detected(
     sequences: list[int], lost: int, duplicates: int, reordered: int, step: int
 ) -> None:
     consumer, flow, _ = consumer_of(Plan(ADDRESS, AMQP_10, size=64, count=5))

@@ -1,4 +1,4 @@
-"""The bench's consumer reads deliveries however the bytes arrive, and sees what is wrong with them."""
+"""The bench's consumer reads deliveries in any pieces, and detects errors in them."""
 
 import asyncio
 import struct
@@ -16,7 +16,7 @@ TAG = b"\x0bbench-00000"
 
 
 class Socket:
-    """Keeps what is written."""
+    """A socket that keeps the written bytes."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -33,7 +33,7 @@ class Socket:
 
 
 def delivery(tag: int, sequence: int, size: int, frame_max: int = 131072, redelivered: bool = False) -> bytes:
-    """A basic.deliver of what a publisher of the bench sends, with its header and body frames."""
+    """Return the frames of a delivery of the bench's publisher."""
     made = template("", "q", size, persistent=False, frame_max=frame_max)
     publish, stamp_at = made.data, made.stamp_at
     content_at = 8 + struct.unpack_from(">I", publish, 3)[0]
@@ -118,7 +118,7 @@ def test_auto_ack_writes_nothing() -> None:
     [([0, 1, 2, 4], 1, 0, 0), ([0, 1, 2, 2, 3, 4], 0, 1, 0), ([0, 1, 3, 2, 4], 0, 0, 1)],
 )
 @pytest.mark.parametrize("step", [1, 10**9])
-def test_what_is_wrong_is_seen_on_the_fast_path_too(
+def test_errors_are_detected_on_the_fast_path_too(
     sequences: list[int], lost: int, duplicates: int, reordered: int, step: int
 ) -> None:
     consumer, flow, _ = consumer_of(Plan(ADDRESS, size=64, count=5))

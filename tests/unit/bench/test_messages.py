@@ -8,7 +8,7 @@ from broker.bench.traffic import LANE_SHIFT, Checker
 
 
 class Receiver:
-    """Takes numbers as a consumer does: what is expected at once, everything else through the checker."""
+    """Receives sequences as a consumer does: expected ones on the fast path, others through the checker."""
 
     def __init__(self, checker: Checker) -> None:
         self.checker = checker
@@ -50,7 +50,7 @@ def verdict(checker: Checker, *published: int) -> dict[str, int]:
         ([0, 2, 1, 1, 4], {"lost": 1, "duplicates": 1, "reordered": 1}),
     ],
 )
-def test_one_consumer(sequences: list[int], expected: dict[str, int]) -> None:
+def test_a_single_consumer(sequences: list[int], expected: dict[str, int]) -> None:
     checker = Checker(1)
 
     Receiver(checker).take(*sequences)
@@ -119,7 +119,7 @@ def test_a_duplicate_at_another_consumer_is_found() -> None:
 
 
 @given(st.lists(st.integers(0, 12), max_size=40))
-def test_it_agrees_with_counting(sequences: list[int]) -> None:
+def test_the_checker_agrees_with_counting(sequences: list[int]) -> None:
     checker = Checker(1)
 
     Receiver(checker).take(*sequences)

@@ -1,4 +1,4 @@
-"""What the bench can be told, and what it refuses."""
+"""Options of the bench, and refused options."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the bench publishes through a topic exchange: which keys, and bindings that let only these in."""
+"""Keys that the bench publishes to a topic exchange, and bindings that match only these keys."""
 
 import asyncio
 from typing import cast

@@ -1,4 +1,4 @@
-"""Where settings come from, which place wins, and how a wrong one is refused."""
+"""Sources of settings, their precedence, and errors for invalid settings."""
 
 from pathlib import Path
 

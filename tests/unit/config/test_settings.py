@@ -72,7 +72,7 @@ def test_bounds(name: str, least: int, most: int) -> None:
 
 
 @pytest.mark.parametrize("value", [True, 1.5, "x", "", None, [1], "1e3", "0x10"])
-def test_what_is_not_a_whole_number(value: object) -> None:
+def test_invalid_whole_numbers(value: object) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"heartbeat": value})
 
@@ -98,7 +98,7 @@ def test_addresses(text: str, host: str, port: int, shown: str) -> None:
     ["", "5672", ":5672", "host", "host:", "host:x", "host:65536", "host:-1", "::1:5672", "[::1]",
      "[::1]5672", "[host]:1", "a b:1", "host:1:2", "http://host:1", "host:٣", 5672, None],
 )  # fmt: skip
-def test_what_is_not_an_address(text: object) -> None:
+def test_invalid_addresses(text: object) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         values.endpoint(text)
 
@@ -137,7 +137,7 @@ def test_iterations_that_no_client_accepts(value: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["", 5, ["x"]])
-def test_what_is_no_name_of_a_user(value: object) -> None:
+def test_invalid_user_names(value: object) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"anonymous_user": value})
 
@@ -157,7 +157,7 @@ def test_sizes(value: object, expected: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "MiB", "1.5", "1.5 B", "1 parsec", "-1MiB", True, 1.0, None, "40%"])
-def test_what_is_not_a_size(value: object) -> None:
+def test_invalid_sizes(value: object) -> None:
     with pytest.raises(ValueError, match="not a"):
         values.size(value)
 

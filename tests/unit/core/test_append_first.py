@@ -1,4 +1,4 @@
-"""What the log cannot take is not done: every change is appended before it is made."""
+"""Every change is appended to the log before it is made; without the append nothing changes."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ Do = Callable[[Broker, Users], object]
 
 
 class ChokingStore(MessageStore):
-    """Takes everything until told to choke."""
+    """A store that accepts records until a test makes it fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class ChokingStore(MessageStore):
         lambda broker, users: users.set_limits("ann", {"max-channels": 1}),
     ],
 )
-def test_what_cannot_be_appended_is_not_made(do: Do) -> None:
+def test_a_change_that_cannot_be_appended_is_not_made(do: Do) -> None:
     store = ChokingStore()
     broker, users = new_broker(store), Users(store)
     vhost = broker.declare_vhost("/")

@@ -16,13 +16,19 @@ from broker.core.queues.queue import Queue
 from broker.core.schedule import FAILURE_MS
 from broker.flavour import FLAVOUR
 from protocol.amqp10.performatives import Attach, Detach
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.management_client import Desk, request
-from tests.support.adapters.resumed_links10 import SENDS, kinds, premises, receives, sends
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.management_client import ManagementClient, request
+from tests.support.adapters.resumed_links10 import (
+    SENDS,
+    bench_with_queues,
+    performative_types,
+    receiver_attach,
+    sender_attach,
+)
 from tests.support.core.group_bench import GroupBench
-from tests.support.core.policies import put
+from tests.support.core.policies import set_policy
 from tests.support.core.purge import purge
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 
 pytestmark = pytest.mark.skipif(FLAVOUR == "compiled", reason="compiled methods cannot be replaced")
 
@@ -51,45 +57,45 @@ def failing_once(function: Callable[P, R]) -> Callable[P, R]:
 def test_dead_letters_go_on_after_a_failure_that_could_not_be_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    yard = Yard()
-    dead = yard.queue("dead")
-    yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", max_length=0)
-    letters = yard.vhost.dead_letters
+    bench = VhostBench()
+    dead = bench.queue("dead")
+    bench.queue(dead_letter_exchange="", dead_letter_routing_key="dead", max_length=0)
+    letters = bench.vhost.dead_letters
     monkeypatch.setattr(letters, "_send", failing_once(letters._send))
-    monkeypatch.setattr(yard.vhost, "trouble", failing_once(yard.vhost.trouble))
+    monkeypatch.setattr(bench.vhost, "trouble", failing_once(bench.vhost.trouble))
     with pytest.raises(PlannedError):
-        yard.publish()
-    yard.publish(count=2)
+        bench.publish()
+    bench.publish(count=2)
     assert numbers(dead) == [2, 3]
 
 
-def waiting_letters(yard: Yard) -> tuple[Queue, Queue]:
+def waiting_letters(bench: VhostBench) -> tuple[Queue, Queue]:
     """Two messages of a queue that wait for room, and the full queue."""
-    dead = yard.queue("dead", max_length=1, overflow="reject-publish")
-    yard.publish("dead")
-    queue = yard.queue(
+    dead = bench.queue("dead", max_length=1, overflow="reject-publish")
+    bench.publish("dead")
+    queue = bench.queue(
         dead_letter_exchange="",
         dead_letter_routing_key="dead",
         dead_letter_strategy="at-least-once",
         overflow="reject-publish",
         message_ttl=5,
     )
-    yard.publish(count=2)
-    yard.clock.advance(10)
+    bench.publish(count=2)
+    bench.clock.advance(10)
     assert (queue.ready, queue.dead) == (0, 2)
     return queue, dead
 
 
 def test_waiting_dead_letters_are_tried_again_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    yard = Yard()
-    queue, dead = waiting_letters(yard)
-    try_again = failing_once(yard.vhost.try_again)
-    monkeypatch.setattr(yard.vhost, "try_again", try_again)
+    bench = VhostBench()
+    queue, dead = waiting_letters(bench)
+    try_again = failing_once(bench.vhost.try_again)
+    monkeypatch.setattr(bench.vhost, "try_again", try_again)
     purge(dead)
     with pytest.raises(PlannedError):
-        yard.clock.advance(RETRY_MS)
+        bench.clock.advance(RETRY_MS)
     assert (queue.dead, queue.dead_bytes) == (2, 2), "the message still waits"
-    yard.clock.advance(2 * RETRY_MS)
+    bench.clock.advance(2 * RETRY_MS)
     assert (queue.dead, numbers(dead)) == (1, [2])
     backlog = existing_backlog(queue)
     assert backlog is not None
@@ -97,32 +103,32 @@ def test_waiting_dead_letters_are_tried_again_after_a_failure(monkeypatch: pytes
 
 
 def test_entries_expire_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    yard = Yard()
-    queue = yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=5)
-    dead = yard.queue("dead")
-    yard.publish(count=3)
+    bench = VhostBench()
+    queue = bench.queue(dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=5)
+    dead = bench.queue("dead")
+    bench.publish(count=3)
 
     def lose(death: Death) -> None:
         send(death)
 
-    send = yard.vhost.dead_letter
-    monkeypatch.setattr(yard.vhost, "dead_letter", failing_once(lose))
+    send = bench.vhost.dead_letter
+    monkeypatch.setattr(bench.vhost, "dead_letter", failing_once(lose))
     with pytest.raises(PlannedError):
-        yard.clock.advance(10)
-    yard.clock.advance(int(FAILURE_MS))
+        bench.clock.advance(10)
+    bench.clock.advance(int(FAILURE_MS))
     assert (queue.ready, numbers(dead)) == (0, [2, 3])
 
 
 def test_a_purge_goes_on_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    yard = Yard()
-    queue = yard.queue()
-    yard.publish(count=5)
-    client = yard.client(queue, 0)
-    asked = begin_purge(queue, yard.clock.schedule, 2)
+    bench = VhostBench()
+    queue = bench.queue()
+    bench.publish(count=5)
+    client = bench.client(queue, 0)
+    asked = begin_purge(queue, bench.clock.schedule, 2)
     monkeypatch.setattr(Purge, "_drop_slice", failing_once(Purge._drop_slice))
     with pytest.raises(PlannedError):
-        yard.clock.advance(0)
-    yard.clock.advance(int(FAILURE_MS))
+        bench.clock.advance(0)
+    bench.clock.advance(int(FAILURE_MS))
     assert (asked.over, queue.ready, queue.manager.purges, client.consumer.blockers) == (True, 0, [], 0)
 
 
@@ -150,27 +156,27 @@ def test_consumers_of_groups_are_served_after_a_failure(monkeypatch: pytest.Monk
 
 
 def test_every_change_of_policies_is_reported_after_a_failure() -> None:
-    yard = Yard()
-    yard.queue()
+    bench = VhostBench()
+    bench.queue()
     reports: list[str] = []
 
     def fail() -> None:
         raise PlannedError
 
-    put(yard.vhost, "p", ".*", now=False, max_length=1)
-    yard.vhost.policies.call_when_applied(fail)
-    yard.vhost.policies.call_when_applied(lambda: reports.append("applied"))
+    set_policy(bench.vhost, "p", ".*", now=False, max_length=1)
+    bench.vhost.policies.call_when_applied(fail)
+    bench.vhost.policies.call_when_applied(lambda: reports.append("applied"))
     with pytest.raises(PlannedError):
-        yard.clock.advance(0)
-    yard.clock.advance(int(FAILURE_MS))
+        bench.clock.advance(0)
+    bench.clock.advance(int(FAILURE_MS))
     assert reports == ["applied"]
 
 
 def test_a_response_that_cannot_be_sent_does_not_stop_the_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = Desk()
-    monkeypatch.setattr(desk.management, "_say", failing_once(desk.said.append))
+    desk = ManagementClient()
+    monkeypatch.setattr(desk.management, "_say", failing_once(desk.responses.append))
     with pytest.raises(PlannedError):
         desk.management.ask(request("GET", "/queues/none"))
     assert desk.ask("GET", "/queues/none")[0] == 404
@@ -179,25 +185,25 @@ def test_a_response_that_cannot_be_sent_does_not_stop_the_next_request(
 def test_a_connection_takes_frames_after_an_error_that_could_not_be_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client = Wired10(premises())
+    client = Client10(bench_with_queues())
     connection = client.connection
     monkeypatch.setattr(connection.hearing, "_take_frame", failing_once(connection.hearing._take_frame))
     monkeypatch.setattr(connection, "internal_error", failing_once(connection.internal_error))
     with pytest.raises(PlannedError):
-        client.send(sends())
-    client.send(receives({}))
-    assert kinds(client) == [Attach]
+        client.send(sender_attach())
+    client.send(receiver_attach({}))
+    assert performative_types(client) == [Attach]
 
 
 def test_a_connection_takes_frames_after_an_attach_that_has_failed_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    house = premises()
-    client = Wired10(house)
-    client.send(sends())
+    house = bench_with_queues()
+    client = Client10(house)
+    client.send(sender_attach())
     client.publish(0, durable=True)
-    client.send(Detach(handle=SENDS, closed=False), sends(b"0"))
-    kinds(client)
+    client.send(Detach(handle=SENDS, closed=False), sender_attach(b"0"))
+    performative_types(client)
     assert client.connection.holds
     monkeypatch.setattr(attach, "is_ahead", failing_once(attach.is_ahead))
     with pytest.raises(PlannedError):

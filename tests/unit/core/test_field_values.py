@@ -75,7 +75,7 @@ def test_values_of_no_field_table_are_refused() -> None:
 @pytest.mark.parametrize(
     "encoded", [{}, {"a": "1", "b": "2"}, {"bytes": 1}, {"complex": "1j"}, {"table": "x"}]
 )
-def test_what_was_never_encoded_is_refused(encoded: object) -> None:
+def test_values_that_were_never_encoded_are_refused(encoded: object) -> None:
     with pytest.raises(ValueError, match=r"encoded|no type"):
         decode(encoded)
 

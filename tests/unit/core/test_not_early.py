@@ -1,4 +1,4 @@
-"""What is promised not to happen before some milliseconds have passed, asked for in the midst of one."""
+"""Delays never end before their milliseconds have passed, also if they begin within a millisecond."""
 
 import pytest
 from mypy_extensions import i64
@@ -9,7 +9,7 @@ from broker.core.publishing.delay import due_date
 from broker.core.queues.lease import Lease, LeaseHolder
 from broker.core.routing.graph import Resolution
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.timed_vhost import delivered
+from tests.support.core.timed_vhost import delivered_bench
 from tests.support.core.topology import view_of
 
 HALF = 500_000  # ns
@@ -23,22 +23,22 @@ def clock() -> HandClock:
     return clock
 
 
-def test_what_waits_before_it_is_tried_again() -> None:
-    yard, queue, client = delivered(retry_min=100)
-    yard.clock.fraction = HALF
+def test_a_retry_delay() -> None:
+    bench, queue, client = delivered_bench(retry_min=100)
+    bench.clock.fraction = HALF
     client.nack(1)
-    yard.clock.fraction = 0
-    yard.clock.advance(100)
+    bench.clock.fraction = 0
+    bench.clock.advance(100)
     assert (queue.ready, queue.held) == (0, 1), "99.5 ms have passed"
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert (queue.ready, queue.held) == (1, 0)
 
 
-def test_what_is_delayed_by_its_publisher(clock: HandClock) -> None:
+def test_a_delay_of_the_publisher(clock: HandClock) -> None:
     assert due_date(view_of(headers={"x-delay": 100}), clock.schedule) == clock.date() + 101
 
 
-def test_what_an_exchange_delays(clock: HandClock) -> None:
+def test_a_delay_of_the_exchange(clock: HandClock) -> None:
     found = Resolution(Chance(str))
     found.delay = 100
     message = Message(Address("", "key"), b"", 0, False, 0)
@@ -52,7 +52,7 @@ def test_a_date_is_that_date(clock: HandClock) -> None:
 
 
 class Holder(LeaseHolder):
-    """A session with one unsettled delivery."""
+    """A session with a single unsettled delivery."""
 
     def __init__(self) -> None:
         self.ended = False

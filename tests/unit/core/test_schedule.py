@@ -61,7 +61,7 @@ def test_a_task_moves_and_is_cancelled() -> None:
     assert (earlier.rung, later.rung, never.rung) == ([1_200], [3_000], [])
 
 
-def test_one_that_is_set_again_at_the_same_time_after_a_cancel_rings_once() -> None:
+def test_an_alarm_set_again_at_the_same_time_after_a_cancel_rings_once() -> None:
     clock = HandClock()
     bell = Bell(clock)
     clock.schedule.set(bell, 2_000)
@@ -71,7 +71,7 @@ def test_one_that_is_set_again_at_the_same_time_after_a_cancel_rings_once() -> N
     assert bell.rung == [2_000]
 
 
-def test_what_sets_itself_again_for_now_does_not_keep_the_others_waiting() -> None:
+def test_an_alarm_that_sets_itself_for_now_does_not_keep_the_others_waiting() -> None:
     clock = HandClock()
 
     class Greedy(Bell):
@@ -92,7 +92,7 @@ def test_what_sets_itself_again_for_now_does_not_keep_the_others_waiting() -> No
     assert len(greedy.rung) == 5
 
 
-def test_one_that_fails_does_not_stop_the_others() -> None:
+def test_an_alarm_that_fails_does_not_stop_the_others() -> None:
     clock = HandClock()
 
     class Broken(Bell):
@@ -160,7 +160,7 @@ ADDRESS = Address("x", "k")
 
 
 class Notes(Timetable):
-    """Notes what it releases, and when."""
+    """A timetable that records its releases and their times."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock.schedule)
@@ -227,7 +227,7 @@ def test_many_of_one_date_go_in_slices() -> None:
         assert len(table.released) == turn * SLICE
 
 
-def test_what_cannot_go_yet_stays_the_first() -> None:
+def test_a_message_that_cannot_be_released_yet_stays_the_first() -> None:
     clock = HandClock()
     table = Notes(clock)
     table.wait = 500
@@ -255,7 +255,7 @@ def test_cancelled_messages_are_not_released() -> None:
     assert len(table) == 0
 
 
-def test_what_is_taken_is_not_released() -> None:
+def test_taken_messages_are_not_released() -> None:
     clock = HandClock()
     table = Notes(clock)
     places = [table.add(due(clock, wait, wait)) for wait in (30, 10, 20, 40, 25)]

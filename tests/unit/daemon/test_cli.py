@@ -1,4 +1,4 @@
-"""The command line: flags reach the daemon, errors are one line and status 2, starting imports little."""
+"""The command line: flags, errors in a single line with status 2, and few imports at the start."""
 
 import os
 import re
@@ -109,7 +109,7 @@ def test_check_config_shows_what_holds_and_why(daemon: FakeDaemon) -> None:
     assert daemon.started == []
 
 
-def test_what_check_config_shows_is_a_file_that_means_the_same(daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_the_output_of_check_config_is_an_equivalent_file(daemon: FakeDaemon, tmp_path: Path) -> None:
     flags = ["--anonymous-user", 'a"b\\c', "--data-dir", "d\x7f", "--listen", "h:1", "--log-format", "json"]
     for given in ([], [*flags, "--definitions-skip-unchanged", "false", "--tls-min-version", "1.3"]):
         shown = invoke("check-config", *given).stdout
@@ -133,7 +133,7 @@ def test_version() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A data folder whose log holds the definitions of two queues, in a batch each."""
+    """A data folder whose log has the definitions of two queues, in a batch each."""
     syncer = DiskSyncer(RealDisk())
     log = file_log(str(tmp_path), RealDisk(), syncer, time.monotonic, list)
     log.recover(RecoverySink())
@@ -145,7 +145,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def damage(folder: Path) -> Path:
-    """Change one byte of the definition of the first queue."""
+    """Change a byte of the first queue's definition."""
     (segment,) = folder.glob("*.log")
     content = segment.read_bytes()
     assert content.count(b"first") == 1

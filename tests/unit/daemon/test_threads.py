@@ -1,4 +1,4 @@
-"""The daemon's threads: passwords are checked in other ones than those that write the log."""
+"""The daemon's threads: passwords and the log have threads of their own."""
 
 import asyncio
 import threading

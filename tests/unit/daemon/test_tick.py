@@ -10,7 +10,7 @@ from broker.daemon import Daemon
 from config.settings import Settings
 
 
-async def test_it_looks_again_whatever_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tick_continues_after_any_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_module, "STORE_TICK_SECONDS", 0.005)
     loop = asyncio.get_running_loop()
     daemon = Daemon(Settings(data_dir=tmp_path), loop)
@@ -25,7 +25,7 @@ async def test_it_looks_again_whatever_went_wrong(tmp_path: Path, monkeypatch: p
         raise OSError("the machine does not say")
 
     monkeypatch.setattr(daemon.resources, "check", check)
-    daemon.log.stopped = True  # it has not read anything: there is nothing to look for
+    daemon.log.stopped = True  # a stopped log has no work
     loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
     loop.call_soon(daemon._tick_store)
     try:

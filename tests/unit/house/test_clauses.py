@@ -103,5 +103,5 @@ def test_the_tests_of_one_clause_are_printed(capsys: pytest.CaptureFixture[str])
     main(["amqp-1.0", "2.6.8"])
     said = capsys.readouterr().out.splitlines()
 
-    assert "2.6.8    tests/conformance/test_amqp10_credit.py::test_one_message_at_a_time" in said
+    assert "2.6.8    tests/conformance/test_amqp10_credit.py::test_a_single_message_at_a_time" in said
     assert all(line.startswith("2.6.8 ") for line in said)

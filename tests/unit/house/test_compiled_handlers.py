@@ -1,4 +1,4 @@
-"""A compiled function has a name for each kind of exception that it catches.
+"""Every kind of exception that a compiled function catches has a variable name of its own.
 
 mypyc gives a variable one type. `except A as error` and `except B as error` of one function can share a
 variable: the second that is caught raises TypeError then instead of being handled. Interpreted, all is well.
@@ -22,7 +22,7 @@ def compiled() -> list[Path]:
 
 
 def handlers(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Names and kinds of what is caught in a function; not in functions inside it."""
+    """Yield the names and kinds of a function's handlers, without the functions inside it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             continue
@@ -32,7 +32,7 @@ def handlers(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def shared(source: str) -> set[str]:
-    """The functions in which one name is for two kinds."""
+    """Return the functions in which a name has two kinds."""
     found = set()
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -62,7 +62,7 @@ def function(items):
 """
 
 
-def test_it_would_be_seen() -> None:
+def test_a_repeated_name_is_found() -> None:
     assert shared(TWO.format(name="error")) == {"function"}
     assert shared(TWO.format(name="fault")) == set()
     assert shared(TWO.format(name="error").replace("for item in items", "if True")) == {"function"}

@@ -1,4 +1,4 @@
-"""What compose is told: commands that there are, settings that there are, and files that are there."""
+"""Compose files name existing commands, existing settings and existing files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOUNTED = ("/lake", "/var/lib/amqpd")
 
 
 def services(path: Path) -> dict[str, dict[str, Any]]:
-    """By their names."""
+    """Return the services by name."""
     found: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text())["services"]
     return found
 
@@ -83,7 +83,7 @@ def test_the_certificate_is_one_that_clients_trust(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [DOCKER.parent / "Dockerfile", DOCKER / "spark.Dockerfile"], ids=str)
-def test_what_an_image_copies_is_there(path: Path) -> None:
+def test_files_that_an_image_copies_exist(path: Path) -> None:
     copied = [line.split() for line in path.read_text().splitlines() if line.startswith("COPY")]
     assert copied
     for line in copied:

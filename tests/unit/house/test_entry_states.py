@@ -1,4 +1,4 @@
-"""One module changes the states of entries and the counts of queues, so that they always agree."""
+"""A single module changes the states of entries and the counts of queues, so that they always agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process tells which flavour of the hot modules it runs."""
+"""The flavour of the hot modules in a process."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -11,7 +11,7 @@ def test_extension_modules_are_compiled() -> None:
     assert flavour(("uvloop.loop", "librt.strings")) == "compiled"
 
 
-def test_one_interpreted_module_makes_it_pure_python() -> None:
+def test_a_single_interpreted_module_makes_the_flavour_pure_python() -> None:
     assert flavour(("librt.strings", "json.decoder")) == "pure Python"
 
 

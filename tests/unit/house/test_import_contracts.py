@@ -1,4 +1,4 @@
-"""The import contracts hold, and each of them catches a violation planted in a copy of the sources."""
+"""The import contracts hold, and each detects a violation planted in a copy of the sources."""
 
 import os
 import re
@@ -68,7 +68,7 @@ VERDICT = re.compile(r"^(.*) (KEPT|BROKEN)(?: \(1 ignored import\))?$", re.MULTI
 
 
 def report(folder: Path) -> tuple[set[str], dict[str, str]]:
-    """The contracts, and what import-linter says of those that are broken in `folder`."""
+    """Return the contracts, and import-linter's text for each contract that is broken in `folder`."""
     program = (
         f"import sys; sys.path.insert(0, {str(folder)!r})\n"
         "from importlinter.cli import lint_imports_command\n"
@@ -111,7 +111,7 @@ def test_each_contract_catches_what_is_planted(sources: Path) -> None:
         importer = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         imported = line.replace("from ", "").replace("import ", "").replace(" ", ".")
         if "from concurrent" in line:
-            imported = "concurrent"  # of other packages the whole is named
+            imported = "concurrent"  # import-linter names other packages as a whole
         pattern = rf"{re.escape(importer)} -> {re.escape(imported)} \(l\.\d+"
         assert re.search(pattern, told.get(contract, "")), (module, line, told)
     assert "- broker.unplaced" in told[LAYERS]

@@ -1,4 +1,4 @@
-"""Habits that a machine can hold us to: sizes, where coroutines live, what the text speaks of."""
+"""Habits that a program can check: sizes, the places of coroutines, and words that text may not have."""
 
 import ast
 import subprocess
@@ -14,7 +14,7 @@ LONG_FUNCTIONS: set[str] = set()
 
 
 def listed_files() -> list[str]:
-    """The files of the project: what git tracks or would, else everything that is not hidden or built."""
+    """Return the project's files: tracked or untracked ones of git, else all that are not hidden or built."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 0 and done.stdout:

@@ -1,4 +1,4 @@
-"""Which files have which events, out of names and lines of the manifest."""
+"""The events of each journal file, from file names and lines of the manifest."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_line_about_a_day_is_about_no_file() -> None:
     assert catalogue.extents() == {"n": Extent(11, 21)}
 
 
-def test_what_is_sealed_late_into_a_day_that_was_dropped_brings_back_nothing_else() -> None:
+def test_a_late_sealed_file_of_a_dropped_day_brings_nothing_else_back() -> None:
     catalogue = Catalogue()
     days = ["date=2024-10-04", "date=2024-10-05"]
     late = line(1, 5, node="m")
@@ -99,7 +99,7 @@ def test_a_raw_file_ends_where_the_next_one_begins_sealed_or_not() -> None:
     assert found(catalogue, 0) == [("ended", 1, 10), ("sealed", 11, 20), ("ended", 41, None)]
 
 
-def test_what_retention_has_let_go_is_no_file() -> None:
+def test_files_removed_by_retention_are_not_listed() -> None:
     catalogue = Catalogue()
     for day in range(4):
         catalogue.learn(line(10 * day + 1, 10 * day + 10, day))
@@ -127,7 +127,7 @@ def test_a_node_whose_files_are_all_gone_untold_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("end", [None, 71], ids=str)
-def test_what_changes_while_files_are_listed_leaves_none_out(end: int | None) -> None:
+def test_changes_during_the_listing_leave_no_file_out(end: int | None) -> None:
     catalogue = Catalogue()
     for first in (1, 21, 31):  # 11 to 20 is sealed later
         catalogue.learn(line(first, first + 9))

@@ -9,20 +9,20 @@ from typer.testing import CliRunner
 from broker.journal import command
 from broker.journal.command import app
 from protocol.journal import records as r
-from tests.support.journal.handmade_journal import Scribe, put
+from tests.support.journal.handmade_journal import EventWriter, write_file
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """A message that is dead-lettered, its letter, and another message."""
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.tell(r.DECLARE)
     scribe.tell(r.ENQUEUE, 1, 1, text=b"m1", size=4)
     scribe.tell(r.DEAD_LETTER, 1, 1, reason="expired")
     scribe.tell(r.ENQUEUE, 2, 1, other=1, text=b"m1", reason="dead_letter")
     scribe.life_of(3)
     scribe.tell(r.CHECKPOINT, size=1, reason="time")
-    put(tmp_path, scribe.file())
+    write_file(tmp_path, scribe.file())
     return tmp_path
 
 
@@ -69,7 +69,7 @@ def test_verify_finds_damage(journal: Path) -> None:
     assert found["findings_total"] == 1
 
 
-def test_what_is_being_written_is_no_damage(journal: Path) -> None:
+def test_a_file_that_is_being_written_is_not_damaged(journal: Path) -> None:
     (path,) = (journal / "live").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
     path.rename(path.with_name(path.name + ".open"))

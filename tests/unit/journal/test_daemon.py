@@ -16,7 +16,7 @@ from broker.journal.reader import JournalReader
 from config.settings import Settings
 from protocol.journal.rows import Row
 from tests.support.core.topology import add_queue, consume, new_broker, publish
-from tests.support.journal.handmade_journal import NODE, Scribe, read
+from tests.support.journal.handmade_journal import NODE, EventWriter, rows_of
 
 MINUTE = 60  # ticks
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
@@ -50,13 +50,13 @@ class Keeper:
             self.turn()
 
     def turn(self) -> None:
-        """Do what was to be done in the next turn of the loop."""
+        """Run the waiting calls of the next turn of the loop."""
         turns, self.turns = self.turns, []
         for each in turns:
             each()
 
     def checkpoints(self) -> list[Row]:
-        """Those so far."""
+        """Return the checkpoints so far."""
         self.journaling.writer.flush()
         return [row for row in JournalReader(self.folder).rows() if row.op == "checkpoint"]
 
@@ -81,9 +81,9 @@ def only_file(folder: Path) -> int:
     return path.stat().st_ino
 
 
-def test_that_nothing_is_journaled_is_said_when_the_disk_lets_it(tmp_path: Path) -> None:
+def test_a_journal_that_is_off_is_recorded_when_the_disk_allows(tmp_path: Path) -> None:
     writer = Keeper(tmp_path, "full").journaling.writer
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.close()
     live, aside = tmp_path / "live", tmp_path / "aside"
     off = Keeper(tmp_path, "off").journaling
@@ -96,7 +96,7 @@ def test_that_nothing_is_journaled_is_said_when_the_disk_lets_it(tmp_path: Path)
     for _ in range(2):
         off.tick()
     (path,) = (path for path in live.iterdir() if not path.name.endswith(f"{1:020d}.ajl"))
-    assert [row.op for row in read(path.read_bytes())] == ["gap", "level", "end"]
+    assert [row.op for row in rows_of(path.read_bytes())] == ["gap", "level", "end"]
 
 
 def test_each_minute_it_says_how_much_is_in_each_queue(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_many_queues_do_not_hold_the_loop_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sync", "syncs"), [("second", 3), ("off", 0)])
-def test_it_is_synced_each_second_where_that_is_wanted(
+def test_the_journal_is_synced_each_second_if_configured(
     tmp_path: Path, synced: list[int], sync: str, syncs: int
 ) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync=sync)

@@ -1,4 +1,4 @@
-"""Records and blocks of the journal: what is written is what is read."""
+"""Records and blocks of the journal: written rows are read back."""
 
 import pytest
 
@@ -7,15 +7,15 @@ from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.encoder import Encoder
 from protocol.journal.names import DEPUTY, QUEUE, Name
 from protocol.journal.rows import rows
-from tests.support.journal.handmade_journal import NODE, STARTED, Scribe, read
+from tests.support.journal.handmade_journal import NODE, STARTED, EventWriter, rows_of
 
 
 def test_an_event_comes_back_with_its_names() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.tell(
         r.ENQUEUE, 3, 5, other=2, size=10, text="mé".encode(), flags=r.PERSISTENT, reason="dead_letter"
     )
-    (row,) = read(scribe.file())
+    (row,) = rows_of(scribe.file())
     assert row._asdict() == {
         "node": NODE,
         "seq": 1,
@@ -54,7 +54,7 @@ def test_a_consumer_that_acts_for_an_operator() -> None:
     encoder = Encoder(NODE, 1)
     deputy = Name(1, DEPUTY, ("get", "boss", "9.9.9.9:1", "POST /api/queues/%2F/q/get"))
     encoder.record(STARTED, r.ACK, 3, 5, 0, None, None, deputy, 0, 0, 0, 0, b"")
-    (row,) = read(encoder.header(STARTED) + encoder.take())
+    (row,) = rows_of(encoder.header(STARTED) + encoder.take())
     assert (row.consumer, row.user, row.address, row.request) == deputy.fields
     assert (row.conn, row.channel) == (None, None)
 
@@ -63,12 +63,12 @@ def test_a_long_name_is_cut_between_characters() -> None:
     encoder = Encoder(NODE, 1)
     name = Name(1, QUEUE, ("/", "x" + "é" * 0x8000, "7"))
     encoder.record(STARTED, r.DECLARE, 0, -1, 0, name, None, None, 0, 0, 0, 0, b"")
-    (row,) = read(encoder.header(STARTED) + encoder.take())
+    (row,) = rows_of(encoder.header(STARTED) + encoder.take())
     assert row.queue == "x" + "é" * 0x7FFF
 
 
-def test_what_operations_have_of_their_own() -> None:
-    scribe = Scribe()
+def test_columns_of_each_operation() -> None:
+    scribe = EventWriter()
     scribe.tell(r.DEAD_LETTER, 3, 5, reason="maxlen")
     scribe.tell(r.PURGE, place=9, other=4, size=6)
     scribe.tell(r.CHECKPOINT, place=9, other=2, size=6, reason="time")
@@ -80,7 +80,7 @@ def test_what_operations_have_of_their_own() -> None:
     scribe.tell(r.ROLLBACK, size=3, other=2, text=b"why")
     scribe.tell(r.TRIM, place=9, other=4, size=6)
     scribe.tell(r.APPEND, 8, 17, other=3, size=5, text=b"m8")
-    died, purged, checked, settled, gap, one, all_of_them, *more = read(scribe.file())
+    died, purged, checked, settled, gap, one, all_of_them, *more = rows_of(scribe.file())
     changed, undone, trimmed, appended = more
     assert (died.peer_queue, died.exchange, died.reason) == ("other", None, "maxlen")
     assert (purged.first_qpos, purged.qpos, purged.quantity, purged.size) == (4, 9, 6, None)
@@ -96,10 +96,10 @@ def test_what_operations_have_of_their_own() -> None:
     assert (one.size, one.quantity, all_of_them.size, all_of_them.quantity) == (3, None, None, 1)
 
 
-def test_what_is_too_much_for_its_place_is_cut() -> None:
+def test_values_too_large_for_their_column_are_cut() -> None:
     encoder = Encoder(NODE, 1)
     encoder.record(1, r.ENQUEUE, 1, 1, 0, None, None, None, 1 << 40, 0, 0, 1 << 20, "é".encode() * 200)
-    (row,) = read(encoder.header(1) + encoder.take())
+    (row,) = rows_of(encoder.header(1) + encoder.take())
     assert (row.size, row.delivery_count) == (r.SIZE_MAX, r.DELIVERIES_MAX)
     assert row.message_id == "é" * 127
 
@@ -108,7 +108,7 @@ def test_a_definition_may_be_longer_than_other_texts() -> None:
     encoder = Encoder(NODE, 1)
     for size in (r.CHANGE_MAX, r.CHANGE_MAX + 1):
         encoder.record(1, r.CHANGE, 0, -1, 0, None, None, None, 0, 0, 0, 0, b"x" * size)
-    assert [len(row.text or "") for row in read(encoder.header(1) + encoder.take())] == [r.CHANGE_MAX] * 2
+    assert [len(row.text or "") for row in rows_of(encoder.header(1) + encoder.take())] == [r.CHANGE_MAX] * 2
 
 
 def test_the_largest_numbers_come_back() -> None:
@@ -116,7 +116,7 @@ def test_the_largest_numbers_come_back() -> None:
     name = Name((1 << 32) - 1, QUEUE, ("v", "x" * 70_000, str((1 << 62) - 1)))
     most = (1 << 62) - 1
     encoder.record(most, r.ENQUEUE, most, most, most, name, None, None, r.SIZE_MAX, 255, 0, 65535, b"x" * 255)
-    (row,) = read(encoder.header(1) + encoder.take())
+    (row,) = rows_of(encoder.header(1) + encoder.take())
     assert (row.seq, row.ts, row.msg_uid, row.qpos, row.origin_uid, row.queue_id) == (most,) * 6
     assert (row.size, row.delivery_count, row.queue) == (r.SIZE_MAX, 65535, "x" * 65535)
     assert row.message_id == "x" * 255
@@ -126,22 +126,22 @@ def test_time_never_goes_back() -> None:
     encoder = Encoder(NODE, 1)
     for time in (5, 3, 7):
         encoder.record(time, r.CONFIRM, 0, -1, 0, None, None, None, 1, 0, 0, 0, b"")
-    assert [row.ts for row in read(encoder.header(1) + encoder.take())] == [5, 5, 7]
+    assert [row.ts for row in rows_of(encoder.header(1) + encoder.take())] == [5, 5, 7]
 
 
 def test_each_file_tells_its_names() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.life_of(1)
     first = scribe.file()
     scribe.encoder.end_file()
     scribe.life_of(2)
     second = scribe.file()
-    assert {row.queue for row in read(first) + read(second)} == {"q"}
-    assert [row.seq for row in read(second)] == [4, 5, 6]
+    assert {row.queue for row in rows_of(first) + rows_of(second)} == {"q"}
+    assert [row.seq for row in rows_of(second)] == [4, 5, 6]
 
 
 def test_names_are_told_once_in_a_file() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.life_of(1)
     once = len(scribe.file())
     scribe.life_of(1)
@@ -163,13 +163,13 @@ def test_nothing_waits() -> None:
     ],
     ids=["nothing", "magic", "version", "cut", "changed"],
 )
-def test_what_is_no_journal(data: bytes, why: str) -> None:
+def test_data_that_is_no_journal(data: bytes, why: str) -> None:
     with pytest.raises(JournalDamagedError, match=why):
         Decoder(data)
 
 
 def test_names_that_are_missing_leave_nothing() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.life_of(1)
     data = scribe.file()
     decoder = Decoder(data)

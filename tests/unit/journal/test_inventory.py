@@ -1,4 +1,4 @@
-"""Each file of a journal is found missing, doubled or changed, wherever in the journal it is."""
+"""Missing, doubled and changed files of a journal are found in every place."""
 
 import shutil
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from broker.journal.seal import let_go, seal
 from broker.journal.verification import hold, look
 from protocol.journal.files import drop_line
 from protocol.journal.inventory import CHANGED, DOUBLED, MISSING, Fault, Inventory
-from tests.support.journal.handmade_journal import NODE, Scribe, file_of, put
+from tests.support.journal.handmade_journal import NODE, EventWriter, file_of, write_file
 
 FILES = 3
 HOUR = 3600.0
@@ -22,9 +22,9 @@ HOUR = 3600.0
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A journal of three sealed files."""
-    scribe = Scribe()
+    scribe = EventWriter()
     for _ in range(FILES):
-        put(tmp_path, file_of(scribe, 2))
+        write_file(tmp_path, file_of(scribe, 2))
     list(seal(tmp_path))
     for path in let_go(tmp_path, 1e12, 0):
         assert not path.exists()
@@ -35,7 +35,7 @@ def sealed(folder: Path) -> list[Path]:
     return sorted(folder.glob("parquet/*/*/*.parquet"))
 
 
-def told(folder: Path) -> list[tuple[str, str]]:
+def faults_in(folder: Path) -> list[tuple[str, str]]:
     return [(fault.what, Path(fault.file).name) for fault in hold(folder).faults]
 
 
@@ -45,7 +45,7 @@ def verified(folder: Path) -> tuple[int, str]:
 
 
 def test_a_whole_journal_has_no_fault(folder: Path) -> None:
-    assert told(folder) == []
+    assert faults_in(folder) == []
     assert verified(folder)[0] == 0
     assert hold(folder).files == FILES
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_missing(folder: Path, which: int) -> None:
     path = sealed(folder)[which]
     path.unlink()
 
-    assert told(folder) == [(MISSING, path.name)]
+    assert faults_in(folder) == [(MISSING, path.name)]
     status, output = verified(folder)
     assert status == 2
     assert output.count(f"{path}: it is in the manifest and is not there") == 1
@@ -70,7 +70,7 @@ def test_a_file_that_is_there_twice(folder: Path, which: int, name: str) -> None
     copy = other / (path.name if name == "same" else name)
     shutil.copy(path, copy)
 
-    assert told(folder) == [(DOUBLED, copy.name)]
+    assert faults_in(folder) == [(DOUBLED, copy.name)]
     status, output = verified(folder)
     assert (status, output.count(str(copy))) == (2, 1)
 
@@ -81,36 +81,36 @@ def test_a_file_with_another_digest(folder: Path, which: int) -> None:
     other = sealed(folder)[which - 1]
     shutil.copy(other, path)  # a whole file of Parquet, and not that one
 
-    assert told(folder) == [(CHANGED, path.name)]
+    assert faults_in(folder) == [(CHANGED, path.name)]
     assert f"{path}: it has the SHA-256 " in verified(folder)[1]
 
 
 def test_a_journal_without_its_beginning(tmp_path: Path) -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     for _ in range(2):
-        put(tmp_path, file_of(scribe, 2))
+        write_file(tmp_path, file_of(scribe, 2))
     (tmp_path / "live" / f"{NODE}-{1:020d}.ajl").unlink()
 
     assert [(fault.what, fault.first, fault.last) for fault in hold(tmp_path).faults] == [(MISSING, 1, 6)]
     assert verified(tmp_path)[0] == 2
 
 
-def test_what_was_dropped_is_not_missing_and_what_is_being_sealed_is_not_stray(folder: Path) -> None:
+def test_dropped_files_are_not_missing_and_files_being_sealed_are_not_stray(folder: Path) -> None:
     first, *_ = sealed(folder)
     day = first.relative_to(folder).parts[1]
     with (folder / "manifest.jsonl").open("a") as manifest:
         manifest.write(f'{{"dropped": "{day}", "rows": 18}}\n')
     shutil.rmtree(folder / "parquet")
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.encoder.seq = 19
-    put(folder, file_of(scribe, 1))
-    assert told(folder) == []
+    write_file(folder, file_of(scribe, 1))
+    assert faults_in(folder) == []
     manifest_before = (folder / "manifest.jsonl").read_text()
     list(seal(folder))
     (folder / "manifest.jsonl").write_text(manifest_before)
 
     assert len(sealed(folder)) == 1
-    assert told(folder) == []
+    assert faults_in(folder) == []
 
 
 def test_digests_are_compared_in_portions(folder: Path) -> None:
@@ -130,10 +130,10 @@ def test_digests_are_compared_in_portions(folder: Path) -> None:
 def test_a_manifest_that_is_missing(folder: Path) -> None:
     (folder / "manifest.jsonl").unlink()
 
-    assert told(folder) == [(MISSING, "manifest.jsonl")]
+    assert faults_in(folder) == [(MISSING, "manifest.jsonl")]
     assert verified(folder)[0] == 2
     shutil.rmtree(folder / "parquet")
-    assert told(folder) == []
+    assert faults_in(folder) == []
 
 
 def test_a_day_that_is_dropped_while_digests_are_compared(

@@ -12,14 +12,14 @@ from protocol.journal.columns import SCHEMA, table_of
 from protocol.journal.decoder import Decoder
 from protocol.journal.files import OPEN
 from protocol.journal.rows import Row, rows
-from tests.support.journal.handmade_journal import Scribe, put
+from tests.support.journal.handmade_journal import EventWriter, write_file
 
 HOUR = 3600.0
 
 
-def everything() -> bytes:
-    """A file with each operation, with and without a reason, a text and what else there may be."""
-    scribe = Scribe()
+def complete_file() -> bytes:
+    """Return a file with each operation, with and without a reason, a text and other values."""
+    scribe = EventWriter()
     for op in range(1, len(r.OPS)):
         scribe.tell(op, op, op, other=3, size=9, text="mé".encode(), reason=r.REASONS[op % len(r.REASONS)])
         scribe.tell(op, size=op, flags=op & 7)
@@ -27,7 +27,7 @@ def everything() -> bytes:
 
 
 def test_columns_are_what_rows_are() -> None:
-    data = everything()
+    data = complete_file()
     table = table_of(Decoder(data))
     assert table.schema == SCHEMA
     assert tuple(table.schema.names) == Row._fields
@@ -38,15 +38,15 @@ def test_columns_are_what_rows_are() -> None:
 
 
 def test_a_file_without_an_event_has_no_rows() -> None:
-    assert table_of(Decoder(Scribe().file())).num_rows == 0
+    assert table_of(Decoder(EventWriter().file())).num_rows == 0
 
 
 def test_files_that_are_ended_are_sealed_once(tmp_path: Path) -> None:
-    put(tmp_path, everything())
-    scribe = Scribe()
+    write_file(tmp_path, complete_file())
+    scribe = EventWriter()
     scribe.encoder.seq = 1000
     scribe.life_of(1)
-    put(tmp_path, scribe.file(), ended=False)
+    write_file(tmp_path, scribe.file(), ended=False)
     (only,) = seal(tmp_path)
     assert only.holes == []
     assert only.sealed.file == (
@@ -60,7 +60,7 @@ def test_files_that_are_ended_are_sealed_once(tmp_path: Path) -> None:
 
 
 def test_sealing_again_after_a_crash_before_the_manifest(tmp_path: Path) -> None:
-    put(tmp_path, everything())
+    write_file(tmp_path, complete_file())
     (before,) = seal(tmp_path)
     manifest = tmp_path / "manifest.jsonl"
     manifest.write_bytes(manifest.read_bytes()[:20])
@@ -71,7 +71,7 @@ def test_sealing_again_after_a_crash_before_the_manifest(tmp_path: Path) -> None
 
 
 def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
-    path = put(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     began = path.stat().st_mtime
     assert let_go(tmp_path, began + 25 * HOUR, 24 * HOUR) == []  # not sealed
     list(seal(tmp_path))
@@ -83,7 +83,7 @@ def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
 
 
 def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Path) -> None:
-    path = put(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     list(seal(tmp_path))
     reading = JournalReader(tmp_path)
     before = list(reading.rows())
@@ -92,7 +92,7 @@ def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Pat
 
 
 def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: Path) -> None:
-    path = put(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     size = path.stat().st_size
     being_written = path.rename(path.with_name(path.name + OPEN))
     reading = JournalReader(tmp_path)
@@ -105,7 +105,7 @@ def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: P
 
 @pytest.mark.parametrize("harm", ["changed", "gone"])
 def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: str) -> None:
-    path = put(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     (only,) = seal(tmp_path)
     sealed = tmp_path / only.sealed.file
     if harm == "changed":
@@ -117,21 +117,21 @@ def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: 
     assert path.exists()
 
 
-def test_what_is_damaged_is_sealed_around(tmp_path: Path) -> None:
-    scribe = Scribe()
+def test_damaged_blocks_are_left_out_of_the_sealed_file(tmp_path: Path) -> None:
+    scribe = EventWriter()
     blocks = []
     header = scribe.encoder.header(scribe.time)
     for uid in (1, 2, 3):
         scribe.life_of(uid)
         blocks.append(scribe.encoder.take())
-    put(tmp_path, header + blocks[0] + blocks[1][:-1] + b"?" + blocks[2])
+    write_file(tmp_path, header + blocks[0] + blocks[1][:-1] + b"?" + blocks[2])
     (only,) = seal(tmp_path)
     assert (only.sealed.rows, len(only.holes)) == (6, 1)
     assert [row.seq for row in JournalReader(tmp_path).rows()] == [1, 2, 3, 7, 8, 9]
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
-    put(tmp_path, everything())
+def test_a_single_seal_at_a_time(tmp_path: Path) -> None:
+    write_file(tmp_path, complete_file())
     sealing = seal(tmp_path)
     next(sealing)
     with pytest.raises(JournalError, match="is being sealed by another process"):
@@ -141,7 +141,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
-    path = put(tmp_path, everything())
+    path = write_file(tmp_path, complete_file())
     path.write_bytes(b"?")
     with pytest.raises(JournalError, match="cannot be sealed: it does not begin as a journal does"):
         list(seal(tmp_path))

@@ -6,20 +6,20 @@ import pytest
 
 from broker.journal.verification import FINDINGS_MAX, Verification
 from protocol.journal import records as r
-from tests.support.journal.handmade_journal import Scribe, read
+from tests.support.journal.handmade_journal import EventWriter, rows_of
 
-Tell = Callable[[Scribe], None]
+Tell = Callable[[EventWriter], None]
 
 
 def verified(tell: Tell) -> Verification:
-    scribe = Scribe()
+    scribe = EventWriter()
     tell(scribe)
     found = Verification()
-    found.take(read(scribe.file()))
+    found.take(rows_of(scribe.file()))
     return found
 
 
-def a_whole_day(scribe: Scribe) -> None:
+def a_whole_day(scribe: EventWriter) -> None:
     scribe.tell(r.DECLARE)
     for uid in range(1, 10):
         scribe.tell(r.ENQUEUE, uid, uid)
@@ -48,9 +48,9 @@ def test_a_whole_day_adds_up() -> None:
 
 @pytest.mark.parametrize("missing", [1, 5, 13, 19, 21, 25], ids=str)
 def test_an_event_that_is_missing_is_found(missing: int) -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     a_whole_day(scribe)
-    rows = read(scribe.file())
+    rows = rows_of(scribe.file())
     del rows[missing]
     found = Verification()
     found.take(rows)
@@ -58,26 +58,26 @@ def test_an_event_that_is_missing_is_found(missing: int) -> None:
 
 
 def test_an_event_that_comes_twice_is_found() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     a_whole_day(scribe)
-    rows = read(scribe.file())
+    rows = rows_of(scribe.file())
     found = Verification()
     found.take([*rows[:4], rows[3], *rows[4:]])
     assert found.findings == ["event 4 of node 'n-1' comes again"]
 
 
-def checkpoint(scribe: Scribe) -> None:
+def checkpoint(scribe: EventWriter) -> None:
     scribe.tell(r.DECLARE)
     scribe.tell(r.ENQUEUE, 1, 1)
     scribe.tell(r.CHECKPOINT, size=2, reason="time")
 
 
-def deletion(scribe: Scribe) -> None:
+def deletion(scribe: EventWriter) -> None:
     scribe.tell(r.DECLARE)
     scribe.tell(r.QUEUE_DELETE, size=1)
 
 
-def recovery(scribe: Scribe) -> None:
+def recovery(scribe: EventWriter) -> None:
     scribe.tell(r.RECOVER, 1, 1)
     scribe.tell(r.RECOVER, size=2)
 
@@ -91,12 +91,12 @@ def recovery(scribe: Scribe) -> None:
     ],
     ids=["checkpoint", "deletion", "recovery"],
 )
-def test_what_does_not_add_up(tell: Tell, text: str) -> None:
+def test_contradictions_are_found(tell: Tell, text: str) -> None:
     assert verified(tell).findings == [f"queue 'q' in vhost '/' (7): {text}"]
 
 
 def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
-    def tell(scribe: Scribe) -> None:
+    def tell(scribe: EventWriter) -> None:
         checkpoint(scribe)
         scribe.encoder.seq += 3  # lost
         scribe.tell(r.GAP, size=3, text=b"crash")
@@ -114,7 +114,7 @@ def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
 
 
 def test_while_a_queue_is_not_journaled_nothing_is_known() -> None:
-    def tell(scribe: Scribe) -> None:
+    def tell(scribe: EventWriter) -> None:
         scribe.tell(r.DECLARE)
         scribe.tell(r.LEVEL, reason="off")
         scribe.tell(r.CHECKPOINT, size=5, reason="level")
@@ -124,8 +124,8 @@ def test_while_a_queue_is_not_journaled_nothing_is_known() -> None:
     assert verified(tell).findings == []
 
 
-def test_what_a_restart_does_not_bring_back_and_what_it_brings_back() -> None:
-    def tell(scribe: Scribe) -> None:
+def test_recovered_and_lost_messages_of_a_restart() -> None:
+    def tell(scribe: EventWriter) -> None:
         for stopped, there in ((3, 2), (1, 2)):
             scribe.tell(r.CHECKPOINT, size=stopped, reason="level")
             scribe.tell(r.CHECKPOINT, size=stopped, reason="shutdown")
@@ -142,7 +142,7 @@ def test_what_a_restart_does_not_bring_back_and_what_it_brings_back() -> None:
 
 
 def test_while_the_broker_runs_without_a_queue_in_the_journal_nothing_is_known_of_it() -> None:
-    def tell(scribe: Scribe) -> None:
+    def tell(scribe: EventWriter) -> None:
         scribe.tell(r.CHECKPOINT, size=3, reason="shutdown")
         scribe.tell(r.END)
         scribe.queue, own = scribe.other, scribe.queue
@@ -154,19 +154,19 @@ def test_while_the_broker_runs_without_a_queue_in_the_journal_nothing_is_known_o
     assert verified(tell).findings == []
 
 
-def listed(scribe: Scribe, *uids: int) -> None:
+def listed(scribe: EventWriter, *uids: int) -> None:
     for uid in uids:
         scribe.tell(r.RECOVER, uid, uid)
 
 
-def killed(scribe: Scribe) -> None:
+def killed(scribe: EventWriter) -> None:
     listed(scribe, 1, 2)
     scribe.tell(r.GAP, text=b"crash")
     listed(scribe, 1, 2, 3)
     scribe.tell(r.RECOVER, size=3)
 
 
-def not_written(scribe: Scribe) -> None:
+def not_written(scribe: EventWriter) -> None:
     listed(scribe, 1)
     scribe.encoder.seq += 1
     scribe.tell(r.GAP, size=1, text=b"disk full")
@@ -178,7 +178,7 @@ def not_written(scribe: Scribe) -> None:
 def test_a_list_with_a_gap_in_it_is_not_compared_and_the_next_one_is(tell: Tell) -> None:
     assert verified(tell).findings == []
 
-    def go_on(scribe: Scribe) -> None:
+    def go_on(scribe: EventWriter) -> None:
         tell(scribe)
         scribe.queue = scribe.other
         recovery(scribe)
@@ -187,9 +187,9 @@ def test_a_list_with_a_gap_in_it_is_not_compared_and_the_next_one_is(tell: Tell)
 
 
 def test_the_list_of_one_node_is_not_that_of_another() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     killed(scribe)
-    rows = read(scribe.file())
+    rows = rows_of(scribe.file())
     found = Verification()
     found.take(rows[:2])
     found.take([row._replace(node="n-2", seq=row.seq - 3) for row in rows[3:]])
@@ -197,16 +197,16 @@ def test_the_list_of_one_node_is_not_that_of_another() -> None:
 
 
 def test_a_list_of_which_the_beginning_is_gone_is_not_compared() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     listed(scribe, 1, 2, 3)
     scribe.tell(r.RECOVER, size=3)
     found = Verification()
-    found.take(read(scribe.file())[1:])
+    found.take(rows_of(scribe.file())[1:])
     assert (found.findings, found.checked) == ([], 0)
 
 
 def test_very_many_findings_are_counted() -> None:
-    def tell(scribe: Scribe) -> None:
+    def tell(scribe: EventWriter) -> None:
         scribe.tell(r.DECLARE)
         for number in range(FINDINGS_MAX + 5):
             scribe.tell(r.CHECKPOINT, size=number + 1, reason="time")
@@ -217,7 +217,7 @@ def test_very_many_findings_are_counted() -> None:
 
 @pytest.mark.parametrize(("lost", "said"), [(3, 0), (3, 2), (1, 0)], ids=["none", "fewer", "one"])
 def test_a_gap_excuses_no_more_events_than_it_says(lost: int, said: int) -> None:
-    def tell(scribe: Scribe) -> None:
+    def tell(scribe: EventWriter) -> None:
         scribe.tell(r.DECLARE)
         scribe.encoder.seq += lost
         scribe.tell(r.GAP, size=said, text=b"crash")
@@ -228,17 +228,17 @@ def test_a_gap_excuses_no_more_events_than_it_says(lost: int, said: int) -> None
 
 
 def test_a_gap_of_version_1_excuses_all_events_directly_before_it() -> None:
-    scribe = Scribe()
+    scribe = EventWriter()
     scribe.tell(r.DECLARE)
     scribe.encoder.seq += 3
     scribe.tell(r.GAP, text=b"crash")
     found = Verification()
-    found.take([row._replace(quantity=None) if row.op == "gap" else row for row in read(scribe.file())])
+    found.take([row._replace(quantity=None) if row.op == "gap" else row for row in rows_of(scribe.file())])
     assert found.findings == []
 
 
 def test_rows_of_a_stream_add_up() -> None:
-    def tell(scribe: Scribe, trimmed: int) -> None:
+    def tell(scribe: EventWriter, trimmed: int) -> None:
         scribe.tell(r.DECLARE)
         for uid in range(5):
             scribe.tell(r.APPEND, uid + 1, uid)

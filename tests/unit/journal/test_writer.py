@@ -11,7 +11,7 @@ from broker.journal.verification import Verification
 from broker.journal.writer import FULL, LIFECYCLE, OFF, JournalWriter
 from protocol.journal import records as r
 from protocol.journal.rows import Row
-from tests.support.journal.handmade_journal import NODE, Scribe, read
+from tests.support.journal.handmade_journal import NODE, EventWriter, rows_of
 
 MIB = 2**20
 PLENTY = 10 * MIB
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Disk:
-    """What `os.write` does, or does not."""
+    """A replacement of `os.write` that fails or writes a part."""
 
     def __init__(self) -> None:
         self.error = 0
@@ -65,8 +65,8 @@ def files(folder: Path) -> list[str]:
 
 
 def rows(folder: Path) -> list[Row]:
-    """Of all files, in their order."""
-    return [row for path in sorted((folder / "live").glob("*")) for row in read(path.read_bytes())]
+    """Return the rows of all files, in order."""
+    return [row for path in sorted((folder / "live").glob("*")) for row in rows_of(path.read_bytes())]
 
 
 def events(folder: Path) -> list[tuple[int, str]]:
@@ -90,7 +90,7 @@ def test_nothing_is_there_before_there_is_something(make: Make, tmp_path: Path) 
 
 def test_a_file_is_open_until_it_is_ended(make: Make, tmp_path: Path) -> None:
     writer = make()
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.flush()
     assert files(tmp_path) == [name(1, ended=False)]
     assert (writer.begins, writer.behind) == (1, 4)
@@ -101,11 +101,11 @@ def test_a_file_is_open_until_it_is_ended(make: Make, tmp_path: Path) -> None:
     assert events(tmp_path) == list(enumerate([*LIFE, "end"], 1))
 
 
-def test_it_goes_on_where_it_ended(make: Make, tmp_path: Path) -> None:
+def test_a_writer_continues_the_last_file(make: Make, tmp_path: Path) -> None:
     for uid in (1, 2):
         writer = make()
         assert not writer.crashed
-        Scribe(writer.encoder).life_of(uid)
+        EventWriter(writer.encoder).life_of(uid)
         writer.close()
     assert files(tmp_path) == [name(1), name(5)]
     assert events(tmp_path) == list(enumerate([*LIFE, "end"] * 2, 1))
@@ -113,7 +113,7 @@ def test_it_goes_on_where_it_ended(make: Make, tmp_path: Path) -> None:
 
 def test_a_large_file_is_ended(make: Make, tmp_path: Path) -> None:
     writer = make(bytes_max=500)
-    scribe = Scribe(writer.encoder)
+    scribe = EventWriter(writer.encoder)
     for uid in range(1, 4):
         scribe.life_of(uid)
         writer.flush()
@@ -123,7 +123,7 @@ def test_a_large_file_is_ended(make: Make, tmp_path: Path) -> None:
 
 def test_an_old_file_is_ended(make: Make, tmp_path: Path, clock: Clock) -> None:
     writer = make(seconds_max=60)
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.flush()
     clock.now += 59_999_999
     writer.tick(PLENTY)
@@ -136,7 +136,7 @@ def test_an_old_file_is_ended(make: Make, tmp_path: Path, clock: Clock) -> None:
 def test_a_write_in_parts(make: Make, tmp_path: Path, disk: Disk) -> None:
     disk.least = 5
     writer = make()
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.close()
     assert events(tmp_path) == list(enumerate([*LIFE, "end"], 1))
 
@@ -144,7 +144,7 @@ def test_a_write_in_parts(make: Make, tmp_path: Path, disk: Disk) -> None:
 @pytest.mark.parametrize("cut", [0, 1, 100, 250], ids=str)
 def test_after_a_crash_there_is_a_gap(make: Make, tmp_path: Path, cut: int) -> None:
     writer = make()
-    scribe = Scribe(writer.encoder)
+    scribe = EventWriter(writer.encoder)
     for uid in (1, 2, 3):
         scribe.life_of(uid)
         writer.flush()
@@ -153,19 +153,19 @@ def test_after_a_crash_there_is_a_gap(make: Make, tmp_path: Path, cut: int) -> N
     whole = [9, 6, 6, 3][[0, 1, 100, 250].index(cut)]
     again = make()
     assert again.crashed
-    Scribe(again.encoder).life_of(4)
+    EventWriter(again.encoder).life_of(4)
     again.close()
     assert files(tmp_path) == [name(1), name(whole + 1)]
     expected = [*(LIFE * 3)[:whole], "gap", *LIFE, "end"]
     assert events(tmp_path) == list(enumerate(expected, 1))
-    (gap,) = [row for row in read((tmp_path / "live" / name(whole + 1)).read_bytes()) if row.op == "gap"]
+    (gap,) = [row for row in rows_of((tmp_path / "live" / name(whole + 1)).read_bytes()) if row.op == "gap"]
     assert gap.text == "the broker ended without a clean stop"
     assert gap.quantity == 0, "the seqs go on without a hole"
 
 
 def test_a_crash_between_two_files_is_a_crash(make: Make, tmp_path: Path, clock: Clock) -> None:
     writer = make(seconds_max=1)
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.flush()
     clock.now += 2_000_000
     writer.tick(PLENTY)
@@ -175,7 +175,7 @@ def test_a_crash_between_two_files_is_a_crash(make: Make, tmp_path: Path, clock:
 
 def test_a_file_of_a_crash_without_an_event_is_no_file(make: Make, tmp_path: Path) -> None:
     writer = make()
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.flush()
     path = tmp_path / "live" / name(1, ended=False)
     os.truncate(path, 10)
@@ -184,16 +184,18 @@ def test_a_file_of_a_crash_without_an_event_is_no_file(make: Make, tmp_path: Pat
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
-def test_what_cannot_be_written_is_lost_and_said(make: Make, tmp_path: Path, disk: Disk, error: int) -> None:
+def test_events_that_cannot_be_written_are_lost_and_reported(
+    make: Make, tmp_path: Path, disk: Disk, error: int
+) -> None:
     writer = make()
-    scribe = Scribe(writer.encoder)
+    scribe = EventWriter(writer.encoder)
     scribe.life_of(1)
     writer.flush()
     disk.error = error
     scribe.life_of(2)
     writer.flush()
     assert (writer.lost, writer.failure) == (3, os.strerror(error))
-    writer.tick(PLENTY)  # it still does not work
+    writer.tick(PLENTY)  # the disk still fails
     assert writer.lost == 4
     disk.error = 0
     writer.tick(PLENTY)
@@ -213,11 +215,11 @@ def test_what_cannot_be_written_is_lost_and_said(make: Make, tmp_path: Path, dis
     ids=["at once", "at the tick", "with less space"],
 )
 @pytest.mark.parametrize("failures", [1, 3], ids=str)
-def test_what_is_lost_has_a_gap_directly_behind_it(
+def test_lost_events_have_a_gap_directly_behind_them(
     make: Make, tmp_path: Path, disk: Disk, failures: int, free: int | None, told: list[str]
 ) -> None:
     writer = make()
-    scribe = Scribe(writer.encoder)
+    scribe = EventWriter(writer.encoder)
     scribe.life_of(1)
     writer.flush()
     disk.error = errno.ENOSPC
@@ -242,7 +244,7 @@ def test_what_is_lost_has_a_gap_directly_behind_it(
 
 def test_behind_a_file_that_cannot_be_ended_there_is_a_gap(make: Make, tmp_path: Path, clock: Clock) -> None:
     writer = make(seconds_max=60)
-    scribe = Scribe(writer.encoder)
+    scribe = EventWriter(writer.encoder)
     scribe.life_of(1)
     writer.flush()
     (tmp_path / "live" / name(1, ended=False)).unlink()  # by somebody else
@@ -258,7 +260,7 @@ def test_behind_a_file_that_cannot_be_ended_there_is_a_gap(make: Make, tmp_path:
 def test_a_folder_that_cannot_be_made_does_not_raise(make: Make, tmp_path: Path) -> None:
     (tmp_path / "live").write_text("in the way")
     writer = make()
-    Scribe(writer.encoder).life_of(1)
+    EventWriter(writer.encoder).life_of(1)
     writer.flush()
     assert (writer.lost, writer.failure) == (3, "File exists")
     (tmp_path / "live").unlink()
@@ -275,7 +277,7 @@ def test_with_less_space_it_says_less(make: Make, tmp_path: Path) -> None:
         limits.append(writer.limit)
     assert limits == [FULL, LIFECYCLE, OFF, LIFECYCLE, FULL]
     writer.close()
-    found = read((tmp_path / "live" / name(1)).read_bytes())
+    found = rows_of((tmp_path / "live" / name(1)).read_bytes())
     assert [(row.op, row.reason) for row in found] == [
         ("level", "lifecycle"),
         ("level", "off"),

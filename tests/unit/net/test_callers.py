@@ -1,4 +1,4 @@
-"""The bounds of HTTP connections, and which of them give way."""
+"""The limits of HTTP connections, and which connections are closed at a limit."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def test_a_network_of_ipv6_counts_as_one_address(callers: Callers) -> None:
     assert ends(phones) == ["closed", "", "", "", ""]
 
 
-def test_who_is_served_does_not_give_way_until_it_is_answered(callers: Callers) -> None:
+def test_a_logged_in_connection_is_not_closed_before_its_answer(callers: Callers) -> None:
     phones = arrive(callers, "10.0.0.1", 4)
     callers.logged_in(phones[0])
     (fifth,) = arrive(callers, "10.0.0.1", 1)
@@ -82,7 +82,7 @@ def test_where_all_are_served_the_new_one_is_refused(callers: Callers) -> None:
     assert fifth.end == "refused"
 
 
-def test_of_too_many_in_all_one_of_the_largest_network_gives_way(callers: Callers) -> None:
+def test_a_connection_of_the_largest_network_is_closed_for_too_many_in_all(callers: Callers) -> None:
     few = arrive(callers, "10.0.0.1", 1)
     many = [phone for number in range(2, 5) for phone in arrive(callers, f"10.0.0.{number}", 4)]
     assert few[0].end == ""
@@ -99,7 +99,7 @@ def test_http_has_a_quarter_of_the_descriptors_at_most() -> None:
 
 
 def arrived(strangers: Strangers, count: int) -> list[int]:
-    """Let so many connections of AMQP come; those that are turned away."""
+    """Open `count` connections of AMQP; return the refused ones."""
     turned_away: list[int] = []
     for number in range(count):
         strangers.arrived(number, Stranger(str(number), 1, lambda number=number: turned_away.append(number)))  # type: ignore[misc]
@@ -130,7 +130,7 @@ def test_a_flood_at_one_door_shuts_nobody_out_at_the_other() -> None:
     assert AMQP not in turned_away
 
 
-def test_what_has_gone_is_forgotten(callers: Callers, strangers: Strangers) -> None:
+def test_closed_connections_are_forgotten(callers: Callers, strangers: Strangers) -> None:
     phones = arrive(callers, "10.0.0.1", 7)
     for phone in phones:
         callers.logged_in(phone)

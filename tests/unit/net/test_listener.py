@@ -11,7 +11,7 @@ from broker.net.pump import Pump
 from broker.net.strangers import Strangers
 from config.settings import Settings
 from config.values import Endpoint
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.daemon.daemon import PATIENCE_S
 
 
@@ -19,7 +19,7 @@ def test_many_connections_are_accepted_in_one_turn_of_the_loop() -> None:
     async def serve() -> int:
         loop = asyncio.get_running_loop()
         pump = Pump(loop.call_soon, time.monotonic)
-        listener = Listener(House().server, pump, loop, Strangers(1000, 1000))
+        listener = Listener(BrokerBench().server, pump, loop, Strangers(1000, 1000))
         await listener.open_all(Settings(listen=(Endpoint("127.0.0.1", 0),)))
         (bound,) = listener.bound
         clients = [socket.create_connection((bound.host, bound.port)) for _ in range(8 * ACCEPTED_AT_ONCE)]

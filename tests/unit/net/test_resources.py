@@ -1,4 +1,4 @@
-"""What the process takes of the machine, held against limits."""
+"""Memory, disk and descriptors of the process, compared with limits."""
 
 import ctypes
 import subprocess
@@ -40,7 +40,7 @@ def test_space_is_held_against_its_limit(tmp_path: Path) -> None:
     assert checked(tmp_path, 0, 0, log_is_full=True) == "low on disk"
 
 
-def test_what_the_system_does_not_tell_is_no_shortage(tmp_path: Path) -> None:
+def test_values_that_the_system_does_not_report_are_no_shortage(tmp_path: Path) -> None:
     assert resident_bytes(tmp_path / "none") == 0
     (tmp_path / "odd").write_text("1")
     assert resident_bytes(tmp_path / "odd") == 0

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any, cast
 
 from broker.net.transport import LINGER_SECONDS, TICKS_PER_SECOND, Transport
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 SECONDS = 2
 
 
 class Socket:
-    """An asyncio.Transport that notes what it is asked for."""
+    """An asyncio.Transport that records its calls."""
 
     def __init__(self, half_closes: bool) -> None:
         self.half_closes = half_closes
@@ -39,7 +39,7 @@ class Socket:
 
 
 class Door:
-    """A Watcher of one transport."""
+    """A Watcher of a single transport."""
 
     def arrived(self, transport: Transport) -> None:
         assert transport.connection is None
@@ -47,9 +47,9 @@ class Door:
     logged_in = gone = arrived
 
 
-def transport_on(house: House, socket: Socket) -> Transport:
+def transport_on(bench: BrokerBench, socket: Socket) -> Transport:
     event_loop: Any = None  # only reads need it
-    transport = Transport(house.server, house.turns, event_loop, Door())
+    transport = Transport(bench.server, bench.turns, event_loop, Door())
     transport.connection_made(cast("asyncio.Transport", socket))
     return transport
 
@@ -59,9 +59,9 @@ def wait(transport: Transport, seconds: int) -> None:
         transport.tick()
 
 
-def test_a_peer_that_is_to_close_first_has_its_time_and_then_some_to_read_on(house: House) -> None:
+def test_a_peer_that_is_to_close_first_has_its_time_and_then_some_to_read_on(bench: BrokerBench) -> None:
     socket = Socket(half_closes=True)
-    transport = transport_on(house, socket)
+    transport = transport_on(bench, socket)
     transport.await_hangup(SECONDS)
     wait(transport, SECONDS)
     assert socket.asked == []
@@ -73,9 +73,9 @@ def test_a_peer_that_is_to_close_first_has_its_time_and_then_some_to_read_on(hou
     assert socket.asked == ["write_eof", "abort"]
 
 
-def test_where_output_cannot_end_alone_the_socket_is_closed(house: House) -> None:
+def test_where_output_cannot_end_alone_the_socket_is_closed(bench: BrokerBench) -> None:
     socket = Socket(half_closes=False)
-    transport = transport_on(house, socket)
+    transport = transport_on(bench, socket)
     transport.await_hangup(SECONDS)
     wait(transport, SECONDS + LINGER_SECONDS)
     assert socket.asked == ["close"]
@@ -83,9 +83,9 @@ def test_where_output_cannot_end_alone_the_socket_is_closed(house: House) -> Non
     assert socket.asked == ["close", "abort"]
 
 
-def test_a_broker_that_stops_waits_for_no_hangup(house: House) -> None:
+def test_a_broker_that_stops_waits_for_no_hangup(bench: BrokerBench) -> None:
     socket = Socket(half_closes=True)
-    transport = transport_on(house, socket)
+    transport = transport_on(bench, socket)
     transport.await_hangup(SECONDS)
     transport.close()
     assert socket.asked == ["close"]

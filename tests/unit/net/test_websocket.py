@@ -6,13 +6,13 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Even
 from broker.net.transport import READ_BYTES
 from broker.net.websocket import FRAMES_PER_TURN
 from protocol.websocket import MESSAGE_BYTES
-from tests.support.net.websocket_ends import Wired
+from tests.support.net.websocket_ends import WebSocketEnds
 
 
 @pytest.fixture
-def wired() -> Wired:
-    """One after the handshake."""
-    wired = Wired()
+def wired() -> WebSocketEnds:
+    """A pair of ends after the handshake."""
+    wired = WebSocketEnds()
     assert wired.above.socket is wired.websocket
     wired.send(Request(host="h", target="/", subprotocols=["amqp"]))
     (accepted,) = wired.heard()
@@ -28,7 +28,7 @@ def expected(count: int) -> bytes:
     return b"".join(b"%06d" % n for n in range(count))
 
 
-def test_what_a_transport_asks_its_socket(wired: Wired) -> None:
+def test_socket_methods_that_a_transport_uses(wired: WebSocketEnds) -> None:
     assert wired.websocket.get_extra_info("peername") == ("::1", 7)
     assert wired.websocket.get_extra_info("websocket", False) is True
     assert wired.websocket.get_extra_info("cipher", "none") == "none"
@@ -45,7 +45,7 @@ def test_what_a_transport_asks_its_socket(wired: Wired) -> None:
     wired.websocket.abort()
 
 
-def test_payload_goes_up_and_messages_go_down(wired: Wired) -> None:
+def test_payload_goes_up_and_messages_go_down(wired: WebSocketEnds) -> None:
     wired.send(*small(3))
     assert wired.above.heard == expected(3)
     assert wired.above.reads == [18], "in one piece"
@@ -56,14 +56,14 @@ def test_payload_goes_up_and_messages_go_down(wired: Wired) -> None:
 
 
 def test_nothing_is_written_before_the_handshake() -> None:
-    wired = Wired()
+    wired = WebSocketEnds()
     wired.websocket.write(b"too early")
     assert wired.socket.written == b""
     wired.websocket.close()
     assert wired.socket.closed
 
 
-def test_many_small_frames_take_several_turns(wired: Wired) -> None:
+def test_many_small_frames_take_several_turns(wired: WebSocketEnds) -> None:
     wired.send(*small(10 * FRAMES_PER_TURN))
     assert wired.above.heard == expected(FRAMES_PER_TURN)
     assert not wired.socket.reading, "nothing more is read while frames are left"
@@ -72,7 +72,7 @@ def test_many_small_frames_take_several_turns(wired: Wired) -> None:
     assert wired.socket.reading
 
 
-def test_a_paused_transport_is_given_nothing(wired: Wired) -> None:
+def test_a_paused_transport_is_given_nothing(wired: WebSocketEnds) -> None:
     wired.above.on_data = wired.websocket.pause_reading
     wired.send(*small(3 * FRAMES_PER_TURN))
     wired.loop.run()
@@ -88,7 +88,7 @@ def test_a_paused_transport_is_given_nothing(wired: Wired) -> None:
     assert wired.socket.reading
 
 
-def test_a_transport_that_pauses_and_resumes_at_once_gets_all_in_order(wired: Wired) -> None:
+def test_a_transport_that_pauses_and_resumes_at_once_gets_all_in_order(wired: WebSocketEnds) -> None:
     def twice() -> None:
         wired.websocket.pause_reading()
         wired.websocket.resume_reading()
@@ -100,7 +100,7 @@ def test_a_transport_that_pauses_and_resumes_at_once_gets_all_in_order(wired: Wi
     assert wired.socket.reading
 
 
-def test_no_piece_is_larger_than_the_buffer_of_the_transport(wired: Wired) -> None:
+def test_no_piece_is_larger_than_the_buffer_of_the_transport(wired: WebSocketEnds) -> None:
     wired.websocket.pause_reading()
     wired.send(BytesMessage(bytes(3 * READ_BYTES)))
     wired.websocket.resume_reading()
@@ -109,7 +109,7 @@ def test_no_piece_is_larger_than_the_buffer_of_the_transport(wired: Wired) -> No
     assert max(wired.above.reads) == READ_BYTES
 
 
-def test_a_peer_that_does_not_read_gets_one_pong_when_it_does(wired: Wired) -> None:
+def test_a_peer_that_does_not_read_gets_one_pong_when_it_does(wired: WebSocketEnds) -> None:
     wired.websocket.pause_writing()
     assert [wired.above.blocked] == [True]
     for number in range(1000):
@@ -121,7 +121,7 @@ def test_a_peer_that_does_not_read_gets_one_pong_when_it_does(wired: Wired) -> N
     assert wired.heard() == [Pong(b"999")]
 
 
-def test_a_ping_while_the_transport_is_paused_waits(wired: Wired) -> None:
+def test_a_ping_while_the_transport_is_paused_waits(wired: WebSocketEnds) -> None:
     wired.websocket.pause_reading()
     wired.send(Ping(b"x"))
     assert wired.heard() == []
@@ -130,7 +130,7 @@ def test_a_ping_while_the_transport_is_paused_waits(wired: Wired) -> None:
     assert wired.heard() == [Pong(b"x")]
 
 
-def test_the_peer_closes_behind_its_last_words(wired: Wired) -> None:
+def test_the_peer_closes_behind_its_last_words(wired: WebSocketEnds) -> None:
     closing: list[bool] = []
     wired.above.on_data = lambda: closing.append(wired.websocket.is_closing())
     wired.send(BytesMessage(b"last words"), CloseConnection(1000))
@@ -144,7 +144,7 @@ def test_the_peer_closes_behind_its_last_words(wired: Wired) -> None:
     assert wired.above.lost == 1
 
 
-def test_closing_waits_for_the_peer_and_listens_to_nothing_else(wired: Wired) -> None:
+def test_closing_waits_for_the_peer_and_listens_to_nothing_else(wired: WebSocketEnds) -> None:
     wired.websocket.write(b"bye")
     wired.websocket.pause_reading()
     wired.websocket.close()
@@ -157,7 +157,7 @@ def test_closing_waits_for_the_peer_and_listens_to_nothing_else(wired: Wired) ->
     assert wired.socket.reading, "or the answer would never be read"
     wired.websocket.pause_reading()
     assert wired.socket.reading
-    # what the peer sent before it learned of it
+    # the peer sent this before it learned of the end
     wired.arrive(b"\x82\x81\0\0\0\0x" * (2 * FRAMES_PER_TURN))
     wired.loop.run()
     assert wired.above.heard == b""
@@ -166,7 +166,7 @@ def test_closing_waits_for_the_peer_and_listens_to_nothing_else(wired: Wired) ->
     assert wired.socket.closed
 
 
-def test_closing_in_the_middle_of_a_turn(wired: Wired) -> None:
+def test_closing_in_the_middle_of_a_turn(wired: WebSocketEnds) -> None:
     wired.above.on_data = wired.websocket.close
     wired.websocket.pause_reading()
     wired.send(BytesMessage(bytes(2 * READ_BYTES)))
@@ -175,15 +175,15 @@ def test_closing_in_the_middle_of_a_turn(wired: Wired) -> None:
     assert wired.above.reads == [READ_BYTES], "the rest is not for who has closed"
 
 
-def test_what_is_no_websocket_is_told_and_hung_up_on(wired: Wired) -> None:
+def test_a_client_without_a_websocket_gets_an_answer_and_is_closed(wired: WebSocketEnds) -> None:
     wired.arrive(b"\x82\x01a")
     (closed,) = wired.heard()
     assert closed.code == 1002
     assert wired.socket.closed
 
 
-def test_what_is_no_handshake_is_told_and_hung_up_on() -> None:
-    wired = Wired()
+def test_a_client_without_a_handshake_gets_an_answer_and_is_closed() -> None:
+    wired = WebSocketEnds()
     wired.arrive(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
     assert wired.socket.written.startswith(b"HTTP/1.1 426 ")
     assert wired.socket.closed
@@ -191,6 +191,6 @@ def test_what_is_no_handshake_is_told_and_hung_up_on() -> None:
     wired.websocket.resume_reading()
 
 
-def test_aborting(wired: Wired) -> None:
+def test_aborting(wired: WebSocketEnds) -> None:
     wired.websocket.abort()
     assert wired.socket.aborted

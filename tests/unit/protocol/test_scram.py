@@ -33,7 +33,7 @@ def begun(first: bytes = CLIENT_FIRST) -> Exchange:
 
 
 def answer(first: bytes, challenge: bytes, password: str) -> bytes:
-    """What a client answers to a challenge."""
+    """Return the client's answer to a challenge."""
     header, _, bare = first.decode().partition(",")
     bound, _, bare = bare.partition(",")
     fields = dict(field.split("=", 1) for field in challenge.decode().split(","))
@@ -71,7 +71,7 @@ def test_a_verifier_survives_being_written_down() -> None:
         str(PENCIL) + ":x",
     ],
 )
-def test_what_is_no_verifier(text: str) -> None:
+def test_invalid_verifiers(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         read_verifier(text)
 

@@ -1,4 +1,4 @@
-"""What a peer speaks, and who it says it is."""
+"""The protocol and the user of a peer, from its first bytes."""
 
 import pytest
 from pamqp import encode
@@ -25,7 +25,7 @@ from protocol.sniff import AMQP_0_9_1, sniff
         (b"amqp\x00\x00\x09\x01", "unknown"),
     ],
 )
-def test_what_the_first_bytes_are(start: bytes, kind: str) -> None:
+def test_protocols_of_the_first_bytes(start: bytes, kind: str) -> None:
     assert sniff(start) == kind
 
 

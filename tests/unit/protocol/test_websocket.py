@@ -29,12 +29,12 @@ class Client:
         self.library = WSConnection(ConnectionType.CLIENT)
 
     def send(self, *events: Event) -> bytes:
-        """Send all in one piece; returns the payload that the broker reads."""
+        """Send all events in a single piece; return the payload that the broker reads."""
         self.wire.feed(b"".join(self.library.send(event) for event in events))
         return self.wire.read(PLENTY)
 
     def heard(self) -> list[Event]:
-        """What the broker answers."""
+        """Return the events of the broker's answer."""
         answer = self.wire.answer() + self.wire.pong()
         if answer:
             self.library.receive_data(answer)
@@ -92,7 +92,7 @@ def test_the_latest_of_many_pings_is_answered(client: Client) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, MESSAGE_BYTES])
-def test_what_is_sent_is_a_binary_message(client: Client, size: int) -> None:
+def test_sent_bytes_are_a_binary_message(client: Client, size: int) -> None:
     client.library.receive_data(client.wire.message(bytes(size)))
     (message,) = client.library.events()
     assert isinstance(message, BytesMessage)
@@ -223,7 +223,7 @@ def test_the_handshake_on_any_path(path: bytes) -> None:
         ("binary,AMQPWSB10", "AMQPWSB10"),
     ],
 )
-def test_which_subprotocol_is_chosen(asked: str, chosen: str) -> None:
+def test_choice_of_the_subprotocol(asked: str, chosen: str) -> None:
     wire = WebSocketWire()
     wire.feed(UPGRADE + f"Sec-WebSocket-Protocol: {asked}\r\n\r\n".encode())
     assert f"Sec-WebSocket-Protocol: {chosen}\r\n".encode() in wire.answer()
@@ -296,7 +296,7 @@ def test_a_request_that_does_not_ask_for_a_websocket(request_: bytes, words: byt
         b"say what?\r\n\r\n",
     ],
 )
-def test_what_is_not_http(start: bytes) -> None:
+def test_requests_that_are_not_http(start: bytes) -> None:
     status, _, _ = refusal(start)
     assert status == b"HTTP/1.1 400 Bad Request"
 
@@ -358,12 +358,12 @@ def test_pages_that_are_not_welcome(origin: bytes) -> None:
     assert everybody.open
 
 
-def test_one_of_two_origins_is_foreign() -> None:
+def test_the_second_of_two_origins_is_foreign() -> None:
     request = UPGRADE + b"Origin: http://h\r\nOrigin: http://evil\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
     assert refusal(request)[0] == b"HTTP/1.1 403 Forbidden"
 
 
-def test_what_comes_after_a_refusal_is_not_looked_at() -> None:
+def test_bytes_after_a_refusal_are_not_read() -> None:
     wire = WebSocketWire()
     refusal(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", wire)
     wire.feed(UPGRADE + b"Sec-WebSocket-Protocol: amqp\r\n\r\n")

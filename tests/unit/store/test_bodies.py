@@ -15,8 +15,8 @@ from broker.store.repair.check import check, repair
 from broker.store.segment import segment_name
 from tests.support.store.bad_disk import log_on_bad_disk, reopened_log
 from tests.support.store.hand_log import (
-    Sink,
-    Waiter,
+    RecordingSink,
+    RecordingWaiter,
     content_of,
     logged_queue,
     new_message,
@@ -57,19 +57,19 @@ def body_of(log: Log, message: Message) -> list[bytes]:
 
 
 def expected(mark: int) -> list[bytes]:
-    """What `upload` appended."""
+    """Return the pieces that `upload` appended."""
     return [content_of(mark + number, PIECE_BYTES) for number in range(PIECES)]
 
 
 def recovered(folder: Path) -> tuple[Log, list[Message]]:
-    """What a new log finds."""
-    sink = Sink()
+    """Return a new log and the messages that it recovers."""
+    sink = RecordingSink()
     log, _ = open_log(str(folder), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
     return log, [message for message, _, _ in sink.messages]
 
 
 def small_segments(folder: Path, memory_budget: int = 1 << 40) -> Log:
-    """A log whose segments hold few pieces."""
+    """Return a log whose segments have room for few pieces."""
     return open_log(
         str(folder), DISK, segment_bytes=4096, first_segment_bytes=4096, memory_budget=memory_budget
     )[0]
@@ -211,7 +211,7 @@ def test_a_queue_that_is_gone_at_the_start_takes_its_large_bodies_along(tmp_path
     log = small_segments(tmp_path)
     publish_large(log, [queue], 100)
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     sink.gone = {1}
     log, _ = open_log(str(tmp_path), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
     sink.messages.clear()
@@ -272,7 +272,7 @@ def test_pieces_whose_batch_did_not_fit_are_appended_again_with_their_message() 
     assert not log.failure
     message = new_message(b"header")
     message.body = body
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     log.append_message(message, [queue])
     log.wait(waiter)
     log.commit()
@@ -285,8 +285,8 @@ def test_pieces_whose_batch_did_not_fit_are_appended_again_with_their_message() 
     log.release()
 
 
-def test_what_the_log_never_had_is_no_orphan(tmp_path: Path) -> None:
-    """Nobody else would drop it, and a log that has stopped drops nothing at the end of a batch."""
+def test_pieces_that_the_log_never_had_are_no_orphans(tmp_path: Path) -> None:
+    """Only the publisher drops such pieces; a stopped log drops nothing at the end of a batch."""
     log = small_segments(tmp_path)
     body = log.new_body()
     piece_of(body, b"frames", 6)

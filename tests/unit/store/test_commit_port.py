@@ -20,8 +20,15 @@ from broker.store.restore import Recovered, close
 from protocol.streams.chunk import Chunk
 from tests.memory_storage import Kept, MemoryStorage
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.topology import Taker
-from tests.support.store.hand_log import Sink, Waiter, content_of, logged_queue, new_message, publish
+from tests.support.core.topology import KeepingTarget
+from tests.support.store.hand_log import (
+    RecordingSink,
+    RecordingWaiter,
+    content_of,
+    logged_queue,
+    new_message,
+    publish,
+)
 from tests.support.store.streams import StreamSink, add, rows
 
 
@@ -29,14 +36,14 @@ def log_on(
     storage: MemoryStorage, sink: RecoverySink | None = None, describe: Describe = list
 ) -> tuple[Log, RecoveryReport]:
     log = Log(storage, describe)
-    if isinstance(sink, Sink):
+    if isinstance(sink, RecordingSink):
         sink.log = log
-    return log, log.recover(sink or Sink())
+    return log, log.recover(sink or RecordingSink())
 
 
-def recovered(kept: Kept) -> tuple[Log, Sink]:
+def recovered(kept: Kept) -> tuple[Log, RecordingSink]:
     """A log of the next run, and what it has found."""
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = log_on(MemoryStorage(kept), sink)
     return log, sink
 
@@ -57,13 +64,13 @@ class Life:
         self.log.commit()
 
     def take(self, name: str, count: int) -> list[Any]:
-        taker = Taker()
+        target = KeepingTarget()
         queue = self.vhost.topology.queues[name]
-        consumer = QueueConsumer(taker, queue)
+        consumer = QueueConsumer(target, queue)
         attach(queue, consumer)
         for _ in range(count):
             assert queue.deliver_single_message(consumer)
-        return taker.taken
+        return target.taken
 
     def contents(self, name: str) -> list[tuple[bytes, bool]]:
         return [
@@ -99,7 +106,7 @@ def test_a_batch_follows_the_outcome_of_the_one_before() -> None:
     storage = MemoryStorage(Kept(), at_once=False)
     log, _ = log_on(storage)
     queue = logged_queue(1)
-    waiters = [Waiter(), Waiter()]
+    waiters = [RecordingWaiter(), RecordingWaiter()]
     for number, waiter in enumerate(waiters):
         publish(log, [queue], content_of(number, 100))
         log.wait(waiter)
@@ -128,7 +135,7 @@ def test_an_undone_batch_loses_its_publishes_and_keeps_its_settles() -> None:
     old = publish(log, [queue], b"old")
     log.commit()
     storage.answer()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     lost = publish(log, [queue], b"lost")
     log.append_settle(old, queue)
     log.wait(waiter)
@@ -154,7 +161,7 @@ def test_a_batch_without_an_answer_stops_the_log_and_is_kept_or_not(is_kept: boo
     kept = Kept()
     storage = MemoryStorage(kept, at_once=False)
     log, _ = log_on(storage)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [logged_queue(1)], b"perhaps")
     log.wait(waiter)
     log.commit()
@@ -178,7 +185,7 @@ def test_a_deposed_log_confirms_nothing_any_more() -> None:
     confirmed = publish(log, [queue], b"confirmed")
     log.commit()
     former.answer()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [queue], b"in flight")
     log.wait(waiter)
     log.commit()

@@ -9,10 +9,10 @@ from broker.store.log import Log
 from broker.store.repair.check import check, repair
 from broker.store.segment import Segment, SegmentTable
 from broker.store.space import WAITING_BYTES_MAX, WAITING_MAX
-from tests.support.store.bad_disk import FOLDER, BadDisk, durable, fill_disk, log_on_bad_disk
+from tests.support.store.bad_disk import FOLDER, BadDisk, fill_disk, log_on_bad_disk, make_durable
 from tests.support.store.hand_log import (
-    Deferred,
-    Sink,
+    DeferredWork,
+    RecordingSink,
     content_of,
     logged_queue,
     new_message,
@@ -26,8 +26,8 @@ Q1 = logged_queue(1)
 Q2 = logged_queue(2)
 
 
-def reopened(folder: Path) -> tuple[Log, Sink]:
-    sink = Sink()
+def reopened(folder: Path) -> tuple[Log, RecordingSink]:
+    sink = RecordingSink()
     log, _ = open_log(str(folder), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
     return log, sink
 
@@ -124,7 +124,7 @@ def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None
     log.release()
 
 
-def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
+def test_unlogged_messages_have_no_counts(tmp_path: Path) -> None:
     log = small_log(tmp_path)
     before = log.unsynced_bytes
     log.append_count(new_message(b"transient"), Q1, 1)
@@ -133,7 +133,7 @@ def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
 
 
 def damage_third_batch(folder: Path) -> None:
-    """Its checksum is wrong; it has the latter of two counts."""
+    """Damage the checksum of the batch with the latter of two counts."""
     path = folder / "0000000001.log"
     data = bytearray(path.read_bytes())
     data[batch_ends(folder)[2] + 40] ^= 1
@@ -189,8 +189,8 @@ def test_the_last_count_is_the_one_and_may_be_less() -> None:
     assert (older.count_bytes, newer.count_bytes) == (30, 0)
 
 
-def test_what_was_added_last_comes_back_and_is_copied_forward_with_its_count(tmp_path: Path) -> None:
-    """Several records of one segment say the same count: the last one is the one."""
+def test_the_last_annotations_are_recovered_and_copied_forward_with_the_count(tmp_path: Path) -> None:
+    """Several records of a segment have the same count: the last record is valid."""
     log = small_log(tmp_path)
     stays = publish(log, [Q1, Q2], b"stays")
     log.commit()
@@ -226,7 +226,7 @@ def test_check_says_that_a_repair_loses_what_was_added(tmp_path: Path) -> None:
     assert check(str(tmp_path), DISK).loss.counts == 1
 
 
-def make_room(disk: BadDisk, log: Log, deferred: Deferred) -> None:
+def make_room(disk: BadDisk, log: Log, deferred: DeferredWork) -> None:
     """The disk is full no longer."""
     disk.capacity = 1 << 40
     log.tick()
@@ -234,11 +234,11 @@ def make_room(disk: BadDisk, log: Log, deferred: Deferred) -> None:
     assert not log.failure
 
 
-def restarted(disk: BadDisk, log: Log, deferred: Deferred) -> Sink:
-    """What is there after a restart, once all has been synced."""
-    durable(log, deferred)
+def restarted(disk: BadDisk, log: Log, deferred: DeferredWork) -> RecordingSink:
+    """Make all records durable, restart, and return the recovered objects."""
+    make_durable(log, deferred)
     disk.kill()
-    sink = Sink()
+    sink = RecordingSink()
     open_log(FOLDER, disk, sink)
     return sink
 
@@ -248,7 +248,7 @@ def test_while_the_disk_is_full_counts_wait_for_room() -> None:
     kept, settled, gone = (publish(log, [Q1, Q2], b"%d" % number) for number in range(3))
     for message in (kept, settled, gone):
         log.append_count(message, Q1, 1)
-    durable(log, deferred)
+    make_durable(log, deferred)
     publish(log, [Q1], b"lost")
     fill_disk(disk, log)
     for message in (kept, settled, gone):
@@ -257,7 +257,7 @@ def test_while_the_disk_is_full_counts_wait_for_room() -> None:
     log.append_settle(settled, Q1)
     log.append_settle(gone, Q1)
     log.append_settle(gone, Q2)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert log.full
     make_room(disk, log, deferred)
     sink = restarted(disk, log, deferred)
@@ -265,11 +265,11 @@ def test_while_the_disk_is_full_counts_wait_for_room() -> None:
     assert sink.annotations == {(kept.sequence, 1): b"three"}
 
 
-def test_what_is_taken_back_is_in_the_log_though_the_disk_is_full() -> None:
+def test_returned_deliveries_are_logged_though_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [Q1], b"x")
     log.append_count(message, Q1, 1)
-    durable(log, deferred)
+    make_durable(log, deferred)
     publish(log, [Q1], b"lost")
     fill_disk(disk, log)
     before = log.unsynced_bytes
@@ -280,16 +280,16 @@ def test_what_is_taken_back_is_in_the_log_though_the_disk_is_full() -> None:
     assert sink.counts == {(message.sequence, 1): 0}
 
 
-def test_of_counts_that_wait_the_last_one_is_appended_however_many_wait() -> None:
+def test_only_the_last_waiting_count_is_appended() -> None:
     disk, log, deferred = log_on_bad_disk()
     messages = [publish(log, [Q1], b"%d" % number) for number in range(WAITING_MAX + 1)]
-    durable(log, deferred)
+    make_durable(log, deferred)
     publish(log, [Q1], b"lost")
     fill_disk(disk, log)
     for message in messages:
         log.append_count(message, Q1, 2, b"two")
     log.append_count(messages[0], Q1, 1, b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     make_room(disk, log, deferred)
     sink = restarted(disk, log, deferred)
     assert len(sink.counts) == WAITING_MAX
@@ -297,19 +297,19 @@ def test_of_counts_that_wait_the_last_one_is_appended_however_many_wait() -> Non
 
 
 def test_annotations_do_not_use_up_the_reserve() -> None:
-    """Neither those of the batch that did not fit, nor those that come with counts that are taken back."""
+    """Neither annotations of the failed batch nor annotations with returned counts use the reserve."""
     disk, log, deferred = log_on_bad_disk()
     many = [publish(log, [Q1], b"%d" % number) for number in range(100)]
     for message in many:
         log.append_count(message, Q1, 1)
-    durable(log, deferred)
+    make_durable(log, deferred)
     for message in many[:50]:
         log.append_count(message, Q1, 2, b"m" * 1000)
     fill_disk(disk, log)
     for message in many:
         log.append_count(message, Q1, 0, b"n" * 1000)
     log.append_settle(many[99], Q1)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert log.full
     assert not log.stopped
     make_room(disk, log, deferred)
@@ -319,10 +319,10 @@ def test_annotations_do_not_use_up_the_reserve() -> None:
 
 
 def test_only_so_many_annotations_wait_for_room() -> None:
-    """They are all appended in one step."""
+    """All annotations are appended in a single step."""
     disk, log, deferred = log_on_bad_disk()
     many = [publish(log, [Q1], b"%d" % number) for number in range(200)]
-    durable(log, deferred)
+    make_durable(log, deferred)
     publish(log, [Q1], b"lost")
     fill_disk(disk, log)
     for _ in range(2):

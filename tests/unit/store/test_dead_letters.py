@@ -1,4 +1,4 @@
-"""Dead letters in the log: dates, expirations and marks, and exactly one place for each message."""
+"""Dead letters in the log: dates, expirations and marks, and exactly a single place for each message."""
 
 import gc
 from pathlib import Path
@@ -10,10 +10,10 @@ from broker.core.queues.queue import Queue
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.repair.check import check
-from tests.support.store.bad_disk import FOLDER, BadDisk, durable, fill_disk, log_on_bad_disk, places
+from tests.support.store.bad_disk import FOLDER, BadDisk, fill_disk, log_on_bad_disk, make_durable, places
 from tests.support.store.hand_log import (
-    Deferred,
-    Sink,
+    DeferredWork,
+    RecordingSink,
     content_of,
     logged_queue,
     new_message,
@@ -24,7 +24,7 @@ from tests.support.store.hand_log import (
 DISK = RealDisk()
 
 
-def test_what_a_dated_message_has_comes_back_also_after_it_was_copied(tmp_path: Path) -> None:
+def test_a_dated_message_is_recovered_with_its_date_also_after_a_copy(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log, _ = open_log(str(tmp_path), DISK, segment_bytes=4096, first_segment_bytes=4096)
     kept = []
@@ -44,7 +44,7 @@ def test_what_a_dated_message_has_comes_back_also_after_it_was_copied(tmp_path: 
     assert all(message.segment > 1 for message in kept), "copied: its own segment was left long ago"
     log.release()
     assert check(str(tmp_path), DISK).messages == len(kept)
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     found = {message.sequence: message for message, _, _ in sink.messages}
     assert list(found) == list(range(20, 200, 20))
@@ -78,11 +78,11 @@ def letter_of(message: Message) -> Message:
     return letter
 
 
-def standing_in(*queues: Queue) -> tuple[BadDisk, Log, Deferred, Message, Message]:
+def standing_in(*queues: Queue) -> tuple[BadDisk, Log, DeferredWork, Message, Message]:
     """A message on the disk, and a letter of it that stands in for it in these queues: the disk is full."""
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     letter = letter_of(message)
     log.append_death(letter, list(queues), message, A)
     fill_disk(disk, log)
@@ -93,12 +93,12 @@ def standing_in(*queues: Queue) -> tuple[BadDisk, Log, Deferred, Message, Messag
 def test_a_message_is_in_one_place(synced: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     letter = letter_of(message)
     log.append_death(letter, [B, C], message, A)
     assert message.references == 1, "it lives until the letter is durable"
     if synced:
-        durable(log, deferred)
+        make_durable(log, deferred)
         assert message.references == 0
         assert places(disk) == [(b"dead one", [2, 3])]
     else:
@@ -108,16 +108,16 @@ def test_a_message_is_in_one_place(synced: bool) -> None:
 def test_a_message_that_other_queues_hold_stays_with_them() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A, B], b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     log.append_death(letter_of(message), [C], message, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"one", [2]), (b"dead one", [3])]
 
 
 def test_a_message_that_is_copied_meanwhile_does_not_come_back() -> None:
     """The batch on its way says that it has died; a copy behind it would say that it has not."""
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(FOLDER, disk, deferred=deferred, segment_bytes=4096, first_segment_bytes=4096)
     message = publish(log, [A, B], b"one")
     others = []
@@ -125,10 +125,10 @@ def test_a_message_that_is_copied_meanwhile_does_not_come_back() -> None:
         others.append(publish(log, [A], content_of(number, 3000)))
         if number > 5:
             publish(log, [D], content_of(number, 200))
-        durable(log, deferred)
+        make_durable(log, deferred)
     body = log.new_body()
     log.append_piece(piece_of(body, b"frames", 6))
-    durable(log, deferred)
+    make_durable(log, deferred)
     for other in others:
         log.append_settle(other, A)
     log.append_death(letter_of(message), [C], message, A)
@@ -136,8 +136,8 @@ def test_a_message_that_is_copied_meanwhile_does_not_come_back() -> None:
     del body
     gc.collect()
     log.tick()
-    durable(log, deferred)
-    durable(log, deferred)
+    make_durable(log, deferred)
+    make_durable(log, deferred)
     assert [place for place in places(disk) if place[1] != [4]] == [(b"one", [2]), (b"dead one", [3])]
 
 
@@ -147,29 +147,29 @@ def test_death_in_the_batch_of_the_publish() -> None:
     letter = letter_of(message)
     log.append_death(letter, [B], message, A)
     log.append_death(letter_of(letter), [C], letter, B)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"dead dead one", [3])]
 
 
 def test_a_batch_that_does_not_fit_leaves_the_message_where_it_was() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     letter = letter_of(message)
     log.append_death(letter, [B], message, A)
     fill_disk(disk, log)
     assert letter.content == b"dead one", "it goes on in memory"
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"one", [1])]
 
 
-def test_what_stands_in_settles_what_it_stands_in_for() -> None:
+def test_a_stand_in_settles_the_original_message() -> None:
     disk, log, deferred, message, letter = standing_in(B, C)
     log.append_settle(letter, B)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (message.references, letter.references) == (1, 1)
     log.forget(letter, C)  # C is deleted
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 0
     assert places(disk) == []
 
@@ -180,7 +180,7 @@ def test_a_transaction_that_settles_the_last_that_stands_in_settles_the_message(
     if settled:
         log.append_settle(letter, C)
     log.append_transacted_settle(letter, B)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 1, "the queue has not settled it yet"
     assert places(disk) == ([] if settled else [(b"one", [1])])
 
@@ -190,9 +190,9 @@ def test_transactions_that_settle_all_that_stands_in_settle_the_message(batches:
     disk, log, deferred, message, letter = standing_in(B, C)
     log.append_transacted_settle(letter, B)
     if batches == 2:
-        durable(log, deferred)
+        make_durable(log, deferred)
     log.append_transacted_settle(letter, C)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (message.references, letter.references) == (1, 2), "the queues have not settled it yet"
     assert places(disk) == []
     log.append_settle(letter, B)
@@ -210,7 +210,7 @@ def test_a_transaction_settles_the_message_though_others_let_go_of_the_rest_afte
         log.append_transacted_settle(other, D)
     else:
         log.append_settle(letter, C)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 1, "the queues have not settled it yet"
     assert places(disk) == []
     log.append_settle(letter, B)
@@ -220,14 +220,14 @@ def test_a_transaction_settles_the_message_though_others_let_go_of_the_rest_afte
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_what_is_let_go_of_otherwise_meanwhile_counts_once(last: bool) -> None:
+def test_a_message_settled_otherwise_meanwhile_counts_once(last: bool) -> None:
     disk, log, deferred, _, letter = standing_in(B, C, D)
     log.append_transacted_settle(letter, B)
     log.forget(letter, B)  # B is deleted
     log.append_transacted_settle(letter, C)
     if last:
         log.append_transacted_settle(letter, D)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == ([] if last else [(b"one", [1])]), "D has it still"
 
 
@@ -236,7 +236,7 @@ def test_a_transaction_that_failed_settles_nothing_of_the_next_one() -> None:
     log.append_transacted_settle(letter, B)
     log.stand_ins.take_over([])
     log.append_transacted_settle(letter, C)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert letter.references == 2
     assert places(disk) == [(b"one", [1])]
 
@@ -244,19 +244,19 @@ def test_a_transaction_that_failed_settles_nothing_of_the_next_one() -> None:
 def test_while_the_disk_is_full_letters_stand_in_and_so_do_theirs() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     publish(log, [A], b"lost")
     fill_disk(disk, log)
     first, second = letter_of(message), new_message(b"dead dead one")
     log.append_death(first, [B, C], message, A)
     log.append_death(second, [D], first, B)
     log.append_settle(first, C)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 1
     log.append_delivered(second, D)
     log.append_count(second, D, 1)
     log.append_settle(second, D)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 0
     assert places(disk) == []
 
@@ -264,17 +264,17 @@ def test_while_the_disk_is_full_letters_stand_in_and_so_do_theirs() -> None:
 def test_a_row_of_deaths_in_batches_that_do_not_fit() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     first = letter_of(message)
     second = letter_of(first)
     log.append_death(first, [B], message, A)
     log.append_death(second, [C], first, B)
     fill_disk(disk, log)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 1
     assert first.sequence == 0, "nobody has it any more"
     log.append_settle(second, C)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 0
     assert places(disk) == []
 
@@ -282,12 +282,12 @@ def test_a_row_of_deaths_in_batches_that_do_not_fit() -> None:
 def test_a_letter_that_was_settled_before_its_batch_failed() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
-    durable(log, deferred)
+    make_durable(log, deferred)
     letter = letter_of(message)
     log.append_death(letter, [B], message, A)
     log.append_settle(letter, B)
     fill_disk(disk, log)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert message.references == 0
     assert places(disk) == []
 
@@ -298,7 +298,7 @@ def test_nothing_stands_in_for_what_was_never_durable() -> None:
     letter = letter_of(message)
     log.append_death(letter, [B], message, A)
     fill_disk(disk, log)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (message.sequence, letter.sequence) == (0, 0)
     assert places(disk) == []
 
@@ -306,7 +306,7 @@ def test_nothing_stands_in_for_what_was_never_durable() -> None:
 def test_when_there_is_room_again_stand_ins_go_on_and_others_are_logged() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, new = publish(log, [A], b"old"), publish(log, [A], b"new")
-    durable(log, deferred)
+    make_durable(log, deferred)
     letter = letter_of(old)
     log.append_death(letter, [B], old, A)
     fill_disk(disk, log)
@@ -316,14 +316,14 @@ def test_when_there_is_room_again_stand_ins_go_on_and_others_are_logged() -> Non
     assert not log.failure
     log.append_death(letter_of(new), [B], new, A)
     log.append_death(letter_of(letter), [C], letter, B)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"old", [1]), (b"dead new", [2])]
 
 
 def test_a_stopped_log_gives_the_message_back_after_a_restart() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], content_of(1, 50))
-    durable(log, deferred)
+    make_durable(log, deferred)
     log.group.stop("a test has stopped it")
     letter = letter_of(message)
     log.append_death(letter, [B], message, A)

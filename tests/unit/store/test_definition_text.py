@@ -1,4 +1,4 @@
-"""What checkpoints say of the topology."""
+"""The description of the topology in checkpoints."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ Change = dict[str, object]
 
 
 class Topology:
-    """What there is, how often somebody wanted to know, and how many objects they were told."""
+    """A topology that counts its descriptions and the described objects."""
 
     def __init__(self, *changes: Change) -> None:
         self.changes = list(changes)
@@ -25,7 +25,7 @@ class Topology:
             yield [change]
 
 
-def told(text: DefinitionText) -> list[Change]:
+def changes_in(text: DefinitionText) -> list[Change]:
     found = json.loads(b"[%s]" % text.text())
     assert isinstance(found, list)
     assert text.length == len(text.text()) + 1 if found else text.length == 0
@@ -33,11 +33,11 @@ def told(text: DefinitionText) -> list[Change]:
 
 
 def names(text: DefinitionText) -> str:
-    return "".join(str(change["name"]) for change in told(text))
+    return "".join(str(change["name"]) for change in changes_in(text))
 
 
 def new_text(topology: Topology, objects: int = 2) -> DefinitionText:
-    """One that is described anew when more has changed than there was, with short steps."""
+    """Return a text that is described anew, in short steps, once more changes than objects were appended."""
     text = DefinitionText(topology.describe, changes_min=0, step=objects)
     text.text()
     return text
@@ -54,12 +54,12 @@ def test_changes_follow_the_description(before: list[Change]) -> None:
     text.add({"too": "early"})
     text.step()
     assert topology.asked == text.length == 0
-    assert told(text) == before
+    assert changes_in(text) == before
     assert text.add({"c": 3}) == b'{"c":3}'
-    assert told(text) == [*before, {"c": 3}]
+    assert changes_in(text) == [*before, {"c": 3}]
     text.add({"d": 4})
     text.add({"e": 5})
-    assert told(text) == told(text) == [*before, {"c": 3}, {"d": 4}, {"e": 5}]
+    assert changes_in(text) == changes_in(text) == [*before, {"c": 3}, {"d": 4}, {"e": 5}]
     assert topology.asked == 1
 
 
@@ -72,7 +72,7 @@ def test_all_is_described_anew_when_the_changes_have_become_longer() -> None:
         topology.changes.append({"number": number})
         text.step()
         assert topology.asked == (1 if number < 3 else 2)
-    assert [list(change) for change in told(text)] == [["name"], ["number"], ["number"], ["number"]]
+    assert [list(change) for change in changes_in(text)] == [["name"], ["number"], ["number"], ["number"]]
     text.step()
     assert topology.asked == 2
 
@@ -102,7 +102,7 @@ def test_until_it_is_done_the_text_so_far_is_the_one() -> None:
     assert (topology.asked, topology.told) == (2, 10)
 
 
-def test_what_changes_meanwhile_stands_where_it_came() -> None:
+def test_changes_during_a_description_keep_their_order() -> None:
     topology = Topology(*named(*"abcde"))
     text = new_text(topology)
     for name in "uvwxyz":
@@ -161,14 +161,14 @@ def test_nothing_to_say_of_an_object_is_work_too() -> None:
         text.step()
         assert looked <= before + STEP
     assert looked == 10 * STEP
-    assert len(told(text)) == 3
+    assert len(changes_in(text)) == 3
     text.step()
     assert names(text) == "ab"
 
 
-def test_what_is_no_json_changes_nothing() -> None:
+def test_invalid_json_changes_nothing() -> None:
     text = DefinitionText(Topology({"a": 1}).describe)
     text.text()
     with pytest.raises(TypeError):
         text.add({"b": b"bytes"})
-    assert told(text) == [{"a": 1}]
+    assert changes_in(text) == [{"a": 1}]

@@ -1,4 +1,4 @@
-"""No file descriptor left: the log takes those of its old segments, or waits; nothing is lost or refused."""
+"""A shortage of file descriptors: the log closes old segments or waits, without loss or refusal."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ from broker.core.message import Message
 from broker.store.file_commit import INLINE_WRITE_MAX
 from broker.store.log import Log
 from broker.store.segment_files import READY
-from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
+from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened_sequences
 from tests.support.store.hand_log import (
-    Deferred,
-    Waiter,
+    DeferredWork,
+    RecordingWaiter,
     content_of,
     files_of,
     logged_queue,
@@ -22,15 +22,15 @@ from tests.support.store.hand_log import (
 QUEUE = logged_queue(1)
 
 
-def leave_segment(log: Log, deferred: Deferred) -> Message:
-    """Append a batch that fills its segment: what comes next needs a new file."""
+def leave_segment(log: Log, deferred: DeferredWork) -> Message:
+    """Append a batch that fills its segment, so that the next batch needs a new file."""
     message = publish(log, [QUEUE], content_of(2, log.filling.segment.limit))
     log.commit()
     deferred.run_all()
     return message
 
 
-def log_with_spare() -> tuple[BadDisk, Log, Deferred]:
+def log_with_spare() -> tuple[BadDisk, Log, DeferredWork]:
     """A log that has the file of its next segment."""
     disk, log, deferred = log_on_bad_disk()
     publish(log, [QUEUE], content_of(1, log.filling.segment.limit * 3 // 4))
@@ -42,12 +42,12 @@ def log_with_spare() -> tuple[BadDisk, Log, Deferred]:
 
 @pytest.mark.parametrize("prepared", [log_on_bad_disk, log_with_spare])
 def test_a_new_segment_waits_for_a_descriptor(
-    prepared: Callable[[], tuple[BadDisk, Log, Deferred]],
+    prepared: Callable[[], tuple[BadDisk, Log, DeferredWork]],
 ) -> None:
     disk, log, deferred = prepared()
     disk.descriptors = len(disk.opened) - 1
     large = leave_segment(log, deferred)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     small = publish(log, [QUEUE], b"small")
     log.wait(waiter)
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_new_segment_waits_for_a_descriptor(
     assert len(waiter.durable) == 1
     assert len(disk.opened) == disk.descriptors
     disk.crash()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == list(range(1, small.sequence + 1))
     log.release()
 
@@ -71,7 +71,7 @@ def test_old_segments_give_their_descriptors_to_new_ones() -> None:
     disk, log, deferred = log_on_bad_disk()
     disk.descriptors = len(disk.opened)
     leave_segment(log, deferred)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [QUEUE], b"small")
     log.wait(waiter)
     log.commit()
@@ -87,7 +87,7 @@ def test_a_large_batch_is_written_here_if_there_is_no_descriptor_for_another_thr
     log.commit()
     deferred.run_all()
     disk.descriptors = len(disk.opened)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     large = publish(log, [QUEUE], content_of(2, INLINE_WRITE_MAX + 1))
     log.wait(waiter)
     log.commit()
@@ -96,7 +96,7 @@ def test_a_large_batch_is_written_here_if_there_is_no_descriptor_for_another_thr
     assert len(waiter.durable) == 1
     disk.descriptors = 1000
     disk.crash()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [large.sequence - 1, large.sequence]
     log.release()
 

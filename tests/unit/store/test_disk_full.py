@@ -11,11 +11,11 @@ from broker.store.definition_text import DefinitionText
 from broker.store.log import Log
 from broker.store.segment_files import READY
 from tests.simulation.sim_disk import SimDisk
-from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
+from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened_sequences
 from tests.support.store.hand_log import (
-    Deferred,
-    Sink,
-    Waiter,
+    DeferredWork,
+    RecordingSink,
+    RecordingWaiter,
     content_of,
     files_of,
     logged_queue,
@@ -32,7 +32,7 @@ def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_l
     settled_after = publish(log, [queue], content_of(3, 100))
     log.commit()
     deferred.run_all()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     lost = publish(log, [queue], content_of(4, 100))
     log.append_settle(settled_before, queue)
     log.wait(waiter)
@@ -48,14 +48,14 @@ def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_l
     assert refused.sequence == 0
     log.append_settle(lost, queue)  # not logged any more
     log.append_settle(settled_after, queue)
-    late = Waiter()
+    late = RecordingWaiter()
     log.wait(late)
     log.commit()
     deferred.run_all()
     assert len(late.durable) == 1, "a settle in the reserve becomes durable"
     assert log.full, "there is still no room for publishes"
     disk.crash()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [kept.sequence]
     log.release()
 
@@ -79,21 +79,21 @@ def test_when_room_comes_back_publishes_are_accepted_again() -> None:
     deferred.run_all()
     assert (log.full, log.failure) == (False, "")
     after = publish(log, [queue], content_of(3, 100))
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     log.wait(waiter)
     log.commit()
     deferred.run_all()
     assert len(waiter.durable) == 1
     disk.crash()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [before.sequence, after.sequence]
     log.release()
 
 
 def test_consuming_makes_room_by_itself() -> None:
-    """The disk is full of messages; settling them deletes segments, and that is what publishes wait for."""
+    """The disk is full of messages; settlements delete segments, and then publishes continue."""
     disk = SimDisk(random.Random(3))
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(
         FOLDER, disk, deferred=deferred, segment_bytes=8192, first_segment_bytes=8192, reserve_bytes=8192
     )
@@ -136,7 +136,7 @@ def test_settles_saved_from_a_failed_batch_outlive_the_segment_that_they_are_in(
         previous = message
         log.commit()
     assert log.filling.segment.number > saved_in + 2
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [m.sequence for m in old[1:]] + [previous.sequence]
     log.release()
 
@@ -155,7 +155,7 @@ def test_a_second_full_disk_without_a_reserve_stops_the_log() -> None:
     log.commit()
     assert log.stopped
     log.release()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [message.sequence for message in messages]
     log.release()
 
@@ -170,7 +170,7 @@ def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
     disk.kill()
     disk.unlink(f"{FOLDER}/spare")
     disk.capacity = disk.used() + 20
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(FOLDER, disk, sink)
     assert log.full
     recovered = sink.messages[0][0]
@@ -178,7 +178,7 @@ def test_a_log_starts_on_a_full_disk_if_the_reserve_is_there() -> None:
     log.append_settle(recovered, queue)
     log.commit()
     assert log.durable == log.batch - 1
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == []
     log.release()
 
@@ -189,7 +189,7 @@ def test_a_full_disk_at_the_start_without_a_reserve_is_an_error() -> None:
     with pytest.raises(OSError, match="No space"):
         open_log(FOLDER, disk)
     disk.capacity = 1 << 40
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == []
     log.release()
 
@@ -198,7 +198,7 @@ def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
     """However little is logged: the next full disk must not stop the log."""
     disk = BadDisk()
     disk.capacity = 10_000
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(FOLDER, disk, deferred=deferred, segment_bytes=1 << 20, first_segment_bytes=1 << 20)
     deferred.run_all()
     assert files_of(log).reserve != READY
@@ -215,9 +215,9 @@ def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
 
 
 def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
-    """Nothing more than a batch is written where the room for more may not be there."""
+    """No more than a batch is written where further room is uncertain."""
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(FOLDER, disk, deferred=deferred)
     queue = logged_queue(1)
     deferred.run_all()
@@ -243,9 +243,9 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
 
 
 def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> None:
-    """The first batch of a segment, longer than that, does not fit; the settle was to go to the next one."""
+    """The longer first batch of a segment does not fit; the settle was meant for the next segment."""
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(FOLDER, disk, deferred=deferred, reserve_bytes=256 * 1024)
     deferred.run_all()
     queue = logged_queue(1)
@@ -275,7 +275,7 @@ def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> 
         log.commit()
         deferred.run_all()
         log.append_settle(passing, queue)
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [kept.sequence, passing.sequence]
     log.release()
 
@@ -291,23 +291,23 @@ class Topology:
         return self.changes
 
     def grow(self, log: Log) -> None:
-        """Four times what the reserve of these logs has for settles."""
+        """Append four times the settlements that the reserve of these logs has room for."""
         for _ in range(64):
             self.changes.append({"kind": "x", "pad": "a" * 1000})
             log.append_definition(self.changes[-1])
 
 
-def settle_on_full_disk(disk: BadDisk, log: Log, deferred: Deferred, message: Message) -> None:
+def settle_on_full_disk(disk: BadDisk, log: Log, deferred: DeferredWork, message: Message) -> None:
     """Have the disk full, and see that a settle becomes durable all the same."""
     disk.capacity = disk.used()
     disk.write_errors = [errno.ENOSPC]
     publish(log, [logged_queue(1)], content_of(2, 100))
     log.commit()
-    disk.capacity = disk.used()  # what the failed segment has given back is somebody else's now
+    disk.capacity = disk.used()  # another process uses the room that the failed segment returned
     assert log.full
     deferred.run_all()
     log.append_settle(message, logged_queue(1))
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     log.wait(waiter)
     log.commit()
     deferred.run_all()
@@ -317,7 +317,7 @@ def settle_on_full_disk(disk: BadDisk, log: Log, deferred: Deferred, message: Me
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_reserve_has_room_for_settles_behind_a_checkpoint_of_any_size(restarted: bool) -> None:
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     topology = Topology()
     log, _ = open_log(FOLDER, disk, deferred=deferred, definitions=topology.definitions)
     deferred.run_all()
@@ -328,13 +328,13 @@ def test_the_reserve_has_room_for_settles_behind_a_checkpoint_of_any_size(restar
     if restarted:
         log.close()
         disk.kill()
-        sink = Sink()
+        sink = RecordingSink()
         log, _ = open_log(FOLDER, disk, sink, deferred, topology.definitions)
         deferred.run_all()
         [(message, _, _)] = sink.messages
     settle_on_full_disk(disk, log, deferred, message)
     disk.crash()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == []
     log.release()
 
@@ -399,6 +399,6 @@ def test_a_reserve_that_is_needed_while_it_grows_is_used_as_it_is() -> None:
     deferred.run_all()
     assert (log.failure, files_of(log).reserve) == ("", READY)
     disk.crash()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == []
     log.release()

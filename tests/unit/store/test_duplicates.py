@@ -1,4 +1,4 @@
-"""What queues remember of messages, in the log."""
+"""Records of deduplication in the log."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from broker.store.segment import segment_name
 from tests.support.store.hand_log import content_of, logged_queue, new_message, open_log, publish
 
 
-def test_what_is_damaged_of_it_is_no_lost_message(tmp_path: Path) -> None:
+def test_a_damaged_record_is_no_lost_message(tmp_path: Path) -> None:
     queue = logged_queue(7)
     log, _ = open_log(str(tmp_path), RealDisk())
     publish(log, [queue], content_of(1, 20))

@@ -1,4 +1,4 @@
-"""Writes, syncs and reads that fail: the log stops or does without, and what was confirmed stays."""
+"""Writes, syncs and reads that fail: the log stops or continues, and confirmed messages stay."""
 
 import errno
 
@@ -7,8 +7,15 @@ from structlog.testing import capture_logs
 
 from broker.core.errors import StoreFailed
 from broker.store.log import Log
-from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
-from tests.support.store.hand_log import Waiter, content_of, logged_queue, open_log, publish, storage_of
+from tests.support.store.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened_sequences
+from tests.support.store.hand_log import (
+    RecordingWaiter,
+    content_of,
+    logged_queue,
+    open_log,
+    publish,
+    storage_of,
+)
 
 
 def test_a_write_error_stops_the_log_and_leaves_no_partial_batch() -> None:
@@ -18,7 +25,7 @@ def test_a_write_error_stops_the_log_and_leaves_no_partial_batch() -> None:
     log.commit()
     deferred.run_all()
     size = log.filling.segment.good
-    waiters = [Waiter(), Waiter()]
+    waiters = [RecordingWaiter(), RecordingWaiter()]
     publish(log, [queue], b"lost")
     log.wait(waiters[0])
     disk.write_errors = [errno.EIO]
@@ -36,7 +43,7 @@ def test_a_write_error_stops_the_log_and_leaves_no_partial_batch() -> None:
     assert durable.references == 0
     with pytest.raises(StoreFailed):
         log.close()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [durable.sequence]
     log.release()
 
@@ -51,7 +58,7 @@ def test_a_partial_write_that_cannot_be_cut_off_stops_the_log() -> None:
     assert "could not be cut off" in log.failure
     disk.truncate_error = 0
     log.release()
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == []
     log.release()
 
@@ -59,7 +66,7 @@ def test_a_partial_write_that_cannot_be_cut_off_stops_the_log() -> None:
 def test_a_failed_sync_stops_the_log_and_is_not_retried() -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
-    waiters = [Waiter(), Waiter()]
+    waiters = [RecordingWaiter(), RecordingWaiter()]
     publish(log, [queue], b"in flight")
     log.wait(waiters[0])
     log.commit()
@@ -100,7 +107,7 @@ def churn(log: Log, start: int) -> None:
 
 @pytest.mark.parametrize("twice", [False, True])
 def test_copies_outlive_a_segment_that_does_not_read_back_to_its_end(twice: bool) -> None:
-    """What was copied before the bad place must not come back from there when the copies are settled."""
+    """A message copied before the bad place must not be recovered from there once its copies are settled."""
     disk = BadDisk()
     log, _ = open_log(FOLDER, disk, segment_bytes=4096, first_segment_bytes=4096)
     queue = logged_queue(1)
@@ -126,9 +133,9 @@ def test_copies_outlive_a_segment_that_does_not_read_back_to_its_end(twice: bool
         assert log.segments.get(copied_to) is None
     log.append_settle(early, queue)
     churn(log, 150)
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [late.sequence]
     churn(log, 200)
-    log, sequences = reopened(disk)
+    log, sequences = reopened_sequences(disk)
     assert sequences == [late.sequence]
     log.release()

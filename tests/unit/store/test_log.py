@@ -11,9 +11,9 @@ from broker.store.log import Log
 from broker.store.repair.check import check
 from broker.store.sync import DiskSyncer
 from tests.support.store.hand_log import (
-    Deferred,
-    Sink,
-    Waiter,
+    DeferredWork,
+    RecordingSink,
+    RecordingWaiter,
     content_of,
     file_log,
     logged_queue,
@@ -25,8 +25,8 @@ from tests.support.store.hand_log import (
 DISK = RealDisk()
 
 
-def deferred_log(folder: Path) -> tuple[Log, Deferred]:
-    deferred = Deferred()
+def deferred_log(folder: Path) -> tuple[Log, DeferredWork]:
+    deferred = DeferredWork()
     log, _ = open_log(str(folder), DISK, deferred=deferred)
     deferred.run_all()
     return log, deferred
@@ -35,7 +35,7 @@ def deferred_log(folder: Path) -> tuple[Log, Deferred]:
 def test_a_batch_is_durable_when_its_sync_has_returned_and_not_before(tmp_path: Path) -> None:
     log, deferred = deferred_log(tmp_path)
     queue = logged_queue(1)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [queue], b"one")
     batch = log.batch
     log.wait(waiter)
@@ -48,10 +48,10 @@ def test_a_batch_is_durable_when_its_sync_has_returned_and_not_before(tmp_path: 
     log.release()
 
 
-def test_what_is_appended_during_a_sync_is_the_next_batch_and_follows_by_itself(tmp_path: Path) -> None:
+def test_records_appended_during_a_sync_are_the_next_batch(tmp_path: Path) -> None:
     log, deferred = deferred_log(tmp_path)
     queue = logged_queue(1)
-    waiters = [Waiter(), Waiter(), Waiter()]
+    waiters = [RecordingWaiter(), RecordingWaiter(), RecordingWaiter()]
     publish(log, [queue], b"one")
     log.wait(waiters[0])
     log.commit()
@@ -89,7 +89,7 @@ def test_wants_commit_is_asked_once_per_batch(tmp_path: Path) -> None:
 
 def test_waiting_for_nothing_is_answered_at_once_with_a_batch_of_its_own(tmp_path: Path) -> None:
     log, _ = deferred_log(tmp_path)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     batch = log.batch
     log.wait(waiter)
     assert waiter.durable == [batch]
@@ -102,7 +102,7 @@ def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tm
     log, deferred = deferred_log(tmp_path)
     publish(log, [logged_queue(1)], b"one")
     log.commit()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     log.wait(waiter)
     assert waiter.durable == []
     deferred.step()
@@ -113,7 +113,7 @@ def test_waiting_behind_a_sync_with_nothing_appended_is_answered_by_that_sync(tm
 def test_a_large_batch_is_written_off_the_loop_and_then_synced(tmp_path: Path) -> None:
     log, deferred = deferred_log(tmp_path)
     queue = logged_queue(1)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     message = publish(log, [queue], content_of(1, INLINE_WRITE_MAX + 1))
     path = tmp_path / log.filling.segment.name
     log.wait(waiter)
@@ -142,7 +142,7 @@ def test_fan_out_is_one_record_and_each_queue_settles_for_itself(tmp_path: Path)
     log.commit()
     assert log.bytes_on_disk < 2000
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert sink.held() == [(message.sequence, [1, 3])]
     assert (sink.messages[0][0].references, sink.messages[0][0].size) == (2, 1000)
@@ -156,7 +156,7 @@ def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path
     publish(log, queues[:1], b"gone")
     log.commit()
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     sink.gone = {1}
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [taken for _, taken in sink.held()] == [[2], []]
@@ -175,7 +175,7 @@ def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path
     publish(log, queues, b"unseen")
     log.append_delivered(seen, queues[0])
     log.close()
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert report.clean
     assert [(m.sequence, q, r) for m, q, r in sink.messages] == [
@@ -185,7 +185,7 @@ def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path
     ]
     assert [m.references for m, _, _ in sink.messages] == [2, 2, 2]
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert not report.clean
     assert [(m.sequence, q, r) for m, q, r in sink.messages] == [(1, [1, 2], True), (2, [1, 2], True)]
@@ -218,7 +218,7 @@ def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Pa
         log.commit()
     assert log.segment_count < 10, "segments with nothing but definitions go"
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     known = []
     for change in sink.changes:
@@ -235,7 +235,7 @@ def test_a_definition_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: P
     publish(log, [logged_queue(1)], b"one")
     log.commit()
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert (len(sink.messages), sink.changes) == (1, [])
     log.release()
@@ -255,7 +255,7 @@ def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: P
 def test_the_latency_of_the_first_sync_is_not_the_time_since_the_machine_was_started(tmp_path: Path) -> None:
     now = 1_000_000.0
     log = file_log(str(tmp_path), DISK, DiskSyncer(DISK), lambda: now, list)
-    log.recover(Sink())
+    log.recover(RecordingSink())
     assert (log.sync_latency.count, log.sync_latency.sum) == (1, 0.0)
     publish(log, [logged_queue(1)], bytes(100))
     log.commit()
@@ -282,7 +282,7 @@ def many_queues() -> list[Queue]:
     return [logged_queue(number) for number in range(1, 65_538)]
 
 
-def opened(folder: Path, sink: Sink | None = None) -> Log:
+def opened(folder: Path, sink: RecordingSink | None = None) -> Log:
     """A log with segments of a few such records."""
     return open_log(str(folder), DISK, sink, segment_bytes=1 << 20, first_segment_bytes=1 << 20)[0]
 
@@ -297,7 +297,7 @@ def test_a_message_may_be_in_any_number_of_queues(tmp_path: Path, queues: list[Q
     log.commit()
     log.release()
     assert check(str(tmp_path), DISK).healthy
-    sink = Sink()
+    sink = RecordingSink()
     log = opened(tmp_path, sink)
     numbers = [queue.number for queue in queues[:count]]
     assert sink.held() == [(plain.sequence, numbers), (dated.sequence, numbers[:-1])]
@@ -305,7 +305,9 @@ def test_a_message_may_be_in_any_number_of_queues(tmp_path: Path, queues: list[Q
     log.release()
 
 
-def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queues: list[Queue]) -> None:
+def test_a_message_in_very_many_queues_is_copied_forward_with_them(
+    tmp_path: Path, queues: list[Queue]
+) -> None:
     log = opened(tmp_path)
     kept = publish(log, queues, b"kept")
     log.append_settle(kept, queues[0])
@@ -321,7 +323,7 @@ def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queue
     assert home is not None
     assert kept.segment > home.number
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log = opened(tmp_path, sink)
     assert sink.held() == [(kept.sequence, [queue.number for queue in queues[1:]])]
     log.release()
@@ -330,7 +332,7 @@ def test_it_is_copied_forward_with_the_queues_that_hold_it(tmp_path: Path, queue
 
 def test_a_log_of_tiny_segments_is_closed_with_its_last_batch(tmp_path: Path) -> None:
     """Each batch begins a segment, whose predecessor may go: the record of that is no batch of its own."""
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(str(tmp_path), DISK, deferred=deferred, segment_bytes=1, first_segment_bytes=1)
     deferred.run_all()
     for number in range(3):

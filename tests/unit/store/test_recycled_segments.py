@@ -1,4 +1,4 @@
-"""A dead segment's file becomes the next segment: what it held in its former life never comes back."""
+"""The file of a dead segment becomes the next segment: its former content is never recovered."""
 
 import shutil
 from pathlib import Path
@@ -16,14 +16,22 @@ from broker.store.repair.check import check, repair
 from broker.store.scan import SegmentScanner
 from broker.store.segment import segment_name
 from broker.store.segment_files import ASKED, READY
-from tests.support.store.hand_log import Deferred, Sink, content_of, files_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    DeferredWork,
+    RecordingSink,
+    content_of,
+    files_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 
 DISK = RealDisk()
 SEGMENT_BYTES = 8192
 
 
-def busy_log(folder: Path, deferred: Deferred | None = None) -> tuple[Log, Queue]:
-    """A log whose segments live short lives, in the middle of one that was another one before."""
+def busy_log(folder: Path, deferred: DeferredWork | None = None) -> tuple[Log, Queue]:
+    """Return a log with short-lived segments, in the middle of a recycled one."""
     log, _ = open_log(
         str(folder), DISK, None, deferred, segment_bytes=SEGMENT_BYTES, first_segment_bytes=SEGMENT_BYTES
     )
@@ -48,7 +56,7 @@ def busy_log(folder: Path, deferred: Deferred | None = None) -> tuple[Log, Queue
 
 
 def crashed(log: Log, folder: Path, to: Path) -> Path:
-    """What a kill -9 leaves: the files as they are now. Returns the newest segment's copy."""
+    """Copy the files as a kill -9 would leave them. Returns the newest segment's copy."""
     shutil.copytree(folder, to)
     newest = to / log.filling.segment.name
     log.release()
@@ -66,7 +74,7 @@ def test_old_batches_behind_the_end_are_neither_replayed_nor_called_torn(tmp_pat
     report = check(str(tmp_path / "b"), DISK)
     assert report.healthy
     assert report.torn == ""
-    sink = Sink()
+    sink = RecordingSink()
     log, found = open_log(str(tmp_path / "b"), DISK, sink)
     assert found.torn == ""
     assert [message.sequence for message, _, _ in sink.messages] == live
@@ -114,7 +122,7 @@ def test_a_batch_begun_over_old_ones_is_a_torn_end(tmp_path: Path) -> None:
     with newest.open("r+b") as file:  # the second half of the last batch never reached the disk
         file.seek(end + 600)
         file.write(b"\xa5" * 500)
-    sink = Sink()
+    sink = RecordingSink()
     log, found = open_log(str(tmp_path / "b"), DISK, sink)
     assert (found.torn, found.torn_offset) == (str(newest), end)
     assert found.torn_bytes == len(old) - end
@@ -127,14 +135,14 @@ def test_damage_before_valid_batches_is_still_refused(tmp_path: Path) -> None:
     newest = crashed(log, tmp_path / "a", tmp_path / "b")
     data = bytearray(newest.read_bytes())
     second = data.index(MAGIC, HEADER_BYTES)
-    data[second : second + HEADER_BYTES] = BLANK  # it even looks like the end
+    data[second : second + HEADER_BYTES] = BLANK  # the bytes even look like the end
     newest.write_bytes(data)
     with pytest.raises(LogDamaged, match=f"offset {second}"):
         open_log(str(tmp_path / "b"), DISK)
 
 
 def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path) -> None:
-    """The spare has become a segment by name, and not one byte of its first batch is there."""
+    """The spare has the name of a segment, and no byte of its first batch."""
     log, _ = busy_log(tmp_path / "a")
     while files_of(log).spare != READY:
         files_of(log).ask(True)
@@ -142,7 +150,7 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
     live = [message.sequence for message in _live(log)]
     crashed(log, tmp_path / "a", tmp_path / "b")
     (tmp_path / "b" / "spare").rename(tmp_path / "b" / f"{number + 1:010d}.log")
-    sink = Sink()
+    sink = RecordingSink()
     log, found = open_log(str(tmp_path / "b"), DISK, sink)
     assert found.torn == ""
     assert [message.sequence for message, _, _ in sink.messages] == live
@@ -150,7 +158,7 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
 
 
 def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, queue = busy_log(tmp_path, deferred)
     number = log.filling.segment.number
     while log.filling.segment.number == number:
@@ -172,7 +180,7 @@ def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
 
 
 def test_the_helper_blanks_what_the_log_takes_for_the_end() -> None:
-    """It imports nothing of the broker, so it says the length of a header itself."""
+    """The helper imports nothing of the broker, so that it has its own constant for a header's length."""
     assert sync_helper.BLANK == BLANK
 
 
@@ -186,7 +194,7 @@ def test_a_segment_that_is_left_has_nothing_of_another_one_behind_its_end(tmp_pa
 
 
 def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
-    """A damaged file is kept as it was, although it is dead, long enough, and the next one is wanted."""
+    """A damaged file is kept, although it is dead and large enough for the next segment."""
     mib = 1 << 20
     log, _ = open_log(str(tmp_path), DISK, segment_bytes=32 * mib, first_segment_bytes=32 * mib)
     queue = logged_queue(1)
@@ -208,7 +216,7 @@ def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
 
 
 class Counting(Disk):
-    """One file for reading; counts the bytes that are read."""
+    """A disk that counts the bytes read from a single file."""
 
     def __init__(self) -> None:
         self.bytes_read = 0

@@ -1,4 +1,4 @@
-"""Messages that replace others: after a crash one of the two is there, and never neither."""
+"""Messages that replace others: after a crash either message exists, and never neither."""
 
 import errno
 
@@ -7,7 +7,7 @@ import pytest
 from broker.core.message import Message
 from broker.store.file_commit import INLINE_WRITE_MAX
 from broker.store.stand_ins import STANDS_IN
-from tests.support.store.bad_disk import durable, fill_disk, log_on_bad_disk, places
+from tests.support.store.bad_disk import fill_disk, log_on_bad_disk, make_durable, places
 from tests.support.store.hand_log import ADDRESS, logged_queue, new_message, publish
 
 A, B, C = (logged_queue(number) for number in (1, 2, 3))
@@ -17,10 +17,10 @@ A, B, C = (logged_queue(number) for number in (1, 2, 3))
 def test_either_is_there(synced: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     log.append_replacement(publish(log, [A], b"new"), old, A)
     if synced:
-        durable(log, deferred)
+        make_durable(log, deferred)
         assert old.references == 0
     assert places(disk) == [(b"new" if synced else b"old", [1])]
 
@@ -32,44 +32,44 @@ def test_many_in_one_batch() -> None:
         following = publish(log, [A], b"%d" % number)
         log.append_replacement(following, last, A)
         last = following
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"9", [1])]
 
 
-def test_what_replaces_may_be_durable_before() -> None:
+def test_the_replacement_may_be_durable_before() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, new = publish(log, [A], b"old"), publish(log, [A], b"new")
-    durable(log, deferred)
+    make_durable(log, deferred)
     log.append_replacement(new, old, A)
     assert old.references == 0
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"new", [1])]
 
 
-def test_what_replaces_may_not_be_logged() -> None:
+def test_the_replacement_may_be_transient() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     log.append_replacement(Message(ADDRESS, b"transient", 9, False, 0), old, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == []
 
 
 def test_a_batch_that_does_not_fit_leaves_what_was_replaced() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     log.append_replacement(publish(log, [A], b"new"), old, A)
     fill_disk(disk, log)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"old", [1])]
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_what_replaces_may_be_on_its_way_to_the_disk(fits: bool) -> None:
+def test_the_replacement_may_be_in_the_current_batch(fits: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A], b"new")
     large = publish(log, [B], b"x" * INLINE_WRITE_MAX)  # so that others go on while it is written
     if not fits:
@@ -77,19 +77,19 @@ def test_what_replaces_may_be_on_its_way_to_the_disk(fits: bool) -> None:
     log.commit()
     assert log.in_flight
     log.append_replacement(new, old, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (new.sequence > 0) is fits
     assert old.references == (0 if fits else 1)
     log.append_settle(large, B)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"new" if fits else b"old", [1])]
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_what_replaces_may_reach_the_disk_when_that_is_nearly_full(settled: bool) -> None:
+def test_the_replacement_may_be_written_to_a_nearly_full_disk(settled: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A], b"new")
     log.commit()
     log.append_replacement(new, old, A)
@@ -100,66 +100,66 @@ def test_what_replaces_may_reach_the_disk_when_that_is_nearly_full(settled: bool
     assert old.references == 0
     if settled:
         log.append_settle(new, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == ([] if settled else [(b"new", [1])])
 
 
-def test_what_replaces_may_not_have_reached_the_disk_before() -> None:
+def test_the_replaced_message_may_not_have_reached_the_disk() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, older = publish(log, [A], b"old"), publish(log, [A], b"older")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A], b"new")
     fill_disk(disk, log)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert new.sequence == 0
     for replaced in (older, old):
         log.append_replacement(new, replaced, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (old.references, older.references) == (1, 1)
     log.append_settle(new, A)
     assert (old.references, older.references) == (0, 0)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == []
 
 
 def test_until_then_what_was_replaced_is_there_after_a_crash() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A], b"new")
     fill_disk(disk, log)
     log.append_replacement(new, old, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"old", [1])]
 
 
 def test_then_it_goes_with_what_has_replaced_it() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A, B], b"new")
     log.append_replacement(new, old, A)
     log.append_replacement(new, other, B)
     fill_disk(disk, log)
-    durable(log, deferred)
+    make_durable(log, deferred)
     log.append_settle(new, A)
     assert (old.references, other.references) == (0, 1), "one queue still has it in memory only"
     log.append_settle(new, B)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == []
 
 
 def test_only_the_queue_in_which_it_was_replaced_matters() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A, B, C], b"new")
     fill_disk(disk, log)
     log.append_replacement(new, old, A)
     log.append_replacement(new, other, B)
     log.append_settle(new, C)
     log.append_settle(new, B)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (old.references, other.references) == (1, 0)
     assert places(disk) == [(b"old", [1])]
 
@@ -167,13 +167,13 @@ def test_only_the_queue_in_which_it_was_replaced_matters() -> None:
 def test_a_queue_may_have_let_go_before_the_batch_fails() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A, B], b"new")
     log.append_replacement(new, old, A)
     log.append_replacement(new, other, B)
     log.append_settle(new, A)
     fill_disk(disk, log)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (old.references, other.references) == (0, 1)
     assert places(disk) == [(b"other", [2])]
 
@@ -181,22 +181,22 @@ def test_a_queue_may_have_let_go_before_the_batch_fails() -> None:
 def test_in_a_transaction_too() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A, B], b"new")
     fill_disk(disk, log)
     log.append_replacement(new, old, A)
     log.append_replacement(new, other, B)
     log.append_transacted_settle(new, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == [(b"other", [2])]
 
 
 @pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_has_replaced_it_may_be_replaced_when_there_is_room_again(synced: bool, fails: bool) -> None:
+def test_a_replacement_may_be_replaced_when_there_is_room_again(synced: bool, fails: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A, B], b"new")
     log.append_replacement(new, old, A)
     fill_disk(disk, log)
@@ -209,16 +209,16 @@ def test_what_has_replaced_it_may_be_replaced_when_there_is_room_again(synced: b
     if fails:
         fill_disk(disk, log)
     if synced:
-        durable(log, deferred)
+        make_durable(log, deferred)
     kept = fails or not synced
     assert old.references == (1 if kept else 0)
     assert places(disk) == ([(b"old", [1])] if kept else [(b"newer", [1])])
 
 
-def test_what_it_has_replaced_in_one_queue_is_none_of_the_other_s_business() -> None:
+def test_a_replacement_in_a_single_queue_does_not_affect_the_other_queue() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A, B], b"new")
     log.append_replacement(new, old, A)
     fill_disk(disk, log)
@@ -227,24 +227,24 @@ def test_what_it_has_replaced_in_one_queue_is_none_of_the_other_s_business() -> 
     deferred.run_all()
     log.append_replacement(publish(log, [B], b"newer"), new, B)
     log.append_settle(new, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (new.sequence, old.references) == (0, 0)
     assert sum(segment.live for segment in log.segments.all()) == 1
     assert places(disk) == [(b"newer", [2])]
 
 
-def test_what_has_replaced_it_may_be_replaced_while_the_disk_is_full() -> None:
+def test_a_replacement_may_be_replaced_while_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new, newer = publish(log, [A], b"new"), publish(log, [A], b"newer")
     fill_disk(disk, log)
     log.append_replacement(new, old, A)
     log.append_replacement(newer, new, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (new.sequence, old.references) == (0, 1)
     log.append_settle(newer, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == []
 
 
@@ -252,7 +252,7 @@ def test_what_has_replaced_it_may_be_replaced_while_the_disk_is_full() -> None:
 def test_a_dead_letter_of_what_has_replaced_it_stands_in_only_from_its_queue(full: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
-    durable(log, deferred)
+    make_durable(log, deferred)
     new = publish(log, [A, B], b"new")
     fill_disk(disk, log)
     log.append_replacement(new, old, A)
@@ -263,8 +263,8 @@ def test_a_dead_letter_of_what_has_replaced_it_stands_in_only_from_its_queue(ful
     of_a, of_b = new_message(b"dead in A"), new_message(b"dead in B")
     log.append_death(of_b, [C], new, B)
     log.append_death(of_a, [C], new, A)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert (of_a.sequence, new.sequence, old.references) == (STANDS_IN, 0, 1)
     log.append_settle(of_a, C)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert places(disk) == ([] if full else [(b"dead in B", [3])])

@@ -1,4 +1,4 @@
-"""What the log takes of the disk and of memory: segments that grow and go, copies, content read again."""
+"""Disk space and memory of the log: new and deleted segments, copies, content read again."""
 
 import itertools
 import os
@@ -8,7 +8,14 @@ from typing import final
 
 from broker.store.disk import RealDisk
 from tests.simulation.sim_disk import SimDisk
-from tests.support.store.hand_log import Deferred, Sink, content_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import (
+    DeferredWork,
+    RecordingSink,
+    content_of,
+    logged_queue,
+    open_log,
+    publish,
+)
 
 DISK = RealDisk()
 
@@ -28,7 +35,7 @@ def test_settled_segments_are_deleted(tmp_path: Path) -> None:
     log.release()
 
 
-def test_one_message_that_stays_does_not_keep_everything(tmp_path: Path) -> None:
+def test_a_single_old_message_does_not_keep_all_segments(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log, _ = open_log(str(tmp_path), DISK, segment_bytes=4096, first_segment_bytes=4096)
     stays = publish(log, [queue], content_of(1, 500))
@@ -40,7 +47,7 @@ def test_one_message_that_stays_does_not_keep_everything(tmp_path: Path) -> None
         log.commit()
     assert log.bytes_on_disk <= 6 * 4096
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert sink.held() == [(stays.sequence, [1]), (previous.sequence, [1])]
     for number, (message, _, _) in zip((1, 399), sink.messages, strict=True):
@@ -63,7 +70,7 @@ def test_settles_that_a_full_old_segment_needs_outlive_their_own_segment(tmp_pat
         log.commit()
     assert log.bytes_on_disk <= 8 * 4096
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [message.sequence for message, _, _ in sink.messages] == [2, 3, 4, 5, 6, 7, 299]
     log.release()
@@ -85,7 +92,7 @@ def test_order_survives_copying(tmp_path: Path) -> None:
     assert all(message.content is None for message in kept)
     assert [log.load(message) for message in kept] == [content_of(n, 300) for n in range(20, 400, 20)]
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [message.sequence for message, _, _ in sink.messages] == list(range(20, 400, 20))
     log.release()
@@ -104,7 +111,7 @@ def test_the_first_segment_is_small_and_the_next_ones_grow(tmp_path: Path) -> No
 
 def test_content_beyond_the_budget_leaves_memory_once_it_is_durable(tmp_path: Path) -> None:
     queue = logged_queue(1)
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, _ = open_log(str(tmp_path), DISK, deferred=deferred, memory_budget=1000)
     deferred.run_all()
     early = [publish(log, [queue], content_of(n, 300)) for n in range(1, 4)]
@@ -146,7 +153,7 @@ def test_draining_in_order_reads_in_large_pieces() -> None:
         publish(log, [queue], content_of(number, 1000))
     log.commit()
     log.release()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log("/log", disk, sink, segment_bytes=1 << 24, first_segment_bytes=1 << 24)
     disk.reads = 0
     for message, _, _ in sink.messages:

@@ -21,9 +21,9 @@ from broker.store.segment_files import READY
 from broker.store.sync import HelperSyncer, run_inline
 from broker.store.sync_helper import ATTACHED_MAX
 from tests.support.store.hand_log import (
-    Deferred,
-    Sink,
-    Waiter,
+    DeferredWork,
+    RecordingSink,
+    RecordingWaiter,
     chunks_of,
     content_of,
     file_log,
@@ -42,7 +42,7 @@ PATIENCE = 20.0
 class Bench:
     """A log whose syncs are done by a helper."""
 
-    def __init__(self, folder: Path, deferred: Deferred | None = None) -> None:
+    def __init__(self, folder: Path, deferred: DeferredWork | None = None) -> None:
         self.folder = folder
         self.unwatched: list[int] = []
         self.syncer = HelperSyncer(DISK, run_inline if deferred is None else deferred.run)
@@ -57,10 +57,10 @@ class Bench:
             first_segment_bytes=4096,
             reserve_bytes=8192,
         )
-        self.log.recover(Sink())
+        self.log.recover(RecordingSink())
 
     def await_answer(self) -> None:
-        """Wait for what the helper says and pass it on."""
+        """Wait for the helper's answer and process it."""
         readable, _, _ = select.select([self.syncer.fileno()], [], [], PATIENCE)
         assert readable, "the helper has not answered"
         self.syncer.on_readable()
@@ -85,7 +85,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_batches_become_durable_by_another_process(bench: Bench) -> None:
     assert bench.syncer.pid != os.getpid()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(bench.log, [logged_queue(1)], b"one")
     bench.log.wait(waiter)
     bench.log.commit()
@@ -94,7 +94,7 @@ def test_batches_become_durable_by_another_process(bench: Bench) -> None:
     assert waiter.durable == [bench.log.durable]
 
 
-def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
+def test_the_helper_follows_to_new_segments_and_closes_old_ones(bench: Bench) -> None:
     queue = logged_queue(1)
     messages = []
     for number in range(1, 101):
@@ -112,16 +112,16 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
     assert (bench.folder / "spare").stat().st_size == 4096
     assert (bench.folder / "reserve").stat().st_size == files_of(bench.log).reserve_length >= 8192
     bench.log.close()
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(bench.folder), DISK, sink)
     assert report.clean
     assert [message.sequence for message, _, _ in sink.messages] == list(range(81, 101))
     log.release()
 
 
-def test_its_death_is_a_failed_sync(bench: Bench) -> None:
+def test_a_dead_helper_is_a_failed_sync(bench: Bench) -> None:
     watched = bench.syncer.fileno()
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     os.kill(bench.syncer.pid, signal.SIGSTOP)
     publish(bench.log, [logged_queue(1)], b"one")
     bench.log.wait(waiter)
@@ -133,7 +133,7 @@ def test_its_death_is_a_failed_sync(bench: Bench) -> None:
     assert bench.unwatched == [watched], "a dead socket is not read for ever"
 
 
-def test_its_death_is_noticed_without_a_batch_on_its_way(bench: Bench) -> None:
+def test_a_dead_helper_is_noticed_without_a_pending_batch(bench: Bench) -> None:
     os.kill(bench.syncer.pid, signal.SIGKILL)
     bench.await_stop()
 
@@ -141,7 +141,7 @@ def test_its_death_is_noticed_without_a_batch_on_its_way(bench: Bench) -> None:
 def test_the_terminal_s_and_the_service_manager_s_signals_do_not_end_it(bench: Bench) -> None:
     publish(bench.log, [logged_queue(1)], b"one")
     bench.log.commit()
-    bench.settle_down()  # it is up
+    bench.settle_down()  # the helper runs
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(bench.syncer.pid, number)
     publish(bench.log, [logged_queue(1)], b"two")
@@ -161,7 +161,7 @@ def test_a_sync_that_fails_is_reported_with_its_reason(bench: Bench) -> None:
 
 
 def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
-    deferred = Deferred()
+    deferred = DeferredWork()
     bench = Bench(tmp_path, deferred)
     queue = logged_queue(1)
     publish(bench.log, [queue], content_of(1, 400_000))  # written off the loop, by work that never comes
@@ -169,7 +169,7 @@ def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
     publish(bench.log, [queue], content_of(2, 10))
     bench.log.close()
     deferred.run_all()  # too late: it finds its own descriptor and nobody to report to
-    sink = Sink()
+    sink = RecordingSink()
     log, report = open_log(str(tmp_path), DISK, sink)
     assert report.clean
     contents = [log.load(message) for message, _, _ in sink.messages]
@@ -177,7 +177,7 @@ def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
     log.release()
 
 
-def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
+def test_the_helper_ends_with_the_broker(tmp_path: Path) -> None:
     script = f"""
 import os
 from pathlib import Path
@@ -198,14 +198,14 @@ os.kill(os.getpid(), 9)
     assert readable, "the helper is still there"
 
 
-def test_it_has_the_lock_of_the_folder_too(bench: Bench) -> None:
-    """It may be at work on a file when the broker is killed."""
+def test_the_helper_has_the_lock_of_the_folder_too(bench: Bench) -> None:
+    """The helper may still write to a file when the broker is killed."""
     descriptors = Path(f"/proc/{bench.syncer.pid}/fd").iterdir()
     files = [os.path.realpath(each) for each in descriptors]  # no error if the helper closes one meanwhile
     assert os.path.realpath(bench.folder / "lock") in files
 
 
-def test_who_finds_the_folder_locked_waits_for_what_a_dead_broker_has_left(tmp_path: Path) -> None:
+def test_a_new_broker_waits_for_the_helper_of_a_dead_broker(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     broker = DISK.lock(str(path))
     path.write_text("2000000000\n")  # no process has that number
@@ -300,7 +300,7 @@ class Served:
         self.syncer.socket = ours
 
     def sync(self, fd: int) -> None:
-        """In the place of fdatasync."""
+        """Replace fdatasync."""
         self.synced.append(os.fstat(fd).st_ino)
         if self.synced[-1] == self.broken:
             raise OSError(errno.EIO, "Input/output error")
@@ -344,7 +344,7 @@ def test_all_of_them_are_synced_before_the_log(served: Served, tmp_path: Path, c
         os.close(fd)
 
 
-def test_one_that_fails_is_told_of_and_forgotten(served: Served, tmp_path: Path) -> None:
+def test_a_failed_stream_sync_is_reported_and_forgotten(served: Served, tmp_path: Path) -> None:
     log, *others = files(tmp_path, MANY + 1)
     served.broken = inodes(others)[3]
     for broken in (served.broken, -1):
@@ -364,7 +364,7 @@ def test_rows_of_very_many_streams_become_durable_together(tmp_path: Path) -> No
     log = file_log(str(tmp_path), RealDisk(), syncer, lambda: 0.0, list)
     sink.log = log
     log.recover(sink)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     for stream in sink.streams:
         add(stream, b"row of %d" % chunks_of(stream).number)
     log.wait(waiter)

@@ -1,4 +1,4 @@
-"""What no disk does: the log goes on if it can and otherwise stops and says so; it never just waits."""
+"""Errors that no disk reports: the log continues or stops with a message, and never waits forever."""
 
 import random
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from broker.store.sync import DiskSyncer, Done, Work
 from tests.simulation.sim_disk import SimDisk
 from tests.support.store.bad_disk import FOLDER, log_on_bad_disk
 from tests.support.store.hand_log import (
-    Sink,
-    Waiter,
+    RecordingSink,
+    RecordingWaiter,
     content_of,
     files_of,
     logged_queue,
@@ -45,20 +45,20 @@ def test_any_string_is_kept_in_records_of_changes_and_in_checkpoints() -> None:
     log.commit()
     for where in ("record", "checkpoint"):
         disk.kill()
-        sink = Sink()
+        sink = RecordingSink()
         log, _ = open_log(FOLDER, disk, sink, definitions=lambda: changes)
         assert sink.changes == changes, where
     log.release()
 
 
 def refuse() -> list[list[dict[str, object]]]:
-    """A topology that cannot be told."""
+    """Raise instead of describing the topology."""
     raise RuntimeError("not now")
 
 
-def fill_segment(log: Log) -> Waiter:
+def fill_segment(log: Log) -> RecordingWaiter:
     """Append a batch after which the log begins another segment, which takes a checkpoint."""
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [logged_queue(1)], content_of(1, log.filling.segment.limit))
     log.wait(waiter)
     return waiter
@@ -84,7 +84,7 @@ def no_thread(work: Work, done: Done) -> None:
 
 
 def take_threads(log: Log) -> None:
-    """From now on nothing can be done off the loop."""
+    """Let all work off the loop fail from now on."""
     syncer = storage_of(log).syncer
     assert isinstance(syncer, DiskSyncer)
     syncer.run_off_loop = no_thread
@@ -93,7 +93,7 @@ def take_threads(log: Log) -> None:
 def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
     _, log, _ = log_on_bad_disk()
     take_threads(log)
-    waiter = Waiter()
+    waiter = RecordingWaiter()
     publish(log, [logged_queue(1)], b"lost")
     log.wait(waiter)
     log.commit()
@@ -102,9 +102,9 @@ def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
     log.release()
 
 
-def test_what_goes_wrong_after_a_batch_stops_the_log() -> None:
+def test_an_error_after_a_batch_stops_the_log() -> None:
     _, log, deferred = log_on_bad_disk()
-    durable, lost = Waiter(), Waiter()
+    durable, lost = RecordingWaiter(), RecordingWaiter()
     publish(log, [logged_queue(1)], b"durable")
     log.wait(durable)
     log.commit()
@@ -118,8 +118,8 @@ def test_what_goes_wrong_after_a_batch_stops_the_log() -> None:
     log.release()
 
 
-class Clumsy(Waiter):
-    """Fails whatever it is told."""
+class Clumsy(RecordingWaiter):
+    """A waiter that fails in every call."""
 
     def on_durable(self, batch: int) -> None:
         super().on_durable(batch)
@@ -133,7 +133,7 @@ class Clumsy(Waiter):
 def test_a_waiter_that_fails_is_nobody_elses_trouble(told: list[EventDict]) -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
-    waiters = [Clumsy(), Waiter(), Clumsy(), Waiter(), Clumsy(), Waiter()]
+    waiters = [Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter()]
 
     def publish_for(first: int) -> None:
         publish(log, [queue], b"m")

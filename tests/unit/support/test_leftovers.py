@@ -34,12 +34,12 @@ sys.exit(pytest.main(sys.argv[1:]))
 
 
 def run(folder: Path, then: str) -> subprocess.Popen[str]:
-    """A test run of its own, in which one test starts a daemon and does `then`."""
+    """Start a test run in which a test starts a daemon and does `then`."""
     return run_source(folder, STARTS_A_DAEMON.format(then=then))
 
 
 def run_source(folder: Path, source: str) -> subprocess.Popen[str]:
-    """A test run of its own, of one file."""
+    """Start a test run of a single file."""
     (folder / "test_one.py").write_text(source)
     environment = {name: value for name, value in os.environ.items() if name not in (MARK, "TMPDIR")}
     command = [

@@ -1,4 +1,4 @@
-"""The benchmarks of queues measure what they say, with few messages: their figures are not looked at here."""
+"""The benchmarks of queues run with few messages; their figures are not checked."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.bench.loop import Figure
 def test_every_benchmark_works(name: str) -> None:
     figures = BENCHMARKS[name](0.004)
     assert figures
-    for figure in figures:  # what is to be as good as nothing may be nothing
+    for figure in figures:  # a figure near zero may be zero
         assert figure.value > 0 or (figure.value == 0 and figure.limit is not None), figure.line()
 
 

@@ -3,63 +3,63 @@
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Queue
 
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import header_bytes, method_bytes, publish_bytes
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
+def client(bench: BrokerBench) -> Client091:
     """A publisher in confirm mode; `d` is a durable queue, `t` a transient one."""
-    client = house.open()
+    client = bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
-    house.store.complete()
+    bench.store.complete()
     client.send(Queue.Declare(queue="t"), 1)
     client.send(Confirm.Select(), 1)
     client.frames()
     return client
 
 
-def test_transient_messages_are_confirmed_at_the_end_of_the_turn(client: Wired) -> None:
+def test_transient_messages_are_confirmed_at_the_end_of_the_turn(client: Client091) -> None:
     client.connection.receive(publish_bytes("t") * 3)
-    assert client.told() == [("Ack", 3, True)]
+    assert client.confirms() == [("Ack", 3, True)]
     client.publish("t")
-    assert client.told() == [("Ack", 4, False)]
+    assert client.confirms() == [("Ack", 4, False)]
 
 
-def test_persistent_ones_when_their_batch_is_on_disk(client: Wired, house: House) -> None:
+def test_persistent_ones_when_their_batch_is_on_disk(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    assert client.told() == []
-    house.store.seal()
+    assert client.confirms() == []
+    bench.store.seal()
     client.publish("d", persistent=True)
-    assert client.told() == []
-    house.store.sync()
-    assert client.told() == [("Ack", 1, False)]
-    house.store.complete()
-    assert client.told() == [("Ack", 2, False)]
+    assert client.confirms() == []
+    bench.store.sync()
+    assert client.confirms() == [("Ack", 1, False)]
+    bench.store.complete()
+    assert client.confirms() == [("Ack", 2, False)]
 
 
-def test_a_transient_message_does_not_overtake(client: Wired, house: House) -> None:
+def test_a_transient_message_does_not_overtake(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.publish("t")
-    assert client.told() == []
-    house.store.complete()
-    assert client.told() == [("Ack", 2, True)]
+    assert client.confirms() == []
+    bench.store.complete()
+    assert client.confirms() == [("Ack", 2, True)]
 
 
-def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Wired, house: House) -> None:
+def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, bench: BrokerBench) -> None:
     client.connection.receive(publish_bytes("d", persistent=True) * 2)
-    house.store.seal()
+    bench.store.seal()
     client.publish("t")
     client.publish("d", persistent=True)
     client.publish("t")
-    house.store.sync()
-    told = client.told()
+    bench.store.sync()
+    told = client.confirms()
     assert told == [("Ack", 3, True)], "the transient one waited for the first batch only"
-    house.store.complete()
-    assert client.told() == [("Ack", 5, True)]
+    bench.store.complete()
+    assert client.confirms() == [("Ack", 5, True)]
 
 
-def test_channels_are_confirmed_by_themselves(client: Wired, house: House) -> None:
+def test_channels_are_confirmed_by_themselves(client: Client091, bench: BrokerBench) -> None:
     client.send(Channel.Open(), 2)
     client.send(Confirm.Select(), 2)
     client.frames()
@@ -68,53 +68,53 @@ def test_channels_are_confirmed_by_themselves(client: Wired, house: House) -> No
         + publish_bytes("t", channel=2)
         + publish_bytes("d", persistent=True, channel=2)
     )
-    assert client.told() == []
-    house.store.complete()
-    assert client.told() == [("Ack", 1, False), ("Ack", 2, True)]
+    assert client.confirms() == []
+    bench.store.complete()
+    assert client.confirms() == [("Ack", 1, False), ("Ack", 2, True)]
 
 
-def test_a_failing_store_refuses_what_waits(client: Wired, house: House) -> None:
+def test_a_failing_store_refuses_what_waits(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    house.store.seal()
+    bench.store.seal()
     client.publish("d", persistent=True)
-    house.store.fail("no disk")
-    assert client.told() == [("Nack", 2, True)]
+    bench.store.fail("no disk")
+    assert client.confirms() == [("Nack", 2, True)]
 
 
-def test_after_a_failure_each_message_has_exactly_one_answer(client: Wired, house: House) -> None:
-    house.store.fail("no disk")
+def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, bench: BrokerBench) -> None:
+    bench.store.fail("no disk")
     client.connection.receive(
         publish_bytes("t") + publish_bytes("d", persistent=True) + publish_bytes("t") + publish_bytes("t")
     )
-    assert client.told() == [("Ack", 1, False), ("Nack", 2, False), ("Ack", 4, True)]
-    assert house.server.counters.confirmed == 3
-    assert house.server.counters.refused == 1
+    assert client.confirms() == [("Ack", 1, False), ("Nack", 2, False), ("Ack", 4, True)]
+    assert bench.server.counters.confirmed == 3
+    assert bench.server.counters.refused == 1
 
 
-def test_a_failure_within_the_turn_refuses_what_was_appended(client: Wired, house: House) -> None:
+def test_a_failure_within_the_turn_refuses_what_was_appended(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    house.store.failure = "the disk is full"  # those who wait will be told in a moment
+    bench.store.failure = "the disk is full"  # waiting publishers learn of the failure in a moment
     client.publish("d", persistent=True)
-    assert client.told() == [("Nack", 1, False), ("Nack", 2, False)]
-    house.store.fail("the disk is full")
-    assert client.told() == []
+    assert client.confirms() == [("Nack", 1, False), ("Nack", 2, False)]
+    bench.store.fail("the disk is full")
+    assert client.confirms() == []
 
 
-def test_a_store_that_works_again_confirms_again(client: Wired, house: House) -> None:
+def test_a_store_that_works_again_confirms_again(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    house.store.fail("the disk is full")
-    house.store.failure = ""
+    bench.store.fail("the disk is full")
+    bench.store.failure = ""
     client.publish("d", persistent=True)
-    assert client.told() == [("Nack", 1, False)]
-    house.store.complete()
-    assert client.told() == [("Ack", 2, False)]
+    assert client.confirms() == [("Nack", 1, False)]
+    bench.store.complete()
+    assert client.confirms() == [("Ack", 2, False)]
 
 
-def test_without_confirms_a_refused_publish_ends_the_channel(house: House) -> None:
-    client = house.open()
+def test_without_confirms_a_refused_publish_ends_the_channel(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
-    house.store.complete()
-    house.store.fail("no disk")
+    bench.store.complete()
+    bench.store.fail("no disk")
     client.frames()
     client.publish("d", persistent=True)
     (close,) = client.frames()
@@ -122,43 +122,45 @@ def test_without_confirms_a_refused_publish_ends_the_channel(house: House) -> No
     assert close.reply_code == 406
 
 
-def test_a_closed_channel_is_told_nothing_more(client: Wired, house: House) -> None:
+def test_a_closed_channel_is_told_nothing_more(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.send(Channel.Close(200, "", 0, 0), 1)
     client.send(Channel.Open(), 1)
     assert [type(frame) for frame in client.frames()] == [Channel.CloseOk, Channel.OpenOk]
-    house.store.complete()
+    bench.store.complete()
     assert client.frames() == []
 
 
-def test_what_was_published_before_the_close_is_confirmed_before_close_ok(client: Wired) -> None:
+def test_publishes_before_channel_close_are_confirmed_before_close_ok(client: Client091) -> None:
     close = method_bytes(Channel.Close(200, "", 0, 0), 1)
     client.connection.receive(publish_bytes("t") + close)
     assert [type(frame) for frame in client.frames()] == [Basic.Ack, Channel.CloseOk]
 
 
-def test_what_was_published_before_an_error_is_confirmed_before_the_close(client: Wired) -> None:
+def test_publishes_before_an_error_are_confirmed_before_the_close(client: Client091) -> None:
     astray = method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1)
     client.connection.receive(publish_bytes("t") + astray)
     assert [type(frame) for frame in client.frames()] == [Basic.Ack, Channel.Close]
 
 
-def test_a_return_comes_before_its_ack(client: Wired, house: House) -> None:
+def test_a_return_comes_before_its_ack(client: Client091, bench: BrokerBench) -> None:
     client.publish("nowhere", mandatory=True)
     assert [type(frame) for frame in client.frames()] == [Basic.Return, Basic.Ack]
 
 
-def test_a_lost_connection_is_told_nothing(client: Wired, house: House) -> None:
+def test_a_lost_connection_is_told_nothing(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.connection.lost("")
     client.frames()
-    house.store.complete()
+    bench.store.complete()
     assert client.frames() == []
 
 
-def test_a_duplicate_waits_for_what_another_channel_has_published(client: Wired, house: House) -> None:
+def test_a_duplicate_waits_for_what_another_channel_has_published(
+    client: Client091, bench: BrokerBench
+) -> None:
     client.send(Queue.Declare(queue="once", durable=True, arguments={"x-dedup-window": 60_000}), 1)
-    house.store.complete()
+    bench.store.complete()
     client.send(Channel.Open(), 2)
     client.send(Confirm.Select(), 2)
     client.frames()
@@ -166,7 +168,7 @@ def test_a_duplicate_waits_for_what_another_channel_has_published(client: Wired,
     for channel in (1, 2):
         command = method_bytes(Basic.Publish(routing_key="once"), channel)
         client.connection.receive(command + header_bytes(0, properties, channel))
-    assert client.told() == []
-    assert house.broker.vhosts["/"].topology.queues["once"].ready == 1
-    house.store.complete()
-    assert client.told() == [("Ack", 1, False), ("Ack", 1, False)]
+    assert client.confirms() == []
+    assert bench.broker.vhosts["/"].topology.queues["once"].ready == 1
+    bench.store.complete()
+    assert client.confirms() == [("Ack", 1, False), ("Ack", 1, False)]

@@ -1,4 +1,4 @@
-"""One connection without a socket: what is kept back, what goes out when, what its end leaves behind."""
+"""A connection without a socket: frames that wait, frames that are written, and the end of the connection."""
 
 import pytest
 from pamqp import base
@@ -9,23 +9,23 @@ from broker.adapters.amqp091.large import bodies_of
 from broker.adapters.peers.connections import HELD_FOR_PEER, HELD_FOR_REPLY, UNREAD_BYTES_MAX
 from broker.core.delivery.session import EARLY_MAX
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.amqp091.frames import frame_bytes, header_bytes, method_bytes, publish_bytes
 
 
 def get(queue: str) -> bytes:
-    """A basic.get and the return of what it brings."""
+    """Return a basic.get and the return of its message."""
     return method_bytes(Basic.Get(queue=queue), 1) + method_bytes(Basic.Nack(0, multiple=True), 1)
 
 
-def test_nothing_is_read_from_a_stranger_while_the_password_is_checked(house: House) -> None:
-    house.door.at_once = False
-    client = house.connect()
+def test_nothing_is_read_from_a_stranger_while_the_password_is_checked(bench: BrokerBench) -> None:
+    bench.door.at_once = False
+    client = bench.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
     assert client.edge.holds == HELD_FOR_REPLY
     client.send(Connection.TuneOk(2047, 131072, 0))  # was on its way
     client.send(Connection.Open("/"))
-    (answer,) = house.door.asked
+    (answer,) = bench.door.asked
     answer(True)
     assert client.edge.holds == 0
     assert [type(frame) for frame in client.frames()] == [
@@ -35,78 +35,78 @@ def test_nothing_is_read_from_a_stranger_while_the_password_is_checked(house: Ho
     ]
 
 
-def test_an_answer_about_a_peer_that_has_left(house: House) -> None:
-    house.door.at_once = False
-    client = house.connect()
+def test_an_answer_about_a_peer_that_has_left(bench: BrokerBench) -> None:
+    bench.door.at_once = False
+    client = bench.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
     client.frames()
     client.connection.lost("reset")
-    house.door.asked[0](True)
+    bench.door.asked[0](True)
     assert client.frames() == []
 
 
-def test_frames_behind_a_durable_change_wait_for_it(house: House) -> None:
-    client = house.open()
+def test_frames_behind_a_durable_change_wait_for_it(bench: BrokerBench) -> None:
+    client = bench.open()
     declare = method_bytes(Queue.Declare(queue="d", durable=True), 1)
     client.connection.receive(
         declare + publish_bytes("d") + method_bytes(Queue.Declare(queue="d", passive=True), 1)
     )
     assert client.frames() == []
-    house.store.complete()
+    bench.store.complete()
     first, second = client.frames()
     assert isinstance(first, Queue.DeclareOk)
     assert isinstance(second, Queue.DeclareOk)
     assert (first.message_count, second.message_count) == (0, 1)
 
 
-def test_a_mistake_behind_a_durable_change(house: House) -> None:
-    client = house.open()
+def test_a_mistake_behind_a_durable_change(bench: BrokerBench) -> None:
+    client = bench.open()
     client.connection.receive(
         method_bytes(Queue.Declare(queue="d", durable=True), 1) + frame_bytes(3, 1, b"")
     )
-    house.store.complete()
+    bench.store.complete()
     declared, close = client.frames()
     assert isinstance(declared, Queue.DeclareOk)
     assert isinstance(close, Connection.Close)
     assert close.reply_code == 505
 
 
-def test_a_store_that_fails_refuses_the_durable_change(house: House) -> None:
-    client = house.open()
+def test_a_store_that_fails_refuses_the_durable_change(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
-    house.store.fail("no disk")
+    bench.store.fail("no disk")
     (close,) = client.frames()
     assert isinstance(close, Connection.Close)
     assert close.reply_code == 506
     assert client.edge.holds == 0, "close-ok has to be read"
 
 
-def test_a_durable_answer_to_a_connection_that_is_gone(house: House) -> None:
-    client = house.open()
+def test_a_durable_answer_to_a_connection_that_is_gone(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
     client.connection.lost("")
-    house.store.complete()
+    bench.store.complete()
     assert client.frames() == []
 
 
-def test_a_message_that_cannot_be_read_costs_one_connection_and_no_message(house: House) -> None:
-    client, other = house.open(), house.open()
+def test_a_message_that_cannot_be_read_costs_one_connection_and_no_message(bench: BrokerBench) -> None:
+    client, other = bench.open(), bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
-    house.store.complete()
+    bench.store.complete()
     client.publish("d", b"first", persistent=True)
-    house.store.complete()
-    house.store.drop_contents()
-    house.store.unreadable = True
+    bench.store.complete()
+    bench.store.drop_contents()
+    bench.store.unreadable = True
     client.frames()
     for command in (Basic.Consume(queue="d", no_ack=True), Basic.Get(queue="d")):
-        victim = house.open()
+        victim = bench.open()
         victim.send(command, 1)
-        house.turns.run()
+        bench.turns.run()
         closed = victim.frames()[-1]
         assert isinstance(closed, Connection.Close)
         assert closed.reply_code == 541
-        assert house.broker.vhosts["/"].topology.queues["d"].ready == 1
-    house.store.unreadable = False
+        assert bench.broker.vhosts["/"].topology.queues["d"].ready == 1
+    bench.store.unreadable = False
     other.send(Basic.Get(queue="d"), 1)
     assert isinstance(other.frames()[0], Basic.GetOk)
 
@@ -122,29 +122,29 @@ REQUESTS = [
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[command.name for command in REQUESTS])
 def test_a_request_ends_with_its_connection_when_a_delivery_before_it_fails(
-    house: House, request_: base.Frame
+    bench: BrokerBench, request_: base.Frame
 ) -> None:
-    client, other = house.open(), house.open()
+    client, other = bench.open(), bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
     client.publish("d", b"first", persistent=True)
-    house.store.complete()
-    house.store.drop_contents()
-    house.store.unreadable = True
+    bench.store.complete()
+    bench.store.drop_contents()
+    bench.store.unreadable = True
     client.send(Basic.Consume(queue="d", consumer_tag="t"), 1)
     client.frames()
     client.send(request_, 1)
     (close,) = client.frames()
     assert isinstance(close, Connection.Close)
     assert close.reply_code == 541
-    house.turns.run()
-    house.store.unreadable = False
-    assert house.broker.vhosts["/"].topology.queues["d"].ready == 1
+    bench.turns.run()
+    bench.store.unreadable = False
+    assert bench.broker.vhosts["/"].topology.queues["d"].ready == 1
     other.send(Basic.Get(queue="d"), 1)
     assert isinstance(other.frames()[-1], Basic.GetOk)
 
 
-def test_a_request_waits_for_a_bounded_number_of_deliveries(house: House) -> None:
-    client, other = house.open(), house.open()
+def test_a_request_waits_for_a_bounded_number_of_deliveries(bench: BrokerBench) -> None:
+    client, other = bench.open(), bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     for _ in range(2 * EARLY_MAX):
         client.publish("q", b"x")
@@ -152,27 +152,27 @@ def test_a_request_waits_for_a_bounded_number_of_deliveries(house: House) -> Non
     client.send(Basic.Consume(queue="q", no_ack=True), 1)
     other.send(Basic.Get(queue="q", no_ack=True), 1)
     assert isinstance(other.frames()[-1], Basic.GetOk)
-    assert house.broker.vhosts["/"].topology.queues["q"].ready == EARLY_MAX - 1
-    house.turns.run()
+    assert bench.broker.vhosts["/"].topology.queues["q"].ready == EARLY_MAX - 1
+    bench.turns.run()
     assert len([frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]) == 2 * EARLY_MAX - 1
 
 
-def test_a_cancel_during_a_pause_goes_out_when_it_ends(house: House) -> None:
-    client, other = house.open(), house.open()
+def test_a_cancel_during_a_pause_goes_out_when_it_ends(bench: BrokerBench) -> None:
+    client, other = bench.open(), bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q", consumer_tag="t"), 1)
     client.connection.set_blocked(True)
     client.frames()
     other.send(Queue.Delete(queue="q"), 1)
-    house.turns.run()
+    bench.turns.run()
     assert client.frames() == []
     client.connection.set_blocked(False)
     (cancel,) = client.frames()
     assert isinstance(cancel, Basic.Cancel)
 
 
-def test_consumers_of_deleted_queues_leave_nothing_behind(house: House) -> None:
-    client = house.open()
+def test_consumers_of_deleted_queues_leave_nothing_behind(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Basic.Qos(0, 10, True), 1)
     for _ in range(3):
         client.send(Queue.Declare(queue="q"), 1)
@@ -182,8 +182,8 @@ def test_consumers_of_deleted_queues_leave_nothing_behind(house: House) -> None:
     assert len(session.targets) == 0
 
 
-def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(house: House) -> None:
-    client = house.open()
+def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.publish("q", bytes(1 << 20))
     client.frames()
@@ -200,8 +200,8 @@ def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(house: House) -> 
     assert answers + len(client.frames()) == 40
 
 
-def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(house: House) -> None:
-    client = house.open()
+def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.publish("q", bytes(WHOLE_BYTES_MAX + 1))
     client.frames()
@@ -212,27 +212,27 @@ def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(
     assert len(bodies_of(client.connection)._sendings) <= UNREAD_BYTES_MAX // WHOLE_BYTES_MAX + 2
     answers = 0
     client.edge.room = 8 * WHOLE_BYTES_MAX
-    while client.connection.blocked or house.turns.waiting:
+    while client.connection.blocked or bench.turns.waiting:
         client.connection.set_blocked(False)
-        house.turns.run()
+        bench.turns.run()
         answers += len([frame for frame in client.frames() if isinstance(frame, Basic.GetOk)])
     assert answers == 64
     assert not client.edge.holds & HELD_FOR_PEER
 
 
-def test_deliveries_do_not_keep_a_busy_publisher_from_being_read(house: House) -> None:
-    client = house.open()
+def test_deliveries_do_not_keep_a_busy_publisher_from_being_read(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q", no_ack=True), 1)
     client.publish("q", bytes(2 * UNREAD_BYTES_MAX))
-    house.turns.run()
+    bench.turns.run()
     client.connection.set_blocked(True)
     client.send(Channel.Flow(True), 1)
     assert client.edge.holds == 0
 
 
-def test_an_error_during_a_pause_reads_the_close_ok(house: House) -> None:
-    client = house.open()
+def test_an_error_during_a_pause_reads_the_close_ok(bench: BrokerBench) -> None:
+    client = bench.open()
     client.connection.set_blocked(True)
     client.connection.hold(HELD_FOR_PEER)
     client.connection.force_close("broker shutting down")
@@ -243,8 +243,8 @@ def test_an_error_during_a_pause_reads_the_close_ok(house: House) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_close_ok_is_found_wherever_it_is_cut(house: House, cut: int) -> None:
-    client = house.open()
+def test_close_ok_is_found_wherever_it_is_cut(bench: BrokerBench, cut: int) -> None:
+    client = bench.open()
     client.connection.force_close("broker shutting down")
     stream = b"\xff" * 20 + method_bytes(Connection.CloseOk()) + b"\x08\x00\x00\x00\x00\x00\x00\xce" * 3
     client.connection.receive(stream[: 20 + cut])
@@ -253,8 +253,8 @@ def test_close_ok_is_found_wherever_it_is_cut(house: House, cut: int) -> None:
     assert client.edge.closed
 
 
-def test_both_ends_close_at_the_same_time(house: House) -> None:
-    client = house.open()
+def test_both_ends_close_at_the_same_time(bench: BrokerBench) -> None:
+    client = bench.open()
     client.connection.force_close("broker shutting down")
     client.send(Connection.Close(200, "", 0, 0))
     assert [type(frame) for frame in client.frames()] == [Connection.Close, Connection.CloseOk]
@@ -266,8 +266,8 @@ CLOSE = method_bytes(Connection.Close(200, "", 0, 0))
 
 
 @pytest.mark.parametrize("cut", range(0, 2 * len(CLOSE), 3))
-def test_each_close_is_answered_wherever_the_stream_is_cut(house: House, cut: int) -> None:
-    client = house.open()
+def test_each_close_is_answered_wherever_the_stream_is_cut(bench: BrokerBench, cut: int) -> None:
+    client = bench.open()
     stream = CLOSE * 3 + method_bytes(Connection.CloseOk())
     client.connection.receive(stream[:cut])
     client.connection.receive(stream[cut:])
@@ -276,15 +276,15 @@ def test_each_close_is_answered_wherever_the_stream_is_cut(house: House, cut: in
     assert not client.edge.closed
 
 
-def test_a_flood_of_closes_is_not_answered_for_ever(house: House) -> None:
-    client = house.open()
+def test_a_flood_of_closes_is_not_answered_for_ever(bench: BrokerBench) -> None:
+    client = bench.open()
     for _ in range(3):
         client.connection.receive(CLOSE * CLOSES_MAX)
     assert len(client.frames()) == CLOSES_MAX
 
 
-def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(house: House) -> None:
-    client = house.open()
+def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(bench: BrokerBench) -> None:
+    client = bench.open()
     astray = method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1)
     client.connection.receive(astray + method_bytes(Channel.Close(200, "", 0, 0), 1))
     client.send(Channel.CloseOk(), 1)
@@ -292,8 +292,8 @@ def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(house: House) 
     assert [type(frame) for frame in client.frames()] == [Channel.Close, Channel.CloseOk, Channel.OpenOk]
 
 
-def test_a_channel_that_is_being_closed_drops_everything_else(house: House) -> None:
-    client = house.open()
+def test_a_channel_that_is_being_closed_drops_everything_else(bench: BrokerBench) -> None:
+    client = bench.open()
     client.connection.receive(method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1))
     for command in (Channel.Open(), Basic.Ack(7), Queue.Declare(queue="q"), Basic.Publish()):
         client.send(command, 1)
@@ -307,8 +307,8 @@ def test_a_channel_that_is_being_closed_drops_everything_else(house: House) -> N
 @pytest.mark.parametrize(
     "command", [Connection.CloseOk(), Connection.TuneOk(), Basic.CancelOk("t"), Queue.DeclareOk("q", 0, 0)]
 )
-def test_a_method_that_no_client_sends_on_a_channel(house: House, command: Channel.Open) -> None:
-    client = house.open()
+def test_a_method_that_no_client_sends_on_a_channel(bench: BrokerBench, command: Channel.Open) -> None:
+    client = bench.open()
     client.send(command, 1)
     (close,) = client.frames()
     assert isinstance(close, Connection.Close)

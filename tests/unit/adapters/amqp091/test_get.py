@@ -1,78 +1,78 @@
-"""basic.get that waits for a message, and what of its connection goes on meanwhile."""
+"""basic.get that waits for a message, and other work of its connection meanwhile."""
 
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue
 
 from broker.adapters.amqp091.get import BEHIND_BYTES_MAX
 from broker.core.queues.election import Election
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import method_bytes, publish_bytes
 
 WAIT = "x-get-wait"
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
+def client(bench: BrokerBench) -> Client091:
     """Has declared the queue `q`, whose gets wait a second, and has two channels."""
-    client = house.open()
+    client = bench.open()
     client.send(Queue.Declare(queue="q", arguments={WAIT: 1000}), 1)
     client.send(Channel.Open(), 2)
     client.frames()
     return client
 
 
-def get(client: Wired, channel: int = 1, **options: bool) -> None:
+def get(client: Client091, channel: int = 1, **options: bool) -> None:
     client.send(Basic.Get(queue="q", **options), channel)
 
 
-def names(client: Wired) -> list[str]:
-    """What was written since the last call, after everything that waits had its turn and its alarm."""
-    client.house.turns.run()
-    client.house.clock.advance(0)
-    client.house.turns.run()
+def names(client: Client091) -> list[str]:
+    """Return the names of the methods written since the last call, after all waiting turns and alarms."""
+    client.bench.turns.run()
+    client.bench.clock.advance(0)
+    client.bench.turns.run()
     return [frame.name for frame in client.frames()]
 
 
-def queue_of(house: House) -> tuple[int, int, int]:
-    queue = house.broker.vhosts["/"].topology.queues["q"]
+def queue_of(bench: BrokerBench) -> tuple[int, int, int]:
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     return queue.ready, queue.unacked, len(queue.manager.gets)
 
 
-def test_it_answers_when_a_message_comes(house: House, client: Wired) -> None:
+def test_get_answers_when_a_message_arrives(bench: BrokerBench, client: Client091) -> None:
     get(client)
     assert names(client) == []
-    house.clock.advance(999)
+    bench.clock.advance(999)
     assert names(client) == []
     client.connection.receive(publish_bytes("q", b"m", channel=2))
     assert names(client) == ["Basic.GetOk"]
-    assert queue_of(house) == (0, 1, 0)
+    assert queue_of(bench) == (0, 1, 0)
     client.send(Basic.Ack(1), 1)
-    assert queue_of(house) == (0, 0, 0)
-    house.clock.advance(10_000)
+    assert queue_of(bench) == (0, 0, 0)
+    bench.clock.advance(10_000)
     assert names(client) == []
 
 
-def test_it_answers_empty_when_its_time_is_over(house: House, client: Wired) -> None:
+def test_get_answers_empty_after_the_time_out(bench: BrokerBench, client: Client091) -> None:
     get(client)
-    house.clock.advance(999)
+    bench.clock.advance(999)
     assert names(client) == []
-    house.clock.advance(1)
+    bench.clock.advance(1)
     assert names(client) == ["Basic.GetEmpty"]
-    assert queue_of(house) == (0, 0, 0)
+    assert queue_of(bench) == (0, 0, 0)
 
 
-def test_it_need_not_wait_when_there_is_a_message(house: House, client: Wired) -> None:
+def test_get_answers_at_once_when_there_is_a_message(bench: BrokerBench, client: Client091) -> None:
     client.publish("q")
     get(client, no_ack=True)
     assert [frame.name for frame in client.frames()] == ["Basic.GetOk"]
-    assert queue_of(house) == (0, 0, 0)
+    assert queue_of(bench) == (0, 0, 0)
 
 
-def test_without_acknowledgement_the_message_is_gone(house: House, client: Wired) -> None:
+def test_without_acknowledgement_the_message_is_gone(bench: BrokerBench, client: Client091) -> None:
     get(client, no_ack=True)
     client.connection.receive(publish_bytes("q", channel=2))
     assert names(client) == ["Basic.GetOk"]
-    assert queue_of(house) == (0, 0, 0)
+    assert queue_of(bench) == (0, 0, 0)
     client.publish("q")
     get(client)
     (answer,) = client.frames()
@@ -81,7 +81,7 @@ def test_without_acknowledgement_the_message_is_gone(house: House, client: Wired
 
 
 def test_the_channel_s_next_methods_wait_their_turn_and_other_channels_do_not(
-    house: House, client: Wired
+    bench: BrokerBench, client: Client091
 ) -> None:
     client.send(Confirm.Select(), 1)
     client.frames()
@@ -91,35 +91,35 @@ def test_the_channel_s_next_methods_wait_their_turn_and_other_channels_do_not(
     client.send(Queue.Declare(queue="later"), 1)
     client.send(Exchange.Declare(exchange="x"), 2)
     assert names(client) == ["Exchange.DeclareOk"]
-    assert "later" not in house.broker.vhosts["/"].topology.queues
+    assert "later" not in bench.broker.vhosts["/"].topology.queues
     client.connection.receive(publish_bytes("q", channel=2))
     assert names(client) == ["Basic.GetOk", "Queue.DeclareOk", "Basic.Ack"]
 
 
-def test_what_is_acknowledged_behind_it_includes_its_message(house: House, client: Wired) -> None:
+def test_a_multiple_ack_behind_get_includes_the_message(bench: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Basic.Ack(0, multiple=True), 1)
     client.connection.receive(publish_bytes("q", channel=2))
     assert names(client) == ["Basic.GetOk"]
-    assert queue_of(house) == (0, 0, 0)
+    assert queue_of(bench) == (0, 0, 0)
 
 
-def test_a_get_behind_a_get_waits_in_its_turn(house: House, client: Wired) -> None:
+def test_a_get_behind_a_get_waits_in_its_turn(bench: BrokerBench, client: Client091) -> None:
     for _ in range(3):
         get(client)
-    house.clock.advance(900)
+    bench.clock.advance(900)
     client.connection.receive(publish_bytes("q", channel=2))
     assert names(client) == ["Basic.GetOk"]
-    house.clock.advance(999)
+    bench.clock.advance(999)
     assert names(client) == []
-    house.clock.advance(1)
+    bench.clock.advance(1)
     assert names(client) == ["Basic.GetEmpty"]
-    house.clock.advance(1000)
+    bench.clock.advance(1000)
     assert names(client) == ["Basic.GetEmpty"]
 
 
-def test_gets_are_served_in_the_order_of_their_arrival(house: House, client: Wired) -> None:
-    others = [house.open() for _ in range(3)]
+def test_gets_are_served_in_the_order_of_their_arrival(bench: BrokerBench, client: Client091) -> None:
+    others = [bench.open() for _ in range(3)]
     for other in others:
         get(other)
     for count in range(1, 4):
@@ -127,18 +127,18 @@ def test_gets_are_served_in_the_order_of_their_arrival(house: House, client: Wir
         assert [bool(names(other)) for other in others] == [n == count - 1 for n in range(3)]
 
 
-def test_it_takes_turns_with_consumers(house: House, client: Wired) -> None:
-    consumer = house.open()
+def test_get_alternates_with_consumers(bench: BrokerBench, client: Client091) -> None:
+    consumer = bench.open()
     consumer.send(Basic.Consume(queue="q", consumer_tag="t"), 1)
     assert names(consumer) == ["Basic.ConsumeOk"]
     get(client)
     for _ in range(4):
         consumer.publish("q")
-        house.turns.run()
+        bench.turns.run()
     assert (names(consumer), names(client)) == (["Basic.Deliver"] * 3, ["Basic.GetOk"])
 
 
-def test_it_is_no_consumer(house: House, client: Wired) -> None:
+def test_a_waiting_get_is_no_consumer(bench: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Queue.Declare(queue="q", passive=True), 2)
     (answer,) = client.frames()
@@ -150,51 +150,51 @@ def test_it_is_no_consumer(house: House, client: Wired) -> None:
     assert names(client) == ["Channel.Close"]
 
 
-def test_it_is_use_of_a_queue_that_expires(house: House) -> None:
-    client = house.open()
+def test_a_waiting_get_keeps_an_expiring_queue(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q", arguments={WAIT: 1000, "x-expires": 300}), 1)
     get(client)
-    house.clock.advance(999)
+    bench.clock.advance(999)
     assert names(client) == ["Queue.DeclareOk"]
-    house.clock.advance(1)
+    bench.clock.advance(1)
     assert names(client) == ["Basic.GetEmpty"]
-    house.clock.advance(299)
-    assert "q" in house.broker.vhosts["/"].topology.queues
-    house.clock.advance(1)
-    assert "q" not in house.broker.vhosts["/"].topology.queues
+    bench.clock.advance(299)
+    assert "q" in bench.broker.vhosts["/"].topology.queues
+    bench.clock.advance(1)
+    assert "q" not in bench.broker.vhosts["/"].topology.queues
 
 
-def test_deleting_the_queue_answers_it(house: House, client: Wired) -> None:
+def test_deleting_the_queue_answers_it(bench: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Queue.Declare(queue="q", passive=True), 1)
     client.send(Queue.Delete(queue="q"), 2)
     assert names(client) == ["Queue.DeleteOk", "Basic.GetEmpty", "Channel.Close"]
 
 
-def test_closing_the_channel_ends_it_behind_what_came_before(house: House, client: Wired) -> None:
+def test_closing_the_channel_ends_it_behind_what_came_before(bench: BrokerBench, client: Client091) -> None:
     get(client)
     client.publish("q")
     client.send(Channel.Close(0, "", 0, 0), 1)
     assert names(client) == ["Basic.GetEmpty", "Channel.CloseOk"]
-    assert queue_of(house) == (1, 0, 0)
+    assert queue_of(bench) == (1, 0, 0)
     client.send(Channel.Open(), 1)
     assert names(client) == ["Channel.OpenOk"]
 
 
-def test_closing_and_losing_the_connection_ends_it(house: House, client: Wired) -> None:
+def test_closing_and_losing_the_connection_ends_it(bench: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Connection.Close(0, "", 0, 0), 0)
     assert names(client) == ["Connection.CloseOk"]
-    other = house.open()
+    other = bench.open()
     get(other)
     other.connection.lost("")
     other.publish("q")
-    house.clock.advance(2000)
-    assert queue_of(house) == (0, 0, 0)
+    bench.clock.advance(2000)
+    assert queue_of(bench) == (0, 0, 0)
     assert other.frames() == []
 
 
-def test_who_sends_too_much_behind_it_is_answered(house: House, client: Wired) -> None:
+def test_an_error_answers_too_many_bytes_behind_a_waiting_get(bench: BrokerBench, client: Client091) -> None:
     get(client)
     piece = publish_bytes("elsewhere", b"x" * 100_000)
     for _ in range(BEHIND_BYTES_MAX // len(piece)):
@@ -203,10 +203,10 @@ def test_who_sends_too_much_behind_it_is_answered(house: House, client: Wired) -
     for _ in range(3):
         client.connection.receive(piece)
     assert names(client) == ["Basic.GetEmpty"]
-    assert house.broker.counters.published == BEHIND_BYTES_MAX // len(piece) + 3
+    assert bench.broker.counters.published == BEHIND_BYTES_MAX // len(piece) + 3
 
 
-def test_frames_that_arrive_in_pieces_are_kept_whole(house: House, client: Wired) -> None:
+def test_frames_that_arrive_in_pieces_are_kept_whole(bench: BrokerBench, client: Client091) -> None:
     get(client)
     data = publish_bytes("q2", b"x" * 10_000) + method_bytes(Queue.Declare(queue="q2"), 1)
     for start in range(0, len(data), 7):
@@ -215,15 +215,15 @@ def test_frames_that_arrive_in_pieces_are_kept_whole(house: House, client: Wired
             client.connection.receive(b"")
     half = publish_bytes("q2", b"y" * 100)
     client.connection.receive(half[:50])
-    house.clock.advance(1000)
+    bench.clock.advance(1000)
     assert names(client) == ["Basic.GetEmpty", "Queue.DeclareOk"]
     client.connection.receive(half[50:])
-    assert house.broker.vhosts["/"].topology.queues["q2"].ready == 1
+    assert bench.broker.vhosts["/"].topology.queues["q2"].ready == 1
 
 
-def test_the_client_s_property_comes_before_the_queue_s_argument(house: House) -> None:
+def test_the_client_s_property_comes_before_the_queue_s_argument(bench: BrokerBench) -> None:
     for asked, answered in ((0, ["Basic.GetEmpty"]), (50, [])):
-        client = house.connect()
+        client = bench.connect()
         client.send(Connection.StartOk({WAIT: asked}, "PLAIN", "\0guest\0guest"))
         client.send(Connection.TuneOk(2047, 131072, 0))
         client.send(Connection.Open("/"))
@@ -232,13 +232,13 @@ def test_the_client_s_property_comes_before_the_queue_s_argument(house: House) -
         client.frames()
         get(client)
         assert names(client) == answered
-        house.clock.advance(50)
+        bench.clock.advance(50)
         assert len(names(client)) == 1 - len(answered)
 
 
 @pytest.mark.parametrize("value", [-1, "soon", True])
-def test_a_property_that_cannot_be(house: House, value: object) -> None:
-    client = house.connect()
+def test_a_property_that_cannot_be(bench: BrokerBench, value: object) -> None:
+    client = bench.connect()
     client.frames()
     client.send(Connection.StartOk({WAIT: value}, "PLAIN", "\0guest\0guest"))  # type: ignore[dict-item]
     (refusal,) = client.frames()
@@ -247,7 +247,7 @@ def test_a_property_that_cannot_be(house: House, value: object) -> None:
     assert WAIT in refusal.reply_text
 
 
-def test_flow_is_none_of_its_business(house: House, client: Wired) -> None:
+def test_flow_is_none_of_its_business(bench: BrokerBench, client: Client091) -> None:
     client.send(Channel.Flow(False), 1)
     client.frames()
     get(client)
@@ -255,26 +255,26 @@ def test_flow_is_none_of_its_business(house: House, client: Wired) -> None:
     assert names(client) == ["Basic.GetOk"]
 
 
-def test_an_exclusive_consumer_that_comes_has_it_stand_by(house: House, client: Wired) -> None:
+def test_an_exclusive_consumer_that_comes_has_it_stand_by(bench: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Basic.Consume(queue="q", arguments={"x-exclusive-consumer": True}), 2)
-    other = house.open()
+    other = bench.open()
     other.publish("q")
     assert names(client) == ["Basic.ConsumeOk", "Basic.Deliver"]
-    assert isinstance(house.broker.vhosts["/"].topology.queues["q"].election, Election)
-    house.clock.advance(1000)
+    assert isinstance(bench.broker.vhosts["/"].topology.queues["q"].election, Election)
+    bench.clock.advance(1000)
     assert names(client) == ["Basic.GetEmpty"]
 
 
-def test_a_message_that_cannot_be_read_back_is_not_lost(house: House, client: Wired) -> None:
+def test_a_message_that_cannot_be_read_back_is_not_lost(bench: BrokerBench, client: Client091) -> None:
     client.send(Queue.Declare(queue="d", durable=True, arguments={WAIT: 1000}), 1)
-    house.store.complete()
-    other = house.open()
+    bench.store.complete()
+    other = bench.open()
     client.send(Basic.Get(queue="d"), 1)
     names(client)
     other.publish("d", b"m", persistent=True)
-    house.store.drop_contents()
-    house.store.unreadable = True
+    bench.store.drop_contents()
+    bench.store.unreadable = True
     assert names(client) == ["Connection.Close"]
-    queue = house.broker.vhosts["/"].topology.queues["d"]
+    queue = bench.broker.vhosts["/"].topology.queues["d"]
     assert (queue.ready, queue.unacked) == (1, 0)

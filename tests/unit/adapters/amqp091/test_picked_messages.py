@@ -1,4 +1,4 @@
-"""basic.consume of chosen messages: what goes on while the broker looks for them, or has none to give."""
+"""basic.consume of chosen messages, while the broker searches for them and when it finds none."""
 
 import pytest
 from pamqp.commands import Basic, Queue
@@ -6,39 +6,39 @@ from pamqp.commands import Basic, Queue
 from broker.adapters.amqp091 import picked
 from broker.auth.terms import READ
 from broker.core.queues.purge import SLICE
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 FAR = int(picked.LOOK) + 1  # a place that is not found in one turn
 
 
-def fill(client: Wired, count: int, durable: bool = False) -> None:
+def fill(client: Client091, count: int, durable: bool = False) -> None:
     """The queue `q`, with so many messages."""
     client.send(Queue.Declare(queue="q", durable=durable), 1)
     for _ in range(count):
         client.publish("q", persistent=durable)
-    client.house.store.complete()
+    client.bench.store.complete()
     names(client)
 
 
-def names(client: Wired, milliseconds: int = 0) -> list[str]:
+def names(client: Client091, milliseconds: int = 0) -> list[str]:
     """The methods that were written since the last call, after so much time."""
-    client.house.clock.advance(milliseconds)
-    client.house.turns.run()
-    client.house.clock.advance(0)
-    client.house.turns.run()
+    client.bench.clock.advance(milliseconds)
+    client.bench.turns.run()
+    client.bench.clock.advance(0)
+    client.bench.turns.run()
     return [frame.name for frame in client.frames()]
 
 
-def consume(client: Wired, **arguments: object) -> None:
+def consume(client: Client091, **arguments: object) -> None:
     asked = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
     client.send(Basic.Consume(queue="q", consumer_tag="c", arguments=asked), 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
-    house: House, prefetch: int
+    bench: BrokerBench, prefetch: int
 ) -> None:
-    client, operator = house.open(), house.open()
+    client, operator = bench.open(), bench.open()
     client.send(Basic.Qos(prefetch_count=prefetch), 1)
     count = int(SLICE) + 10
     fill(client, count)
@@ -52,28 +52,28 @@ def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
     assert "Basic.Cancel" in names(client, int(picked.LOOK_AGAIN_MS))
     client.publish("q")
     assert names(client, 10_000) == [], "it is not there any more"
-    assert house.broker.vhosts["/"].topology.queues["q"].ready == 1
+    assert bench.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
-def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(house: House) -> None:
-    client = house.open()
+def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(bench: BrokerBench) -> None:
+    client = bench.open()
     fill(client, FAR + 1, durable=True)
-    house.store.drop_contents()
-    house.store.unreadable = True
+    bench.store.drop_contents()
+    bench.store.unreadable = True
     consume(client, get_position=FAR)
     assert names(client, 1)[-1] == "Connection.Close"
-    queue = house.broker.vhosts["/"].topology.queues["q"]
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     assert (queue.ready, queue.unacked) == (FAR + 1, 0)
 
 
 @pytest.mark.parametrize("browse", [False, True])
 def test_rights_that_are_taken_away_meanwhile_are_missed(
-    house: House, monkeypatch: pytest.MonkeyPatch, browse: bool
+    bench: BrokerBench, monkeypatch: pytest.MonkeyPatch, browse: bool
 ) -> None:
-    client = house.open()
+    client = bench.open()
     fill(client, FAR + 1)
     consume(client, get_position=FAR, browse=browse)
     assert client.frames() == []
-    monkeypatch.setattr(house.door, "allowed", lambda user, vhost, what, name: what != READ)
+    monkeypatch.setattr(bench.door, "allowed", lambda user, vhost, what, name: what != READ)
     client.connection.rights_changed()
     assert names(client, 1) == ["Channel.Close"]

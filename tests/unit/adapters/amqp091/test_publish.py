@@ -8,16 +8,24 @@ from broker.adapters.amqp091.publish import resolve
 from broker.core.errors import NotFound
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.errors import SYNTAX_ERROR, ProtocolError
-from tests.support.adapters.connection_without_socket import House
-from tests.support.auth.broker_with_users import ALL, Town, closed, furnished, publish, refusal, text
-from tests.support.auth.open_login import Door
+from tests.support.adapters.connection_without_socket import BrokerBench
+from tests.support.auth.broker_with_users import (
+    ALL,
+    UserBench,
+    access_refused_text,
+    close_text,
+    publish,
+    refusal,
+    user_bench,
+)
+from tests.support.auth.open_login import OpenAccess
 
-ALL_RIGHTS = Rights(Door(), "guest", "/")
+ALL_RIGHTS = Rights(OpenAccess(), "guest", "/")
 
 
 @pytest.fixture
 def virtual_host() -> VirtualHost:
-    virtual_host = House().broker.vhosts["/"]
+    virtual_host = BrokerBench().broker.vhosts["/"]
     virtual_host.declarations.declare_queue("q", False, None, False, {})
     return virtual_host
 
@@ -62,95 +70,95 @@ def test_no_such_exchange(virtual_host: VirtualHost) -> None:
 
 
 @pytest.fixture
-def town() -> Town:
-    return furnished()
+def bench() -> UserBench:
+    return user_bench()
 
 
-def test_publishing_needs_write_on_the_exchange(town: Town) -> None:
-    town.users.permit("ann", "/", ALL, "^(?!x$)(?!amq[.]default$)", ALL)
-    ann = town.enter("ann")
+def test_publishing_needs_write_on_the_exchange(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, "^(?!x$)(?!amq[.]default$)", ALL)
+    ann = bench.enter("ann")
     for exchange, name in (("x", "x"), ("", "amq.default")):
         ann.connection.receive(publish(exchange, "k"))
-        assert closed(ann) == text("write", "exchange", name)
-    town.users.permit("ann", "/", "", "^(x|amq[.]default)$", "")
+        assert close_text(ann) == access_refused_text("write", "exchange", name)
+    bench.users.permit("ann", "/", "", "^(x|amq[.]default)$", "")
     for exchange in ("x", ""):
         ann.connection.receive(publish(exchange, "k"))
-        assert closed(ann) is None
-    assert town.broker.vhosts["/"].topology.queues["q"].ready == 1
+        assert close_text(ann) is None
+    assert bench.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
-def test_a_permission_that_is_taken_away_stops_the_next_message(town: Town) -> None:
-    town.users.permit("ann", "/", "", "^x$", "")
-    ann = town.enter("ann")
-    queue = town.broker.vhosts["/"].topology.queues["q"]
+def test_a_permission_that_is_taken_away_stops_the_next_message(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "^x$", "")
+    ann = bench.enter("ann")
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     for _ in range(3):
         ann.connection.receive(publish("x", "k"))
     assert queue.ready == 3
-    town.users.permit("ann", "/", "", "^y$", "")
+    bench.users.permit("ann", "/", "", "^y$", "")
     ann.connection.receive(publish("x", "k"))
-    assert closed(ann) == text("write", "exchange", "x")
-    town.users.forbid("ann", "/")
+    assert close_text(ann) == access_refused_text("write", "exchange", "x")
+    bench.users.forbid("ann", "/")
     ann.connection.receive(publish("y", "k"))
-    assert closed(ann) == text("write", "exchange", "y")
+    assert close_text(ann) == access_refused_text("write", "exchange", "y")
     assert queue.ready == 3
 
 
-def test_the_permission_is_asked_once_per_route(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    town.users.permit("ann", "/", "", "^x$", "")
-    ann = town.enter("ann")
+def test_the_permission_is_asked_once_per_route(bench: UserBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.users.permit("ann", "/", "", "^x$", "")
+    ann = bench.enter("ann")
     asked: list[str] = []
-    allowed = town.users.allowed
+    allowed = bench.users.allowed
 
     def counting(user: str, vhost: str, what: str, name: str) -> bool:
         asked.append(name)
         return allowed(user, vhost, what, name)
 
-    monkeypatch.setattr(town.users, "allowed", counting)
+    monkeypatch.setattr(bench.users, "allowed", counting)
     for _ in range(5):
         ann.connection.receive(publish("x", "k"))
     assert asked == ["x"]
 
 
-def test_what_one_user_may_do_is_nothing_to_another(town: Town) -> None:
-    town.users.permit("ann", "/", "", "^x$", "")
-    ann, boss = town.enter("ann"), town.enter("boss")
+def test_permissions_of_a_user_do_not_count_for_another_user(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "^x$", "")
+    ann, boss = bench.enter("ann"), bench.enter("boss")
     boss.connection.receive(publish("x", "k"))
-    town.users.permit("ann", "/", "", "", "")
+    bench.users.permit("ann", "/", "", "", "")
     boss.connection.receive(publish("x", "k"))
-    assert closed(boss) is None
+    assert close_text(boss) is None
     ann.connection.receive(publish("x", "k"))
-    assert closed(ann) == text("write", "exchange", "x")
+    assert close_text(ann) == access_refused_text("write", "exchange", "x")
 
 
-def test_consumers_lose_the_queue_with_the_permission(town: Town) -> None:
-    town.users.permit("ann", "/", "", "", "^d?l?q$")
-    ann = town.enter("ann")
+def test_consumers_lose_the_queue_with_the_permission(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "", "^d?l?q$")
+    ann = bench.enter("ann")
     for queue in ("q", "dlq"):
         ann.send(Basic.Consume(queue=queue, consumer_tag=queue), 1)
     ann.frames()
-    town.users.permit("ann", "/", "", "", "^dlq$")
-    town.turns.run()
+    bench.users.permit("ann", "/", "", "", "^dlq$")
+    bench.turns.run()
     (cancelled,) = ann.frames()
     assert isinstance(cancelled, Basic.Cancel)
     assert cancelled.consumer_tag == "q"
-    queues = town.broker.vhosts["/"].topology.queues
+    queues = bench.broker.vhosts["/"].topology.queues
     assert (queues["q"].consumer_count, queues["dlq"].consumer_count) == (0, 1)
-    town.enter("boss").connection.receive(publish("x", "k"))
-    town.turns.run()
+    bench.enter("boss").connection.receive(publish("x", "k"))
+    bench.turns.run()
     assert ann.frames() == []
 
 
-def test_what_a_forbidden_consumer_holds_stays_with_its_channel(town: Town) -> None:
-    town.users.permit("ann", "/", "", "", "q")
-    ann = town.enter("ann")
+def test_deliveries_of_a_forbidden_consumer_stay_with_the_channel(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "", "q")
+    ann = bench.enter("ann")
     ann.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
-    town.enter("boss").connection.receive(publish("x", "k"))
-    town.turns.run()
-    town.users.permit("ann", "/", "", "", "")
-    queue = town.broker.vhosts["/"].topology.queues["q"]
+    bench.enter("boss").connection.receive(publish("x", "k"))
+    bench.turns.run()
+    bench.users.permit("ann", "/", "", "", "")
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     assert (queue.ready, queue.unacked) == (0, 1)
     ann.send(Basic.Ack(1), 1)
-    assert closed(ann) is None
+    assert close_text(ann) is None
     assert (queue.ready, queue.unacked) == (0, 0)
 
 
@@ -158,43 +166,43 @@ def test_what_a_forbidden_consumer_holds_stays_with_its_channel(town: Town) -> N
 
 
 def topic_text(what: str, key: str) -> str:
-    """What RabbitMQ says. [rabbit_access_control, check_topic_access]"""
+    """Return RabbitMQ's reply text. [rabbit_access_control, check_topic_access]"""
     return (
         f"403 ACCESS_REFUSED - {what} access to topic '{key}' in exchange 't' in vhost '/' "
         "refused for user 'ann'"
     )
 
 
-def test_topic_permissions_on_publish(town: Town) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "t", r"^{username}\.", "")
-    ann = town.enter("ann")
+def test_topic_permissions_on_publish(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "t", r"^{username}\.", "")
+    ann = bench.enter("ann")
     ann.connection.receive(publish("t", "ann.news"))
-    assert closed(ann) is None
+    assert close_text(ann) is None
     ann.connection.receive(publish("t", "bob.news"))
-    assert closed(ann) == topic_text("write", "bob.news")
+    assert close_text(ann) == topic_text("write", "bob.news")
     for exchange in ("x", "y", ""):
         ann.connection.receive(publish(exchange, "bob.news"))
-        assert closed(ann) is None
-    town.enter("boss").connection.receive(publish("t", "bob.news"))
+        assert close_text(ann) is None
+    bench.enter("boss").connection.receive(publish("t", "bob.news"))
 
 
-def test_topic_permissions_on_the_copies_of_a_message(town: Town) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "t", "^ann", "")
-    ann = town.enter("ann")
+def test_topic_permissions_on_the_copies_of_a_message(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "t", "^ann", "")
+    ann = bench.enter("ann")
     for header in ("CC", "BCC"):
         ann.connection.receive(publish("t", "ann", Basic.Properties(headers={header: ["ann.2"]})))
-        assert closed(ann) is None
+        assert close_text(ann) is None
         ann.connection.receive(publish("t", "ann", Basic.Properties(headers={header: ["ann.2", "bob"]})))
-        assert closed(ann) == topic_text("write", "bob")
+        assert close_text(ann) == topic_text("write", "bob")
 
 
 @pytest.mark.parametrize("unbind", [False, True])
-def test_topic_permissions_on_bindings(town: Town, unbind: bool) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "t", "", r"^{vhost}\.")
-    ann = town.enter("ann")
+def test_topic_permissions_on_bindings(bench: UserBench, unbind: bool) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "t", "", r"^{vhost}\.")
+    ann = bench.enter("ann")
     queue, exchange = (Queue.Unbind, Exchange.Unbind) if unbind else (Queue.Bind, Exchange.Bind)
     assert refusal(ann, queue(queue="q", exchange="t", routing_key="/.a")) is None
     assert refusal(ann, queue(queue="q", exchange="t", routing_key="b")) == topic_text("read", "b")
@@ -203,62 +211,62 @@ def test_topic_permissions_on_bindings(town: Town, unbind: bool) -> None:
     assert refusal(ann, queue(queue="q", exchange="x", routing_key="b")) is None
 
 
-def test_a_topic_permission_that_changes_stops_the_next_message(town: Town) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    ann = town.enter("ann")
+def test_a_topic_permission_that_changes_stops_the_next_message(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    ann = bench.enter("ann")
     ann.connection.receive(publish("t", "k"))
-    town.users.permit_topic("ann", "/", "t", "^other$", "")
+    bench.users.permit_topic("ann", "/", "t", "^other$", "")
     ann.connection.receive(publish("t", "k"))
-    assert closed(ann) == topic_text("write", "k")
-    town.users.forget_topic("ann", "/", "t")
+    assert close_text(ann) == topic_text("write", "k")
+    bench.users.forget_topic("ann", "/", "t")
     ann.connection.receive(publish("t", "k"))
-    assert closed(ann) is None
+    assert close_text(ann) is None
 
 
-def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(town: Town) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    town.users.permit_topic("ann", "/", "x", "^other$", "")
-    ann = town.enter("ann")
-    vhost = town.broker.vhosts["/"]
+def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    bench.users.permit_topic("ann", "/", "x", "^other$", "")
+    ann = bench.enter("ann")
+    vhost = bench.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
     assert vhost.topology.queues["q"].ready == 1
     vhost.declarations.delete_exchange("x", False)
     vhost.declarations.declare_exchange("x", "topic", False, False, False, {})
     vhost.declarations.bind_queue("q", "x", "#", {})
     ann.connection.receive(publish("x", "k"))
-    said = closed(ann)
+    said = close_text(ann)
     assert said is not None
     assert "access to topic 'k' in exchange 'x'" in said
     assert vhost.topology.queues["q"].ready == 1
 
 
-def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(town: Town) -> None:
-    town.users.permit("ann", "/", ALL, ALL, ALL)
-    ann = town.enter("ann")
+def test_an_exchange_that_comes_back_as_it_was_takes_the_message_once(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", ALL, ALL, ALL)
+    ann = bench.enter("ann")
     ann.send(Confirm.Select(), 1)
-    vhost = town.broker.vhosts["/"]
+    vhost = bench.broker.vhosts["/"]
     ann.connection.receive(publish("x", "k"))
     vhost.declarations.delete_exchange("x", False)
     vhost.declarations.declare_exchange("x", "direct", False, False, False, {})
     vhost.declarations.bind_queue("q", "x", "k", {})
     ann.frames()
     ann.connection.receive(publish("x", "k"))
-    assert ann.told() == [("Ack", 2, False)]
+    assert ann.confirms() == [("Ack", 2, False)]
     assert vhost.topology.queues["q"].ready == 2
 
 
 # -- in the name of others
 
 
-def test_only_an_impersonator_publishes_in_the_name_of_others(town: Town) -> None:
-    town.users.permit("ann", "/", "", ALL, "")
-    ann = town.enter("ann")
+def test_only_an_impersonator_publishes_in_the_name_of_others(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", ALL, "")
+    ann = bench.enter("ann")
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="ann")))
-    assert closed(ann) is None
+    assert close_text(ann) is None
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
-    assert closed(ann) == (
+    assert close_text(ann) == (
         "406 PRECONDITION_FAILED - user_id property set to 'boss' but authenticated user was 'ann'"
     )
-    town.users.put("ann", None, ("impersonator",))
+    bench.users.put("ann", None, ("impersonator",))
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
-    assert closed(ann) is None
+    assert close_text(ann) is None

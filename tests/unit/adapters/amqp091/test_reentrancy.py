@@ -1,4 +1,4 @@
-"""What queues call in a connection does not call back into a queue, but for a snapshot that ends."""
+"""Calls from queues into a connection do not call a queue again, except at the end of a snapshot."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp091.get import WaitingGet
 from broker.core.delivery.session import PullingTarget
 from broker.core.queues.attach import detach
-from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, BrokerBench, Client091
 from tests.support.amqp091.frames import publish_bytes
-from tests.support.core.queue_entrances import WAYS_IN, codes
+from tests.support.core.queue_entrances import ENTRANCES, names_by_code
 
-CALLS = codes(
+CALLS = names_by_code(
     (
         PullingTarget.no_messages_available,
         Target091.deliver,
@@ -32,12 +32,12 @@ CALLS = codes(
         WaitingGet.consumer_cancelled,
     )
 )
-CODES = codes(WAYS_IN)
+CODES = names_by_code(ENTRANCES)
 watchable = pytest.mark.skipif(not CALLS, reason="what is compiled does not tell what it calls")
 
 
 class Watch:
-    """Which calls there were, and who got into a queue from them, by which way."""
+    """Record the calls out of queues, and the entrances of queues that these calls use."""
 
     def __init__(self) -> None:
         self.called: set[str] = set()
@@ -64,23 +64,23 @@ class Watch:
 
 
 def consume(
-    client: Wired, queue: str = "q", channel: int = 1, no_ack: bool = False, **options: str | bool
+    client: Client091, queue: str = "q", channel: int = 1, no_ack: bool = False, **options: str | bool
 ) -> None:
     """Arguments are given with underscores for dashes."""
     arguments: FieldTable = {f"x-{key.replace('_', '-')}": value for key, value in options.items()}
     client.send(Basic.Consume(queue=queue, no_ack=no_ack, arguments=arguments), channel)
 
 
-def go_on(house: House) -> None:
-    """All turns and alarms."""
-    house.turns.run()
-    house.clock.advance(0)
-    house.turns.run()
+def go_on(bench: BrokerBench) -> None:
+    """Run all turns and alarms."""
+    bench.turns.run()
+    bench.clock.advance(0)
+    bench.turns.run()
 
 
 @watchable
-def test_nobody_calls_back(house: House) -> None:
-    watch, client, other = Watch(), house.open(), house.open()
+def test_nobody_calls_back(bench: BrokerBench) -> None:
+    watch, client, other = Watch(), bench.open(), bench.open()
     with watch.on():
         for name in ("q", "notices", "empty"):
             client.send(Queue.Declare(queue=name, arguments={"x-get-wait": 1000, "x-delivery-limit": 3}), 1)
@@ -90,29 +90,29 @@ def test_nobody_calls_back(house: House) -> None:
         consume(client, notify_active="notices")
         consume(other, no_ack=True)
         consume(other, browse="snapshot")
-        go_on(house)
+        go_on(bench)
         client.send(Basic.Nack(1, requeue=True), 1)
         client.send(Basic.Recover(requeue=False), 1)
-        go_on(house)
+        go_on(bench)
         client.send(Channel.Open(), 2)
         client.send(Basic.Get(queue="notices"), 2)
         client.send(Basic.Get(queue="notices", no_ack=True), 2)
-        go_on(house)
+        go_on(bench)
         consume(client, exclusive_consumer=True, notify_active="notices")
-        go_on(house)
+        go_on(bench)
         client.publish("q", b"last")
-        go_on(house)
+        go_on(bench)
         other.send(Basic.Get(queue="empty"), 1)
         for name in ("q", "empty"):
             client.send(Queue.Delete(queue=name), 1)
-        go_on(house)
+        go_on(bench)
     assert watch.called >= {name for name in CALLS.values() if not name.startswith("WaitingGet.acq")}
     assert watch.caught == {("Target091.shown_all", "detach")}
 
 
 @watchable
-def test_who_is_given_what_does_not_fit_waits_with_the_end(house: House) -> None:
-    watch, small, client = Watch(), house.connect(), house.open()
+def test_a_delivery_with_too_long_headers_ends_the_connection_later(bench: BrokerBench) -> None:
+    watch, small, client = Watch(), bench.connect(), bench.open()
     small.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     small.send(Connection.TuneOk(2047, 4096, 0))
     small.send(Connection.Open("/"))
@@ -122,19 +122,19 @@ def test_who_is_given_what_does_not_fit_waits_with_the_end(house: House) -> None
     with watch.on():
         consume(small)
         client.connection.receive(publish_bytes("q", properties=Basic.Properties(headers=headers)))
-        house.turns.run()
+        bench.turns.run()
         assert "Target091.deliver" in watch.called
-        go_on(house)
+        go_on(bench)
     assert watch.caught == set()
-    assert house.broker.vhosts["/"].topology.queues["q"].ready == 1
+    assert bench.broker.vhosts["/"].topology.queues["q"].ready == 1
 
 
 @watchable
-def test_who_calls_back_is_caught(house: House) -> None:
-    watch, client = Watch(), house.open()
+def test_a_call_back_into_a_queue_is_detected(bench: BrokerBench) -> None:
+    watch, client = Watch(), bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     consume(client)
-    queue = house.broker.vhosts["/"].topology.queues["q"]
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     (target,) = [consumer.target for consumer in queue.manager.all]
     assert isinstance(target, Target091)
     with watch.on():

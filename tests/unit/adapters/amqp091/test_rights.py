@@ -1,18 +1,26 @@
-"""What a user may do is asked on every operation, refused in RabbitMQ's words, and takes effect at once."""
+"""Permissions: checked on every operation, refused in RabbitMQ's words, and effective at once."""
 
 import pytest
 from pamqp import base
 from pamqp.commands import Basic, Exchange, Queue
 
-from tests.support.auth.broker_with_users import ALL, Town, closed, furnished, publish, refusal, text
+from tests.support.auth.broker_with_users import (
+    ALL,
+    UserBench,
+    access_refused_text,
+    close_text,
+    publish,
+    refusal,
+    user_bench,
+)
 
 NONE = "^none$"
 PERMISSIONS = ("configure", "write", "read")
 
 
 @pytest.fixture
-def town() -> Town:
-    return furnished()
+def bench() -> UserBench:
+    return user_bench()
 
 
 NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
@@ -56,12 +64,12 @@ NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
     (Basic.Get(queue="q"), {"read": [("queue", "q")]}),
     (Basic.Consume(queue="q", consumer_tag="c"), {"read": [("queue", "q")]}),
 ]
-"""What each operation needs, as RabbitMQ has it."""
+"""The permissions that each operation needs, as in RabbitMQ."""
 
 
 @pytest.mark.parametrize(("command", "needs"), NEEDS, ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)])
 def test_each_operation_needs_its_permissions_and_no_others(
-    town: Town, command: base.Frame, needs: dict[str, list[tuple[str, str]]]
+    bench: UserBench, command: base.Frame, needs: dict[str, list[tuple[str, str]]]
 ) -> None:
     def exactly(name: str) -> str:
         return f"^{name.replace('.', '[.]')}$"
@@ -69,30 +77,30 @@ def test_each_operation_needs_its_permissions_and_no_others(
     enough = {
         what: "|".join(exactly(name) for _, name in needs.get(what, [])) or NONE for what in PERMISSIONS
     }
-    town.users.permit("ann", "/", "", "", "")
-    ann = town.enter("ann")
+    bench.users.permit("ann", "/", "", "", "")
+    ann = bench.enter("ann")
     for what, resources in needs.items():
         for kind, name in resources:
-            town.users.permit(
+            bench.users.permit(
                 "ann", "/", **(dict.fromkeys(PERMISSIONS, ALL) | {what: f"^(?!{exactly(name)[1:]})"})
             )
-            assert refusal(ann, command) == text(what, kind, name)
-    town.users.permit("ann", "/", **enough)
+            assert refusal(ann, command) == access_refused_text(what, kind, name)
+    bench.users.permit("ann", "/", **enough)
     assert refusal(ann, command) is None
 
 
 @pytest.mark.parametrize(
     "command", [c for c, _ in NEEDS], ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)]
 )
-def test_with_empty_permissions_nothing_is_allowed(town: Town, command: base.Frame) -> None:
-    town.users.permit("ann", "/", "", "", "")
-    before = (set(town.broker.vhosts["/"].topology.queues), set(town.broker.vhosts["/"].topology.exchanges))
-    said = refusal(town.enter("ann"), command)
+def test_with_empty_permissions_nothing_is_allowed(bench: UserBench, command: base.Frame) -> None:
+    bench.users.permit("ann", "/", "", "", "")
+    before = (set(bench.broker.vhosts["/"].topology.queues), set(bench.broker.vhosts["/"].topology.exchanges))
+    said = refusal(bench.enter("ann"), command)
     assert said is not None
     assert said.startswith("403 ACCESS_REFUSED - ")
     assert (
-        set(town.broker.vhosts["/"].topology.queues),
-        set(town.broker.vhosts["/"].topology.exchanges),
+        set(bench.broker.vhosts["/"].topology.queues),
+        set(bench.broker.vhosts["/"].topology.exchanges),
     ) == before
 
 
@@ -105,38 +113,40 @@ def test_with_empty_permissions_nothing_is_allowed(town: Town, command: base.Fra
     ],
 )
 def test_a_passive_declare_needs_any_permission(
-    town: Town, command: base.Frame, kind: str, name: str, given: str
+    bench: UserBench, command: base.Frame, kind: str, name: str, given: str
 ) -> None:
-    town.users.permit("ann", "/", "", "", "")
-    ann = town.enter("ann")
-    assert refusal(ann, command) == text("configure", kind, name)
-    town.users.permit("ann", "/", **(dict.fromkeys(PERMISSIONS, "") | {given: f"^{name}$"}))
+    bench.users.permit("ann", "/", "", "", "")
+    ann = bench.enter("ann")
+    assert refusal(ann, command) == access_refused_text("configure", kind, name)
+    bench.users.permit("ann", "/", **(dict.fromkeys(PERMISSIONS, "") | {given: f"^{name}$"}))
     assert refusal(ann, command) is None
 
 
-def test_who_may_do_nothing_does_not_learn_what_there_is(town: Town) -> None:
-    town.users.permit("ann", "/", "", "", "")
-    ann = town.enter("ann")
-    assert refusal(ann, Queue.Declare(queue="absent", passive=True)) == text("configure", "queue", "absent")
+def test_a_user_without_permissions_does_not_learn_which_objects_exist(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "", "", "")
+    ann = bench.enter("ann")
+    assert refusal(ann, Queue.Declare(queue="absent", passive=True)) == access_refused_text(
+        "configure", "queue", "absent"
+    )
     ann.connection.receive(publish("absent", "k"))
-    assert closed(ann) == text("write", "exchange", "absent")
+    assert close_text(ann) == access_refused_text("write", "exchange", "absent")
 
 
-def test_redeclaring_needs_nothing_for_what_was_decided_then(town: Town) -> None:
-    boss = town.enter("boss")
+def test_redeclaring_needs_nothing_for_what_was_decided_then(bench: UserBench) -> None:
+    boss = bench.enter("boss")
     declare = Queue.Declare(queue="d", arguments={"x-dead-letter-exchange": "x"})
     assert refusal(boss, declare) is None
-    town.users.permit("ann", "/", "^d$", "", "")
-    assert refusal(town.enter("ann"), declare) is None
+    bench.users.permit("ann", "/", "^d$", "", "")
+    assert refusal(bench.enter("ann"), declare) is None
 
 
-def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(town: Town) -> None:
-    town.users.permit("ann", "/", "^mine", ALL, ALL)
-    ann = town.enter("ann")
+def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(bench: UserBench) -> None:
+    bench.users.permit("ann", "/", "^mine", ALL, ALL)
+    ann = bench.enter("ann")
     said = refusal(ann, Queue.Declare(queue="", exclusive=True))
     assert said is not None
     assert said.startswith("403 ACCESS_REFUSED - configure access to queue 'amq.gen-")
-    town.users.permit("ann", "/", r"^(mine|amq\.gen-)", ALL, ALL)
+    bench.users.permit("ann", "/", r"^(mine|amq\.gen-)", ALL, ALL)
     assert refusal(ann, Queue.Declare(queue="", exclusive=True)) is None
 
 
@@ -148,8 +158,8 @@ def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(town: Town) -> 
         Exchange.Delete(exchange=""),
     ],
 )
-def test_the_default_exchange_comes_before_permissions(town: Town, command: base.Frame) -> None:
-    town.users.permit("ann", "/", "", "", "")
-    assert refusal(town.enter("ann"), command) == (
+def test_the_default_exchange_comes_before_permissions(bench: UserBench, command: base.Frame) -> None:
+    bench.users.permit("ann", "/", "", "", "")
+    assert refusal(bench.enter("ann"), command) == (
         "403 ACCESS_REFUSED - operation not permitted on the default exchange"
     )

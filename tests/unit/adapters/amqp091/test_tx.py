@@ -1,4 +1,4 @@
-"""Transactions of a channel without a socket: what waits for the log, and what each failure leaves behind."""
+"""Transactions of a channel without a socket: waiting for the log, and the state after each failure."""
 
 import pytest
 from pamqp.commands import Basic, Channel, Queue, Tx
@@ -6,34 +6,34 @@ from pamqp.commands import Basic, Channel, Queue, Tx
 from broker.adapters.amqp091.channel import Channel as ChannelOf091
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.queues.queue import Queue as CoreQueue
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 
 @pytest.fixture
-def house() -> House:
-    house = House()
-    client = house.open()
+def bench() -> BrokerBench:
+    bench = BrokerBench()
+    client = bench.open()
     for name in ("in", "out", "aside"):
         client.send(Queue.Declare(queue=name, durable=True), 1)
-        house.store.complete()
+        bench.store.complete()
     client.publish("in", b"work", persistent=True)
-    house.store.complete()
-    return house
+    bench.store.complete()
+    return bench
 
 
-def queue(house: House, name: str) -> CoreQueue:
-    return house.broker.vhosts["/"].topology.queues[name]
+def queue(bench: BrokerBench, name: str) -> CoreQueue:
+    return bench.broker.vhosts["/"].topology.queues[name]
 
 
-def counts(house: House, name: str) -> tuple[int, int]:
+def counts(bench: BrokerBench, name: str) -> tuple[int, int]:
     """Ready and unacked."""
-    found = queue(house, name)
+    found = queue(bench, name)
     return found.ready, found.unacked
 
 
-def working(house: House) -> Wired:
+def working(bench: BrokerBench) -> Client091:
     """A client that has taken work, published two results, acknowledged the work, and asks for the commit."""
-    client = house.open()
+    client = bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="in"), 1)
     client.publish("out", b"result", persistent=True)
@@ -44,42 +44,42 @@ def working(house: House) -> Wired:
     return client
 
 
-def test_everything_is_appended_at_once_and_seen_when_it_is_durable(house: House) -> None:
-    batch = house.store.batch
-    appended = len(house.store.appended)
-    client = working(house)
-    assert house.store.batch == batch
-    assert [message.content for message in house.store.transacted] == [house.store.appended[0].content]
-    assert len(house.store.appended) == appended + 2
+def test_everything_is_appended_at_once_and_seen_when_it_is_durable(bench: BrokerBench) -> None:
+    batch = bench.store.batch
+    appended = len(bench.store.appended)
+    client = working(bench)
+    assert bench.store.batch == batch
+    assert [message.content for message in bench.store.transacted] == [bench.store.appended[0].content]
+    assert len(bench.store.appended) == appended + 2
     assert client.frames() == []
     assert client.edge.holds == HELD_FOR_REPLY
-    assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((0, 1), (0, 0), (0, 0))
-    house.store.complete()
+    assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 1), (0, 0), (0, 0))
+    bench.store.complete()
     (answer,) = client.frames()
     assert isinstance(answer, Tx.CommitOk)
     assert client.edge.holds == 0
-    assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((0, 0), (1, 0), (1, 0))
-    assert house.store.settled == house.store.transacted
+    assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 0), (1, 0), (1, 0))
+    assert bench.store.settled == bench.store.transacted
 
 
-def test_frames_behind_a_commit_wait_for_it(house: House) -> None:
-    client = working(house)
+def test_frames_behind_a_commit_wait_for_it(bench: BrokerBench) -> None:
+    client = working(bench)
     client.publish("out", b"next", persistent=True)
     client.send(Tx.Rollback(), 1)
     client.send(Basic.Ack(1), 1)
     assert client.frames() == []
-    house.store.complete()
+    bench.store.complete()
     committed, rolled_back, closed = client.frames()
     assert isinstance(committed, Tx.CommitOk)
     assert isinstance(rolled_back, Tx.RollbackOk)
     assert isinstance(closed, Channel.Close)
     assert closed.reply_text == "PRECONDITION_FAILED - unknown delivery tag 1"
-    assert counts(house, "out") == (1, 0)
+    assert counts(bench, "out") == (1, 0)
 
 
-def test_a_log_that_fails_meanwhile_leaves_nothing_done(house: House) -> None:
-    client = working(house)
-    house.store.fail("no disk")
+def test_a_log_that_fails_meanwhile_leaves_nothing_done(bench: BrokerBench) -> None:
+    client = working(bench)
+    bench.store.fail("no disk")
     (closed,) = client.frames()
     assert isinstance(closed, Channel.Close)
     assert closed.reply_code == 406
@@ -87,55 +87,55 @@ def test_a_log_that_fails_meanwhile_leaves_nothing_done(house: House) -> None:
     assert "not committed" in closed.reply_text
     assert "no disk" in closed.reply_text
     assert client.edge.holds == 0
-    assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((1, 0), (0, 0), (0, 0))
-    assert queue(house, "in").entries.head.next is not None
-    assert house.store.settled == []
+    assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((1, 0), (0, 0), (0, 0))
+    assert queue(bench, "in").entries.head.next is not None
+    assert bench.store.settled == []
 
 
-def test_a_log_that_has_failed_refuses_the_commit(house: House) -> None:
-    client = house.open()
+def test_a_log_that_has_failed_refuses_the_commit(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="in"), 1)
     client.send(Basic.Ack(1), 1)
     client.publish("in", b"transient")
     client.publish("out", b"result", persistent=True)
-    house.store.fail("no disk")
+    bench.store.fail("no disk")
     client.frames()
     client.send(Tx.Commit(), 1)
     (closed,) = client.frames()
     assert isinstance(closed, Channel.Close)
     assert closed.reply_code == 406
     assert closed.reply_text.endswith("publish 2 of 2 in the transaction: the log has stopped: no disk")
-    assert (counts(house, "in"), counts(house, "out")) == ((1, 0), (0, 0))
+    assert (counts(bench, "in"), counts(bench, "out")) == ((1, 0), (0, 0))
 
 
-def test_a_client_that_goes_meanwhile_has_committed(house: House) -> None:
-    client = working(house)
+def test_a_client_that_goes_meanwhile_has_committed(bench: BrokerBench) -> None:
+    client = working(bench)
     client.connection.lost("reset")
-    assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((0, 1), (0, 0), (0, 0))
-    house.store.complete()
-    assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((0, 0), (1, 0), (1, 0))
+    assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 1), (0, 0), (0, 0))
+    bench.store.complete()
+    assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 0), (1, 0), (1, 0))
     assert client.frames() == []
 
 
-def test_a_client_that_goes_meanwhile_and_a_log_that_fails(house: House) -> None:
-    client = working(house)
+def test_a_client_that_goes_meanwhile_and_a_log_that_fails(bench: BrokerBench) -> None:
+    client = working(bench)
     client.connection.lost("reset")
-    house.store.fail("no disk")
-    assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((1, 0), (0, 0), (0, 0))
+    bench.store.fail("no disk")
+    assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((1, 0), (0, 0), (0, 0))
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(house: House, fails: bool) -> None:
-    client = working(house)
+def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(bench: BrokerBench, fails: bool) -> None:
+    client = working(bench)
     client.send(Channel.Open(), 2)
     channel = client.connection.wire.channel(1)
     assert isinstance(channel, ChannelOf091)
     channel.fail(406, "a message is too long for it", 0)
     if fails:
-        house.store.fail("no disk")
+        bench.store.fail("no disk")
     else:
-        house.store.complete()
+        bench.store.complete()
     assert client.edge.holds == 0
     assert [type(frame) for frame in client.frames()] == [Channel.Close, Channel.OpenOk]
     client.send(Channel.CloseOk(), 1)
@@ -143,22 +143,22 @@ def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(house: House
     assert [type(frame) for frame in client.frames()] == [Channel.OpenOk]
 
 
-def test_queues_that_are_deleted_meanwhile(house: House) -> None:
-    other = house.open()
-    client = working(house)
-    result = house.store.appended[-1]
+def test_queues_that_are_deleted_meanwhile(bench: BrokerBench) -> None:
+    other = bench.open()
+    client = working(bench)
+    result = bench.store.appended[-1]
     other.send(Queue.Delete(queue="in"), 1)
     other.send(Queue.Delete(queue="aside"), 1)
-    house.store.complete()
+    bench.store.complete()
     (answer,) = client.frames()
     assert isinstance(answer, Tx.CommitOk)
-    assert counts(house, "out") == (1, 0)
-    assert house.store.settled == []
-    assert house.store.forgotten == [house.store.appended[0], result]
+    assert counts(bench, "out") == (1, 0)
+    assert bench.store.settled == []
+    assert bench.store.forgotten == [bench.store.appended[0], result]
 
 
-def test_what_does_not_concern_the_log_does_not_wait_for_it(house: House) -> None:
-    client = house.open()
+def test_a_commit_without_durable_work_does_not_wait_for_the_log(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.publish("in", b"another's", persistent=True)
     client.send(Tx.Select(), 1)
@@ -167,12 +167,12 @@ def test_what_does_not_concern_the_log_does_not_wait_for_it(house: House) -> Non
     client.send(Tx.Commit(), 1)
     (answer,) = client.frames()
     assert isinstance(answer, Tx.CommitOk)
-    assert counts(house, "q") == (1, 0)
+    assert counts(bench, "q") == (1, 0)
 
 
-def test_a_transaction_is_bounded(house: House) -> None:
-    house.server.transaction_bytes_max = 10_000
-    client = house.open()
+def test_a_transaction_is_bounded(bench: BrokerBench) -> None:
+    bench.server.transaction_bytes_max = 10_000
+    client = bench.open()
     client.send(Tx.Select(), 1)
     for _ in range(3):
         client.publish("out", bytes(3000))
@@ -187,70 +187,70 @@ def test_a_transaction_is_bounded(house: House) -> None:
     assert "is larger than configured max size 10000" in closed.reply_text
 
 
-def test_a_browser_in_a_transaction(house: House) -> None:
-    client = house.open()
+def test_a_browser_in_a_transaction(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in", arguments={"x-browse": True}), 1)
-    house.turns.run()
+    bench.turns.run()
     client.send(Basic.Ack(1), 1)
     client.frames()
     client.send(Tx.Commit(), 1)
     (answer,) = client.frames()
     assert isinstance(answer, Tx.CommitOk)
-    assert counts(house, "in") == (1, 0)
+    assert counts(bench, "in") == (1, 0)
 
 
-def test_consumers_of_a_client_take_what_it_released(house: House) -> None:
-    client = house.open()
+def test_consumers_of_a_client_take_what_it_released(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Qos(0, 1, False), 1)
     client.send(Basic.Consume(queue="in"), 1)
-    house.turns.run()
+    bench.turns.run()
     client.send(Basic.Nack(1, requeue=True), 1)
     client.frames()
     client.send(Tx.Commit(), 1)
-    house.turns.run()
+    bench.turns.run()
     delivered = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
     assert [(frame.delivery_tag, frame.redelivered) for frame in delivered] == [(2, True)]
 
 
-def test_a_lease_goes_on_until_the_commit(house: House) -> None:
-    client = house.open()
+def test_a_lease_goes_on_until_the_commit(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in", arguments={"x-consumer-timeout": 60_000}), 1)
-    house.turns.run()
+    bench.turns.run()
     client.send(Basic.Ack(1), 1)
     client.send(Tx.Rollback(), 1)
     client.send(Basic.Ack(1), 1)
     client.frames()
-    house.clock.advance(60_000)
+    bench.clock.advance(60_000)
     (closed,) = client.frames()
     assert isinstance(closed, Channel.Close)
     assert closed.reply_code == 406
     assert "transaction of 1 settlements was not committed in time" in closed.reply_text
-    assert counts(house, "in") == (1, 0)
+    assert counts(bench, "in") == (1, 0)
 
 
-def test_a_lease_goes_on_after_a_rollback(house: House) -> None:
-    client = house.open()
+def test_a_lease_goes_on_after_a_rollback(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in", arguments={"x-consumer-timeout": 60_000}), 1)
-    house.turns.run()
+    bench.turns.run()
     client.send(Basic.Ack(1), 1)
     client.send(Tx.Rollback(), 1)
     client.frames()
-    house.clock.advance(60_000)
-    house.turns.run()
+    bench.clock.advance(60_000)
+    bench.turns.run()
     (again,) = client.frames()
     assert isinstance(again, Basic.Deliver)
     assert again.redelivered
 
 
-def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: House) -> None:
-    client = house.open()
+def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Consume(queue="in"), 1)
-    house.turns.run()
+    bench.turns.run()
     client.send(Basic.Ack(1), 1)
     client.send(Basic.Qos(prefetch_count=1, global_=True), 1)
     channel = client.connection.wire.channels[1]
@@ -258,17 +258,17 @@ def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: 
     assert channel.window is not None
     assert channel.window.used == 1
     client.send(Tx.Commit(), 1)
-    house.store.complete()
+    bench.store.complete()
     assert channel.window.used == 0
 
 
-def test_it_knows_whose_settlement_it_holds(house: House) -> None:
-    client = house.open()
+def test_a_transaction_knows_which_deliveries_it_has_settled(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     for _ in range(9):
         client.publish("q")
     client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
-    house.turns.run()
+    bench.turns.run()
     client.send(Tx.Select(), 1)
     (channel,) = [each for each in client.connection.wire.channels if isinstance(each, ChannelOf091)]
     assert channel.transaction is not None

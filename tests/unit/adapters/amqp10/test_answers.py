@@ -8,32 +8,32 @@ from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.receive import IncomingLink
 from protocol.amqp10.composites import Accepted, Rejected
 from protocol.amqp10.performatives import Detach, Disposition, End, Flow
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 
 @pytest.fixture
-def client(house: House) -> Wired10:
-    return publisher(house)
+def client(bench: BrokerBench) -> Client10:
+    return publisher(bench)
 
 
-def publisher(house: House, **fields: object) -> Wired10:
+def publisher(bench: BrokerBench, **fields: object) -> Client10:
     """Sends to the queue `kept` on handle 0, and to `volatile` on handle 1."""
-    vhost = house.broker.vhosts["/"]
+    vhost = bench.broker.vhosts["/"]
     vhost.declarations.declare_queue("kept", True, None, False, {})
     vhost.declarations.declare_queue(
         "volatile", False, None, False, {"x-max-length": 4, "x-overflow": "reject-publish"}
     )
-    client = Wired10(house)
+    client = Client10(bench)
     client.sends("kept", 0, **fields)
     client.sends("volatile", 1, **fields)
     return client
 
 
-def answers(client: Wired10) -> list[tuple[int, int, str, bool]]:
+def answers(client: Client10) -> list[tuple[int, int, str, bool]]:
     """First and last delivery, outcome, and whether it is settled, of each answer since the last call."""
     found = []
-    for said in client.said():
+    for said in client.written():
         made = said.performative
         if isinstance(made, Disposition):
             assert made.role
@@ -44,13 +44,13 @@ def answers(client: Wired10) -> list[tuple[int, int, str, bool]]:
     return found
 
 
-def test_what_follows_each_other_with_one_outcome_has_one_answer(client: Wired10) -> None:
+def test_consecutive_deliveries_with_the_same_outcome_have_a_single_answer(client: Client10) -> None:
     client.publish(0, 1, 2, handle=1)
 
     assert answers(client) == [(0, 2, "Accepted", True)]
 
 
-def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Wired10, house: House) -> None:
+def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, 1, handle=1)
     client.publish(4, 5, 6, 7, handle=1)
     client.publish(9)
@@ -62,41 +62,43 @@ def test_another_link_or_outcome_or_a_gap_is_another_answer(client: Wired10, hou
         (6, 7, "Rejected", True),  # the queue is full
         (9, 9, "Accepted", True),
     ]
-    assert house.broker.vhosts["/"].topology.queues["volatile"].ready == 4
+    assert bench.broker.vhosts["/"].topology.queues["volatile"].ready == 4
 
 
-def test_what_is_durable_waits_for_its_batch(client: Wired10, house: House) -> None:
+def test_durable_deliveries_wait_for_their_batch(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, 1, durable=True)
     assert answers(client) == []
-    house.store.seal()
+    bench.store.seal()
     client.publish(2, durable=True)
     assert answers(client) == []
-    house.store.sync()
+    bench.store.sync()
 
     assert answers(client) == [(0, 1, "Accepted", True)]
-    house.store.complete()
+    bench.store.complete()
     assert answers(client) == [(2, 2, "Accepted", True)]
 
 
-def test_what_need_not_wait_does_not_overtake_what_does(client: Wired10, house: House) -> None:
+def test_transient_deliveries_do_not_overtake_durable_ones(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, durable=True)
     client.publish(1, 2, handle=1)
     assert answers(client) == []
-    house.store.complete()
+    bench.store.complete()
 
     assert answers(client) == [(0, 0, "Accepted", True), (1, 2, "Accepted", True)]
 
 
-def test_ids_that_wrap_are_one_answer(client: Wired10) -> None:
+def test_ids_that_wrap_are_one_answer(client: Client10) -> None:
     client.publish(0xFFFFFFFF, 0, 1, handle=1)
 
     assert answers(client) == [(0xFFFFFFFF, 1, "Accepted", True)]
 
 
-def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(client: Wired10, house: House) -> None:
+def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(
+    client: Client10, bench: BrokerBench
+) -> None:
     client.publish(0, durable=True)
-    house.store.fail("the disk is gone")
-    said = [made.performative for made in client.said()]
+    bench.store.fail("the disk is gone")
+    said = [made.performative for made in client.written()]
 
     assert [type(made) for made in said] == [End]
     assert isinstance(said[0], End)
@@ -104,36 +106,36 @@ def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(client: Wired
     assert said[0].error.condition == "amqp:internal-error"
 
 
-def test_a_link_that_has_ended_is_answered_before_it(client: Wired10, house: House) -> None:
+def test_a_link_that_has_ended_is_answered_before_it(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, durable=True)
     client.send(End())
-    house.store.complete()
+    bench.store.complete()
 
-    assert [type(made.performative) for made in client.said()] == [End]
+    assert [type(made.performative) for made in client.written()] == [End]
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["kept", "volatile", "sync", "seal"]), max_size=12))
 def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> None:
-    house = House()
-    client = publisher(house)
+    bench = BrokerBench()
+    client = publisher(bench)
     sent: list[bool] = []
     found: list[tuple[int, int, str, bool]] = []
     sealed = False
     for step in steps:
         if step == "sync" and sealed:
-            house.store.sync()
+            bench.store.sync()
             sealed = False
         elif step == "seal" and not sealed:
-            house.store.seal()
+            bench.store.seal()
             sealed = True
         elif step in ("kept", "volatile"):
             client.publish(len(sent), handle=int(step == "volatile"), durable=True)
             sent.append(step == "kept" or sent.count(False) < 4)
         found += answers(client)
     if sealed:
-        house.store.sync()
-    house.store.complete()
+        bench.store.sync()
+    bench.store.complete()
     found += answers(client)
 
     told = [(number, name) for first, last, name, _ in found for number in range(first, last + 1)]
@@ -146,11 +148,11 @@ def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> 
 # -- deliveries of which the sender settles last
 
 
-def second(house: House) -> Wired10:
-    return publisher(house, rcv_settle_mode=1)
+def second(bench: BrokerBench) -> Client10:
+    return publisher(bench, rcv_settle_mode=1)
 
 
-def unanswered(client: Wired10) -> int:
+def unanswered(client: Client10) -> int:
     [session] = client.connection.mapped.all()
     return sum(int(link.unanswered) for link in session.links.values() if isinstance(link, IncomingLink))
 
@@ -159,8 +161,8 @@ def settled(first: int, last: int | None = None) -> Disposition:
     return Disposition(role=False, first=first, last=last, settled=True, state=Accepted())
 
 
-def test_halves_wait_until_the_sender_settles_them(house: House) -> None:
-    client = second(house)
+def test_halves_wait_until_the_sender_settles_them(bench: BrokerBench) -> None:
+    client = second(bench)
     client.publish(0, 1, 2)
 
     assert answers(client) == [(0, 2, "Accepted", False)]
@@ -177,8 +179,8 @@ def test_halves_wait_until_the_sender_settles_them(house: House) -> None:
     st.lists(st.tuples(st.integers(0, 11), st.integers(0, 40)), max_size=8),
 )
 def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: list[tuple[int, int]]) -> None:
-    house = House()
-    client = second(house)
+    bench = BrokerBench()
+    client = second(bench)
     ids = [base + at & 0xFFFFFFFF for at in range(10)]
     client.publish(*ids[:5], handle=0)
     client.publish(*ids[5:], handle=0)
@@ -190,8 +192,8 @@ def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: l
         assert unanswered(client) == len(left)
 
 
-def test_halves_of_a_link_go_with_it(house: House) -> None:
-    client = second(house)
+def test_halves_of_a_link_go_with_it(bench: BrokerBench) -> None:
+    client = second(bench)
     client.publish(0, 1)
     client.publish(2, handle=1)
     [session] = client.connection.mapped.all()

@@ -5,17 +5,17 @@ import pytest
 from protocol.amqp10.composites import Accepted
 from protocol.amqp10.performatives import Begin, Detach, Disposition, End
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection10_without_socket import WINDOW, Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import WINDOW, Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.resumed_links10 import (
     RECEIVES,
     SENDS,
+    bench_with_queues,
+    counts_of_q,
     delivered,
-    kinds,
-    premises,
-    ready,
-    receives,
-    sends,
+    performative_types,
+    receiver_attach,
+    sender_attach,
 )
 
 MINUTES = 120_000
@@ -24,41 +24,41 @@ ENDINGS = [
     Detach(handle=RECEIVES, closed=False),
     Detach(handle=9),
     End(),
-    receives({}, 2),
+    receiver_attach({}, 2),
 ]
 
 
 @pytest.fixture
-def house() -> House:
-    return premises()
+def bench() -> BrokerBench:
+    return bench_with_queues()
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=["detach", "error", "end", "steal"])
-def test_it_ends_once_and_holds_nothing(house: House, ending: Composite) -> None:
-    """The answer to what the receiver has not settled itself waits for the log, which takes nothing."""
-    client = Wired10(house)
+def test_a_session_ends_once_and_holds_nothing(bench: BrokerBench, ending: Composite) -> None:
+    """The answer to an unsettled delivery waits for the log, which has failed."""
+    client = Client10(bench)
     assert len(delivered(client, 2)) == 2
-    house.store.failure = "the disk is full"
+    bench.store.failure = "the disk is full"
     client.send(Disposition(role=True, first=0, settled=False, state=Accepted()), ending)
-    house.store.failure = ""
+    bench.store.failure = ""
 
-    assert kinds(client) == [End]
+    assert performative_types(client) == [End]
     if not isinstance(ending, End):
         client.send(End())
-    house.clock.advance(MINUTES)
-    assert ready(house) == (1, 0)
-    assert house.broker.vhosts["/"].topology.queues["q"].consumer_count == 0
+    bench.clock.advance(MINUTES)
+    assert counts_of_q(bench) == (1, 0)
+    assert bench.broker.vhosts["/"].topology.queues["q"].consumer_count == 0
 
 
-def test_a_link_that_waits_for_the_log_holds_up_no_other_session(house: House) -> None:
+def test_a_link_that_waits_for_the_log_holds_up_no_other_session(bench: BrokerBench) -> None:
     """The answers of the earlier link of its name have ended its session before it hears of the failure."""
-    client = Wired10(house)
-    client.send(sends())
+    client = Client10(bench)
+    client.send(sender_attach())
     client.publish(0, durable=True)
-    client.send(Detach(handle=SENDS, closed=False), sends(b"0"))
-    kinds(client)
-    house.store.fail("the disk is full")
+    client.send(Detach(handle=SENDS, closed=False), sender_attach(b"0"))
+    performative_types(client)
+    bench.store.fail("the disk is full")
 
-    assert kinds(client) == [End]
+    assert performative_types(client) == [End]
     client.send(End(), Begin(next_outgoing_id=0, incoming_window=WINDOW, outgoing_window=WINDOW))
-    assert kinds(client) == [Begin]
+    assert performative_types(client) == [Begin]

@@ -1,4 +1,4 @@
-"""What goes out of a message of AMQP 1.0: a header and annotations of its own, and the bare message."""
+"""A sent message of AMQP 1.0: a header and annotations of the delivery, and the bare message."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ from protocol.amqp10.composites import Header
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.sections import scan
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data, put, put_large
 from tests.support.amqp091.frames import body_frames, header_bytes
 from tests.support.amqp10.contents import bare10, content10
@@ -25,14 +25,14 @@ X_OWN = sized(0xA3, b"x-own")
 
 
 @pytest.fixture
-def queue(house: House) -> Queue:
-    return house.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
+def queue(bench: BrokerBench) -> Queue:
+    return bench.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
 
 
-def read(house: House, queue: Queue, front: Front, at: int = -1) -> tuple[QueueEntry, bytes]:
+def read(bench: BrokerBench, queue: Queue, front: Front, at: int = -1) -> tuple[QueueEntry, bytes]:
     """Take up the message at this place of the queue; all of it that is not further."""
     entry = list(queue.entries)[at]
-    front.read(entry.message, entry, house.store, queue)
+    front.read(entry.message, entry, bench.store, queue)
     return entry, front.header + front.annotations + front.rest
 
 
@@ -49,15 +49,15 @@ def header(sent: bytes) -> Header:
     return found
 
 
-def front_of(house: House) -> Front:
-    return Front(house.broker.vhosts["/"])
+def front_of(bench: BrokerBench) -> Front:
+    return Front(bench.broker.vhosts["/"])
 
 
-def test_what_nobody_has_had_goes_as_it_is_kept(house: House, queue: Queue) -> None:
-    front = front_of(house)
+def test_a_first_delivery_is_sent_as_stored(bench: BrokerBench, queue: Queue) -> None:
+    front = front_of(bench)
     kept = content10(durable=True, priority=5, subject="s")
-    put(house, kept)
-    _, sent = read(house, queue, front)
+    put(bench, kept)
+    _, sent = read(bench, queue, front)
 
     assert kept.startswith(front.header)
     assert front.rest == BARE
@@ -66,25 +66,27 @@ def test_what_nobody_has_had_goes_as_it_is_kept(house: House, queue: Queue) -> N
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
 
 
-def test_annotations_that_were_there_stay_unless_they_are_the_brokers(house: House, queue: Queue) -> None:
-    front = front_of(house)
-    put(house, content10({"x-own": 1, "x-exchange": "forged", "x-opt-a": "b"}, subject="s"))
-    _, sent = read(house, queue, front)
+def test_annotations_that_were_there_stay_unless_they_are_the_brokers(
+    bench: BrokerBench, queue: Queue
+) -> None:
+    front = front_of(bench)
+    put(bench, content10({"x-own": 1, "x-exchange": "forged", "x-opt-a": "b"}, subject="s"))
+    _, sent = read(bench, queue, front)
 
     assert annotations(sent) == {"x-own": 1, "x-opt-a": "b", "x-exchange": "", "x-routing-key": "q"}
     assert sent.endswith(BARE)
-    put(house, content10(subject="s"))
-    _, sent = read(house, queue, front)
+    put(bench, content10(subject="s"))
+    _, sent = read(bench, queue, front)
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}, "nothing is left of the one before"
 
 
 @pytest.mark.parametrize(
     "descriptor", [sized(0xA3, b"amqp:message-annotations:map"), b"\x80" + bytes(7) + b"r"]
 )
-def test_annotations_may_be_named_in_any_way(house: House, queue: Queue, descriptor: bytes) -> None:
-    front = front_of(house)
-    put(house, kept_header(True, NONE, NONE) + b"\0" + descriptor + compound(0xC1, [X_OWN, b"\x41"]) + BARE)
-    _, sent = read(house, queue, front)
+def test_annotations_may_be_named_in_any_way(bench: BrokerBench, queue: Queue, descriptor: bytes) -> None:
+    front = front_of(bench)
+    put(bench, kept_header(True, NONE, NONE) + b"\0" + descriptor + compound(0xC1, [X_OWN, b"\x41"]) + BARE)
+    _, sent = read(bench, queue, front)
 
     assert annotations(sent) == {"x-own": True, "x-exchange": "", "x-routing-key": "q"}
     assert front.rest == BARE
@@ -92,38 +94,38 @@ def test_annotations_may_be_named_in_any_way(house: House, queue: Queue, descrip
 
 @pytest.mark.parametrize("descriptor", [sized(0xA3, b"amqp:data:binary"), b"\x80" + bytes(7) + b"u"])
 def test_without_annotations_the_first_section_may_be_named_in_any_way(
-    house: House, queue: Queue, descriptor: bytes
+    bench: BrokerBench, queue: Queue, descriptor: bytes
 ) -> None:
-    front = front_of(house)
+    front = front_of(bench)
     bare = b"\0" + descriptor + b"\xa0\x01x"
-    put(house, kept_header(True, NONE, NONE) + bare)
-    _, sent = read(house, queue, front)
+    put(bench, kept_header(True, NONE, NONE) + bare)
+    _, sent = read(bench, queue, front)
 
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
     assert front.rest == bare
 
 
-def test_there_may_be_nothing_but_a_header(house: House, queue: Queue) -> None:
-    front = front_of(house)
-    put(house, kept_header(True, NONE, NONE))
-    _, sent = read(house, queue, front)
+def test_there_may_be_nothing_but_a_header(bench: BrokerBench, queue: Queue) -> None:
+    front = front_of(bench)
+    put(bench, kept_header(True, NONE, NONE))
+    _, sent = read(bench, queue, front)
     assert front.rest == b""
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
-    put_large(house, data(b"x" * 99), kept_header(True, NONE, NONE))
-    _, sent = read(house, queue, front)
+    put_large(bench, data(b"x" * 99), kept_header(True, NONE, NONE))
+    _, sent = read(bench, queue, front)
 
     assert front.further is not None
     assert front.rest + b"".join(front.further) == data(b"x" * 99)
 
 
-def test_each_address_is_told(house: House, queue: Queue) -> None:
-    front = front_of(house)
-    vhost = house.broker.vhosts["/"]
+def test_each_address_is_told(bench: BrokerBench, queue: Queue) -> None:
+    front = front_of(bench)
+    vhost = bench.broker.vhosts["/"]
     vhost.declarations.declare_queue("other", False, None, False, {})
     for name in ("q", "other", "q"):
-        put(house, content10(), name)
+        put(bench, content10(), name)
         entry = list(vhost.topology.queues[name].entries)[-1]
-        front.read(entry.message, entry, house.store, queue)
+        front.read(entry.message, entry, bench.store, queue)
         sent = front.header + front.annotations + front.rest
         assert annotations(sent)["x-routing-key"] == name
 
@@ -134,7 +136,7 @@ def test_each_address_is_told(house: House, queue: Queue) -> None:
 )
 @pytest.mark.parametrize("under_way", [True, False])
 def test_the_header_says_what_became_of_it_before(
-    house: House,
+    bench: BrokerBench,
     queue: Queue,
     deliveries: int,
     uncounted: int,
@@ -142,16 +144,16 @@ def test_the_header_says_what_became_of_it_before(
     failed: int,
     under_way: bool,
 ) -> None:
-    """A browser is told of the same failures, while nobody has it."""
-    front = front_of(house)
-    put(house, kept_header(True, 7, NONE) + bare10())
+    """A browser gets the same failure count as a consumer."""
+    front = front_of(bench)
+    put(bench, kept_header(True, 7, NONE) + bare10())
     [entry] = queue.entries
     entry.delivery_count, entry.uncounted, entry.redelivered = deliveries, uncounted, redelivered
     if under_way:
         entry.state = ACQUIRED
     else:
         entry.delivery_count -= 1
-    _, sent = read(house, queue, front)
+    _, sent = read(bench, queue, front)
 
     said = header(sent)
     assert (said.durable, said.priority, said.ttl) == (True, 7, None)
@@ -159,34 +161,34 @@ def test_the_header_says_what_became_of_it_before(
     assert front.size == len(sent)
 
 
-def test_of_its_time_to_live_what_is_left_is_said(house: House, queue: Queue) -> None:
-    front = front_of(house)
-    put(house, content10(ttl=1000), expiration=1000)
-    assert header(read(house, queue, front)[1]).ttl == 1000
-    house.clock.advance(400)
+def test_the_remaining_time_to_live_is_sent(bench: BrokerBench, queue: Queue) -> None:
+    front = front_of(bench)
+    put(bench, content10(ttl=1000), expiration=1000)
+    assert header(read(bench, queue, front)[1]).ttl == 1000
+    bench.clock.advance(400)
 
-    assert header(read(house, queue, front)[1]).ttl == 600
+    assert header(read(bench, queue, front)[1]).ttl == 600
 
 
-def test_what_is_on_disk_only_is_read(house: House, queue: Queue) -> None:
-    front = front_of(house)
-    message: Message = put(house, content10(subject="s"))
+def test_content_on_disk_is_read(bench: BrokerBench, queue: Queue) -> None:
+    front = front_of(bench)
+    message: Message = put(bench, content10(subject="s"))
     assert message.content is not None
-    house.store.contents[message.sequence] = message.content
+    bench.store.contents[message.sequence] = message.content
     message.content = None
-    _, sent = read(house, queue, front)
+    _, sent = read(bench, queue, front)
     assert sent.endswith(BARE)
-    house.store.unreadable = True
+    bench.store.unreadable = True
 
     with pytest.raises(OSError, match="the disk"):
-        read(house, queue, front)
+        read(bench, queue, front)
 
 
-def test_a_message_of_the_other_protocol_is_one_of_this(house: House, queue: Queue) -> None:
-    front = front_of(house)
+def test_a_message_of_the_other_protocol_is_one_of_this(bench: BrokerBench, queue: Queue) -> None:
+    front = front_of(bench)
     content = header_bytes(5, None, 0) + b"".join(body_frames(b"hello", 0, 131072))
-    put(house, content, size=5)
-    _, sent = read(house, queue, front)
+    put(bench, content, size=5)
+    _, sent = read(bench, queue, front)
 
     layout = scan(sent, 0, len(sent))
     assert sent[layout.body :] == b"\x00\x53\x75\xa0\x05hello"
@@ -196,12 +198,12 @@ def test_a_message_of_the_other_protocol_is_one_of_this(house: House, queue: Que
 @settings(deadline=None, max_examples=30)
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 900), st.booleans())
 def test_a_large_body_follows_piece_by_piece(payload: bytes, piece_bytes: int, on_disk: bool) -> None:
-    house = House()
-    queue = house.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
-    front = front_of(house)
+    bench = BrokerBench()
+    queue = bench.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
+    front = front_of(bench)
     sections = data(payload)
-    put_large(house, sections, content10(body=b"", subject="s"), piece_bytes=piece_bytes, on_disk=on_disk)
-    _, sent = read(house, queue, front)
+    put_large(bench, sections, content10(body=b"", subject="s"), piece_bytes=piece_bytes, on_disk=on_disk)
+    _, sent = read(bench, queue, front)
 
     assert front.further is not None
     pieces = list(front.further)

@@ -1,4 +1,4 @@
-"""A large message that arrives in parts is the one that it would be as a whole, in pieces."""
+"""A large message that arrives in parts is stored in pieces, with the same content as a whole one."""
 
 import itertools
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from broker.adapters.amqp10.assembly import PIECE_BYTES, LargeArrival, arrival
 from protocol.amqp10.conditions import DecodeError, PeerError
 from protocol.amqp10.headers import Header
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.reference_codec import compound, described, message, sized
@@ -20,9 +20,9 @@ FRONT = content10({"x-own": 1}, {"x-b": 2}, durable=True, priority=3, ttl=5000, 
 FOOT = described(0x78, b"\xc1\x01\x00")
 
 
-def arrives(house: House, parts: list[bytes]) -> LargeArrival:
-    """One of which all has come."""
-    large = LargeArrival(Wired10(house).connection, parts[0], Header())
+def arrives(bench: BrokerBench, parts: list[bytes]) -> LargeArrival:
+    """Return a large message of which all parts have arrived."""
+    large = LargeArrival(Client10(bench).connection, parts[0], Header())
     for part in parts[1:]:
         large.feed(part)
     return large
@@ -39,11 +39,11 @@ def kept_body(large: LargeArrival) -> bytes:
 @example(MESSAGES[0], None)
 def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: st.DataObject | None) -> None:
     whole = arrival(sent, Header())
-    behind = len(sent) if whole.layout.body < 0 else int(whole.layout.body)  # of what comes first
+    behind = len(sent) if whole.layout.body < 0 else int(whole.layout.body)  # the end of the front
     cuts = [] if draw is None else draw.draw(st.lists(st.integers(behind, len(sent)), max_size=5))
     places = [0, *sorted(cuts), len(sent)]
     parts = [sent[start:end] for start, end in itertools.pairwise(places)]
-    large = arrives(House(), parts)
+    large = arrives(BrokerBench(), parts)
     body = kept_body(large)
     made = large.arrival
 
@@ -54,20 +54,22 @@ def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: 
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(house: House, durable: bool) -> None:
+def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(
+    bench: BrokerBench, durable: bool
+) -> None:
     front = content10(durable=durable, body=b"")
     sections = data(b"x" * (2 * PIECE_BYTES)) + FOOT
     sent = front + sections
     step = PIECE_BYTES // 4
     parts = [sent[at : at + step] for at in range(0, len(sent), step)]
-    large = arrives(house, parts)
-    logged = [piece.size for piece in house.store.pieces]
+    large = arrives(bench, parts)
+    logged = [piece.size for piece in bench.store.pieces]
     assert [PIECE_BYTES <= size < PIECE_BYTES + step for size in logged] == [True] * (durable * len(logged))
     assert bool(logged) == durable
 
     assert kept_body(large) == sections
     assert large.arrival.size == len(sections)
-    assert sum(int(piece.size) for piece in house.store.pieces) == durable * len(sections)
+    assert sum(int(piece.size) for piece in bench.store.pieces) == durable * len(sections)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +88,14 @@ def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(house: Hous
     ],
 )
 @pytest.mark.parametrize("step", [1, 5, 10000])
-def test_what_is_no_body_is_refused(house: House, rest: bytes, step: int) -> None:
+def test_an_invalid_body_is_refused(bench: BrokerBench, rest: bytes, step: int) -> None:
     parts = [FRONT, *(rest[at : at + step] for at in range(0, len(rest), step))]
     with pytest.raises(DecodeError):
-        arrives(house, parts).end()
+        arrives(bench, parts).end()
 
 
-def test_what_stands_in_front_is_looked_at_before_anything_is_kept(house: House) -> None:
-    connection = Wired10(house).connection
+def test_the_sections_before_the_body_are_checked_before_anything_is_stored(bench: BrokerBench) -> None:
+    connection = Client10(bench).connection
     wrong = described(0x70, compound(0xC0, [b"\xa1\x01x"])) + data(b"x")
     long = content10({"x-long": "x" * 140_000}, body=b"") + data(b"x")
     with pytest.raises(DecodeError):
@@ -101,4 +103,4 @@ def test_what_stands_in_front_is_looked_at_before_anything_is_kept(house: House)
     with pytest.raises(PeerError, match="before the body"):
         LargeArrival(connection, long, Header())
 
-    assert house.store.pieces == []
+    assert bench.store.pieces == []

@@ -4,16 +4,16 @@ import pytest
 
 from protocol.amqp10.performatives import Detach, End
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.resumed_links10 import (
     RECEIVES,
-    allow,
+    bench_with_queues,
+    counts_of_q,
+    credit_flow,
     delivered,
-    kinds,
-    premises,
-    ready,
-    receives,
+    performative_types,
+    receiver_attach,
     transfers,
 )
 
@@ -22,50 +22,50 @@ SUSPEND = Detach(handle=RECEIVES, closed=False)
 
 
 @pytest.fixture
-def house() -> House:
-    return premises({"x-consumer-timeout": LEASE})
+def bench() -> BrokerBench:
+    return bench_with_queues({"x-consumer-timeout": LEASE})
 
 
 @pytest.mark.parametrize("ending", [SUSPEND, End()], ids=["detached", "ended"])
-def test_what_is_on_a_suspended_link_goes_back_in_time(house: House, ending: Composite) -> None:
-    client = Wired10(house)
+def test_deliveries_of_a_suspended_link_return_in_time(bench: BrokerBench, ending: Composite) -> None:
+    client = Client10(bench)
     delivered(client, 2)
     client.send(ending)
-    assert ready(house) == (0, 2)
-    house.clock.advance(LEASE + 1)
+    assert counts_of_q(bench) == (0, 2)
+    bench.clock.advance(LEASE + 1)
 
-    assert ready(house) == (2, 0)
+    assert counts_of_q(bench) == (2, 0)
 
 
 @pytest.mark.parametrize("all_said", [True, False])
-def test_what_waits_to_be_resumed_goes_back_in_time(house: House, all_said: bool) -> None:
+def test_deliveries_that_wait_for_a_resume_return_in_time(bench: BrokerBench, all_said: bool) -> None:
     """The link is there, and allows nothing; or has not said all that it has."""
-    client = Wired10(house)
+    client = Client10(bench)
     tags = delivered(client, 2)
-    attach = receives(dict.fromkeys(tags if all_said else []))
+    attach = receiver_attach(dict.fromkeys(tags if all_said else []))
     attach.incomplete_unsettled = not all_said
     client.send(SUSPEND, attach)
-    assert ready(house) == (0, 2)
-    house.clock.advance(LEASE + 1)
+    assert counts_of_q(bench) == (0, 2)
+    bench.clock.advance(LEASE + 1)
 
-    assert ready(house) == (2, 0)
-    assert house.server.counters.timed_out == 2
-    kinds(client)
-    client.send(allow(2))
+    assert counts_of_q(bench) == (2, 0)
+    assert bench.server.counters.timed_out == 2
+    performative_types(client)
+    client.send(credit_flow(2))
     new = transfers(client)
     assert len(new) == (2 if all_said else 0)
     assert not any(each.resume or each.delivery_tag in tags for each in new)
 
 
-def test_what_is_resumed_in_time_has_its_time_again(house: House) -> None:
-    client = Wired10(house)
+def test_a_delivery_resumed_in_time_has_a_new_lease(bench: BrokerBench) -> None:
+    client = Client10(bench)
     tags = delivered(client, 2)
     client.send(SUSPEND)
-    house.clock.advance(LEASE - 1)
-    client.send(receives(dict.fromkeys(tags)), allow(2))
+    bench.clock.advance(LEASE - 1)
+    client.send(receiver_attach(dict.fromkeys(tags)), credit_flow(2))
     assert len(transfers(client)) == 2
-    house.clock.advance(LEASE - 1)
-    assert ready(house) == (0, 2)
-    house.clock.advance(LEASE)
+    bench.clock.advance(LEASE - 1)
+    assert counts_of_q(bench) == (0, 2)
+    bench.clock.advance(LEASE)
 
-    assert ready(house) == (2, 0)
+    assert counts_of_q(bench) == (2, 0)

@@ -1,4 +1,4 @@
-"""What receivers of AMQP 1.0 add to messages: how much that may be, and how long it may take."""
+"""Annotations that receivers of AMQP 1.0 add to messages: limits on their size and on their costs."""
 
 import pytest
 
@@ -8,84 +8,89 @@ from protocol.amqp10.annotations import entries_of
 from protocol.amqp10.composites import Modified, Released
 from protocol.amqp10.performatives import Detach, Disposition
 from protocol.amqp10.types import Symbol, Ubyte
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
-from tests.support.adapters.resumed_links10 import delivered, kinds, premises, ready
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
+from tests.support.adapters.resumed_links10 import (
+    bench_with_queues,
+    counts_of_q,
+    delivered,
+    performative_types,
+)
 from tests.support.amqp10.peer import amqp
 
 MANY = 1000
 
 
-def said(first: int, *names: str) -> Disposition:
-    """That a delivery comes back with these annotations, whose values say when each was named."""
+def modified(first: int, *names: str) -> Disposition:
+    """Return a modified outcome with these annotations, whose values are their positions."""
     added: dict[str, object] = {Symbol(name): Ubyte(number) for number, name in enumerate(names)}
     return Disposition(role=True, first=first, settled=True, state=Modified(message_annotations=added))
 
 
-def annotations(house: House) -> list[list[bytes]]:
-    """The names of those of the messages of the queue, as they stand there."""
-    entries = house.broker.vhosts["/"].topology.queues["q"].entries
+def annotations(bench: BrokerBench) -> list[list[bytes]]:
+    """Return the names of the annotations of each entry in the queue, in order."""
+    entries = bench.broker.vhosts["/"].topology.queues["q"].entries
     return [
         entries_of(entries.annotations_of(entry))[0] for entry in entries if entries.annotations_of(entry)
     ]
 
 
 def test_many_that_are_modified_one_by_one_count() -> None:
-    house = premises()
-    client = Wired10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     delivered(client, MANY)
-    client.send(*[said(number, "x-opt-why") for number in range(MANY)])
-    back, _ = ready(house)
+    client.send(*[modified(number, "x-opt-why") for number in range(MANY)])
+    back, _ = counts_of_q(bench)
     assert 0 < back <= TURN // MODIFICATION + 1 < MANY
-    house.clock.advance(0)
-    assert ready(house) == (MANY, 0)
-    assert annotations(house) == [[b"x-opt-why"]] * MANY
+    bench.clock.advance(0)
+    assert counts_of_q(bench) == (MANY, 0)
+    assert annotations(bench) == [[b"x-opt-why"]] * MANY
 
 
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_message_has_only_so_many(before: int, more: int) -> None:
-    house = premises()
-    client = Wired10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     delivered(client, 1)
     many = [f"x-{number}" for number in range(ANNOTATIONS_MAX - before + more)]
     if before:
-        client.send(said(0, "x-first"))
+        client.send(modified(0, "x-first"))
         client.receives("q", 5, 1)
-        client.said()
-    client.send(said(before, *many))
-    house.clock.advance(0)
-    assert kinds(client) == ([Detach] if more else [])
+        client.written()
+    client.send(modified(before, *many))
+    bench.clock.advance(0)
+    assert performative_types(client) == ([Detach] if more else [])
     first = [b"x-first"] if before else []
-    assert annotations(house) == ([first] * before if more else [first + [name.encode() for name in many]])
+    assert annotations(bench) == ([first] * before if more else [first + [name.encode() for name in many]])
 
 
-def test_of_two_with_one_name_the_last_is_added() -> None:
-    """Such a map is none, and what would be made of it none either."""
-    house = premises()
-    client = Wired10(house)
+def test_the_last_of_two_annotations_with_the_same_key_is_added() -> None:
+    """A map with a repeated key is invalid, and must not produce another invalid map."""
+    bench = bench_with_queues()
+    client = Client10(bench)
     delivered(client, 1)
-    frame = amqp(said(0, "x-1", "x-2", "x-3"))
+    frame = amqp(modified(0, "x-1", "x-2", "x-3"))
     client.connection.receive(frame.replace(b"\xa3\x03x-3", b"\xa3\x03x-1"))
-    assert annotations(house) == [[b"x-1", b"x-2"]]
-    entries = house.broker.vhosts["/"].topology.queues["q"].entries
+    assert annotations(bench) == [[b"x-1", b"x-2"]]
+    entries = bench.broker.vhosts["/"].topology.queues["q"].entries
     assert entries_of(entries.annotations_of(next(iter(entries))))[1] == [b"\x50\x02", b"\x50\x01"]
 
 
 def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_deleted() -> None:
-    """What is given back when a queue is deleted may have waited behind something else until then."""
-    house = House()
-    vhost = house.broker.vhosts["/"]
+    """A delivery that is returned while its queue is deleted may have waited until then."""
+    bench = BrokerBench()
+    vhost = bench.broker.vhosts["/"]
     vhost.declarations.declare_queue("dear", False, None, False, {"x-max-length": 1000})
     vhost.declarations.declare_queue("q", False, None, True, {"x-delivery-limit": 5})
-    client, other = Wired10(house), Wired10(house)
+    client, other = Client10(bench), Client10(bench)
     for handle, name in enumerate(("dear", "q")):
         first = 200 * handle
         other.sends(name, handle)
         other.publish(*range(first, first + 200), handle=handle, settled=True)
-        other.said()
+        other.written()
         client.receives(name, handle, 200)
-        client.said()
+        client.written()
     much = Modified(message_annotations={Symbol("x-opt-much"): "m" * 9000})
     client.send(
         Disposition(role=True, first=0, last=199, settled=True, state=Released()),
@@ -94,6 +99,6 @@ def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_delete
     assert vhost.topology.queues["q"].unacked == 200
     vhost.declarations.delete_queue("q", False, False)
     assert list(vhost.topology.queues) == ["dear"]
-    house.clock.advance(0)
-    assert kinds(client).count(Detach) == 1
+    bench.clock.advance(0)
+    assert performative_types(client).count(Detach) == 1
     assert vhost.topology.queues["dear"].ready + vhost.topology.queues["dear"].unacked == 200

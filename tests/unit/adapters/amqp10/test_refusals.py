@@ -1,4 +1,4 @@
-"""Refusals by the core, as peers of AMQP 1.0 are told."""
+"""Errors of the core, as errors of AMQP 1.0."""
 
 from broker.adapters.amqp10.errors import CONDITIONS, condition_of
 from broker.core import errors
@@ -6,7 +6,7 @@ from protocol.amqp10.conditions import PRECONDITION_FAILED, RESOURCE_LIMIT_EXCEE
 
 
 def classes(base: type[errors.BrokerError]) -> set[type[errors.BrokerError]]:
-    """All classes below `base`."""
+    """Return all classes below `base`."""
     found = set(base.__subclasses__())
     return found.union(*[classes(each) for each in found])
 

@@ -9,61 +9,61 @@ from broker.adapters.amqp10.names import KEPT_MAX
 from protocol.amqp10.composites import Accepted, DeliveryState, Error, Modified, Rejected
 from protocol.amqp10.performatives import Attach, Detach, Disposition, Flow
 from protocol.amqp10.types import Composite
-from tests.support.adapters.connection10_without_socket import Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import Client10
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.resumed_links10 import (
     RECEIVES,
     SENDS,
-    allow,
+    bench_with_queues,
+    counts_of_q,
+    credit_flow,
     delivered,
-    kinds,
-    premises,
-    ready,
-    receives,
-    sends,
+    performative_types,
+    receiver_attach,
+    sender_attach,
     transfers,
 )
 
 
 @pytest.fixture
-def house() -> House:
-    return premises()
+def bench() -> BrokerBench:
+    return bench_with_queues()
 
 
 @pytest.fixture
-def client(house: House) -> Wired10:
-    return Wired10(house)
+def client(bench: BrokerBench) -> Client10:
+    return Client10(bench)
 
 
-def test_two_that_wait_for_the_log_to_take_up_one(house: House, client: Wired10) -> None:
+def test_two_that_wait_for_the_log_to_take_up_one(bench: BrokerBench, client: Client10) -> None:
     """The second takes from the first, which has published meanwhile, and so waits once more."""
-    client.send(sends())
+    client.send(sender_attach())
     client.publish(0, durable=True)
     client.send(Detach(handle=SENDS, closed=False))
-    first, second = Wired10(house), Wired10(house)
-    first.send(sends(b"0"))
+    first, second = Client10(bench), Client10(bench)
+    first.send(sender_attach(b"0"))
     first.publish(1, durable=True)
-    second.send(sends(b"0"))
+    second.send(sender_attach(b"0"))
     second.publish(2, durable=True)
-    assert kinds(first) == kinds(second) == []
-    house.store.complete()
+    assert performative_types(first) == performative_types(second) == []
+    bench.store.complete()
 
-    assert kinds(first) == [Attach, Flow, Detach]
-    assert kinds(second) == []
-    house.store.complete()
-    assert kinds(second) == [Attach, Flow]
-    house.store.complete()
-    assert kinds(second) == [Disposition]
+    assert performative_types(first) == [Attach, Flow, Detach]
+    assert performative_types(second) == []
+    bench.store.complete()
+    assert performative_types(second) == [Attach, Flow]
+    bench.store.complete()
+    assert performative_types(second) == [Disposition]
 
 
-def test_what_is_said_behind_a_detach_is_not_waited_for(house: House, client: Wired10) -> None:
-    """The sender settles it with the link that takes this one up, or not at all."""
-    client.send(sends())
+def test_frames_behind_a_detach_are_not_waited_for(bench: BrokerBench, client: Client10) -> None:
+    """The sender settles the delivery on the resuming link, or never."""
+    client.send(sender_attach())
     client.publish(0, 1, 2, durable=True)
     client.send(Detach(handle=SENDS, closed=False))
-    house.store.complete()
+    bench.store.complete()
 
-    assert kinds(client) == [Attach, Flow, Detach, Disposition]
+    assert performative_types(client) == [Attach, Flow, Detach, Disposition]
     [session] = client.connection.mapped.all()
     assert owed_by(session).halves.settle(0, 9) == 0, "none is left to look at"
 
@@ -72,97 +72,97 @@ MANY = 1000
 SUSPEND = Detach(handle=RECEIVES, closed=False)
 
 
-def later(client: Wired10) -> list[Composite]:
-    """What the client is told when all that it has sent has had its turn."""
-    client.house.clock.advance(0)
-    return [each.performative for each in client.said()]
+def written_later(client: Client10) -> list[Composite]:
+    """Return the performatives that the broker writes after all waiting work."""
+    client.bench.clock.advance(0)
+    return [each.performative for each in client.written()]
 
 
 def test_very_many_go_in_several_turns() -> None:
-    house = premises()
-    client = Wired10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, MANY)
     settled = {tag: Accepted() for tag in tags[: MANY // 2]}
-    client.send(SUSPEND, receives({**dict.fromkeys(tags), **settled}))
-    kinds(client)
-    client.send(allow(MANY))
+    client.send(SUSPEND, receiver_attach({**dict.fromkeys(tags), **settled}))
+    performative_types(client)
+    client.send(credit_flow(MANY))
 
-    sent = len(client.said())
+    sent = len(client.written())
     assert 0 < sent < MANY // 2
     turns = 0
-    while house.turns.waiting:
-        house.turns.waiting.popleft().pump(MANY)
+    while bench.turns.waiting:
+        bench.turns.waiting.popleft().pump(MANY)
         turns += 1
     assert turns > 2
-    assert sent + len(client.said()) == MANY
+    assert sent + len(client.written()) == MANY
 
 
 @pytest.mark.parametrize("state", [None, Accepted(), Modified(delivery_failed=True)])
 def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None) -> None:
-    """Frames of the size that the broker takes hold it, whatever the usual outcome."""
-    house = premises()
-    client = Wired10(house)
+    """Frames of the size that the broker accepts have room for the map, whatever the usual outcome."""
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, KEPT_MAX + 1)
-    client.send(SUSPEND, receives(dict.fromkeys(tags[:KEPT_MAX], state)))
-    detached, answer, *_ = later(client)
+    client.send(SUSPEND, receiver_attach(dict.fromkeys(tags[:KEPT_MAX], state)))
+    detached, answer, *_ = written_later(client)
     assert isinstance(detached, Detach)
     assert isinstance(answer, Attach)
     assert list(answer.unsettled or ()) == tags[:KEPT_MAX]
     assert answer.incomplete_unsettled is False
 
-    client.send(allow(KEPT_MAX))
-    house.clock.advance(0)
+    client.send(credit_flow(KEPT_MAX))
+    bench.clock.advance(0)
     again = transfers(client)
     assert [transfer.delivery_tag for transfer in again] == tags[:KEPT_MAX]
     assert all(transfer.resume for transfer in again)
     assert all(transfer.settled == (state is not None) for transfer in again)
     failed = isinstance(state, Modified)
-    assert ready(house) == (KEPT_MAX + 1 if failed else 1, KEPT_MAX if state is None else 0)
+    assert counts_of_q(bench) == (KEPT_MAX + 1 if failed else 1, KEPT_MAX if state is None else 0)
 
 
 def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> None:
-    house = premises()
-    client = Wired10(house)
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, MANY)
-    wrong = dataclasses.replace(receives({}), unsettled=dict.fromkeys(tags, "x" * 50))
+    wrong = dataclasses.replace(receiver_attach({}), unsettled=dict.fromkeys(tags, "x" * 50))
     client.send(SUSPEND, wrong)
-    detached, refused, told = later(client)
+    detached, refused, told = written_later(client)
     assert isinstance(detached, Detach)
     assert isinstance(refused, Attach)
     assert isinstance(told, Detach)
     assert (refused.source, told.error and told.error.condition) == (None, "amqp:decode-error")
     assert client.connection.is_open()
-    assert ready(house) == (0, MANY)
+    assert counts_of_q(bench) == (0, MANY)
 
 
-def test_what_a_deleted_queue_had_is_not_sent() -> None:
-    """Its link ends with it, but behind the answers that the peer waits for."""
-    house = premises()
-    client = Wired10(house)
+def test_deliveries_of_a_deleted_queue_are_not_sent() -> None:
+    """The link ends with its queue, after the answers that the peer waits for."""
+    bench = bench_with_queues()
+    client = Client10(bench)
     tags = delivered(client, 3)
-    client.send(SUSPEND, receives(dict.fromkeys(tags)))
-    client.send(sends())
+    client.send(SUSPEND, receiver_attach(dict.fromkeys(tags)))
+    client.send(sender_attach())
     client.publish(0, durable=True)
-    house.broker.vhosts["/"].declarations.delete_queue("q", False, False, None)
-    kinds(client)
-    client.send(allow(3, sent=1))
+    bench.broker.vhosts["/"].declarations.delete_queue("q", False, False, None)
+    performative_types(client)
+    client.send(credit_flow(3, sent=1))
 
     assert transfers(client) == []
-    house.store.complete()
-    assert Detach in kinds(client)
+    bench.store.complete()
+    assert Detach in performative_types(client)
     client.publish(1, handle=SENDS)
     assert client.connection.is_open()
 
 
 def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
     """The receiver knows it, and hears that it is settled."""
-    house = premises()
-    client = Wired10(house, 512)
+    bench = bench_with_queues()
+    client = Client10(bench, 512)
     tags = delivered(client, 2)
     long = Rejected(error=Error(condition="test:long", description="x" * 600))
-    client.send(SUSPEND, receives({tags[0]: long, tags[1]: None}))
-    kinds(client)
-    client.send(allow(2))
+    client.send(SUSPEND, receiver_attach({tags[0]: long, tags[1]: None}))
+    performative_types(client)
+    client.send(credit_flow(2))
 
     told, again = transfers(client)
     assert (told.delivery_tag, told.settled, told.resume, told.state) == (tags[0], True, True, None)
@@ -171,18 +171,18 @@ def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
 
 @pytest.mark.parametrize(("count", "window"), [(3, 0), (300, 100_000)])
 def test_a_link_may_be_detached_before_all_of_it_has_gone_out_again(count: int, window: int) -> None:
-    """What is left waits for the window, or for another turn of the connection."""
-    house = premises()
-    first = Wired10(house)
+    """The remaining deliveries wait for the window, or for a later turn of the connection."""
+    bench = bench_with_queues()
+    first = Client10(bench)
     tags = delivered(first, count)
     first.connection.lost("gone")
-    client = Wired10(house)
-    flow = allow(count)
+    client = Client10(bench)
+    flow = credit_flow(count)
     flow.incoming_window = window
     opening = Flow(next_incoming_id=0, incoming_window=window, next_outgoing_id=0, outgoing_window=100)
-    client.send(opening, receives(dict.fromkeys(tags)), flow, Detach(handle=RECEIVES, closed=True))
+    client.send(opening, receiver_attach(dict.fromkeys(tags)), flow, Detach(handle=RECEIVES, closed=True))
     client.connection.schedule()
-    house.turns.run()
-    assert kinds(client)[-1] is Detach
+    bench.turns.run()
+    assert performative_types(client)[-1] is Detach
     assert client.connection.is_open()
-    assert ready(house) == (count, 0)
+    assert counts_of_q(bench) == (count, 0)

@@ -1,4 +1,4 @@
-"""Deliveries in parts: as many frames as the window allows, and what becomes of one that cannot go on."""
+"""Deliveries in parts: as many frames as the window allows, and deliveries that cannot continue."""
 
 import pytest
 from hypothesis import given, settings
@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from broker.core.entries.entry import AVAILABLE
 from protocol.amqp10.performatives import Close, Detach, Flow, Transfer
-from tests.support.adapters.connection10_without_socket import WINDOW, Said, Wired10
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection10_without_socket import WINDOW, Client10, WrittenFrame
+from tests.support.adapters.connection_without_socket import BrokerBench
 from tests.support.adapters.queued_messages10 import data, put, put_large
 from tests.support.amqp10.contents import content10
 
@@ -15,26 +15,26 @@ FRAME = 512
 
 
 @pytest.fixture
-def client(house: House) -> Wired10:
-    return consumer(house)
+def client(bench: BrokerBench) -> Client10:
+    return consumer(bench)
 
 
-def consumer(house: House, credit: int = 100) -> Wired10:
+def consumer(bench: BrokerBench, credit: int = 100) -> Client10:
     """Receives from the queue `q`, on handle 0, in frames of 512 bytes."""
-    house.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
-    client = Wired10(house, FRAME)
+    bench.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
+    client = Client10(bench, FRAME)
     client.receives("q", credit=credit)
     return client
 
 
-def window(client: Wired10, received: int, more: int) -> None:
+def window(client: Client10, received: int, more: int) -> None:
     """The client has had so many transfers, and takes so many more."""
     flow = Flow(incoming_window=more, next_outgoing_id=0, outgoing_window=WINDOW, next_incoming_id=received)
     client.send(flow)
-    client.house.turns.run()
+    client.bench.turns.run()
 
 
-def transfers(said: list[Said]) -> list[Transfer]:
+def transfers(said: list[WrittenFrame]) -> list[Transfer]:
     found = [made.performative for made in said]
     assert all(isinstance(made, Transfer) for made in found), found
     return [made for made in found if isinstance(made, Transfer)]
@@ -50,17 +50,17 @@ def transfers(said: list[Said]) -> list[Transfer]:
 def test_parts_go_out_as_the_window_allows_and_are_whole_again(
     sizes: list[int], piece_bytes: int, on_disk: bool, windows: list[int]
 ) -> None:
-    house = House()
-    client = consumer(house)
+    bench = BrokerBench()
+    client = consumer(bench)
     window(client, 0, 0)
     bodies = [data(bytes([number]) * size) for number, size in enumerate(sizes)]
     for number, body in enumerate(bodies):
-        put_large(house, body, piece_bytes=piece_bytes, on_disk=on_disk and number == 0)
-    house.turns.run()
-    said: list[Said] = []
+        put_large(bench, body, piece_bytes=piece_bytes, on_disk=on_disk and number == 0)
+    bench.turns.run()
+    said: list[WrittenFrame] = []
     for more in [*windows, WINDOW]:
         window(client, len(said), more)
-        new = client.said()
+        new = client.written()
         assert len(new) <= more
         said += new
     made = transfers(said)
@@ -73,56 +73,56 @@ def test_parts_go_out_as_the_window_allows_and_are_whole_again(
         assert whole.endswith(bodies[number])
 
 
-def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Wired10, house: House) -> None:
+def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Client10, bench: BrokerBench) -> None:
     window(client, 0, 3)
-    put_large(house, data(b"x" * 3000))
-    house.turns.run()
-    assert [transfer.more for transfer in transfers(client.said())] == [True] * 3
+    put_large(bench, data(b"x" * 3000))
+    bench.turns.run()
+    assert [transfer.more for transfer in transfers(client.written())] == [True] * 3
     window(client, 3, 1)
-    assert [transfer.more for transfer in transfers(client.said())] == [True]
+    assert [transfer.more for transfer in transfers(client.written())] == [True]
     flow = Flow(incoming_window=9, next_outgoing_id=0, outgoing_window=WINDOW, next_incoming_id=4)
     client.edge.room = 0
     client.connection.set_blocked(True)
     client.send(flow, Detach(handle=0, closed=True))
-    aborted, detached = (made.performative for made in client.said()[-2:])
+    aborted, detached = (made.performative for made in client.written()[-2:])
 
     assert isinstance(aborted, Transfer)
     assert aborted.aborted
     assert isinstance(detached, Detach)
-    [entry] = house.broker.vhosts["/"].topology.queues["q"].entries
+    [entry] = bench.broker.vhosts["/"].topology.queues["q"].entries
     assert entry.state == AVAILABLE
 
 
 @pytest.mark.parametrize("settled", [0, 1])
 @pytest.mark.parametrize("large", [False, True])
 def test_a_message_that_cannot_be_read_goes_back_to_its_queue(
-    house: House, large: bool, settled: int
+    bench: BrokerBench, large: bool, settled: int
 ) -> None:
-    queue = house.broker.vhosts["/"].declarations.declare_queue("q", True, None, False, {})
-    client = Wired10(house, FRAME)
+    queue = bench.broker.vhosts["/"].declarations.declare_queue("q", True, None, False, {})
+    client = Client10(bench, FRAME)
     if large:
-        put_large(house, data(b"x" * 3000), on_disk=True)
+        put_large(bench, data(b"x" * 3000), on_disk=True)
     else:
-        message = put(house, content10())
+        message = put(bench, content10())
         message.content = None
-    house.store.unreadable = True
+    bench.store.unreadable = True
     client.receives("q", snd_settle_mode=settled)
-    *_, closed = (made.performative for made in client.said())
+    *_, closed = (made.performative for made in client.written())
     assert isinstance(closed, Close)
     client.connection.lost("gone")
-    house.turns.run()
+    bench.turns.run()
 
     assert (queue.unacked, queue.ready) == (0, 1)
 
 
-def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Wired10, house: House) -> None:
+def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Client10, bench: BrokerBench) -> None:
     window(client, 0, 3)
-    put_large(house, data(b"x" * 3000), piece_bytes=500, on_disk=True)
-    house.turns.run()
-    assert len(transfers(client.said())) == 3
-    house.store.unreadable = True
+    put_large(bench, data(b"x" * 3000), piece_bytes=500, on_disk=True)
+    bench.turns.run()
+    assert len(transfers(client.written())) == 3
+    bench.store.unreadable = True
     window(client, 3, 9)
-    *others, last, closed = (made.performative for made in client.said())
+    *others, last, closed = (made.performative for made in client.written())
 
     assert all(isinstance(other, Transfer) and other.more for other in others)
     assert isinstance(last, Transfer)
@@ -130,5 +130,5 @@ def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Wired10, hous
     assert isinstance(closed, Close)
     assert closed.error is not None
     assert closed.error.condition == "amqp:internal-error"
-    [entry] = house.broker.vhosts["/"].topology.queues["q"].entries
+    [entry] = bench.broker.vhosts["/"].topology.queues["q"].entries
     assert entry.state == AVAILABLE

@@ -32,13 +32,13 @@ def attach(states: Mapping[bytes, object] | None, **fields: object) -> Attach:
 
 
 def decoded(data: bytes, start: int = 0, rest_max: int = REST_MAX) -> Attach | None:
-    """What comes of it."""
+    """Return the decoded attach, or None."""
     return decode_attach(data, start, len(data), rest_max)
 
 
 @pytest.mark.parametrize("front", [b"", b"before"])
 @pytest.mark.parametrize("incomplete", [False, True])
-def test_it_is_what_decoding_all_of_it_gives(front: bytes, incomplete: bool) -> None:
+def test_partial_decoding_agrees_with_complete_decoding(front: bytes, incomplete: bool) -> None:
     properties = {Symbol("p"): "v"}
     sent = encode_composite(
         attach(unsettled(MANY), incomplete_unsettled=incomplete, max_message_size=7, properties=properties)
@@ -82,7 +82,7 @@ def test_fields_behind_the_map_may_be_left_out() -> None:
     ],
     ids=["no map", "a map of nothing", "a map and more", "another performative"],
 )
-def test_what_is_long_otherwise_is_none(made: Composite) -> None:
+def test_other_long_attaches_have_no_partial_decoding(made: Composite) -> None:
     assert decoded(encode_composite(made)) is None
 
 
@@ -112,13 +112,13 @@ def test_a_map_without_a_count(size: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 5, 100, 5000])
-def test_one_that_is_cut_short(cut: int) -> None:
+def test_a_truncated_attach(cut: int) -> None:
     data = encode_composite(attach(unsettled(MANY)))
     with pytest.raises(DecodeError):
         decoded(data[:-cut])
 
 
-def test_one_with_bytes_behind_it() -> None:
+def test_an_attach_with_trailing_bytes() -> None:
     with pytest.raises(DecodeError):
         decoded(encode_composite(attach(unsettled(MANY))) + b"\x40")
 

@@ -19,7 +19,7 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.types import Symbol
 from protocol.conversion.to091 import content091
-from tests.support.adapters.connection_without_socket import CAPABILITIES, House, Wired
+from tests.support.adapters.connection_without_socket import CAPABILITIES, BrokerBench, Client091
 from tests.support.adapters.queued_messages10 import data, put
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.core.hand_clock import HandClock
@@ -31,19 +31,19 @@ def headers(content: bytes) -> dict[str, object]:
     return Properties(content).headers()
 
 
-def consumer(house: House, **arguments: object) -> Wired:
-    client = house.open()
+def consumer(bench: BrokerBench, **arguments: object) -> Client091:
+    client = bench.open()
     client.send(Queue.Declare(queue="q", arguments=arguments), 1)  # type: ignore[arg-type]
     client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
     client.frames()
     return client
 
 
-def test_a_consumer_is_given_a_content(house: House) -> None:
-    client = consumer(house)
-    put(house, content10(ANNOTATED, {"kind": 1}, True, 7, message_id="m", content_type=Symbol("text/x")))
+def test_a_consumer_is_given_a_content(bench: BrokerBench) -> None:
+    client = consumer(bench)
+    put(bench, content10(ANNOTATED, {"kind": 1}, True, 7, message_id="m", content_type=Symbol("text/x")))
     client.publish("q", b"other")
-    house.turns.run()
+    bench.turns.run()
     [(first, content), (second, other)] = client.contents()
     assert isinstance(first, Basic.Deliver)
     assert (first.delivery_tag, first.redelivered, first.routing_key) == (1, False, "q")
@@ -56,45 +56,45 @@ def test_a_consumer_is_given_a_content(house: House) -> None:
     assert body(other) == b"other"
 
 
-def test_a_body_is_split_for_a_client_with_small_frames(house: House) -> None:
-    client = consumer(house)
+def test_a_body_is_split_for_a_client_with_small_frames(bench: BrokerBench) -> None:
+    client = consumer(bench)
     payload = bytes(range(256)) * 2000
-    put(house, content10(body=data(payload)))
-    house.turns.run()
+    put(bench, content10(body=data(payload)))
+    bench.turns.run()
     [(_, content)] = client.contents()
     assert body(content) == payload
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_get_is_answered_with_a_content(house: House, on_disk: bool) -> None:
-    client = house.open()
+def test_a_get_is_answered_with_a_content(bench: BrokerBench, on_disk: bool) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q", durable=True), 1)
-    house.store.complete()
-    put(house, content10(ANNOTATED))
+    bench.store.complete()
+    put(bench, content10(ANNOTATED))
     if on_disk:
-        house.store.drop_contents()
+        bench.store.drop_contents()
     client.send(Basic.Get(queue="q"), 1)
     [(got, content)] = client.contents()
     assert isinstance(got, Basic.GetOk)
     assert (body(content), headers(content)) == (b"body", {"x-own": "a"})
 
 
-def test_a_get_that_waits_is_answered_with_a_content(house: House) -> None:
-    client = house.open()
+def test_a_get_that_waits_is_answered_with_a_content(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q", arguments={"x-get-wait": 1000}), 1)
     client.send(Basic.Get(queue="q"), 1)
-    put(house, content10(ANNOTATED))
-    house.turns.run()
+    put(bench, content10(ANNOTATED))
+    bench.turns.run()
     [(got, content)] = client.contents()
     assert isinstance(got, Basic.GetOk)
     assert body(content) == b"body"
 
 
-def test_what_comes_again_says_how_often_it_came(house: House) -> None:
-    client = consumer(house, **{"x-delivery-limit": 5})
-    put(house, content10(ANNOTATED, ttl=None))
+def test_redeliveries_have_their_count(bench: BrokerBench) -> None:
+    client = consumer(bench, **{"x-delivery-limit": 5})
+    put(bench, content10(ANNOTATED, ttl=None))
     for count in range(3):
-        house.turns.run()
+        bench.turns.run()
         [(deliver, content)] = client.contents()
         assert isinstance(deliver, Basic.Deliver)
         assert deliver.redelivered == (count > 0)
@@ -104,25 +104,25 @@ def test_what_comes_again_says_how_often_it_came(house: House) -> None:
         client.send(Basic.Nack(deliver.delivery_tag or 0), 1)
 
 
-def test_what_is_recovered_is_a_content_again(house: House) -> None:
-    client = consumer(house)
-    put(house, content10(ANNOTATED))
-    house.turns.run()
+def test_a_recovered_message_is_converted_again(bench: BrokerBench) -> None:
+    client = consumer(bench)
+    put(bench, content10(ANNOTATED))
+    bench.turns.run()
     [(_, before)] = client.contents()
     client.send(Basic.Recover(True), 1)
-    house.turns.run()
+    bench.turns.run()
     [(deliver, content)] = client.contents()
     assert isinstance(deliver, Basic.Deliver)
     assert deliver.redelivered
     assert content == before
 
 
-def test_an_expiration_is_what_is_left_of_it(house: House) -> None:
-    client = house.open()
+def test_an_expiration_is_what_is_left_of_it(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     for expiration in (60_000, 5_000_000):
-        put(house, content10(ttl=60_000), expiration=expiration)
-    house.clock.advance(1500)
+        put(bench, content10(ttl=60_000), expiration=expiration)
+    bench.clock.advance(1500)
     client.frames()
     for left in ("58500", "4998500"):
         client.send(Basic.Get(queue="q"), 1)
@@ -132,16 +132,16 @@ def test_an_expiration_is_what_is_left_of_it(house: House) -> None:
     message.expiration = 50
     for date, said in ((0, "50"), (1, "0")):
         message.date = date
-        content = content_for091(house.server.conversions, message, message.content or b"")
+        content = content_for091(bench.server.conversions, message, message.content or b"")
         assert Properties(content).text(basic.EXPIRATION) == said
 
 
-def test_a_dead_letter_tells_of_its_death_in_the_headers_of_amqp_091(house: House) -> None:
+def test_a_dead_letter_tells_of_its_death_in_the_headers_of_amqp_091(bench: BrokerBench) -> None:
     arguments: dict[str, object] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-    client = consumer(house, **arguments)
+    client = consumer(bench, **arguments)
     client.send(Queue.Declare(queue="dead"), 1)
-    put(house, content10(ttl=60_000, application={"kind": "a"}), expiration=60_000)
-    house.turns.run()
+    put(bench, content10(ttl=60_000, application={"kind": "a"}), expiration=60_000)
+    bench.turns.run()
     client.send(Basic.Reject(1, False), 1)
     client.contents()
     client.send(Basic.Get(queue="dead"), 1)
@@ -159,8 +159,8 @@ def test_a_dead_letter_tells_of_its_death_in_the_headers_of_amqp_091(house: Hous
     assert properties.octets(basic.EXPIRATION) is None
 
 
-def small_frames(house: House) -> Wired:
-    client = house.connect()
+def small_frames(bench: BrokerBench) -> Client091:
+    client = bench.connect()
     client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
     client.send(Connection.TuneOk(2047, 4096, 0))
     client.send(Connection.Open("/"))
@@ -171,28 +171,28 @@ def small_frames(house: House) -> Wired:
 
 
 @pytest.mark.parametrize("way", ["consume", "get"])
-def test_headers_that_are_too_long_for_a_client_end_its_channel(house: House, way: str) -> None:
-    client = small_frames(house)
-    put(house, content10({"x-long": "x" * 5000}))
+def test_headers_that_are_too_long_for_a_client_end_its_channel(bench: BrokerBench, way: str) -> None:
+    client = small_frames(bench)
+    put(bench, content10({"x-long": "x" * 5000}))
     client.send(Basic.Consume(queue="q") if way == "consume" else Basic.Get(queue="q"), 1)
-    house.turns.run()
-    house.clock.advance(1)
+    bench.turns.run()
+    bench.clock.advance(1)
     closed = client.frames()[-1]
     assert isinstance(closed, Channel.Close)
     assert (closed.reply_code, "content header of" in closed.reply_text) == (406, True)
-    queue = house.broker.vhosts["/"].topology.queues["q"]
+    queue = bench.broker.vhosts["/"].topology.queues["q"]
     assert queue.ready == 1
 
 
-def test_a_client_without_room_is_not_told_of_the_oldest_deaths(house: House) -> None:
-    client = small_frames(house)
+def test_a_client_without_room_is_not_told_of_the_oldest_deaths(bench: BrokerBench) -> None:
+    client = small_frames(bench)
     letter = Message(Address("", "q"), content10(ANNOTATED), len(BODY), True, 0)
     for number in range(100):
-        written = write_letter(letter, house.store, Notice(f"queue-{number}", "rejected", 5000, True))
+        written = write_letter(letter, bench.store, Notice(f"queue-{number}", "rejected", 5000, True))
         letter = Message(letter.address, written.content, len(BODY), True, 0)
         letter.died = True
-    route = house.broker.vhosts["/"].publisher.route("", "q")
-    house.broker.vhosts["/"].publisher.publish_carefully(route, letter)
+    route = bench.broker.vhosts["/"].publisher.route("", "q")
+    bench.broker.vhosts["/"].publisher.publish_carefully(route, letter)
     client.send(Basic.Get(queue="q"), 1)
     [(_, content)] = client.contents()
     fields = dict(Properties(content).fields())
@@ -204,31 +204,31 @@ def test_a_client_without_room_is_not_told_of_the_oldest_deaths(house: House) ->
 
 
 @pytest.mark.parametrize("flow", [True, False])
-def test_a_direct_reply_is_a_content(house: House, flow: bool) -> None:
-    client = house.open()
+def test_a_direct_reply_is_a_content(bench: BrokerBench, flow: bool) -> None:
+    client = bench.open()
     client.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
     client.send(Channel.Flow(flow), 1)
     client.frames()
-    [(replies, name)] = [(replies, name) for (_, name), replies in house.server.replies.items()]
+    [(replies, name)] = [(replies, name) for (_, name), replies in bench.server.replies.items()]
     reply = Message(Address("", name[1:].decode()), content10(ANNOTATED), len(BODY), False, 0)
-    replies.deliver(reply, house.broker.counters)
+    replies.deliver(reply, bench.broker.counters)
     client.send(Channel.Flow(True), 1)
-    house.turns.run()
+    bench.turns.run()
     [(deliver, content)] = client.contents()
     assert isinstance(deliver, Basic.Deliver)
     assert (body(content), headers(content)) == (b"body", {"x-own": "a"})
 
 
-def test_a_direct_reply_with_headers_that_are_too_long_is_dropped(house: House) -> None:
-    client = small_frames(house)
+def test_a_direct_reply_with_headers_that_are_too_long_is_dropped(bench: BrokerBench) -> None:
+    client = small_frames(bench)
     client.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
     client.frames()
-    [replies] = house.server.replies.values()
+    [replies] = bench.server.replies.values()
     reply = Message(Address("", "r"), content10({"x-long": "x" * 5000}), len(BODY), False, 0)
-    replies.deliver(reply, house.broker.counters)
-    house.turns.run()
+    replies.deliver(reply, bench.broker.counters)
+    bench.turns.run()
     assert client.frames() == []
-    assert house.broker.counters.replies_dropped == 1
+    assert bench.broker.counters.replies_dropped == 1
 
 
 def test_a_message_for_many_is_converted_once() -> None:

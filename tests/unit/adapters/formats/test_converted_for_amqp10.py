@@ -11,35 +11,37 @@ from protocol.amqp091.content import body
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import scan
 from protocol.conversion.to10 import content10
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.adapters.queued_messages10 import put, put_large
 from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
-from tests.support.conversion.contents import ANNOTATIONS, DATA, PROPERTIES, content, sections, short
+from tests.support.conversion.contents import ANNOTATIONS, DATA, PROPERTIES, content, sections, short_string
 
 PAYLOAD = bytes(range(256)) * 20_000
 
 
 @pytest.fixture
-def client(house: House) -> Wired:
-    """Who has declared the queue."""
-    client = house.open()
+def client(bench: BrokerBench) -> Client091:
+    """The client that has declared the queue."""
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()
     return client
 
 
 def given(message: Message, store: MessageStore) -> list[bytes]:
-    """The message as sections: what is in front, and a large body by the piece."""
+    """Return the message as sections: the front, and a large body in pieces."""
     front = content_for10(message, kept(message))
     return [front] if message.body is None else [front, *pieces_of(message.body, kept(message), store)]
 
 
-def published(house: House, client: Wired, payload: bytes, frame_max: int, **fields: object) -> Message:
-    """The message that is kept of one that the client publishes."""
+def published(
+    bench: BrokerBench, client: Client091, payload: bytes, frame_max: int, **fields: object
+) -> Message:
+    """Return the stored message of a client's publish."""
     properties = Basic.Properties(**fields)  # type: ignore[arg-type]
     stream = method_bytes(Basic.Publish(routing_key="q"), 1) + header_bytes(len(payload), properties, 1)
     client.connection.receive(stream + b"".join(body_frames(payload, 1, frame_max)))
-    [entry] = house.broker.vhosts["/"].topology.queues["q"].entries
+    [entry] = bench.broker.vhosts["/"].topology.queues["q"].entries
     return entry.message
 
 
@@ -48,8 +50,8 @@ def kept(message: Message) -> bytes:
     return message.content
 
 
-def test_a_message_is_its_sections(house: House, client: Wired) -> None:
-    message = published(house, client, b"hello", 4096, message_id="m", headers={"x-own": 1, "a": "b"})
+def test_a_message_is_its_sections(bench: BrokerBench, client: Client091) -> None:
+    message = published(bench, client, b"hello", 4096, message_id="m", headers={"x-own": 1, "a": "b"})
     made = content_for10(message, kept(message))
     assert made == content10(kept(message), "", "q")
     found = sections(made)
@@ -61,16 +63,16 @@ def test_a_message_is_its_sections(house: House, client: Wired) -> None:
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("frame_max", [4096, 131072])
 def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
-    house: House, client: Wired, frame_max: int, on_disk: bool
+    bench: BrokerBench, client: Client091, frame_max: int, on_disk: bool
 ) -> None:
-    message = published(house, client, PAYLOAD, frame_max, message_id="m")
+    message = published(bench, client, PAYLOAD, frame_max, message_id="m")
     assert message.body is not None
     if on_disk:
         for number, piece in enumerate(message.body.pieces, 1):
             piece.sequence = number
-            house.store.contents[number] = kept(piece)
+            bench.store.contents[number] = kept(piece)
             piece.content = None
-    front, *pieces = given(message, house.store)
+    front, *pieces = given(message, bench.store)
     assert front == content_for10(message, kept(message))
     assert len(pieces) == len(message.body.pieces)
     assert b"".join(pieces) == PAYLOAD
@@ -80,12 +82,14 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
     listed = found[PROPERTIES]
     assert isinstance(listed, list)
     assert listed[0] == "m"
-    assert whole == content10(content({basic.MESSAGE_ID: short(b"m")}, None, PAYLOAD), "", "q")
+    assert whole == content10(content({basic.MESSAGE_ID: short_string(b"m")}, None, PAYLOAD), "", "q")
 
 
-def test_a_large_body_that_says_that_it_is_sections_is_not_believed(house: House, client: Wired) -> None:
-    message = published(house, client, PAYLOAD, 131072, message_type="amqp-1.0")
-    whole = b"".join(given(message, house.store))
+def test_a_large_body_that_says_that_it_is_sections_is_not_believed(
+    bench: BrokerBench, client: Client091
+) -> None:
+    message = published(bench, client, PAYLOAD, 131072, message_type="amqp-1.0")
+    whole = b"".join(given(message, bench.store))
     layout = scan(whole, 0, len(whole))
     assert (layout.body_code, layout.body_count, layout.body_end) == (DATA, 1, len(whole))
     assert sections(whole)[ANNOTATIONS] == {
@@ -96,20 +100,20 @@ def test_a_large_body_that_says_that_it_is_sections_is_not_believed(house: House
 
 
 @pytest.mark.parametrize("payload", [b"", b"hello", PAYLOAD])
-def test_what_came_over_amqp_091_goes_back_there_as_it_was(
-    house: House, client: Wired, payload: bytes
+def test_a_message_from_amqp_091_returns_there_unchanged(
+    bench: BrokerBench, client: Client091, payload: bytes
 ) -> None:
-    message = published(house, client, payload, 131072, delivery_mode=1, headers={"x-own": 1, "a": "b"})
-    parts = given(message, house.store)
+    message = published(bench, client, payload, 131072, delivery_mode=1, headers={"x-own": 1, "a": "b"})
+    parts = given(message, bench.store)
     client.send(Queue.Purge(queue="q"), 1)
     client.frames()
     if message.body is None:
-        put(house, parts[0])
+        put(bench, parts[0])
     else:
         layout = scan(parts[0] + bytes(len(PAYLOAD)), 0, len(parts[0]) + len(PAYLOAD))
-        put_large(house, parts[0][layout.body :] + b"".join(parts[1:]), parts[0][: layout.body])
+        put_large(bench, parts[0][layout.body :] + b"".join(parts[1:]), parts[0][: layout.body])
     client.send(Basic.Get(queue="q"), 1)
-    house.turns.run()
+    bench.turns.run()
     [(_, got)] = client.contents()
     properties = Properties(got)
     assert properties.headers() == {"x-own": 1, "a": "b"}

@@ -1,4 +1,4 @@
-"""Dead letters of AMQP 1.0: what their annotations say, and that nothing else is touched."""
+"""Dead letters of AMQP 1.0: the annotations, and unchanged other sections."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def deaths(letter: DeadLetter) -> list[Death]:
     return history_in(letter.content)
 
 
-def said(letter: DeadLetter, which: str) -> list[object]:
+def death_headers(letter: DeadLetter, which: str) -> list[object]:
     return [View10(letter.content).headers().get(f"x-{which}-death-{what}") for what in WHICH]
 
 
@@ -96,7 +96,7 @@ def test_a_death_has_the_types_of_rabbitmq() -> None:
         ("routing-keys", "k"),
     ],
 )
-def test_what_is_no_death_is_left_out(field: str, value: object) -> None:
+def test_invalid_deaths_are_left_out(field: str, value: object) -> None:
     good = Death("q", "expired", 5, 6, "x", ["k"])
     pairs = [(key, value if key == field else item) for key, item in good.value().pairs]
     array, _ = decode(encode_deaths([good]))
@@ -116,7 +116,7 @@ def test_a_letter_tells_of_a_death_and_leaves_the_bare_message(annotations: dict
     names = ("delivery_mode", "priority", "expiration", "message_id")
     assert [after.property(name) for name in names] == [2, 7, None, "m"]
     assert deaths(letter) == [Death("q", "expired", DATE, DATE, "x", ["k"], 60)]
-    assert said(letter, "first") == said(letter, "last") == ["expired", "q", "x"]
+    assert death_headers(letter, "first") == death_headers(letter, "last") == ["expired", "q", "x"]
     for name, value in (annotations or {}).items():
         assert after.headers()[name] == value
     assert letter.deaths == [("q", "expired")]
@@ -134,20 +134,20 @@ def test_a_second_death_for_the_same_reason_is_counted() -> None:
         ("a", "expired", 2),
     ]
     assert third.deaths == [("b", "rejected"), ("a", "expired")]
-    assert said(third, "first") == ["expired", "a", "x"]
-    assert said(third, "last") == ["rejected", "b", "x"]
+    assert death_headers(third, "first") == ["expired", "a", "x"]
+    assert death_headers(third, "last") == ["rejected", "b", "x"]
     assert third.content.endswith(bare10(**BARE))
     assert not third.ends_cycle("a"), "somebody has refused it since"
 
 
-def test_what_a_publisher_says_of_deaths_is_not_believed() -> None:
+def test_deaths_claimed_by_a_publisher_are_ignored() -> None:
     lie = Death("q", "expired", 1, 1, "x", ["k"], count=9)
     raw, _ = decode_typed(encode_deaths([lie]))
     lies: dict[str, object] = {"x-opt-deaths": raw, "x-expired-by": "me", "x-expired-while": "asleep"}
     lies |= {f"x-{which}-death-{what}": "lie" for which in ("first", "last") for what in WHICH}
     letter = die(message(content10(lies, **BARE)))
     assert [death.count for death in deaths(letter)] == [1]
-    assert said(letter, "first") == said(letter, "last") == ["expired", "q", "x"]
+    assert death_headers(letter, "first") == death_headers(letter, "last") == ["expired", "q", "x"]
     assert "x-expired-by" not in letter.view.headers()
     assert "x-expired-while" not in letter.view.headers()
 
@@ -205,7 +205,7 @@ def test_a_damaged_message_becomes_a_letter_too() -> None:
 
 
 class Ward:
-    """A queue whose dead letters go to another one, from where they go back to the first."""
+    """A queue whose dead letters go to another queue, and from there back to the first."""
 
     def __init__(self) -> None:
         self.clock = HandClock()

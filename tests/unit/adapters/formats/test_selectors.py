@@ -1,4 +1,4 @@
-"""Selectors, exchanges and groups that look at messages of AMQP 1.0, beside those of AMQP 0-9-1."""
+"""Selectors, exchanges and groups that read messages of AMQP 1.0 and of AMQP 0-9-1."""
 
 from uuid import UUID
 
@@ -47,7 +47,7 @@ CONTENT = content10(
 
 
 class LoadingStore(MessageStore):
-    """Has one content."""
+    """A store with a single content."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_the_type_of_jms_is_the_subject_if_nothing_else_is() -> None:
     assert View10(content10(application={"JMSType": "mine"}, subject="s")).lookup("JMSType") == "mine"
 
 
-def test_one_filter_asks_messages_of_both_protocols() -> None:
+def test_a_single_filter_matches_messages_of_both_protocols() -> None:
     sieve = SelectorFilter(Selector("kind = 'a' AND JMSDeliveryMode = 'PERSISTENT'"), MessageStore())
     contents = [
         content_of(headers={"kind": "a"}, delivery_mode=2),

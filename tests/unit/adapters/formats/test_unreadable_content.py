@@ -31,7 +31,7 @@ def queue() -> Queue:
     return queue
 
 
-def test_what_cannot_be_read_does_not_pass_and_somebody_is_told_once(queue: Queue) -> None:
+def test_unreadable_content_matches_no_filter_and_is_reported_once(queue: Queue) -> None:
     told: list[str] = []
     client = Client(
         queue, HandScheduler(), entry_filter=SelectorFilter(Selector("a = 1"), queue.store, told.append)
@@ -44,7 +44,7 @@ def test_what_cannot_be_read_does_not_pass_and_somebody_is_told_once(queue: Queu
     assert "Input/output error" in text
 
 
-def test_whoever_asks_directly_is_told_by_the_error(queue: Queue) -> None:
+def test_a_direct_call_raises_the_error(queue: Queue) -> None:
     [first, *_] = queue.entries
     with pytest.raises(OSError, match="Input/output"):
         SelectorFilter(Selector("a = 1"), queue.store).passes(first)

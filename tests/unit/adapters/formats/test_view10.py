@@ -1,4 +1,4 @@
-"""What the core sees of a message of AMQP 1.0: its properties, its headers, its group and its delay."""
+"""The core's view of a message of AMQP 1.0: properties, headers, group and delay."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -160,7 +160,7 @@ def test_annotations_may_be_compounds_and_application_properties_may_not(
         Array(0xA1, ["a"], (Symbol("d"),)),
     ],
 )
-def test_what_headers_have_no_word_for_is_absent(value: object) -> None:
+def test_headers_without_a_field_value_are_absent(value: object) -> None:
     view = View10(content10({"x-a": value, "x-b": 1}, {"a": value, "b": 2}))
     assert view.headers() == {"x-b": 1, "b": 2}
     assert (view.lookup("x-a"), view.lookup("a")) == (None, None)
@@ -225,7 +225,7 @@ def test_further_keys_stand_in_an_annotation(value: object, keys: list[str]) -> 
         ),
     ],
 )
-def test_what_was_held_is_not_held_again_and_stays_as_it_is(
+def test_a_delayed_message_is_not_delayed_again_and_stays_unchanged(
     annotations: Values | None, application: Values | None, released: Values
 ) -> None:
     content = content10(annotations, application, durable=True, priority=3, ttl=9, message_id="m")

@@ -1,4 +1,4 @@
-"""What has ended is freed at once, by its reference counts, and never waits for the garbage collector.
+"""Ended objects are freed at once by their reference counts, never by the garbage collector.
 
 The collector looks at long-lived objects very rarely, because that stalls the broker. So a cycle of
 references that a connection leaves behind would be a leak.
@@ -35,13 +35,20 @@ from protocol.amqp10.performatives import (
 )
 from protocol.amqp10.types import Composite, Symbol
 from protocol.websocket import WebSocketWire
-from tests.support.adapters.connection10_without_socket import SHORT, WINDOW, Wired10
-from tests.support.adapters.connection_without_socket import House, Wired
-from tests.support.adapters.resumed_links10 import RECEIVES, allow, delivered, kinds, premises, receives
+from tests.support.adapters.connection10_without_socket import SHORT, WINDOW, Client10
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
+from tests.support.adapters.resumed_links10 import (
+    RECEIVES,
+    bench_with_queues,
+    credit_flow,
+    delivered,
+    performative_types,
+    receiver_attach,
+)
 from tests.support.amqp091.frames import header_bytes, method_bytes, publish_bytes
 from tests.support.amqp10.reference_codec import described
 
-Client = Wired | Wired10
+Client = Client091 | Client10
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
@@ -49,16 +56,18 @@ HANDSHAKE = (
 
 
 def garbage(
-    house: House, act: Callable[[House], object], packages: tuple[str, ...] = ("broker", "protocol")
+    bench: BrokerBench,
+    act: Callable[[BrokerBench], object],
+    packages: tuple[str, ...] = ("broker", "protocol"),
 ) -> Counter[str]:
     """Return the kinds of the packages' objects that only the collector could free after `act`."""
-    act(house)  # once before, to fill caches
-    settle(house)
+    act(bench)  # once before, to fill caches
+    settle(bench)
     gc.collect()
     gc.disable()
     try:
-        act(house)
-        settle(house)
+        act(bench)
+        settle(bench)
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         return Counter(
@@ -71,12 +80,12 @@ def garbage(
         gc.collect()
 
 
-def settle(house: House) -> None:
+def settle(bench: BrokerBench) -> None:
     """Let everything happen that waits for a turn, for the disk or for time."""
     for _ in range(3):
-        house.turns.run()
-        house.store.complete()
-        house.clock.advance(60_000)
+        bench.turns.run()
+        bench.store.complete()
+        bench.clock.advance(60_000)
 
 
 def lose(client: Client) -> None:
@@ -88,29 +97,29 @@ def lose(client: Client) -> None:
 # ---- AMQP 0-9-1
 
 
-def say_hello(house: House) -> None:
-    lose(house.connect())
+def say_hello(bench: BrokerBench) -> None:
+    lose(bench.connect())
 
 
-def be_refused(house: House) -> None:
-    client = house.connect()
+def be_refused(bench: BrokerBench) -> None:
+    client = bench.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0wrong"))
     lose(client)
 
 
-def log_in_and_go(house: House) -> None:
-    client = house.connect()
+def log_in_and_go(bench: BrokerBench) -> None:
+    client = bench.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
     lose(client)
 
 
-def open_and_go(house: House) -> None:
-    lose(house.open())
+def open_and_go(bench: BrokerBench) -> None:
+    lose(bench.open())
 
 
-def use(house: House) -> Wired:
+def use(bench: BrokerBench) -> Client091:
     """Return a client with consumers, deliveries, publishes on their way, a transaction and an empty get."""
-    client = house.open()
+    client = bench.open()
     client.send(Queue.Declare(queue="own", exclusive=True), 1)
     client.send(Queue.Declare(queue="shared"), 1)
     client.send(Basic.Qos(prefetch_count=3), 1)
@@ -121,7 +130,7 @@ def use(house: House) -> Wired:
         client.publish("own")
         client.publish("shared", persistent=True)
     client.publish("nowhere", mandatory=True)
-    house.turns.run()
+    bench.turns.run()
     client.send(Basic.Ack(delivery_tag=1), 1)
     client.send(Channel.Open(), 2)
     client.send(Tx.Select(), 2)
@@ -132,53 +141,53 @@ def use(house: House) -> Wired:
     return client
 
 
-def use_and_go(house: House) -> None:
-    lose(use(house))
+def use_and_go(bench: BrokerBench) -> None:
+    lose(use(bench))
 
 
-def close(house: House) -> None:
-    client = use(house)
+def close(bench: BrokerBench) -> None:
+    client = use(bench)
     client.send(Connection.Close(200, "", 0, 0))
     lose(client)
 
 
-def fail(house: House) -> None:
-    client = use(house)
+def fail(bench: BrokerBench) -> None:
+    client = use(bench)
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
     lose(client)
 
 
-def be_closed(house: House) -> None:
-    client = use(house)
+def be_closed(bench: BrokerBench) -> None:
+    client = use(bench)
     client.connection.force_close("an operator wants it")
     client.send(Connection.CloseOk())
     lose(client)
 
 
-def commit_and_go(house: House) -> None:
-    client = use(house)
+def commit_and_go(bench: BrokerBench) -> None:
+    client = use(bench)
     client.send(Tx.Commit(), 2)
     lose(client)
 
 
-def hold_and_go(house: House) -> None:
-    client = use(house)
-    house.server.shortage.update(True, False)
+def hold_and_go(bench: BrokerBench) -> None:
+    client = use(bench)
+    bench.server.shortage.update(True, False)
     client.publish("shared")
     lose(client)
-    house.server.shortage.update(False, False)
+    bench.server.shortage.update(False, False)
 
 
-def hold_and_go_on(house: House) -> None:
-    client = use(house)
-    house.server.shortage.update(True, False)
+def hold_and_go_on(bench: BrokerBench) -> None:
+    client = use(bench)
+    bench.server.shortage.update(True, False)
     client.publish("shared")
-    house.server.shortage.update(False, False)
+    bench.server.shortage.update(False, False)
     lose(client)
 
 
-def ask_for_replies(house: House) -> None:
-    client = house.open()
+def ask_for_replies(bench: BrokerBench) -> None:
+    client = bench.open()
     client.send(Queue.Declare(queue="requests"), 1)
     client.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
     properties = Basic.Properties(reply_to="amq.rabbitmq.reply-to")
@@ -188,9 +197,9 @@ def ask_for_replies(house: House) -> None:
     lose(client)
 
 
-def consume_in_many_ways(house: House) -> None:
+def consume_in_many_ways(bench: BrokerBench) -> None:
     """Use each kind of queue and of consumer, and leave without settling."""
-    client = house.open()
+    client = bench.open()
     kinds: list[FieldTable] = [
         {"x-consumer-timeout": 1000},
         {"x-single-active-consumer": True},
@@ -209,7 +218,7 @@ def consume_in_many_ways(house: House) -> None:
         client.send(Basic.Consume(queue=queue, consumer_tag=queue), 1)
         for _ in range(3):
             client.publish(queue)
-        house.turns.run()
+        bench.turns.run()
     client.send(Basic.Consume(queue="way 4", arguments={"x-browse": True}), 1)
     client.send(Basic.Consume(queue="way 4", arguments={"x-filter-jms-selector": "a = 1"}), 1)
     client.send(Basic.Nack(delivery_tag=2, requeue=True), 1)
@@ -217,21 +226,21 @@ def consume_in_many_ways(house: House) -> None:
     client.send(Channel.Open(), 2)
     client.send(Basic.Get(queue="way 9"), 2)
     client.send(Queue.Delete(queue="way 1"), 1)
-    house.turns.run()
-    house.clock.advance(2_000)
+    bench.turns.run()
+    bench.clock.advance(2_000)
     lose(client)
 
 
-def stop_within_a_body(house: House) -> None:
-    client = house.open()
+def stop_within_a_body(bench: BrokerBench) -> None:
+    client = bench.open()
     frames = publish_bytes("shared", b"x" * 200_000)
     client.connection.receive(frames[:150_000])
     lose(client)
 
 
-def say_too_much(house: House) -> None:
+def say_too_much(bench: BrokerBench) -> None:
     """Send more than a turn takes, and close the socket."""
-    client = house.open()
+    client = bench.open()
     declare = method_bytes(Queue.Declare(queue="much", auto_delete=True), 1)
     client.connection.receive(declare * 3000)
     lose(client)
@@ -240,57 +249,57 @@ def say_too_much(house: House) -> None:
 # ---- AMQP 1.0
 
 
-def use10(house: House) -> Wired10:
+def use10(bench: BrokerBench) -> Client10:
     """Return a client that sends and receives, with deliveries on their way."""
-    if "lasting" not in house.broker.vhosts["/"].topology.queues:
-        house.broker.vhosts["/"].declarations.declare_queue("lasting", True, None, False, {})
-    client = Wired10(house)
+    if "lasting" not in bench.broker.vhosts["/"].topology.queues:
+        bench.broker.vhosts["/"].declarations.declare_queue("lasting", True, None, False, {})
+    client = Client10(bench)
     client.sends("lasting", 0)
     client.publish(0, 1)
     client.publish(2, 3, durable=True)
-    client.said()
+    client.written()
     client.receives("lasting", 1)
-    house.turns.run()
+    bench.turns.run()
     return client
 
 
-def open10(house: House) -> None:
-    lose(Wired10(house))
+def open10(bench: BrokerBench) -> None:
+    lose(Client10(bench))
 
 
-def use10_and_go(house: House) -> None:
-    lose(use10(house))
+def use10_and_go(bench: BrokerBench) -> None:
+    lose(use10(bench))
 
 
-def close10(house: House) -> None:
-    client = use10(house)
+def close10(bench: BrokerBench) -> None:
+    client = use10(bench)
     client.send(Close())
     lose(client)
 
 
-def fail10(house: House) -> None:
-    client = use10(house)
+def fail10(bench: BrokerBench) -> None:
+    client = use10(bench)
     client.send(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     lose(client)
 
 
-def be_closed10(house: House) -> None:
-    client = use10(house)
+def be_closed10(bench: BrokerBench) -> None:
+    client = use10(bench)
     client.connection.force_close("an operator wants it")
     client.send(Close())
     lose(client)
 
 
-def hold10(house: House) -> None:
-    client = use10(house)
-    house.server.shortage.update(True, False)
+def hold10(bench: BrokerBench) -> None:
+    client = use10(bench)
+    bench.server.shortage.update(True, False)
     client.publish(4)
     lose(client)
-    house.server.shortage.update(False, False)
+    bench.server.shortage.update(False, False)
 
 
-def transact10(house: House) -> None:
-    client = use10(house)
+def transact10(bench: BrokerBench) -> None:
+    client = use10(bench)
     client.send(
         Attach(
             name="controller",
@@ -312,31 +321,31 @@ def transact10(house: House) -> None:
     lose(client)
 
 
-def leave_behind10(house: House) -> None:
+def leave_behind10(bench: BrokerBench) -> None:
     """Leave links that may be resumed, and are not."""
-    client = use10(house)
+    client = use10(bench)
     source = Source(address="/queues/lasting", expiry_policy="never", timeout=5)
     client.send(Attach(name="kept", handle=2, role=True, source=source, target=Target()))
     flow = Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9)
     flow.handle, flow.delivery_count, flow.link_credit = 2, 0, 9
     client.send(Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9))
     client.send(flow)
-    house.turns.run()
+    bench.turns.run()
     lose(client)
 
 
-def make_queues10(house: House) -> None:
-    client = use10(house)
+def make_queues10(bench: BrokerBench) -> None:
+    client = use10(bench)
     client.send(Attach(name="made", handle=3, role=True, source=Source(dynamic=True), target=Target()))
-    house.store.complete()
+    bench.store.complete()
     client.send(
         Attach(name="gone", handle=4, role=True, source=Source(address="/queues/none"), target=Target())
     )
     lose(client)
 
 
-def manage10(house: House) -> None:
-    client = use10(house)
+def manage10(bench: BrokerBench) -> None:
+    client = use10(bench)
     node = "/management"
     for handle, role in ((5, False), (6, True)):
         client.send(
@@ -354,26 +363,26 @@ def manage10(house: House) -> None:
     lose(client)
 
 
-def stop_within_a_delivery10(house: House) -> None:
-    client = use10(house)
+def stop_within_a_delivery10(bench: BrokerBench) -> None:
+    client = use10(bench)
     client.send(Transfer(handle=0, delivery_id=4, delivery_tag=b"4", more=True), payload=b"\x00\x53\x75")
     lose(client)
 
 
-def blunder10(house: House) -> None:
+def blunder10(bench: BrokerBench) -> None:
     """Use a handle without a link, which ends the session."""
-    client = use10(house)
+    client = use10(bench)
     client.send(Transfer(handle=77, delivery_id=4, delivery_tag=b"4"), payload=SHORT)
     client.send(End())
     lose(client)
 
 
-def modify10(house: House) -> None:
-    client = use10(house)
+def modify10(bench: BrokerBench) -> None:
+    client = use10(bench)
     state = Modified(delivery_failed=True, undeliverable_here=True)
     client.send(Disposition(role=True, first=0, settled=True, state=state))
     client.send(Disposition(role=True, first=1, settled=True, state=Rejected()))
-    house.turns.run()
+    bench.turns.run()
     lose(client)
 
 
@@ -410,88 +419,88 @@ def modify10(house: House) -> None:
         modify10,
     ],
 )
-def test_connections(act: Callable[[House], None]) -> None:
-    assert garbage(House(), act) == Counter()
+def test_connections(act: Callable[[BrokerBench], None]) -> None:
+    assert garbage(BrokerBench(), act) == Counter()
 
 
 def test_channels() -> None:
-    house = House()
-    clients: list[Wired] = []
+    bench = BrokerBench()
+    clients: list[Client091] = []
 
-    def act(house: House) -> None:
-        client = use(house)
+    def act(bench: BrokerBench) -> None:
+        client = use(bench)
         for number in (1, 2, 3):
             client.send(Channel.Close(200, "", 0, 0), number)
         clients.append(client)
 
-    assert garbage(house, act) == Counter()
+    assert garbage(bench, act) == Counter()
 
 
 def test_consumers() -> None:
-    house = House()
-    client = house.open()
+    bench = BrokerBench()
+    client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
 
-    def act(house: House) -> None:
+    def act(bench: BrokerBench) -> None:
         client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
         client.publish("q")
-        house.turns.run()
+        bench.turns.run()
         client.send(Basic.Cancel(consumer_tag="c"), 1)
 
-    assert garbage(house, act) == Counter()
+    assert garbage(bench, act) == Counter()
 
 
-def resume(house: House, credit: int, window: int, detaches: bool) -> None:
+def resume(bench: BrokerBench, credit: int, window: int, detaches: bool) -> None:
     """Resume a link, whose deliveries may have to wait for credit or for the window, and leave."""
-    first = Wired10(house)
+    first = Client10(bench)
     tags = delivered(first, 3)
     lose(first)
-    again = Wired10(house)
-    flow = allow(credit)
+    again = Client10(bench)
+    flow = credit_flow(credit)
     flow.incoming_window = window
     again.send(
         Flow(next_incoming_id=0, incoming_window=window, next_outgoing_id=0, outgoing_window=WINDOW),
-        receives(dict.fromkeys(tags)),
+        receiver_attach(dict.fromkeys(tags)),
         flow,
     )
     if detaches:
         again.send(Detach(handle=RECEIVES, closed=True))
-    house.turns.run()
+    bench.turns.run()
     lose(again)
 
 
 @pytest.mark.parametrize("detaches", [False, True])
 @pytest.mark.parametrize(("credit", "window"), [(10, 100), (0, 100), (10, 0)])
 def test_links_that_resume(credit: int, window: int, detaches: bool) -> None:
-    house = premises()
-    assert garbage(house, lambda house: resume(house, credit, window, detaches)) == Counter()
+    bench = bench_with_queues()
+    assert garbage(bench, lambda bench: resume(bench, credit, window, detaches)) == Counter()
 
 
 def test_links_that_are_refused() -> None:
-    house = premises()
-    house.open().send(Basic.Consume(queue="q", exclusive=True, consumer_tag="only"), 1)
+    bench = bench_with_queues()
+    bench.open().send(Basic.Consume(queue="q", exclusive=True, consumer_tag="only"), 1)
 
-    def act(house: House) -> None:
-        client = Wired10(house)
-        client.send(receives())
-        assert Detach in kinds(client)
+    def act(bench: BrokerBench) -> None:
+        client = Client10(bench)
+        client.send(receiver_attach())
+        assert Detach in performative_types(client)
         lose(client)
 
-    assert garbage(house, act) == Counter()
+    assert garbage(bench, act) == Counter()
 
 
 @pytest.mark.parametrize("ends", [[End()], [Detach(handle=0, closed=True), Detach(handle=1, closed=True)]])
 def test_sessions_and_links(ends: list[Composite]) -> None:
-    house = House()
-    clients: list[Wired10] = []
+    bench = BrokerBench()
+    clients: list[Client10] = []
 
-    def act(house: House) -> None:
-        client = use10(house)
+    def act(bench: BrokerBench) -> None:
+        client = use10(bench)
         for each in ends:
             client.send(each)
         clients.append(client)
 
-    assert garbage(house, act) == Counter()
+    assert garbage(bench, act) == Counter()
 
 
 QUEUES: list[FieldTable] = [
@@ -515,34 +524,34 @@ QUEUES: list[FieldTable] = [
 
 @pytest.mark.parametrize("arguments", QUEUES, ids=lambda arguments: next(iter(arguments)))
 def test_queues(arguments: FieldTable) -> None:
-    def act(house: House) -> None:
-        client = house.open()
+    def act(bench: BrokerBench) -> None:
+        client = bench.open()
         client.send(Basic.Qos(prefetch_count=2), 1)
         client.send(Queue.Declare(queue="q", durable=True, arguments=arguments), 1)
-        house.store.complete()
+        bench.store.complete()
         client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
         for _ in range(0 if "x-queue-type" in arguments else 5):  # a stream would need a disk
             client.publish("q")
-        house.turns.run()
+        bench.turns.run()
         for command in client.frames():
             if isinstance(command, Basic.Deliver):
                 client.send(
                     Basic.Reject(delivery_tag=command.delivery_tag or 0, requeue=len(arguments) == 3), 1
                 )
         client.send(Queue.Delete(queue="q"), 1)
-        house.store.complete()
-        assert "q" not in house.broker.vhosts["/"].topology.queues
+        bench.store.complete()
+        assert "q" not in bench.broker.vhosts["/"].topology.queues
         lose(client)
 
-    assert garbage(House(), act) == Counter()
+    assert garbage(BrokerBench(), act) == Counter()
 
 
 @pytest.mark.parametrize("kind", ["direct", "headers", "x-delayed-message", "x-recent-history"])
 def test_exchanges(kind: str) -> None:
     arguments: FieldTable = {"x-delayed-type": "fanout"} if kind == "x-delayed-message" else {}
 
-    def act(house: House) -> None:
-        client = house.open()
+    def act(bench: BrokerBench) -> None:
+        client = bench.open()
         client.send(Queue.Declare(queue="q", auto_delete=True), 1)
         client.send(Exchange.Declare(exchange="x", exchange_type=kind, arguments=arguments), 1)
         client.send(Queue.Bind(queue="q", exchange="x", routing_key="k"), 1)
@@ -550,17 +559,17 @@ def test_exchanges(kind: str) -> None:
         properties = Basic.Properties(headers={"x-delay": 100_000})
         client.connection.receive(method + header_bytes(0, properties, 1))
         client.send(Exchange.Delete(exchange="x"), 1)
-        assert "x" not in house.broker.vhosts["/"].topology.exchanges
+        assert "x" not in bench.broker.vhosts["/"].topology.exchanges
         lose(client)
 
-    assert garbage(House(), act) == Counter()
+    assert garbage(BrokerBench(), act) == Counter()
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x82\x85", b"\x82\x80\0\0\0\0", b"\x88\x80\0\0\0\0", b"\xff"])
 def test_websockets(sent: bytes) -> None:
-    """After the handshake: nothing, a part of a frame, a frame, a close, or no frame at all."""
+    """Endings after the handshake: nothing, a part of a frame, a frame, a close, or an invalid frame."""
 
-    def act(house: House) -> None:
+    def act(bench: BrokerBench) -> None:
         wire = WebSocketWire()
         wire.feed(HANDSHAKE)
         assert wire.open
@@ -568,4 +577,4 @@ def test_websockets(sent: bytes) -> None:
         wire.read(10)
         wire.release()
 
-    assert garbage(House(), act, ("broker", "protocol", "wsproto")) == Counter()
+    assert garbage(BrokerBench(), act, ("broker", "protocol", "wsproto")) == Counter()

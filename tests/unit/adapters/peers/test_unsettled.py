@@ -1,4 +1,4 @@
-"""The outstanding deliveries of a channel, against a dictionary, and what they cost."""
+"""The outstanding deliveries of a channel, compared with a dictionary, and their costs."""
 
 import random
 import tracemalloc
@@ -16,12 +16,12 @@ from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
-from tests.support.adapters.connection_without_socket import House
+from tests.support.adapters.connection_without_socket import BrokerBench
 
 
 @pytest.fixture
 def consumer() -> QueueConsumer:
-    session = Session(House().connect().connection)
+    session = Session(BrokerBench().connect().connection)
     queue = Queue("q", MessageStore(), FifoEntryList(), Counters())
     return QueueConsumer(PullingTarget(session, Credit()), queue)
 
@@ -90,7 +90,7 @@ def test_memory_follows_what_is_outstanding(consumer: QueueConsumer, unsettled: 
     assert unacked.up_to(0) == first == outstanding(unacked, *first)
 
 
-def test_what_was_settled_costs_nothing_when_it_is_outstanding_again(consumer: QueueConsumer) -> None:
+def test_a_settled_delivery_costs_nothing_when_it_is_outstanding_again(consumer: QueueConsumer) -> None:
     unacked = Unacked()
     first = entry(0)
     tag = unacked.add(first, consumer)
@@ -129,7 +129,7 @@ def check_against(model: dict[int, QueueEntry], unacked: Unacked, tag: int) -> l
 @pytest.mark.parametrize("chosen", [50, 500, 10**6])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int, chosen: int) -> None:
-    """Of the `chosen` latest deliveries any is settled next: with few of them most are stragglers."""
+    """Settle any of the `chosen` latest deliveries next: with few of them most deliveries are stragglers."""
     chance = random.Random(seed)
     unacked = Unacked()
     model: dict[int, QueueEntry] = {}

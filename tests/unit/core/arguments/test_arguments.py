@@ -150,7 +150,7 @@ def test_equivalent_arguments(current: dict[str, object], received: dict[str, ob
     assert_same_queue_arguments(current, received, QUEUE)
 
 
-def test_of_an_exchange_only_the_alternate_exchange_counts() -> None:
+def test_only_the_alternate_exchange_counts_in_the_equivalence_of_exchanges() -> None:
     assert_same_exchange_arguments({"a": 1}, {"b": 2}, EXCHANGE)
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'alternate-exchange' for exchange 'x'"):
         assert_same_exchange_arguments({"alternate-exchange": "a"}, {"alternate-exchange": "b"}, EXCHANGE)
@@ -273,7 +273,7 @@ def test_a_redeclaration_compares_the_kind() -> None:
 
 
 def test_an_argument_that_only_one_kind_has_tells_the_kind() -> None:
-    """So what every kind needs as an argument of its own is no argument of another."""
+    """The own argument of a kind is no argument of another kind."""
     assert kind_of({"x-max-length": 5}) == "standard"
     for name, kind in KINDS.items():
         if kind.needs:

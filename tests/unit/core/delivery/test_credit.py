@@ -8,7 +8,7 @@ from broker.core.queues.consumer import INTERESTED, NOT_INTERESTED
 from broker.core.queues.queue import TOLD_MAX
 from tests.simulation.queues.costs import Steps
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench
+from tests.support.core.queue_bench import QueueBench
 
 
 def test_no_limits_means_unlimited() -> None:
@@ -49,7 +49,7 @@ def test_the_first_message_always_fits_an_idle_byte_window() -> None:
 
 
 def test_a_window_shrunk_below_what_is_out_stays_exhausted_until_enough_is_back() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(5)
     bench.publish(7)
     bench.run()
@@ -64,7 +64,7 @@ def test_a_window_shrunk_below_what_is_out_stays_exhausted_until_enough_is_back(
 
 
 def test_a_window_limited_while_messages_are_out_counts_them() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish(3)
     bench.run()
@@ -79,7 +79,7 @@ def test_a_window_limited_while_messages_are_out_counts_them() -> None:
 
 def test_a_shared_window_suspends_and_resumes_all_who_share_it() -> None:
     """[AMQP 0-9-1 basic.qos global=true, RabbitMQ: per channel]"""
-    bench = Bench()
+    bench = QueueBench()
     shared = Credit(3)
     first = bench.client(session_credit=shared)
     second = bench.client(session=first.session, session_credit=shared)
@@ -95,7 +95,7 @@ def test_a_shared_window_suspends_and_resumes_all_who_share_it() -> None:
 
 
 def test_both_windows_hold() -> None:
-    bench = Bench()
+    bench = QueueBench()
     shared = Credit(4)
     first = bench.client(1, session_credit=shared)
     second = bench.client(10, session=first.session, session_credit=shared)
@@ -105,7 +105,7 @@ def test_both_windows_hold() -> None:
 
 
 def test_a_closed_target_gives_its_part_of_a_shared_window_back_with_its_messages() -> None:
-    bench = Bench()
+    bench = QueueBench()
     shared = Credit(2)
     leaving = bench.client(session_credit=shared)
     bench.publish(4)
@@ -120,7 +120,7 @@ def test_a_closed_target_gives_its_part_of_a_shared_window_back_with_its_message
 
 
 def test_the_first_message_is_delivered_however_large() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(prefetch_bytes=10)
     bench.publish(2, size=1000)
     bench.run()
@@ -131,7 +131,7 @@ def test_the_first_message_is_delivered_however_large() -> None:
 
 
 def test_a_small_message_does_not_overtake_a_large_one_that_waits() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(prefetch_bytes=10)
     bench.publish(size=6)
     bench.publish(size=6)
@@ -146,7 +146,7 @@ def test_a_small_message_does_not_overtake_a_large_one_that_waits() -> None:
 
 
 def test_a_consumer_with_room_takes_what_another_one_has_no_room_for() -> None:
-    bench = Bench()
+    bench = QueueBench()
     full = bench.client(prefetch_bytes=10, priority=1)
     bench.publish(size=6)
     bench.run()
@@ -156,8 +156,8 @@ def test_a_consumer_with_room_takes_what_another_one_has_no_room_for() -> None:
     assert (full.numbers, roomy.numbers) == ([1], [2])
 
 
-def test_it_looks_again_when_somebody_else_takes_the_large_entry() -> None:
-    bench = Bench()
+def test_a_suspended_consumer_looks_again_when_another_takes_the_large_entry() -> None:
+    bench = QueueBench()
     full = bench.client(prefetch_bytes=10, priority=1)
     bench.publish(size=6)
     bench.run()
@@ -169,8 +169,8 @@ def test_it_looks_again_when_somebody_else_takes_the_large_entry() -> None:
     assert (full.numbers, roomy.numbers) == ([1, 3], [2])
 
 
-def test_it_looks_again_when_the_large_entry_is_purged() -> None:
-    bench = Bench()
+def test_a_suspended_consumer_looks_again_when_the_large_entry_is_purged() -> None:
+    bench = QueueBench()
     full = bench.client(prefetch_bytes=10)
     bench.publish(size=6)
     bench.publish(size=6)
@@ -182,8 +182,8 @@ def test_it_looks_again_when_the_large_entry_is_purged() -> None:
     assert full.numbers == [1, 3]
 
 
-def test_it_looks_again_when_a_small_entry_comes_back_before_the_large_one() -> None:
-    bench = Bench()
+def test_a_suspended_consumer_looks_again_when_a_small_entry_returns_before_the_large_one() -> None:
+    bench = QueueBench()
     other = bench.client(1)
     bench.publish(size=2)
     bench.run()
@@ -197,8 +197,8 @@ def test_it_looks_again_when_a_small_entry_comes_back_before_the_large_one() -> 
     assert full.numbers == [2, 1]
 
 
-def test_it_stays_away_when_what_comes_back_is_too_large_as_well() -> None:
-    bench = Bench()
+def test_a_consumer_stays_suspended_when_the_returned_entry_is_too_large_as_well() -> None:
+    bench = QueueBench()
     other = bench.client(1)
     bench.publish(size=9)
     bench.run()
@@ -217,9 +217,11 @@ def test_it_stays_away_when_what_comes_back_is_too_large_as_well() -> None:
 
 
 @pytest.mark.parametrize(("size", "found"), [(2, [201, 1, 2]), (9, [201])])
-def test_it_looks_again_when_some_of_very_many_fit_that_come_back(size: int, found: list[int]) -> None:
+def test_a_suspended_consumer_looks_again_when_some_of_very_many_returned_entries_fit(
+    size: int, found: list[int]
+) -> None:
     count = 2 * int(TOLD_MAX)
-    bench = Bench()
+    bench = QueueBench()
     other = bench.client()
     bench.publish(2, size=size)
     bench.publish(count - 2, size=9)
@@ -235,8 +237,8 @@ def test_it_looks_again_when_some_of_very_many_fit_that_come_back(size: int, fou
     assert bench.notifications <= notifications + len(found) - 1
 
 
-def test_it_looks_again_when_a_small_entry_of_higher_priority_arrives() -> None:
-    bench = Bench(PriorityEntryList(2))
+def test_a_suspended_consumer_looks_again_when_a_small_entry_of_higher_priority_arrives() -> None:
+    bench = QueueBench(PriorityEntryList(2))
     full = bench.client(prefetch_bytes=10)
     bench.publish(2, size=6)
     bench.run()
@@ -247,7 +249,7 @@ def test_it_looks_again_when_a_small_entry_of_higher_priority_arrives() -> None:
 
 def test_two_consumers_without_room_do_not_wake_each_other_for_ever() -> None:
     """[QPID-1187; Broker-J keeps them in Interested]"""
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client(prefetch_bytes=10), bench.client(prefetch_bytes=10)]
     bench.publish(2, size=6)
     bench.run(1)
@@ -259,7 +261,7 @@ def test_two_consumers_without_room_do_not_wake_each_other_for_ever() -> None:
 
 
 def test_room_in_a_shared_window_made_by_another_target_counts() -> None:
-    bench = Bench()
+    bench = QueueBench()
     shared = Credit(0, 10)
     first = bench.client(1, session_credit=shared)
     bench.publish(size=6)
@@ -275,7 +277,7 @@ def test_room_in_a_shared_window_made_by_another_target_counts() -> None:
 
 
 def test_leaving_while_waiting_leaves_no_trace() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(prefetch_bytes=10)
     bench.publish(2, size=6)
     bench.run()
@@ -290,7 +292,7 @@ def test_leaving_while_waiting_leaves_no_trace() -> None:
 
 def test_very_many_that_come_back_are_not_tried_on_everybody() -> None:
     many = 2 * int(TOLD_MAX)
-    bench = Bench()
+    bench = QueueBench()
     other = bench.client()
     bench.publish(many, size=9)
     bench.run()

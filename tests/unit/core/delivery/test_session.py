@@ -1,4 +1,4 @@
-"""Who gets a turn: targets, sessions, connections; fairness and wake-ups."""
+"""The order in which targets, sessions and connections deliver: fairness and wake-ups."""
 
 import pytest
 
@@ -10,11 +10,11 @@ from broker.core.entries.list import FifoEntryList
 from broker.core.queues.attach import attach, get_one
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
-from tests.support.core.queue_bench import Bench, Client, HandScheduler, MemoryStore, message, number_of
+from tests.support.core.queue_bench import Client, HandScheduler, MemoryStore, QueueBench, message, number_of
 
 
 def test_the_chain_of_notification_schedules_a_connection_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     other = bench.client(session=client.session)
     third = bench.client(session=Session(client.session.connection))
@@ -28,7 +28,7 @@ def test_the_chain_of_notification_schedules_a_connection_once() -> None:
 
 
 def test_equal_consumers_share_equally() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client() for _ in range(5)]
     for _ in range(20):
         bench.publish(50)
@@ -39,7 +39,7 @@ def test_equal_consumers_share_equally() -> None:
 
 
 def test_equal_consumers_of_one_session_share_equally() -> None:
-    bench = Bench()
+    bench = QueueBench()
     first = bench.client()
     clients = [first, *(bench.client(session=first.session) for _ in range(4))]
     bench.publish(500)
@@ -48,7 +48,7 @@ def test_equal_consumers_of_one_session_share_equally() -> None:
 
 
 def test_single_messages_go_round() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client() for _ in range(4)]
     for _ in range(12):
         bench.publish()
@@ -57,7 +57,7 @@ def test_single_messages_go_round() -> None:
 
 
 def test_a_consumer_alone_is_given_its_whole_quota_in_a_row() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish(10)
     bench.scheduler.step(8)
@@ -67,7 +67,7 @@ def test_a_consumer_alone_is_given_its_whole_quota_in_a_row() -> None:
 
 @pytest.mark.parametrize("where", ["session", "connection"])
 def test_a_consumer_not_alone_gives_way_after_each_message(where: str) -> None:
-    bench = Bench()
+    bench = QueueBench()
     elsewhere = Queue("other", MemoryStore(), FifoEntryList(), Counters())
     client = bench.client()
     session = client.session if where == "session" else Session(client.session.connection)
@@ -82,7 +82,7 @@ def test_a_consumer_not_alone_gives_way_after_each_message(where: str) -> None:
 
 
 def test_a_burst_smaller_than_the_budget_is_shared_by_message() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client() for _ in range(3)]
     for _ in range(30):
         bench.publish(4)
@@ -92,7 +92,7 @@ def test_a_burst_smaller_than_the_budget_is_shared_by_message() -> None:
 
 
 def test_connections_take_turns_by_message_while_they_want_the_same_queue() -> None:
-    bench = Bench()
+    bench = QueueBench()
     queues = several_queues(bench, 2)
     collector, other = Collector(queues[0], bench.scheduler), Collector(queues[0], bench.scheduler)
     collector.join(queues[1])
@@ -103,7 +103,7 @@ def test_connections_take_turns_by_message_while_they_want_the_same_queue() -> N
 
 
 def test_connections_take_turns_by_their_budget_otherwise() -> None:
-    bench = Bench()
+    bench = QueueBench()
     queues = several_queues(bench, 2)
     clients = [Client(queue, bench.scheduler) for queue in queues]
     for queue in queues:
@@ -116,14 +116,14 @@ def test_connections_take_turns_by_their_budget_otherwise() -> None:
     assert [len(client.deliveries) for client in clients] == [6, 4]
 
 
-def shared_connection(bench: Bench, count: int) -> list[Client]:
-    """Clients on channels of one connection."""
+def shared_connection(bench: QueueBench, count: int) -> list[Client]:
+    """Return clients on channels of a single connection."""
     connection = Connection(bench.scheduler)
     return [bench.client(session=Session(connection)) for _ in range(count)]
 
 
 def test_a_turn_that_gives_way_serves_each_target_first() -> None:
-    bench = Bench()
+    bench = QueueBench()
     together, alone = shared_connection(bench, 3), bench.client()
     bench.publish(12)
     bench.scheduler.step(256)
@@ -135,7 +135,7 @@ def test_a_turn_that_gives_way_serves_each_target_first() -> None:
 
 def test_a_turn_that_ends_early_goes_on_before_others() -> None:
     """The budget is used up before each target of the connection has had its message."""
-    bench = Bench()
+    bench = QueueBench()
     together, alone = shared_connection(bench, 5), bench.client()
     bench.publish(12)
     for served in ([1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]):
@@ -147,7 +147,7 @@ def test_a_turn_that_ends_early_goes_on_before_others() -> None:
 
 
 def test_a_connection_that_is_blocked_in_its_round_goes_on_later() -> None:
-    bench = Bench()
+    bench = QueueBench()
     together, alone = shared_connection(bench, 3), bench.client()
     connection = together[0].session.connection
     bench.publish(8)
@@ -168,13 +168,13 @@ class Collector(Client):
         attach(queue, QueueConsumer(self, queue))
 
 
-def several_queues(bench: Bench, count: int) -> list[Queue]:
+def several_queues(bench: QueueBench, count: int) -> list[Queue]:
     return [Queue(str(n), bench.store, FifoEntryList(), bench.counters) for n in range(count)]
 
 
 def test_a_target_takes_its_queues_in_turn_by_message() -> None:
     """[QPID-6204]"""
-    bench = Bench()
+    bench = QueueBench()
     queues = several_queues(bench, 3)
     collector = Collector(queues[0], bench.scheduler)
     for queue in queues[1:]:
@@ -188,7 +188,7 @@ def test_a_target_takes_its_queues_in_turn_by_message() -> None:
 
 
 def test_a_target_of_several_queues_has_one_window() -> None:
-    bench = Bench()
+    bench = QueueBench()
     queues = several_queues(bench, 2)
     collector = Collector(queues[0], bench.scheduler, 3)
     collector.join(queues[1])
@@ -206,7 +206,7 @@ def test_a_target_of_several_queues_has_one_window() -> None:
 
 
 def test_a_blocked_connection_gets_nothing_and_others_get_its_share() -> None:
-    bench = Bench()
+    bench = QueueBench()
     blocked, other = bench.client(), bench.client()
     bench.publish()
     assert blocked.consumer.state == NOTIFIED
@@ -223,7 +223,7 @@ def test_a_blocked_connection_gets_nothing_and_others_get_its_share() -> None:
 
 
 def test_a_full_output_ends_the_turn_and_not_the_work() -> None:
-    bench = Bench()
+    bench = QueueBench()
 
     class Narrow(Client):
         def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
@@ -239,7 +239,7 @@ def test_a_full_output_ends_the_turn_and_not_the_work() -> None:
 
 
 def test_blocking_in_the_middle_of_a_turn_ends_it() -> None:
-    bench = Bench()
+    bench = QueueBench()
 
     class Filling(Client):
         def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
@@ -259,7 +259,7 @@ def test_blocking_in_the_middle_of_a_turn_ends_it() -> None:
 
 def test_flow_stops_and_restarts_one_session() -> None:
     """[AMQP 0-9-1 channel.flow; Broker-J BasicTest.pollingUsingFlow]"""
-    bench = Bench()
+    bench = QueueBench()
     stopped = bench.client()
     stopped.session.set_flow(False)
     bench.publish(2)
@@ -272,7 +272,7 @@ def test_flow_stops_and_restarts_one_session() -> None:
 
 def test_an_exception_does_not_leave_the_connection_scheduled_for_ever() -> None:
     """[QPID-3821]"""
-    bench = Bench()
+    bench = QueueBench()
 
     class Broken(Client):
         def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
@@ -293,7 +293,7 @@ def test_an_exception_does_not_leave_the_connection_scheduled_for_ever() -> None
 
 def test_a_budget_of_turns_without_messages_is_finite() -> None:
     """Scanning counts against the budget, so that other connections are not kept waiting."""
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(50)
     getter = bench.getter()
     for _ in range(50):
@@ -307,7 +307,7 @@ def test_a_budget_of_turns_without_messages_is_finite() -> None:
 
 def test_closed_targets_leave_session_and_windows() -> None:
     scheduler = HandScheduler()
-    bench = Bench()
+    bench = QueueBench()
     shared = Credit(3)
     client = bench.client(session_credit=shared)
     client.close()

@@ -14,7 +14,7 @@ from broker.core.queues.consumer import NON_ACQUIRING, QueueConsumer
 from broker.core.queues.queue import Queue
 from tests.property.queue_model import Multiples
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.queue_bench import Bench, Client, message
+from tests.support.core.queue_bench import Client, QueueBench, message
 from tests.support.core.topology import content_of, new_vhost
 
 
@@ -97,7 +97,7 @@ def test_late_arrivals_come_by_priority_and_within_one_in_their_order() -> None:
     assert [take(context) for _ in wanted] == wanted
 
 
-def test_what_comes_back_is_delivered_before_late_arrivals_of_its_priority() -> None:
+def test_a_returned_entry_is_delivered_before_later_arrivals_of_its_priority() -> None:
     entries = PriorityEntryList(3)
     context = QueueContext(entries)
     entries.append(message(0, priority=0))
@@ -225,7 +225,7 @@ def test_the_cursor_of_an_emptied_queue_starts_anew() -> None:
     assert context.behind == [], "nothing keeps what has left"
 
 
-def test_what_has_left_is_forgotten_in_the_long_run() -> None:
+def test_entries_that_have_left_are_eventually_forgotten() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(1000)]
     context = QueueContext(entries)
@@ -243,7 +243,7 @@ def test_what_has_left_is_forgotten_in_the_long_run() -> None:
 
 
 def test_a_browser_takes_nothing() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(3)
     browser = bench.client(acquires=False)
     bench.run()
@@ -255,7 +255,7 @@ def test_a_browser_takes_nothing() -> None:
 
 
 def test_a_browser_sees_what_comes_later() -> None:
-    bench = Bench()
+    bench = QueueBench()
     browser = bench.client(acquires=False)
     bench.run()
     for _ in range(3):
@@ -265,7 +265,7 @@ def test_a_browser_sees_what_comes_later() -> None:
 
 
 def test_a_browser_does_not_keep_consumers_from_their_messages() -> None:
-    bench = Bench()
+    bench = QueueBench()
     browser = bench.client(acquires=False, priority=100)
     client = bench.client()
     bench.publish(3)
@@ -275,7 +275,7 @@ def test_a_browser_does_not_keep_consumers_from_their_messages() -> None:
 
 
 def test_two_browsers_go_their_own_ways() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(4)
     slow = bench.client(1, acquires=False)
     bench.run()
@@ -290,7 +290,7 @@ def test_two_browsers_go_their_own_ways() -> None:
 
 
 def test_a_browser_is_not_shown_what_is_with_a_client_nor_again_what_it_has_seen() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(1)
     bench.publish(3)
     bench.run()
@@ -305,7 +305,7 @@ def test_a_browser_is_not_shown_what_is_with_a_client_nor_again_what_it_has_seen
 
 def test_a_browser_of_a_priority_queue_sees_nothing_twice() -> None:
     """[Broker-J resets a browser's pointer with every insert before it]"""
-    bench = Bench(PriorityEntryList(10))
+    bench = QueueBench(PriorityEntryList(10))
     browser = bench.client(acquires=False)
     bench.publish(3, priority=1)
     bench.run()
@@ -319,7 +319,7 @@ def test_a_browser_of_a_priority_queue_sees_nothing_twice() -> None:
 
 
 def test_a_browser_whose_place_leaves_the_queue_goes_on_from_there() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(5)
     browser = bench.client(3, acquires=False)
     bench.run()
@@ -334,7 +334,7 @@ def test_a_browser_whose_place_leaves_the_queue_goes_on_from_there() -> None:
 
 
 def test_the_end_of_browsing_is_told() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(2)
     browser = bench.client(acquires=False)
     bench.run()
@@ -342,7 +342,7 @@ def test_the_end_of_browsing_is_told() -> None:
 
 
 def test_a_browser_on_a_stopped_connection_sees_nothing_until_it_is_started() -> None:
-    bench = Bench()
+    bench = QueueBench()
     browser = bench.client(acquires=False)
     browser.session.set_flow(False)
     bench.publish(2)
@@ -354,7 +354,7 @@ def test_a_browser_on_a_stopped_connection_sees_nothing_until_it_is_started() ->
 
 
 def test_a_browser_passes_many_acquired_entries_in_several_turns() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(30)
     getter = bench.getter()
     for _ in range(29):
@@ -368,7 +368,7 @@ def test_a_browser_passes_many_acquired_entries_in_several_turns() -> None:
 
 
 def test_a_browser_with_a_byte_window_goes_on_when_there_is_room() -> None:
-    bench = Bench()
+    bench = QueueBench()
     browser = bench.client(prefetch_bytes=10, acquires=False)
     bench.publish(2, size=4)
     bench.publish(size=8)
@@ -385,7 +385,7 @@ def test_a_browser_with_a_byte_window_goes_on_when_there_is_room() -> None:
 
 
 def test_a_browser_that_waits_for_room_looks_again_when_the_entry_is_gone() -> None:
-    bench = Bench()
+    bench = QueueBench()
     browser = bench.client(prefetch_bytes=10, acquires=False)
     bench.publish(size=4)
     bench.publish(size=8)
@@ -399,7 +399,7 @@ def test_a_browser_that_waits_for_room_looks_again_when_the_entry_is_gone() -> N
 
 
 def test_a_removed_browser_leaves_nothing_behind() -> None:
-    bench = Bench()
+    bench = QueueBench()
     browser = bench.client(acquires=False)
     bench.publish(2)
     bench.run()
@@ -412,7 +412,7 @@ def test_a_removed_browser_leaves_nothing_behind() -> None:
 
 
 def test_browsers_that_stand_on_one_entry_stay_together_when_it_goes() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(4)
     viewers = [bench.client(acquires=False) for _ in range(3)]
     slow = bench.client(1, acquires=False)
@@ -434,7 +434,7 @@ def test_browsers_that_stand_on_one_entry_stay_together_when_it_goes() -> None:
 
 
 def test_a_browser_is_shown_a_share_of_what_consumers_get() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(1000)
     client = bench.client(320)
     browser = bench.client(acquires=False)
@@ -450,7 +450,7 @@ def test_a_browser_is_shown_a_share_of_what_consumers_get() -> None:
 
 
 def test_a_browser_of_several_queues_lets_consumers_of_one_of_them_have_their_turn() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(100)
     other = Queue("other", bench.store, FifoEntryList(), bench.counters)
     browser = bench.client(acquires=False)
@@ -467,11 +467,11 @@ def test_a_browser_of_several_queues_lets_consumers_of_one_of_them_have_their_tu
 
 
 class Viewer(Client):
-    """A browser with an extent, which leaves when it is told that it has seen all."""
+    """A browser with an extent, which detaches at its end."""
 
     def __init__(
         self,
-        bench: Bench,
+        bench: QueueBench,
         extent: Extent,
         sieve: EntryFilter | None = None,
         prefetch: int = 0,
@@ -490,7 +490,7 @@ class Viewer(Client):
 
 
 def test_skipped_messages_may_still_have_to_come() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(2)
     viewer = Viewer(bench, Extent(skip=3))
     bench.run()
@@ -499,16 +499,16 @@ def test_skipped_messages_may_still_have_to_come() -> None:
     assert viewer.numbers == [4, 5]
 
 
-def test_what_is_skipped_is_counted_whatever_the_filter() -> None:
-    bench = Bench()
+def test_skipped_entries_are_counted_whatever_the_filter() -> None:
+    bench = QueueBench()
     bench.publish(9)
     viewer = Viewer(bench, Extent(skip=3), Multiples(2))
     bench.run()
     assert viewer.numbers == [4, 6, 8]
 
 
-def test_what_waits_for_room_is_not_skipped() -> None:
-    bench = Bench()
+def test_entries_that_wait_for_room_are_not_skipped() -> None:
+    bench = QueueBench()
     bench.publish(6, size=4)
     viewer = Viewer(bench, Extent(skip=2), prefetch_bytes=5)
     for _ in range(6):
@@ -518,7 +518,7 @@ def test_what_waits_for_room_is_not_skipped() -> None:
 
 
 def test_the_last_one_that_nobody_has() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(5)
     taker = bench.client(5)
     bench.run()
@@ -534,7 +534,7 @@ def test_the_last_one_that_nobody_has() -> None:
 
 
 def test_the_last_one_where_everything_is_taken() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(3)
     bench.client(3)
     bench.run()
@@ -546,7 +546,7 @@ def test_the_last_one_where_everything_is_taken() -> None:
 
 @pytest.mark.parametrize(("beginning", "seen"), [(LAST, [2, 3, 4, 5]), (NEXT, [3, 4, 5])])
 def test_the_end_of_a_priority_queue(beginning: str, seen: list[int]) -> None:
-    bench = Bench(PriorityEntryList(3))
+    bench = QueueBench(PriorityEntryList(3))
     bench.publish(priority=2)
     bench.publish(priority=1)
     viewer = Viewer(bench, Extent(beginning))
@@ -559,7 +559,7 @@ def test_the_end_of_a_priority_queue(beginning: str, seen: list[int]) -> None:
 
 @pytest.mark.parametrize("levels", [1, 3])
 def test_a_snapshot_shows_what_was_there_and_ends_once(levels: int) -> None:
-    bench = Bench(PriorityEntryList(levels))
+    bench = QueueBench(PriorityEntryList(levels))
     bench.publish(3)
     viewer = Viewer(bench, Extent(snapshot=True), prefetch=2)
     bench.run()
@@ -574,14 +574,14 @@ def test_a_snapshot_shows_what_was_there_and_ends_once(levels: int) -> None:
 
 
 def test_the_snapshot_of_an_empty_queue_ends_at_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     viewer = Viewer(bench, Extent(snapshot=True))
     bench.run()
     assert (viewer.numbers, viewer.ended) == ([], 1)
 
 
 def test_a_snapshot_goes_on_behind_what_others_take() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(40)
     viewer = Viewer(bench, Extent(snapshot=True), prefetch=1)
     bench.run()
@@ -599,11 +599,11 @@ def test_a_snapshot_goes_on_behind_what_others_take() -> None:
 
 
 def test_the_time_of_messages() -> None:
-    """A date of the broker's comes before a property, and what has neither is not where it begins."""
+    """A date of the broker precedes a property, and a message without both is no beginning."""
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     queue = vhost.declarations.declare_queue("q", False, None, False, {})
-    bench = Bench()
+    bench = QueueBench()
     bench.queue = queue
     for number, (date, stamp) in enumerate([(0, None), (0, 5), (5000, 99), (0, 7), (0, 1), (0, None)], 1):
         (message,) = bench.messages()
@@ -627,7 +627,7 @@ def test_a_time_beyond_all_dates() -> None:
     """Nanoseconds, say, where seconds belong."""
     vhost = new_vhost()
     queue = vhost.declarations.declare_queue("q", False, None, False, {})
-    bench = Bench()
+    bench = QueueBench()
     bench.queue = queue
     for stamp in (b"\x17" + bytes(7), b"\xff" * 8):
         (message,) = bench.messages()

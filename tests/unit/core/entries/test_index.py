@@ -1,4 +1,4 @@
-"""Consumers that demand one value of an indexed header see a row of entries, and nobody else is asked."""
+"""Consumers of the same value of an indexed header share a row of entries, and others are not woken."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.support.core.topology import content_of, new_vhost
 
 
 class Counting(EntryFilter):
-    """Counts how often all filters were asked."""
+    """A filter that counts the calls of all filters."""
 
     asked = 0
 
@@ -31,7 +31,7 @@ class Counting(EntryFilter):
         return self.inner.passes(entry)
 
 
-class Site:
+class IndexBench:
     """A queue with an index, and clients with selectors."""
 
     def __init__(self, index: str = "kind, correlation_id") -> None:
@@ -64,68 +64,68 @@ class Site:
 
 
 def test_a_backlog_is_not_walked_over() -> None:
-    site = Site()
+    bench = IndexBench()
     for number in range(3000):
-        site.publish(kind=f"k{number % 1000}", n=number)
-    client = site.client("kind = 'k7' AND n > 10", prefetch=1)
-    assert site.got(client) == [1008]
+        bench.publish(kind=f"k{number % 1000}", n=number)
+    client = bench.client("kind = 'k7' AND n > 10", prefetch=1)
+    assert bench.got(client) == [1008]
     client.ack()
-    assert site.got(client) == [1008, 2008]
+    assert bench.got(client) == [1008, 2008]
     assert Counting.asked <= 6
 
 
-def test_who_does_not_demand_the_value_is_not_asked() -> None:
-    site = Site()
-    clients = [site.client(f"kind = 'k{number}'") for number in range(10 * FILTERS_MAX)]
-    other = site.client("n = 1")
+def test_consumers_of_other_values_are_not_woken() -> None:
+    bench = IndexBench()
+    clients = [bench.client(f"kind = 'k{number}'") for number in range(10 * FILTERS_MAX)]
+    other = bench.client("n = 1")
     Counting.asked = 0
-    site.publish(kind="k5")
-    site.publish(kind="k600", n=1)
-    site.publish(n=1)
+    bench.publish(kind="k5")
+    bench.publish(kind="k600", n=1)
+    bench.publish(n=1)
     assert Counting.asked <= 6
-    assert [site.got(clients[5]), site.got(clients[600]) + site.got(other)] == [[1], [2, 3]]
+    assert [bench.got(clients[5]), bench.got(clients[600]) + bench.got(other)] == [[1], [2, 3]]
     assert sum(client.notified for client in clients) <= 2
 
 
 def test_too_many_selectors_with_one_value() -> None:
-    site = Site()
-    clients = [site.client(f"kind = 'k' AND n = {number}") for number in range(FILTERS_MAX)]
+    bench = IndexBench()
+    clients = [bench.client(f"kind = 'k' AND n = {number}") for number in range(FILTERS_MAX)]
     with pytest.raises(PreconditionFailed, match="64 different"):
-        site.client("kind = 'k' AND n = -1")
+        bench.client("kind = 'k' AND n = -1")
     clients[0].cancel()
-    site.client("kind = 'k' AND n = -1")
+    bench.client("kind = 'k' AND n = -1")
 
 
-def test_what_comes_back_is_found_again_in_its_order() -> None:
-    site = Site()
+def test_a_returned_entry_is_found_again_in_its_order() -> None:
+    bench = IndexBench()
     for number in range(6):
-        site.publish(kind="a" if number % 2 else "b")
-    first = site.client("kind = 'a'")
-    assert site.got(first) == [2, 4, 6]
-    second = site.client("kind = 'a' AND TRUE")
-    plain = site.client("", priority=-1)
+        bench.publish(kind="a" if number % 2 else "b")
+    first = bench.client("kind = 'a'")
+    assert bench.got(first) == [2, 4, 6]
+    second = bench.client("kind = 'a' AND TRUE")
+    plain = bench.client("", priority=-1)
     first.close()
     first.nack()
-    assert site.got(second) == [2, 4, 6]
-    assert site.got(plain) == [1, 3, 5]
+    assert bench.got(second) == [2, 4, 6]
+    assert bench.got(plain) == [1, 3, 5]
 
 
 def test_rows_go_when_nobody_needs_them() -> None:
-    site = Site()
-    site.publish(kind="a")
-    client = site.client("kind = 'b'")
-    browser = site.client("kind = 'a'", acquires=False)
-    index = site.queue.index
+    bench = IndexBench()
+    bench.publish(kind="a")
+    client = bench.client("kind = 'b'")
+    browser = bench.client("kind = 'a'", acquires=False)
+    index = bench.queue.index
     assert index is not None
     assert list(index.rows[0]) == ["a", "b"]
-    plain = site.client("")
-    assert (site.got(plain), site.got(browser)) == ([1], [1])
+    plain = bench.client("")
+    assert (bench.got(plain), bench.got(browser)) == ([1], [1])
     plain.ack()
     client.cancel()
     assert list(index.rows[0]) == ["a"]
     browser.cancel()
     assert index.rows == [{}, {}]
-    assert site.queue.alike
+    assert bench.queue.alike
 
 
 @pytest.mark.parametrize(
@@ -141,34 +141,34 @@ def test_rows_go_when_nobody_needs_them() -> None:
     ],
 )
 def test_values(value: object, selector: str, seen: bool) -> None:
-    site = Site()
-    site.publish(kind=value)
-    assert site.got(site.client(selector)) == ([1] if seen else [])
+    bench = IndexBench()
+    bench.publish(kind=value)
+    assert bench.got(bench.client(selector)) == ([1] if seen else [])
 
 
 def test_a_property_is_looked_up_like_a_header() -> None:
-    site = Site()
+    bench = IndexBench()
     for name in ("a", "b"):
-        site.queue.enqueue(site.message({}, name))
-    assert site.got(site.client("correlation_id = 'b'")) == [2]
+        bench.queue.enqueue(bench.message({}, name))
+    assert bench.got(bench.client("correlation_id = 'b'")) == [2]
 
 
-def test_what_was_there_before_a_restart() -> None:
-    site = Site()
-    restore_message(site.queue, site.message({"kind": "a"}), False)
-    restore_message(site.queue, site.message({"kind": "b"}), True)
-    assert site.got(site.client("kind = 'b'")) == [2]
+def test_entries_from_before_a_restart_are_indexed() -> None:
+    bench = IndexBench()
+    restore_message(bench.queue, bench.message({"kind": "a"}), False)
+    restore_message(bench.queue, bench.message({"kind": "b"}), True)
+    assert bench.got(bench.client("kind = 'b'")) == [2]
     assert Counting.asked <= 2
 
 
 def test_a_deleted_queue_lets_go_of_its_rows() -> None:
-    site = Site()
+    bench = IndexBench()
     for _ in range(20):
-        site.publish(kind="a")
-    site.got(site.client("kind = 'a'", prefetch=3))
-    index = site.queue.index
+        bench.publish(kind="a")
+    bench.got(bench.client("kind = 'a'", prefetch=3))
+    index = bench.queue.index
     assert index is not None
-    site.vhost.declarations.delete_queue("q", False, False)
+    bench.vhost.declarations.delete_queue("q", False, False)
     row = index.rows[0]["a"]
     assert (row.first, row.last) == (None, None)
 
@@ -190,6 +190,6 @@ def test_arguments_that_cannot_be(arguments: dict[str, object], why: str) -> Non
 
 
 def test_another_index_is_another_queue() -> None:
-    site = Site("a")
+    bench = IndexBench("a")
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-index'"):
-        site.vhost.declarations.declare_queue("q", False, None, False, {"x-index": "b"})
+        bench.vhost.declarations.declare_queue("q", False, None, False, {"x-index": "b"})

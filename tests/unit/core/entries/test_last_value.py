@@ -14,15 +14,15 @@ from broker.core.view import identity
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.key_header import HEADERS, KEY
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench, message
+from tests.support.core.queue_bench import QueueBench, message
 from tests.support.core.topology import new_vhost
 
 
-def new_bench(logged: bool = False) -> Bench:
-    return Bench(LastValueEntryList(KEY, HEADERS), logged)
+def new_bench(logged: bool = False) -> QueueBench:
+    return QueueBench(LastValueEntryList(KEY, HEADERS), logged)
 
 
-def publish(bench: Bench, *keys: int) -> None:
+def publish(bench: QueueBench, *keys: int) -> None:
     """Messages 1, 2, 3 ... with these keys."""
     for key in keys:
         bench.publish(priority=key)
@@ -61,7 +61,7 @@ def test_the_log_and_memory_let_go_of_what_is_replaced() -> None:
     assert latest.current == {}, "no value is remembered without an entry"
 
 
-def test_what_is_with_a_consumer_dies_when_it_comes_back_and_the_new_one_stands_at_the_end() -> None:
+def test_an_acquired_old_value_dies_on_return_and_the_new_one_is_last() -> None:
     """[Broker-J testConflationWithRelease, testSupersededEntryIsDiscardedOnRelease]"""
     bench = new_bench()
     client = bench.client(1)
@@ -80,7 +80,7 @@ def test_what_is_with_a_consumer_dies_when_it_comes_back_and_the_new_one_stands_
     assert client.flags == [False] * 3
 
 
-def test_what_has_been_replaced_stays_dead_when_what_replaced_it_has_gone() -> None:
+def test_a_replaced_entry_stays_dead_when_its_replacement_has_left() -> None:
     bench = new_bench()
     client, other = bench.client(1), bench.client(1)
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_acknowledging_what_has_been_replaced_is_nothing_special() -> None:
     assert client.numbers == [1, 2]
 
 
-def test_what_comes_back_as_the_latest_is_replaced_in_place() -> None:
+def test_a_returned_latest_entry_is_replaced_in_place() -> None:
     """[Broker-J testConflationWithReleaseAfterNewPublish]"""
     bench = new_bench()
     client = bench.client(1)
@@ -140,7 +140,7 @@ def test_browsers_see_the_new_value_once_wherever_they_are() -> None:
     assert near.numbers == [1, 4, 2, 5]
 
 
-def test_who_waits_for_room_for_the_old_value_looks_at_the_new_one() -> None:
+def test_a_consumer_suspended_for_the_old_value_looks_at_the_new_one() -> None:
     bench = new_bench()
     client = bench.client(prefetch_bytes=10)
     bench.publish(size=6)
@@ -153,7 +153,7 @@ def test_who_waits_for_room_for_the_old_value_looks_at_the_new_one() -> None:
 
 
 def test_an_immediate_message_replaces_nothing() -> None:
-    """It may be refused, and then the value that was there is still there."""
+    """The message may be refused, and then the earlier value must still be in the queue."""
     bench = new_bench(logged=True)
     publish(bench, 1)
     queue = bench.queue
@@ -197,7 +197,7 @@ def test_a_replacement_pushes_nothing_out() -> None:
     assert bench.numbers() == [4, 6], "but one more does: what stands first"
 
 
-def test_what_is_replaced_does_not_expire_and_what_expires_is_forgotten() -> None:
+def test_a_replaced_entry_does_not_expire_and_an_expired_entry_is_forgotten() -> None:
     clock = HandClock()
     bench = new_bench()
     queue = bench.queue
@@ -258,7 +258,7 @@ def test_recovery_keeps_the_newest_in_the_order_of_publication() -> None:
     assert client.numbers == [3, 5, 6, 7]
 
 
-def test_what_recovery_replaces_may_have_gone_by_then() -> None:
+def test_an_entry_replaced_at_recovery_may_have_left_already() -> None:
     bench = new_bench()
     for number in (1, 2):
         restore_message(bench.queue, message(number, priority=1), False)
@@ -268,7 +268,7 @@ def test_what_recovery_replaces_may_have_gone_by_then() -> None:
     assert bench.counters.replaced == 0
 
 
-def test_what_a_reader_has_staged_stays_until_it_is_given_back() -> None:
+def test_a_staged_entry_stays_until_it_is_returned() -> None:
     bench = new_bench(logged=True)
     queue = bench.queue
     for number in (1, 2):

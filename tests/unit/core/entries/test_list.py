@@ -140,7 +140,7 @@ def test_no_number_of_arrivals_changes_the_level() -> None:
 
 
 def test_levels_without_entries_cost_nothing() -> None:
-    """Neither memory nor time: what is linked is linked, whatever lies between."""
+    """Empty levels cost neither memory nor time."""
     entries = PriorityEntryList(256)
     first, last = (entries.append(message(n, priority=p)) for n, p in ((1, 255), (2, 0)))
     assert first.next is last

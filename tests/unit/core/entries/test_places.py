@@ -1,4 +1,4 @@
-"""The places and ids of a queue's entries: compared with counting them one by one."""
+"""The places and ids of a queue's entries, compared with counting."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ from broker.core.queues.access import IdSearch, PlaceSearch, is_message_id, mess
 from broker.core.queues.queue import Queue, drop
 from broker.core.queues.state import places_of
 from tests.property.queue_orders import ORDERS
-from tests.support.core.queue_bench import Bench
+from tests.support.core.queue_bench import QueueBench
 from tests.support.effort import cases, lines_executed
 
 
@@ -33,7 +33,7 @@ def test_sums_are_those_of_the_numbers_before() -> None:
 
 
 def check(queue: Queue, random: Random) -> None:
-    """The places say what counting says, up to where they have been counted."""
+    """Check that the places equal counting, up to the last counted entry."""
     places = places_of(queue)
     places.extend(random.randrange(4))
     everything = list(queue.entries)
@@ -58,7 +58,7 @@ def check(queue: Queue, random: Random) -> None:
 def test_places_are_those_that_counting_finds(order: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.core.entries.places.BLOCK", 3)
     random = Random(seed)
-    bench = Bench(ORDERS[order](3).entries())
+    bench = QueueBench(ORDERS[order](3).entries())
     queue = bench.queue
     taker = bench.getter()
     taken: list[QueueEntry] = []
@@ -85,7 +85,7 @@ def test_places_are_those_that_counting_finds(order: str, seed: int, monkeypatch
 
 def test_a_question_about_a_long_queue_looks_at_few_entries() -> None:
     """Entries that are counted once are not counted again, and the steps grow as a logarithm does."""
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(100 * BLOCK)
     places = places_of(bench.queue)
     while places.extend(10_000):
@@ -99,7 +99,7 @@ def test_a_question_about_a_long_queue_looks_at_few_entries() -> None:
 
 
 def test_places_that_nobody_asks_for_are_given_up() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.client(no_ack=True)
     places = places_of(bench.queue)
     places.extend(1)
@@ -113,7 +113,7 @@ def test_places_that_nobody_asks_for_are_given_up() -> None:
 
 
 def test_a_search_goes_on_in_steps_and_sees_what_changes_between_them() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(20)
     search = PlaceSearch(bench.queue, 10)
     assert not search.step(4)
@@ -131,7 +131,7 @@ def test_a_search_goes_on_in_steps_and_sees_what_changes_between_them() -> None:
     assert missing.found is None
 
 
-def test_what_has_the_form_of_an_id() -> None:
+def test_strings_in_the_form_of_an_id() -> None:
     for text in ("log-1", "mem-12"):
         assert is_message_id(text)
     for text in ("log-", "log-0", "log-x", "mem-1.5", "id-1", "", "log-" + "9" * 25, "mem-\u00b2"):

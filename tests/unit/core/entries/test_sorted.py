@@ -13,7 +13,7 @@ from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.view import Headers, MessageView, sort_key
 from tests.support.core.key_header import HEADERS, KEY
-from tests.support.core.queue_bench import Bench, message, number_of
+from tests.support.core.queue_bench import QueueBench, message, number_of
 
 
 def broken(message: Message, store: MessageStore) -> MessageView:
@@ -86,7 +86,7 @@ def test_ties_are_broken_by_arrival_and_absent_comes_first() -> None:
     assert numbers(entries) == [3, 7, 2, 6, 5, 1, 4]
 
 
-def test_what_cannot_be_read_counts_as_absent() -> None:
+def test_unreadable_content_counts_as_an_absent_header() -> None:
     entries = sorted_list_of(Headers(broken, MessageStore()))
     for number in (1, 2):
         entries.append(message(number, priority=3 - number))
@@ -128,7 +128,7 @@ def test_an_entry_cannot_be_unlinked_twice() -> None:
 
 
 def test_delivered_in_order_and_late_arrivals_before_what_is_ready() -> None:
-    bench = Bench(sorted_list_of())
+    bench = QueueBench(sorted_list_of())
     client = bench.client(2)
     for key in (5, 3, 9, 4):
         bench.publish(priority=key)
@@ -144,8 +144,8 @@ def test_delivered_in_order_and_late_arrivals_before_what_is_ready() -> None:
     assert client.numbers[4:] == [6, 3]
 
 
-def test_what_is_given_back_stands_where_it_stood() -> None:
-    bench = Bench(sorted_list_of())
+def test_a_returned_entry_has_its_old_place() -> None:
+    bench = QueueBench(sorted_list_of())
     client = bench.client(3)
     for key in (5, 3, 9, 3):
         bench.publish(priority=key)
@@ -163,7 +163,7 @@ def test_what_is_given_back_stands_where_it_stood() -> None:
 
 
 def test_browsers_see_each_entry_once_in_order_and_late_ones_when_they_come() -> None:
-    bench = Bench(sorted_list_of())
+    bench = QueueBench(sorted_list_of())
     for key in (5, 3, 9):
         bench.publish(priority=key)
     browser = bench.client(acquires=False)

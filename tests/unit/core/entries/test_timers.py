@@ -1,4 +1,4 @@
-"""Timers against a list of times, also a million timers with one alarm."""
+"""Timers, compared with a list of times, also a million timers with a single alarm."""
 
 import random
 
@@ -9,7 +9,7 @@ from broker.core.entries.timers import Timers
 from broker.core.message import NEVER, Message
 from broker.core.queues.limits import SLICE
 from tests.support.core.queue_bench import message
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 
 
 def entry(number: int) -> QueueEntry:
@@ -39,7 +39,7 @@ def stop(timers: Timers, entries: list[QueueEntry]) -> None:
         timers.stop(each.timer)
 
 
-def test_what_comes_back_in_order_is_where_it_was_and_in_no_heap() -> None:
+def test_timers_returned_in_order_are_in_their_places_and_in_no_heap() -> None:
     timers = Timers()
     entries = waiting(timers, *range(100, 1100))
     stop(timers, entries[:500])
@@ -58,7 +58,7 @@ def test_what_comes_back_in_order_is_where_it_was_and_in_no_heap() -> None:
 
 
 @pytest.mark.parametrize("apart", [0, 1], ids=["at one time", "one after the other"])
-def test_what_comes_back_in_slices_is_told_in_order_and_is_in_no_heap(apart: int) -> None:
+def test_timers_returned_in_slices_ring_in_order_and_are_in_no_heap(apart: int) -> None:
     timers = Timers()
     entries = waiting(timers, *[100 + number * apart for number in range(50)])
     rest = waiting(timers, 200)
@@ -74,7 +74,7 @@ def test_what_comes_back_in_slices_is_told_in_order_and_is_in_no_heap(apart: int
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_comes_back_in_any_order_is_told_in_time(seed: int) -> None:
+def test_timers_returned_in_any_order_ring_in_time(seed: int) -> None:
     choice = random.Random(seed)
     timers = Timers()
     spread = choice.choice([1, 5, 500])
@@ -150,7 +150,7 @@ def test_the_first_is_always_the_one_with_the_least_time(seed: int) -> None:
 
 
 @pytest.mark.parametrize("in_turn", [True, False])
-def test_what_is_due_together_goes_in_the_order_of_the_queue(in_turn: bool) -> None:
+def test_entries_due_together_leave_in_the_queue_s_order(in_turn: bool) -> None:
     timers = Timers()
     entries = [entry(number) for number in range(40)]
     for each in entries:
@@ -168,29 +168,29 @@ MILLION = 1_000_000
 
 @pytest.mark.nightly
 def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
-    yard = Yard()
-    queue = yard.queue(max_priority=3)
+    bench = VhostBench()
+    queue = bench.queue(max_priority=3)
     choice = random.Random(1)
-    route = yard.vhost.publisher.route("", "q")
+    route = bench.vhost.publisher.route("", "q")
     ends: list[int] = []
     for number in range(MILLION):
         message = Message(route.address, b"", 0, False, number % 4)
         message.expiration = choice.randrange(10_000, 100_000)
         ends.append(message.expiration)
-        yard.vhost.publisher.publish_carefully(route, message)
+        bench.vhost.publisher.publish_carefully(route, message)
     assert queue.rules is not None
     assert queue.rules.timers.count == queue.ready == MILLION
-    began, rings, sets = yard.clock.now, 0, 0
+    began, rings, sets = bench.clock.now, 0, 0
     ends.sort()
     done = 0
-    while yard.clock.wakes:
-        sets += len(yard.clock.wakes)
-        due = yard.clock.wakes[-1]
-        yard.clock.wakes.clear()
-        yard.clock.now = max(yard.clock.now, due)
-        yard.clock.schedule.run()
+    while bench.clock.wakes:
+        sets += len(bench.clock.wakes)
+        due = bench.clock.wakes[-1]
+        bench.clock.wakes.clear()
+        bench.clock.now = max(bench.clock.now, due)
+        bench.clock.schedule.run()
         rings += 1
-        elapsed = yard.clock.now - began
+        elapsed = bench.clock.now - began
         while done < MILLION and ends[done] <= elapsed:
             done += 1
         left = MILLION - done
@@ -202,18 +202,18 @@ def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
 
 @pytest.mark.nightly
 def test_a_million_of_one_age_behind_one_that_stays() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=10_000)
-    plain = yard.queue("plain")
-    yard.publish("plain", expiration=NEVER)
-    route = yard.vhost.publisher.route("", "q")
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=10_000)
+    plain = bench.queue("plain")
+    bench.publish("plain", expiration=NEVER)
+    route = bench.vhost.publisher.route("", "q")
     for number in range(MILLION):
         if number % 1000 == 0:
-            yard.clock.now += 1
-        yard.vhost.publisher.publish(route, Message(route.address, b"", 0, False, 0))
+            bench.clock.now += 1
+        bench.vhost.publisher.publish(route, Message(route.address, b"", 0, False, 0))
     assert queue.ready == MILLION
-    assert yard.clock.wakes == [1001 + 10_000], "one alarm, set once"
-    yard.clock.advance(10_000 - 1001)
+    assert bench.clock.wakes == [1001 + 10_000], "one alarm, set once"
+    bench.clock.advance(10_000 - 1001)
     assert queue.ready == MILLION
-    yard.clock.advance(1001)
+    bench.clock.advance(1001)
     assert (queue.ready, plain.ready) == (0, 1)

@@ -12,30 +12,30 @@ from broker.core.queues.election import ENQUEUE
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.alteration import stop_queue
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.operations import SlowStore, Told
+from tests.support.core.operations import RecordedOperation, SlowStore
 from tests.support.core.purge import purge
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.core.topology import add_queue, consume, content_of, new_vhost, publish, pull
 
 
 def entries_of(queue: Queue) -> list[QueueEntry]:
-    """What the queue holds, in order."""
+    """Return the queue's entries, in order."""
     return list(queue.entries)
 
 
-def move(operation: Told, entry: QueueEntry, to: str) -> None:
+def move(operation: RecordedOperation, entry: QueueEntry, to: str) -> None:
     """Have an operation move an entry."""
     operation.publish(operation.publisher.route("", to), copy_of(entry.message, entry.message.content or b""))
     operation.remove(entry)
 
 
-def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> None:
+def test_marked_entries_are_skipped_and_aborted_ones_return_to_their_places() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     for _ in range(4):
         publish(vhost, "", "q")
     before = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     for entry in (before[0], before[2]):
         operation.remove(entry)
     assert (queue.ready, queue.unacked) == (2, 2)
@@ -44,18 +44,18 @@ def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> N
     assert taker.taken == [before[1], before[3]]
     operation.abort()
     assert (queue.ready, queue.unacked, queue.delivered) == (2, 2, 2)
-    assert pull(consumer) == 2  # it was told of them
+    assert pull(consumer) == 2  # the consumer was notified of both
     assert taker.taken[2:] == [before[0], before[2]]
     assert [(entry.redelivered, entry.delivery_count) for entry in taker.taken] == [(False, 1)] * 4
 
 
-def test_what_is_replaced_while_it_is_marked_is_not_back_in_place() -> None:
+def test_a_marked_entry_that_is_replaced_does_not_return() -> None:
     vhost = new_vhost()
     queue = vhost.declarations.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
     for key in ("a", "b", "c"):
         publish(vhost, "", "q", headers={"k": key})
     first, second, third = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     operation.remove(first)
     operation.remove(second)
     publish(vhost, "", "q", headers={"k": "b"})
@@ -75,7 +75,7 @@ def test_nothing_is_seen_before_it_is_durable() -> None:
     for _ in range(2):
         publish(vhost, "", "q", persistent=True)
     first, second = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, first, "other")
     operation.remove(second)
     operation.commit()
@@ -96,7 +96,7 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
     )
     publish(vhost, "", "q", persistent=True)
     (entry,) = entries_of(queue)
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, entry, "r")
     operation.commit()
     store.waiting.pop().on_store_failed("test")
@@ -107,7 +107,7 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
     assert limited.rules.reserved == 0
 
 
-def test_one_refusal_refuses_all_and_counts_what_the_others_take() -> None:
+def test_a_single_refusal_refuses_all_and_counts_the_room_of_the_others() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     full = vhost.declarations.declare_queue(
@@ -115,7 +115,7 @@ def test_one_refusal_refuses_all_and_counts_what_the_others_take() -> None:
     )
     for _ in range(3):
         publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     for entry in entries_of(queue):
         move(operation, entry, "r")
     with pytest.raises(PreconditionFailed, match="message 3 of 3: queue 'r' in vhost '/' is full"):
@@ -129,7 +129,7 @@ def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
     queue, stopped = add_queue(vhost, "q"), add_queue(vhost, "stopped")
     publish(vhost, "", "q")
     stop_queue(vhost.topology, stopped, [ENQUEUE])
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, entries_of(queue)[0], "stopped")
     operation.commit()
     assert (operation.end, stopped.ready) == ("committed", 1)
@@ -140,7 +140,7 @@ def test_time_stands_still_for_what_is_held_and_is_looked_at_when_it_returns() -
     vhost = new_vhost(clock=clock)
     queue = vhost.declarations.declare_queue("q", False, None, False, {"x-message-ttl": 100})
     publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     operation.remove(entries_of(queue)[0])
     clock.advance(200)
     assert (queue.ready, queue.unacked) == (0, 1)
@@ -153,7 +153,7 @@ def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
     vhost = new_vhost()
     queue, other = add_queue(vhost, "q"), add_queue(vhost, "other")
     publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     move(operation, entries_of(queue)[0], "other")
     vhost.declarations.delete_queue("q", False, False)
     with pytest.raises(NotFound):
@@ -162,11 +162,11 @@ def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
     assert (other.ready, queue.ready, queue.unacked) == (0, 0, 0)
 
 
-def test_what_nobody_would_get_is_refused() -> None:
+def test_messages_without_a_destination_are_refused() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     publish(vhost, "", "q")
-    operation = Told(vhost, queue)
+    operation = RecordedOperation(vhost, queue)
     (entry,) = entries_of(queue)
     message = Message(entry.message.address, content_of(), 0, False, 0)
     operation.publish(vhost.publisher.route("amq.direct", "nowhere"), message)
@@ -174,7 +174,9 @@ def test_what_nobody_would_get_is_refused() -> None:
         operation.commit()
 
 
-def source(yard: Yard, count: int, durable: bool = False, **arguments: object) -> tuple[Queue, Backlog]:
+def source(
+    bench: VhostBench, count: int, durable: bool = False, **arguments: object
+) -> tuple[Queue, Backlog]:
     """A queue of which so many messages wait, for room in the queue `dead` which does not exist yet."""
     settings: dict[str, object] = {
         "dead_letter_exchange": "",
@@ -183,9 +185,9 @@ def source(yard: Yard, count: int, durable: bool = False, **arguments: object) -
         "overflow": "reject-publish",
         "message_ttl": 10,
     }
-    queue = yard.queue("q", durable, **settings | arguments)
-    yard.publish(count=count, persistent=durable)
-    yard.clock.advance(10)
+    queue = bench.queue("q", durable, **settings | arguments)
+    bench.publish(count=count, persistent=durable)
+    bench.clock.advance(10)
     assert queue.dead == count
     backlog = existing_backlog(queue)
     assert backlog is not None
@@ -197,9 +199,9 @@ def waiting(backlog: Backlog) -> list[int]:
     return [int(death.message.content or b"") for death in backlog.deaths()]
 
 
-def test_what_waits_is_found_in_its_order_from_anywhere() -> None:
-    yard = Yard()
-    queue, backlog = source(yard, 5)
+def test_waiting_dead_letters_are_found_in_order_from_any_position() -> None:
+    bench = VhostBench()
+    queue, backlog = source(bench, 5)
     deaths = backlog.after(0, 10)
     assert [int(death.message.content or b"") for death in deaths] == [1, 2, 3, 4, 5]
     assert backlog.after(deaths[1].number, 2) == deaths[2:4]
@@ -215,9 +217,9 @@ def test_what_waits_is_found_in_its_order_from_anywhere() -> None:
 
 
 def test_numbers_of_what_has_left_are_swept() -> None:
-    yard = Yard()
-    queue, backlog = source(yard, 3 * STALE_MIN)
-    operation = Told(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 3 * STALE_MIN)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 1000)[1:]:
         operation.remove_dead(death)
     operation.commit()
@@ -225,43 +227,43 @@ def test_numbers_of_what_has_left_are_swept() -> None:
     assert len(backlog._numbers) <= STALE_MIN + 2
 
 
-def test_what_is_seized_is_not_tried_and_is_back_in_its_place_after_an_abort() -> None:
-    yard = Yard()
-    queue, backlog = source(yard, 4)
-    operation = Told(yard.vhost, queue)
+def test_a_seized_dead_letter_is_not_tried_and_returns_after_an_abort() -> None:
+    bench = VhostBench()
+    queue, backlog = source(bench, 4)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 2):
         operation.remove_dead(death)
-    dead = yard.queue("dead")
-    yard.clock.advance(5000)
+    dead = bench.queue("dead")
+    bench.clock.advance(5000)
     assert (queue.dead, queue.messages, numbers(dead)) == (4, 4, []), "others wait behind it"
     operation.abort()
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (queue.dead, numbers(dead), operation.end) == (0, [1, 2, 3, 4], "")
 
 
-def test_what_is_taken_away_is_not_dead_lettered() -> None:
-    yard = Yard()
-    queue, backlog = source(yard, 4)
-    operation = Told(yard.vhost, queue)
+def test_a_removed_message_is_not_dead_lettered() -> None:
+    bench = VhostBench()
+    queue, backlog = source(bench, 4)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 4)[::2]:
         operation.remove_dead(death)
     operation.commit()
     assert operation.end == "committed"
     assert (queue.dead, queue.dead_bytes, waiting(backlog)) == (2, 2, [2, 4])
-    dead = yard.queue("dead")
-    yard.clock.advance(20)
-    assert (queue.dead, numbers(dead), list(yard.vhost.dead_letters.backlogs)) == (0, [2, 4], [])
+    dead = bench.queue("dead")
+    bench.clock.advance(20)
+    assert (queue.dead, numbers(dead), list(bench.vhost.dead_letters.backlogs)) == (0, [2, 4], [])
 
 
 def test_nothing_is_taken_away_before_that_is_durable() -> None:
     store = SlowStore()
-    yard = Yard(store)
-    queue, backlog = source(yard, 3, durable=True)
-    other = yard.queue("other", durable=True)
-    operation = Told(yard.vhost, queue)
+    bench = VhostBench(store)
+    queue, backlog = source(bench, 3, durable=True)
+    other = bench.queue("other", durable=True)
+    operation = RecordedOperation(bench.vhost, queue)
     first = backlog.after(0, 1)[0]
     operation.publish(
-        yard.vhost.publisher.route("", "other"), copy_of(first.message, first.message.content or b"")
+        bench.vhost.publisher.route("", "other"), copy_of(first.message, first.message.content or b"")
     )
     operation.remove_dead(first)
     operation.commit()
@@ -274,9 +276,9 @@ def test_nothing_is_taken_away_before_that_is_durable() -> None:
 
 def test_when_the_log_fails_all_waits_as_before() -> None:
     store = SlowStore()
-    yard = Yard(store)
-    queue, backlog = source(yard, 3, durable=True)
-    operation = Told(yard.vhost, queue)
+    bench = VhostBench(store)
+    queue, backlog = source(bench, 3, durable=True)
+    operation = RecordedOperation(bench.vhost, queue)
     for death in backlog.after(0, 3):
         operation.remove_dead(death)
     operation.commit()
@@ -285,15 +287,15 @@ def test_when_the_log_fails_all_waits_as_before() -> None:
     assert waiting(backlog) == [1, 2, 3]
     assert queue.rules is not None
     assert (queue.rules.reserved, queue.rules.reserved_bytes) == (0, 0)
-    dead = yard.queue("dead")
-    yard.clock.advance(20)
+    dead = bench.queue("dead")
+    bench.clock.advance(20)
     assert numbers(dead) == [1, 2, 3]
 
 
 def test_a_purge_leaves_what_is_seized() -> None:
-    yard = Yard()
-    queue, backlog = source(yard, 4)
-    operation = Told(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 4)
+    operation = RecordedOperation(bench.vhost, queue)
     operation.remove_dead(backlog.after(0, 2)[1])
     assert purge(queue) == 3
     assert waiting(backlog) == [2]
@@ -303,38 +305,38 @@ def test_a_purge_leaves_what_is_seized() -> None:
 
 
 def test_a_deleted_queue_ends_what_is_seized() -> None:
-    yard = Yard(store := SlowStore())
-    queue, backlog = source(yard, 2, durable=True)
-    committed, aborted = Told(yard.vhost, queue), Told(yard.vhost, queue)
+    bench = VhostBench(store := SlowStore())
+    queue, backlog = source(bench, 2, durable=True)
+    committed, aborted = RecordedOperation(bench.vhost, queue), RecordedOperation(bench.vhost, queue)
     committed.remove_dead(backlog.after(0, 1)[0])
     aborted.remove_dead(backlog.after(0, 2)[1])
     committed.commit()
-    yard.vhost.declarations.delete_queue("q", False, False)
+    bench.vhost.declarations.delete_queue("q", False, False)
     aborted.abort()
     store.waiting.pop().on_durable(1)
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (committed.end, queue.dead, backlog.deaths()) == ("committed", 0, [])
 
 
 def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
-    yard = Yard()
-    queue, backlog = source(yard, 2, max_length=2)
-    assert yard.publish() == REFUSED
-    operation = Told(yard.vhost, queue)
+    bench = VhostBench()
+    queue, backlog = source(bench, 2, max_length=2)
+    assert bench.publish() == REFUSED
+    operation = RecordedOperation(bench.vhost, queue)
     first = backlog.after(0, 1)[0]
-    operation.publish(yard.vhost.publisher.route("", "q"), copy_of(first.message, b"7"))
+    operation.publish(bench.vhost.publisher.route("", "q"), copy_of(first.message, b"7"))
     operation.remove_dead(first)
     operation.commit()
     assert (operation.end, numbers(queue), waiting(backlog)) == ("committed", [7], [2])
-    assert yard.publish() == REFUSED
+    assert bench.publish() == REFUSED
 
 
 def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
-    """A waiting message may be smaller, and have room where the first one had none."""
-    yard = Yard()
-    dead = yard.queue("dead", max_length_bytes=5, overflow="reject-publish")
-    yard.publish("dead", size=3)
-    queue = yard.queue(
+    """A waiting message may be smaller, and have room where the first message had none."""
+    bench = VhostBench()
+    dead = bench.queue("dead", max_length_bytes=5, overflow="reject-publish")
+    bench.publish("dead", size=3)
+    queue = bench.queue(
         "q",
         dead_letter_exchange="",
         dead_letter_routing_key="dead",
@@ -342,14 +344,14 @@ def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
         overflow="reject-publish",
         message_ttl=10,
     )
-    yard.publish(size=4)
-    yard.publish(size=2)
-    yard.clock.advance(10)
+    bench.publish(size=4)
+    bench.publish(size=2)
+    bench.clock.advance(10)
     assert (queue.dead, dead.ready) == (2, 1)
     backlog = existing_backlog(queue)
     assert backlog is not None
-    operation = Told(yard.vhost, queue)
+    operation = RecordedOperation(bench.vhost, queue)
     operation.remove_dead(backlog.after(0, 1)[0])
     operation.commit()
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (queue.dead, numbers(dead), dead.waiters) == (0, [1, 3], {})

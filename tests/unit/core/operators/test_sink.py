@@ -1,4 +1,4 @@
-"""Staged sinks: what is decided, what is in its way, and what the log says of them."""
+"""Staged sinks: decided batches, missing destinations, and records in the log."""
 
 import json
 
@@ -81,7 +81,7 @@ def test_rows_are_published_chunk_by_chunk() -> None:
     assert not {int(first.number), int(second.number)} & set(bench.vhost.topology.numbers.queues)
 
 
-def test_what_is_in_the_way_is_waited_for() -> None:
+def test_a_commit_waits_for_missing_exchanges_and_bindings() -> None:
     bench = Bench()
     add_exchange(bench.vhost, "x", "fanout", durable=True)
     bench.vhost.declarations.bind_queue("q", "x", "", {})
@@ -100,7 +100,7 @@ def test_what_is_in_the_way_is_waited_for() -> None:
     assert (bench.queue.ready, bench.sink.moving, bench.sink.blocked) == (4, [], "")
 
 
-def test_what_is_not_mandatory_may_go_nowhere() -> None:
+def test_rows_that_are_not_mandatory_may_be_unroutable() -> None:
     bench = Bench()
     bench.commit(0, bench.write(0, [("", "q"), ("", "absent")]), mandatory=False)
     assert (bench.queue.ready, bench.sink.moving) == (1, [])

@@ -1,4 +1,4 @@
-"""Messages staged for a reader of a queue: what comes back, and what the log says of it."""
+"""Messages staged for a reader of a queue: their return, and records in the log."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def filled(count: int, persistent: bool = True) -> tuple[Broker, Queue, Recordin
 
 
 def advance(broker: Broker, stage: Stage, acknowledged: int, rows: int) -> None:
-    """A step that becomes durable, and what is acknowledged leaves."""
+    """Make a step durable, so that acknowledged messages leave."""
     for _ in range(rows):
         if stage.take_one() < 0:
             break
@@ -43,7 +43,7 @@ def advance(broker: Broker, stage: Stage, acknowledged: int, rows: int) -> None:
 
 
 def sequences(stage: Stage) -> list[tuple[int, int]]:
-    """Offsets of what can be read, and the numbers of these messages in the log."""
+    """Return the offsets of the readable rows, and the log's sequences of their messages."""
     found = []
     for offset in range(int(stage.oldest), int(stage.next)):
         entry = stage.entry(offset)
@@ -90,13 +90,13 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]],
     unfinished = new_broker(RecordingStore())
     for change in store.changes:
         unfinished.apply(change)
-    twice = restarted(definitions_of(unfinished), store)  # what a log begins with after a restart
+    twice = restarted(definitions_of(unfinished), store)  # a log begins like this after a restart
     back = twice.staging.existing(twice.vhosts["/"].topology.queues["q"], "r")
     assert back.describe() | {"runs": []} == stage.describe() | {"runs": []}
     assert sequences(back) == sequences(stage)
 
 
-def test_what_is_acknowledged_leaves_after_a_restart_if_it_had_not() -> None:
+def test_an_acknowledged_batch_leaves_after_a_restart_at_the_latest() -> None:
     broker, queue, store = filled(10)
     stage = broker.staging.attach(queue, "r", 1)
     advance(broker, stage, 0, 6)
@@ -142,7 +142,7 @@ def test_a_step_that_failed_has_not_been(retain: int) -> None:
     assert pull(consumer) == 6
 
 
-def test_what_was_released_is_consumed_in_its_order() -> None:
+def test_released_entries_are_consumed_in_order() -> None:
     broker, queue, store = filled(10)
     stage = broker.staging.attach(queue, "r", 1)
     advance(broker, stage, 0, 6)

@@ -19,7 +19,7 @@ LONG = "a" * 254 + "!"
         (r"^orders(?!\.tmp)", "orders.eu", "orders.tmp"),
         (r"^\w*(?=\.dlq$)", "orders.dlq", "orders.eu"),
         (r"orders(?!\.)", "my.orders", "orders.eu"),
-        ("(?!x$)", "x", None),  # it matches at the end of x
+        ("(?!x$)", "x", None),  # matches at the end of x
         ("^(?!x$)", "xx", "x"),
         ("(?!)|a", "a", "b"),
         ("(?=)", "", None),
@@ -45,7 +45,7 @@ LONG = "a" * 254 + "!"
         (".*", "", None),
     ],
 )
-def test_what_people_write(expression: str, matching: str, other: str | None) -> None:
+def test_patterns_that_people_write(expression: str, matching: str, other: str | None) -> None:
     pattern = NamePattern(expression)
     assert pattern.objection == ""
     assert pattern.matches(matching)
@@ -113,7 +113,7 @@ def test_no_name_makes_a_search_long(expression: str) -> None:
         ("(?!a)b(?!c)", "has look-aheads at both ends of a branch that does not begin with ^"),
     ],
 )
-def test_what_cannot_be_used_says_so_and_matches_nothing(
+def test_an_invalid_pattern_has_an_error_and_matches_nothing(
     expression: str, objection: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with ending():

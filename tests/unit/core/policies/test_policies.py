@@ -13,7 +13,7 @@ from broker.core.schedule import Schedule
 from broker.core.vhosts.policies import SLICE
 from broker.store.restore import Recovered
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.policies import put, told
+from tests.support.core.policies import effective_keys, set_policy
 from tests.support.core.topology import (
     RecordingStore,
     add_exchange,
@@ -29,7 +29,7 @@ def test_a_policy_holds_for_queues_that_are_there_and_for_new_ones() -> None:
     vhost = new_vhost()
     old = add_queue(vhost, "orders.1")
     other = add_queue(vhost, "invoices")
-    put(vhost, "p", r"^orders\.", message_ttl=1000)
+    set_policy(vhost, "p", r"^orders\.", message_ttl=1000)
     new = add_queue(vhost, "orders.2")
     assert old.effective == new.effective == {"x-message-ttl": 1000}
     assert old.arguments == {}, "what was declared stays what was declared"
@@ -43,9 +43,9 @@ def test_a_policy_holds_for_queues_that_are_there_and_for_new_ones() -> None:
 def test_a_pattern_matches_anywhere_unless_it_is_anchored() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "an.order.queue")
-    put(vhost, "p", "order", max_length=1)
+    set_policy(vhost, "p", "order", max_length=1)
     assert queue.effective == {"x-max-length": 1}
-    put(vhost, "p", "^order", max_length=1)
+    set_policy(vhost, "p", "^order", max_length=1)
     assert queue.effective == {}
 
 
@@ -60,13 +60,13 @@ def test_a_pattern_matches_anywhere_unless_it_is_anchored() -> None:
         ("exchanges", "exchange"),
     ],
 )
-def test_what_a_policy_is_for(apply_to: str, reached: str) -> None:
+def test_apply_to_selects_queues_and_exchanges(apply_to: str, reached: str) -> None:
     vhost = new_vhost()
     for kind in ("classic", "quorum", "stream"):
         vhost.topology.add_queue(kind, False, None, False, {"x-queue-type": kind}, 0)
     add_queue(vhost, "none")
     add_exchange(vhost, "exchange")
-    put(vhost, "p", "", apply_to=apply_to, max_age="1D", alternate_exchange="amq.fanout")
+    set_policy(vhost, "p", "", apply_to=apply_to, max_age="1D", alternate_exchange="amq.fanout")
     found = {name for name, queue in vhost.topology.queues.items() if "x-max-age" in queue.effective}
     found |= {"exchange"} & {
         exchange.name for exchange in vhost.topology.exchanges.values() if exchange.alternate
@@ -77,11 +77,11 @@ def test_what_a_policy_is_for(apply_to: str, reached: str) -> None:
 def test_policies_add_up_and_the_higher_priority_wins_key_by_key() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    put(vhost, "low", "", priority=-1, message_ttl=1, max_length=1, expires=1)
-    put(vhost, "high", "", priority=5, message_ttl=500)
-    put(vhost, "middle", "", priority=0, message_ttl=5, max_length=50)
+    set_policy(vhost, "low", "", priority=-1, message_ttl=1, max_length=1, expires=1)
+    set_policy(vhost, "high", "", priority=5, message_ttl=500)
+    set_policy(vhost, "middle", "", priority=0, message_ttl=5, max_length=50)
     assert queue.effective == {"x-message-ttl": 500, "x-max-length": 50, "x-expires": 1}
-    assert told(vhost.policies.explain_queue(queue)) == {
+    assert effective_keys(vhost.policies.explain_queue(queue)) == {
         "message-ttl": (500, "policy", "high"),
         "max-length": (50, "policy", "middle"),
         "expires": (1, "policy", "low"),
@@ -90,20 +90,22 @@ def test_policies_add_up_and_the_higher_priority_wins_key_by_key() -> None:
     assert [(claim.name, claim.value) for claim in won_over] == [("middle", 5), ("low", 1)]
 
 
-def test_of_two_policies_with_the_same_priority_the_first_by_name_wins() -> None:
+def test_the_first_by_name_wins_of_two_policies_with_the_same_priority() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    put(vhost, "b", "", overflow="drop-head")
-    put(vhost, "a", "", overflow="reject-publish")
+    set_policy(vhost, "b", "", overflow="drop-head")
+    set_policy(vhost, "a", "", overflow="reject-publish")
     assert queue.effective == {"x-overflow": "reject-publish"}
 
 
 def test_operator_policies_cap() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    put(vhost, "p", "", max_length=100, message_ttl=10, overflow="drop-head", dead_letter_exchange="d")
-    put(vhost, "cap", "", operator=True, max_length=50, message_ttl=20, overflow="reject-publish", expires=7)
-    assert told(vhost.policies.explain_queue(queue)) == {
+    set_policy(vhost, "p", "", max_length=100, message_ttl=10, overflow="drop-head", dead_letter_exchange="d")
+    set_policy(
+        vhost, "cap", "", operator=True, max_length=50, message_ttl=20, overflow="reject-publish", expires=7
+    )
+    assert effective_keys(vhost.policies.explain_queue(queue)) == {
         "dead-letter-exchange": ("d", "policy", "p"),
         "expires": (7, "operator_policy", "cap"),
         "max-length": (50, "operator_policy", "cap"),
@@ -115,18 +117,18 @@ def test_operator_policies_cap() -> None:
 def test_an_operator_policy_of_higher_priority_may_lift_a_general_cap() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "special")
-    put(vhost, "general", "", operator=True, max_length=10)
-    put(vhost, "special", "^special$", priority=1, operator=True, max_length=1000)
+    set_policy(vhost, "general", "", operator=True, max_length=10)
+    set_policy(vhost, "special", "^special$", priority=1, operator=True, max_length=1000)
     assert queue.effective == {"x-max-length": 1000}
 
 
 def test_a_negative_delivery_limit_is_no_limit() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    put(vhost, "p", "", delivery_limit=-1)
-    put(vhost, "cap", "", operator=True, delivery_limit=30)
+    set_policy(vhost, "p", "", delivery_limit=-1)
+    set_policy(vhost, "cap", "", operator=True, delivery_limit=30)
     assert queue.effective == {"x-delivery-limit": 30}
-    put(vhost, "p", "", delivery_limit=5)
+    set_policy(vhost, "p", "", delivery_limit=5)
     assert queue.effective == {"x-delivery-limit": 5}
 
 
@@ -146,7 +148,7 @@ def test_arguments_win_but_the_least_of_a_limit_holds(
 ) -> None:
     vhost = new_vhost()
     queue = vhost.declarations.declare_queue("q", False, None, False, {f"x-{key}": argument})
-    put(vhost, "p", "", definition={key: policy})
+    set_policy(vhost, "p", "", definition={key: policy})
     assert queue.effective == {f"x-{key}": held}
     source = vhost.policies.explain_queue(queue)[key].source
     assert (source.kind, source.value) == ("argument" if held == argument else "policy", held)
@@ -158,7 +160,7 @@ def test_policies_win_over_the_overflow_of_quorum_queues_and_over_what_streams_k
     stream = {"x-queue-type": "stream", "x-max-age": "1D", "x-max-length-bytes": 1}
     vhost.declarations.declare_queue("quorum", True, None, False, dict(quorum))
     vhost.topology.add_queue("stream", False, None, False, dict(stream), 0)
-    put(vhost, "p", "", overflow="reject-publish", max_age="2D", max_length_bytes=5)
+    set_policy(vhost, "p", "", overflow="reject-publish", max_age="2D", max_length_bytes=5)
     assert vhost.topology.queues["quorum"].effective["x-overflow"] == "reject-publish"
     held = vhost.topology.queues["stream"].effective
     assert (held["x-max-age"], held["x-max-length-bytes"]) == ("2D", 5)
@@ -167,7 +169,7 @@ def test_policies_win_over_the_overflow_of_quorum_queues_and_over_what_streams_k
 def test_other_arguments_stay_as_they_are() -> None:
     vhost = new_vhost()
     queue = vhost.declarations.declare_queue("q", False, None, False, {"x-max-priority": 3, "mine": "x"})
-    put(vhost, "p", "", max_length=1)
+    set_policy(vhost, "p", "", max_length=1)
     assert queue.effective == {"x-max-priority": 3, "mine": "x", "x-max-length": 1}
     assert set(vhost.policies.explain_queue(queue)) == {"max-length"}
 
@@ -179,17 +181,17 @@ def test_an_alternate_exchange_by_policy_takes_effect_at_once_and_goes_with_it()
     add_exchange(vhost, "x")
     route = vhost.publisher.route("x", "nowhere")
     epoch = vhost.topology.epoch
-    put(vhost, "p", "^x$", alternate_exchange="amq.fanout")
+    set_policy(vhost, "p", "^x$", alternate_exchange="amq.fanout")
     assert vhost.topology.epoch > epoch, "routes that were resolved before are stale"
     vhost.publisher.refresh(route)
     assert [queue.name for queue in route.queues] == ["unrouted"]
     add_exchange(vhost, "y", alternate_exchange="amq.direct")
-    put(vhost, "p", "^[xy]$", alternate_exchange="amq.fanout")
+    set_policy(vhost, "p", "^[xy]$", alternate_exchange="amq.fanout")
     assert routed(vhost, "y", "nowhere") == [], "the argument wins"
-    assert told(vhost.policies.explain_exchange(vhost.topology.exchanges["x"])) == {
+    assert effective_keys(vhost.policies.explain_exchange(vhost.topology.exchanges["x"])) == {
         "alternate-exchange": ("amq.fanout", "policy", "p")
     }
-    assert told(vhost.policies.explain_exchange(vhost.topology.exchanges["y"])) == {
+    assert effective_keys(vhost.policies.explain_exchange(vhost.topology.exchanges["y"])) == {
         "alternate-exchange": ("amq.direct", "argument", "alternate-exchange")
     }
     vhost.policies.delete("p")
@@ -201,14 +203,14 @@ def test_a_change_that_concerns_no_exchange_leaves_routes_alone() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
     epoch = vhost.topology.epoch
-    put(vhost, "p", "", max_length=1)
-    put(vhost, "a", "nothing has this name", alternate_exchange="amq.fanout")
+    set_policy(vhost, "p", "", max_length=1)
+    set_policy(vhost, "a", "nothing has this name", alternate_exchange="amq.fanout")
     assert vhost.topology.epoch == epoch
 
 
 def test_the_default_exchange_has_no_policies() -> None:
     vhost = new_vhost()
-    put(vhost, "p", "", alternate_exchange="amq.fanout")
+    set_policy(vhost, "p", "", alternate_exchange="amq.fanout")
     add_queue(vhost, "q")
     vhost.declarations.bind_queue("q", "amq.fanout", "", {})
     assert routed(vhost, "", "nowhere") == []
@@ -218,10 +220,10 @@ def test_policies_are_appended_and_come_back() -> None:
     store = RecordingStore()
     broker = new_broker(store)
     vhost = broker.declare_vhost("/")
-    put(vhost, "p", "^q", priority=3, apply_to="queues", message_ttl=5)
-    put(vhost, "p", "^q", priority=3, apply_to="queues", message_ttl=5)  # the same again is no change
-    put(vhost, "cap", "", operator=True, max_length=5)
-    put(vhost, "gone", "", expires=5)
+    set_policy(vhost, "p", "^q", priority=3, apply_to="queues", message_ttl=5)
+    set_policy(vhost, "p", "^q", priority=3, apply_to="queues", message_ttl=5)  # the same again is no change
+    set_policy(vhost, "cap", "", operator=True, max_length=5)
+    set_policy(vhost, "gone", "", expires=5)
     vhost.policies.delete("gone")
     assert store.kinds() == ["vhost", "policy", "operator_policy", "policy", "policy.delete"]
     vhost.declarations.declare_queue("q", True, None, False, {})
@@ -255,10 +257,10 @@ def test_a_pattern_that_cannot_be_used_comes_back_from_the_log_and_matches_nothi
 def test_without_a_log_policies_stay_as_they_are() -> None:
     store = RecordingStore()
     vhost = new_vhost(store)
-    put(vhost, "p", "", max_length=1)
+    set_policy(vhost, "p", "", max_length=1)
     store.failure = "disk full"
     with pytest.raises(StoreFailed, match="disk full"):
-        put(vhost, "p", "", max_length=2)
+        set_policy(vhost, "p", "", max_length=2)
     with pytest.raises(StoreFailed, match="disk full"):
         vhost.policies.delete("p")
     assert vhost.policies.policies["p"].definition == {"max-length": 1}
@@ -268,7 +270,7 @@ def test_absent_policies_cannot_be_deleted() -> None:
     vhost = new_vhost()
     with pytest.raises(NotFound, match="no policy 'p' in vhost '/'"):
         vhost.policies.delete("p")
-    put(vhost, "p", "", max_length=1)
+    set_policy(vhost, "p", "", max_length=1)
     with pytest.raises(NotFound, match="no operator policy 'p' in vhost '/'"):
         vhost.policies.delete("p", operator=True)
 
@@ -276,7 +278,7 @@ def test_absent_policies_cannot_be_deleted() -> None:
 def test_policies_for_mirrored_queues_are_kept_to_no_effect() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    put(vhost, "ha", "", ha_mode="exactly", ha_params=2, ha_sync_mode="automatic", max_length=9)
+    set_policy(vhost, "ha", "", ha_mode="exactly", ha_params=2, ha_sync_mode="automatic", max_length=9)
     assert queue.effective == {"x-max-length": 9}
 
 
@@ -302,7 +304,7 @@ def test_policies_for_mirrored_queues_are_kept_to_no_effect() -> None:
         ({"definition": {"max-length": -1}, "operator": True}, "in operator policy 'p' in vhost 'v' is not"),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said(wrong: dict[str, object], words: str) -> None:
+def test_errors_of_a_policy_are_explained(wrong: dict[str, object], words: str) -> None:
     good: dict[str, object] = {
         "name": "p",
         "pattern": "",
@@ -322,7 +324,7 @@ def test_changes_reach_many_queues_in_slices_and_tell_when_they_have() -> None:
     broker = Broker(RecordingStore(), Counters(), lambda: "", clock.schedule)
     vhost = broker.declare_vhost("/")
     queues = [add_queue(vhost, f"q{number}") for number in range(SLICE)]
-    put(vhost, "p", "", now=False, max_length=1)
+    set_policy(vhost, "p", "", now=False, max_length=1)
     done: list[int] = []
 
     def reached() -> int:
@@ -348,10 +350,10 @@ def test_a_change_during_another_one_reaches_everything_too() -> None:
     clock = HandClock()
     vhost = Broker(RecordingStore(), Counters(), lambda: "", clock.schedule).declare_vhost("/")
     queues = [add_queue(vhost, f"q{number}") for number in range(SLICE)]
-    put(vhost, "p", "", now=False, max_length=1)
+    set_policy(vhost, "p", "", now=False, max_length=1)
     clock.schedule.run()
     for number in range(20):
-        put(vhost, f"r{number}", f"^q{number}$", priority=1, now=False, max_length=number)
+        set_policy(vhost, f"r{number}", f"^q{number}$", priority=1, now=False, max_length=number)
     done: list[bool] = []
     vhost.policies.call_when_applied(lambda: done.append(True))
     while not done:
@@ -364,7 +366,7 @@ def test_a_deleted_virtual_host_ends_the_change() -> None:
     broker = new_broker()
     vhost = broker.declare_vhost("v")
     add_queue(vhost, "q")
-    put(vhost, "p", "", now=False, max_length=1)
+    set_policy(vhost, "p", "", now=False, max_length=1)
     done: list[bool] = []
     vhost.policies.call_when_applied(lambda: done.append(True))
     broker.delete_vhost("v")
@@ -382,7 +384,7 @@ def test_a_turn_ends_when_it_has_taken_its_time_however_few_patterns_that_were()
     schedule = Schedule(slow, lambda: 0, lambda due: None)
     vhost = Broker(RecordingStore(), Counters(), lambda: "", schedule).declare_vhost("/")
     queues = [add_queue(vhost, f"q{number}") for number in range(100)]
-    put(vhost, "p", "", now=False, max_length=1)
+    set_policy(vhost, "p", "", now=False, max_length=1)
     for _ in range(20):
         schedule.run()
     assert 0 < sum("x-max-length" in queue.effective for queue in queues) < 60
@@ -397,7 +399,7 @@ def test_messages_come_back_into_queues_as_their_policies_want_them() -> None:
     store = RecordingStore()
     old = new_broker(store).declare_vhost("/")
     old.declarations.declare_queue("q", True, None, False, {})
-    put(old, "p", "", message_ttl=1000)
+    set_policy(old, "p", "", message_ttl=1000)
     sink = Recovered(broker)
     for change in store.changes:
         sink.apply(change)

@@ -14,7 +14,7 @@ from broker.core.schedule import RETRY_MS
 from broker.core.view import MessageView
 from broker.store.restore import Recovered
 from protocol.amqp091.properties import Properties
-from tests.support.core.delayed_exchange import Site, bound, entries, headers_of
+from tests.support.core.delayed_exchange import DelayBench, bind_new_queue, entries, headers_of
 from tests.support.core.purge import purge
 from tests.support.core.topology import (
     RecordingStore,
@@ -46,21 +46,23 @@ from tests.support.core.topology import (
 )
 def test_how_to_route_must_be_said(arguments: dict[str, object], text: str) -> None:
     with pytest.raises(PreconditionFailed) as refusal:
-        Site().vhost.declarations.declare_exchange("y", "x-delayed-message", True, False, False, arguments)
+        DelayBench().vhost.declarations.declare_exchange(
+            "y", "x-delayed-message", True, False, False, arguments
+        )
     assert refusal.value.text == text
 
 
 def test_a_redeclaration_must_route_in_the_same_way() -> None:
-    site = Site()
+    bench = DelayBench()
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-delayed-type' for exchange 'x'"):
-        add_exchange(site.vhost, "x", "x-delayed-message", **{"x-delayed-type": "topic"})
-    add_exchange(site.vhost, "x", "x-delayed-message", **{"x-delayed-type": "direct"})
+        add_exchange(bench.vhost, "x", "x-delayed-message", **{"x-delayed-type": "topic"})
+    add_exchange(bench.vhost, "x", "x-delayed-message", **{"x-delayed-type": "direct"})
 
 
 def test_bindings_are_checked_by_the_exchange_that_routes() -> None:
-    site = Site("headers")
+    bench = DelayBench("headers")
     with pytest.raises(PreconditionFailed):
-        bound(site.vhost, "q", arguments={"x-match": "some"})
+        bind_new_queue(bench.vhost, "q", arguments={"x-match": "some"})
 
 
 # --- for how long
@@ -90,7 +92,7 @@ def test_bindings_are_checked_by_the_exchange_that_routes() -> None:
         ([250], 0),
     ],
 )
-def test_what_the_header_may_say(value: object, delay: int) -> None:
+def test_valid_values_of_the_delay_header(value: object, delay: int) -> None:
     class View(MessageView):
         def headers(self) -> dict[str, object]:
             return {"x-delay": value}
@@ -99,11 +101,11 @@ def test_what_the_header_may_say(value: object, delay: int) -> None:
 
 
 def test_without_the_header_nothing_is_held() -> None:
-    site = Site()
-    queue = bound(site.vhost, "q")
-    assert publish(site.vhost, "x", "k") is ROUTED
-    assert site.publish(-100) is ROUTED
-    assert site.publish(DELAY_MAX + 1) is ROUTED
+    bench = DelayBench()
+    queue = bind_new_queue(bench.vhost, "q")
+    assert publish(bench.vhost, "x", "k") is ROUTED
+    assert bench.publish(-100) is ROUTED
+    assert bench.publish(DELAY_MAX + 1) is ROUTED
     assert queue.ready == 3
     assert [headers_of(entry.message).get("x-delay") for entry in entries(queue)] == [
         None,
@@ -116,29 +118,29 @@ def test_without_the_header_nothing_is_held() -> None:
 
 
 def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None:
-    site = Site()
-    gone = bound(site.vhost, "gone")
-    assert site.publish(1000) is ROUTED, "it is not unroutable"
-    assert site.publish("500") is ROUTED
-    site.vhost.declarations.unbind_queue("gone", "x", "k", {})
-    queue = bound(site.vhost, "q")
-    site.clock.advance(499)
-    assert (queue.ready, site.held) == (0, 2)
-    site.clock.advance(1)
-    assert (queue.ready, site.held) == (1, 1)
-    site.clock.advance(500)
-    assert (queue.ready, gone.ready, site.held) == (2, 0, 0)
+    bench = DelayBench()
+    gone = bind_new_queue(bench.vhost, "gone")
+    assert bench.publish(1000) is ROUTED, "it is not unroutable"
+    assert bench.publish("500") is ROUTED
+    bench.vhost.declarations.unbind_queue("gone", "x", "k", {})
+    queue = bind_new_queue(bench.vhost, "q")
+    bench.clock.advance(499)
+    assert (queue.ready, bench.delayed) == (0, 2)
+    bench.clock.advance(1)
+    assert (queue.ready, bench.delayed) == (1, 1)
+    bench.clock.advance(500)
+    assert (queue.ready, gone.ready, bench.delayed) == (2, 0, 0)
     assert [headers_of(entry.message)["x-delay"] for entry in entries(queue)] == [-500, -1000]
-    assert site.counters.published == 2
+    assert bench.counters.published == 2
 
 
 def test_messages_of_one_date_keep_their_order() -> None:
-    site = Site()
-    queue = bound(site.vhost, "q")
+    bench = DelayBench()
+    queue = bind_new_queue(bench.vhost, "q")
     for number in range(1000):
-        site.publish(50, headers={"number": number})
-    site.clock.advance(50)
-    site.clock.advance(1)
+        bench.publish(50, headers={"number": number})
+    bench.clock.advance(50)
+    bench.clock.advance(1)
     assert [headers_of(entry.message)["number"] for entry in entries(queue)] == list(range(1000))
 
 
@@ -154,73 +156,73 @@ def test_messages_of_one_date_keep_their_order() -> None:
     ],
 )
 def test_every_type_routes_late_and_at_once(kind: str, binding: str, arguments: dict[str, object]) -> None:
-    site = Site(kind)
-    queue = bound(site.vhost, "q", key=binding, arguments=arguments)
+    bench = DelayBench(kind)
+    queue = bind_new_queue(bench.vhost, "q", key=binding, arguments=arguments)
     for delay in (0, 10):
-        assert site.publish(delay, "a.b", headers={"color": "red"}) is ROUTED
+        assert bench.publish(delay, "a.b", headers={"color": "red"}) is ROUTED
     assert queue.ready == 1
-    site.clock.advance(10)
+    bench.clock.advance(10)
     assert queue.ready == 2
-    site.vhost.declarations.unbind_queue("q", "x", binding, arguments)
-    site.publish(10, "a.b", headers={"color": "red"})
-    site.clock.advance(10)
+    bench.vhost.declarations.unbind_queue("q", "x", binding, arguments)
+    bench.publish(10, "a.b", headers={"color": "red"})
+    bench.clock.advance(10)
     assert queue.ready == 2
 
 
-def test_what_nothing_matches_by_then_goes_to_the_alternate_exchange_or_nowhere() -> None:
-    site = Site()
-    site.publish(10)
-    site.clock.advance(10)
-    assert site.counters.unroutable == 1
-    add_exchange(site.vhost, "ae", "fanout")
+def test_a_delayed_message_without_a_match_goes_to_the_alternate_exchange_or_nowhere() -> None:
+    bench = DelayBench()
+    bench.publish(10)
+    bench.clock.advance(10)
+    assert bench.counters.unroutable == 1
+    add_exchange(bench.vhost, "ae", "fanout")
     add_exchange(
-        site.vhost,
+        bench.vhost,
         "y",
         "x-delayed-message",
         **{"x-delayed-type": "direct", "alternate-exchange": "ae"},
     )
-    rest = bound(site.vhost, "rest", "ae")
-    site.publish(10, exchange="y")
+    rest = bind_new_queue(bench.vhost, "rest", "ae")
+    bench.publish(10, exchange="y")
     assert rest.ready == 0, "a held message is matched"
-    site.clock.advance(10)
+    bench.clock.advance(10)
     assert rest.ready == 1
 
 
 def test_on_its_way_from_exchange_to_exchange_a_message_is_held_once() -> None:
-    site = Site("fanout")
-    add_exchange(site.vhost, "first", "fanout")
-    add_exchange(site.vhost, "y", "x-delayed-message", **{"x-delayed-type": "fanout"})
-    site.vhost.declarations.bind_exchange("x", "first", "", {})
-    site.vhost.declarations.bind_exchange("y", "x", "", {})
-    at_once = bound(site.vhost, "at once", "first")
-    late = bound(site.vhost, "late", "y")
-    assert site.publish(100, exchange="first") is ROUTED
+    bench = DelayBench("fanout")
+    add_exchange(bench.vhost, "first", "fanout")
+    add_exchange(bench.vhost, "y", "x-delayed-message", **{"x-delayed-type": "fanout"})
+    bench.vhost.declarations.bind_exchange("x", "first", "", {})
+    bench.vhost.declarations.bind_exchange("y", "x", "", {})
+    at_once = bind_new_queue(bench.vhost, "at once", "first")
+    late = bind_new_queue(bench.vhost, "late", "y")
+    assert bench.publish(100, exchange="first") is ROUTED
     assert (at_once.ready, late.ready) == (1, 0)
-    site.clock.advance(100)
+    bench.clock.advance(100)
     assert (at_once.ready, late.ready) == (1, 1)
     assert headers_of(entries(at_once)[0].message)["x-delay"] == 100
     assert entries(late)[0].message.address.exchange == "first"
 
 
 def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> None:
-    site = Site()
-    queues = [bound(site.vhost, key, key=key) for key in ("k", "copy", "blind")]
+    bench = DelayBench()
+    queues = [bind_new_queue(bench.vhost, key, key=key) for key in ("k", "copy", "blind")]
     content = content_of(headers={"x-delay": 5, "CC": ["copy"], "BCC": ["blind"]})
-    route = site.vhost.publisher.route("x", "k")
+    route = bench.vhost.publisher.route("x", "k")
     message = Message(route.address, content, 0, False, 0)
     view = View091(Properties(content))
     assert route.exchange.delays_message(view)
-    assert site.vhost.publisher.publish_by_message(route, message, ["k", "copy", "blind"], view) is ROUTED
-    site.clock.advance(5)
+    assert bench.vhost.publisher.publish_by_message(route, message, ["k", "copy", "blind"], view) is ROUTED
+    bench.clock.advance(5)
     assert [queue.ready for queue in queues] == [1, 1, 1]
     assert headers_of(entries(queues[0])[0].message) == {"x-delay": -5, "CC": ["copy"]}
 
 
 def test_other_properties_come_through_as_they_were() -> None:
-    site = Site()
-    queue = bound(site.vhost, "q")
-    site.publish(5, headers={"a": 1}, content_type="text/plain", priority=7, message_id="m")
-    site.clock.advance(5)
+    bench = DelayBench()
+    queue = bind_new_queue(bench.vhost, "q")
+    bench.publish(5, headers={"a": 1}, content_type="text/plain", priority=7, message_id="m")
+    bench.clock.advance(5)
     expected = content_of(
         headers={"x-delay": -5, "a": 1}, content_type="text/plain", priority=7, message_id="m"
     )
@@ -234,38 +236,38 @@ def test_other_properties_come_through_as_they_were() -> None:
 
 
 def test_the_log_holds_what_a_durable_exchange_holds() -> None:
-    site = Site(durable=True)
-    bound(site.vhost, "q", durable=True)
-    exchange = site.vhost.topology.exchanges["x"]
+    bench = DelayBench(durable=True)
+    bind_new_queue(bench.vhost, "q", durable=True)
+    exchange = bench.vhost.topology.exchanges["x"]
     assert exchange.kept is not None
-    assert exchange.kept.number == site.store.changes[1]["number"]
-    site.publish(100, persistent=True)
-    site.publish(100)
-    [(held, holders)] = site.store.enqueued
-    assert (held.date, holders) == (site.clock.date() + 100, [""])
+    assert exchange.kept.number == bench.store.changes[1]["number"]
+    bench.publish(100, persistent=True)
+    bench.publish(100)
+    [(held, holders)] = bench.store.enqueued
+    assert (held.date, holders) == (bench.clock.date() + 100, [""])
     assert held.sequence != 0, "its publisher waits for this"
-    site.clock.advance(100)
-    assert [queues for _, queues in site.store.enqueued] == [[""], ["q"]]
-    assert site.store.settled == [(held, "")]
-    assert site.vhost.topology.queues["q"].ready == 2
+    bench.clock.advance(100)
+    assert [queues for _, queues in bench.store.enqueued] == [[""], ["q"]]
+    assert bench.store.settled == [(held, "")]
+    assert bench.vhost.topology.queues["q"].ready == 2
 
 
-def test_what_a_transient_exchange_holds_is_not_logged() -> None:
-    site = Site()
-    site.publish(100, persistent=True)
-    assert site.store.enqueued == []
+def test_delayed_messages_of_a_transient_exchange_are_not_logged() -> None:
+    bench = DelayBench()
+    bench.publish(100, persistent=True)
+    assert bench.store.enqueued == []
 
 
 def test_a_persistent_message_waits_for_the_log() -> None:
-    site = Site(durable=True)
-    queue = bound(site.vhost, "q", durable=True)
-    site.publish(100, persistent=True)
-    site.store.failure = "the disk is full"
-    site.clock.advance(100)
-    assert (queue.ready, site.held) == (0, 1)
-    site.store.failure = ""
-    site.clock.advance(RETRY_MS)
-    assert (queue.ready, site.held) == (1, 0)
+    bench = DelayBench(durable=True)
+    queue = bind_new_queue(bench.vhost, "q", durable=True)
+    bench.publish(100, persistent=True)
+    bench.store.failure = "the disk is full"
+    bench.clock.advance(100)
+    assert (queue.ready, bench.delayed) == (0, 1)
+    bench.store.failure = ""
+    bench.clock.advance(RETRY_MS)
+    assert (queue.ready, bench.delayed) == (1, 0)
 
 
 def test_nothing_is_released_while_too_much_waits_for_the_disk() -> None:
@@ -276,16 +278,16 @@ def test_nothing_is_released_while_too_much_waits_for_the_disk() -> None:
         def unsynced_bytes(self) -> int:
             return self.waiting
 
-    site = Site()
-    queue = bound(site.vhost, "q")
+    bench = DelayBench()
+    queue = bind_new_queue(bench.vhost, "q")
     slow = SlowStore()
-    site.vhost.store = slow
+    bench.vhost.store = slow
     slow.waiting = UNSYNCED_MAX + 1
-    site.publish(100)
-    site.clock.advance(200)
+    bench.publish(100)
+    bench.clock.advance(200)
     assert queue.ready == 0
     slow.waiting = 0
-    site.clock.advance(10)
+    bench.clock.advance(10)
     assert queue.ready == 1
 
 
@@ -298,36 +300,36 @@ def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others(
                 raise OSError("the disk does not give it back")
             return content_of(headers={"x-delay": 10})
 
-    site = Site()
-    queue = bound(site.vhost, "q")
-    site.vhost.store = store = Rotten()
-    site.publish(10)
-    site.publish(11)
-    delays = site.vhost.topology.exchanges["x"].delays  # type: ignore[attr-defined]
+    bench = DelayBench()
+    queue = bind_new_queue(bench.vhost, "q")
+    bench.vhost.store = store = Rotten()
+    bench.publish(10)
+    bench.publish(11)
+    delays = bench.vhost.topology.exchanges["x"].delays  # type: ignore[attr-defined]
     first = next(iter(delays._timetable))
     first.content = None
-    site.clock.advance(11)
-    assert (queue.ready, site.held) == (1, 1)
+    bench.clock.advance(11)
+    assert (queue.ready, bench.delayed) == (1, 1)
     store.broken = False
-    site.clock.advance(UNREADABLE_WAIT_MS)
-    assert (queue.ready, site.held) == (2, 0)
+    bench.clock.advance(UNREADABLE_WAIT_MS)
+    assert (queue.ready, bench.delayed) == (2, 0)
 
 
-def test_what_a_deleted_exchange_held_is_gone() -> None:
-    site = Site(durable=True)
-    site.publish(100, persistent=True)
-    [(held, _)] = site.store.enqueued
-    site.vhost.declarations.delete_exchange("x", False)
-    assert site.store.forgotten == [held]
-    site.clock.advance(1000)
-    assert site.counters.unroutable == 0
+def test_delayed_messages_of_a_deleted_exchange_are_dropped() -> None:
+    bench = DelayBench(durable=True)
+    bench.publish(100, persistent=True)
+    [(held, _)] = bench.store.enqueued
+    bench.vhost.declarations.delete_exchange("x", False)
+    assert bench.store.forgotten == [held]
+    bench.clock.advance(1000)
+    assert bench.counters.unroutable == 0
 
 
-def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() -> None:
-    site = Site(durable=True)
-    bound(site.vhost, "q", durable=True)
-    again = Site()
-    for change in definitions_of(site.broker):
+def test_recovered_delayed_messages_keep_their_date_and_overdue_ones_go_at_once() -> None:
+    bench = DelayBench(durable=True)
+    bind_new_queue(bench.vhost, "q", durable=True)
+    again = DelayBench()
+    for change in definitions_of(bench.broker):
         again.broker.apply(change)
     exchange = again.vhost.topology.exchanges["x"]
     assert exchange.kept is not None
@@ -351,82 +353,82 @@ def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() 
 
 
 def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
-    """Its publisher has been told that it is safe: nobody is left who could be told otherwise."""
-    site = Site(durable=True)
+    """The publisher already has a confirm, so that the broker cannot refuse the message any more."""
+    bench = DelayBench(durable=True)
     limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
-    full = bound(site.vhost, "full", durable=True, limits=limits)
-    other = bound(site.vhost, "other", durable=True)
+    full = bind_new_queue(bench.vhost, "full", durable=True, limits=limits)
+    other = bind_new_queue(bench.vhost, "other", durable=True)
     for number in range(3):
-        site.publish(10 + number, persistent=True, headers={"number": number})
-    site.clock.advance(20)
-    assert (full.ready, other.ready, site.held) == (1, 1, 2)
-    site.clock.advance(RETRY_MS)
-    assert site.held == 2
+        bench.publish(10 + number, persistent=True, headers={"number": number})
+    bench.clock.advance(20)
+    assert (full.ready, other.ready, bench.delayed) == (1, 1, 2)
+    bench.clock.advance(RETRY_MS)
+    assert bench.delayed == 2
     purge(full)
-    site.clock.advance(RETRY_MS)
-    assert (full.ready, other.ready, site.held) == (1, 2, 1)
-    assert len(site.store.settled) == 3, "two were released, one was purged"
+    bench.clock.advance(RETRY_MS)
+    assert (full.ready, other.ready, bench.delayed) == (1, 2, 1)
+    assert len(bench.store.settled) == 3, "two were released, one was purged"
 
 
 def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
-    site = Site(durable=True)
-    dead = bound(site.vhost, "dead", "amq.fanout", durable=True)
+    bench = DelayBench(durable=True)
+    dead = bind_new_queue(bench.vhost, "dead", "amq.fanout", durable=True)
     limits = {
         "x-max-length": 0,
         "x-overflow": "reject-publish-dlx",
         "x-dead-letter-exchange": "amq.fanout",
     }
-    full = bound(site.vhost, "full", durable=True, limits=limits)
-    site.publish(10, persistent=True)
-    site.clock.advance(10)
-    assert (full.ready, dead.ready, site.held) == (0, 1, 0)
-    [held, letter] = [message for message, _ in site.store.enqueued]
-    assert site.store.settled == [(held, "")]
+    full = bind_new_queue(bench.vhost, "full", durable=True, limits=limits)
+    bench.publish(10, persistent=True)
+    bench.clock.advance(10)
+    assert (full.ready, dead.ready, bench.delayed) == (0, 1, 0)
+    [held, letter] = [message for message, _ in bench.store.enqueued]
+    assert bench.store.settled == [(held, "")]
     assert letter.died
 
 
 def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
-    site = Site(durable=True)
-    queue = bound(site.vhost, "q", durable=True)
-    route = site.vhost.publisher.route("x", "k")
+    bench = DelayBench(durable=True)
+    queue = bind_new_queue(bench.vhost, "q", durable=True)
+    route = bench.vhost.publisher.route("x", "k")
     content = content_of(headers={"x-delay": 1000})
     message = Message(route.address, content, 0, True, 0)
     message.expiration = 50
-    site.vhost.publisher.publish_by_message(route, message, ["k"], View091(Properties(content)))
-    site.clock.advance(1000)
+    bench.vhost.publisher.publish_by_message(route, message, ["k"], View091(Properties(content)))
+    bench.clock.advance(1000)
     assert queue.ready == 1
-    site.clock.advance(49)
+    bench.clock.advance(49)
     assert queue.ready == 1
-    site.clock.advance(2)
+    bench.clock.advance(2)
     assert queue.ready == 0
 
 
 def test_a_dead_letter_is_held_once() -> None:
-    """As with the plugin: what has been held before is not held again."""
-    site = Site(durable=True)
-    retry = bound(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
-    add_exchange(site.vhost, "in", "fanout")
-    site.vhost.declarations.bind_queue("retry", "in", "", {})
-    site.publish(100, exchange="in", persistent=True)
+    """As with the plugin, a message that was delayed before is not delayed again."""
+    bench = DelayBench(durable=True)
+    retry = bind_new_queue(bench.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
+    add_exchange(bench.vhost, "in", "fanout")
+    bench.vhost.declarations.bind_queue("retry", "in", "", {})
+    bench.publish(100, exchange="in", persistent=True)
     consumer = consume(retry)[1]
     for held in (1, 0):
         entry = get_one(retry, consumer)
         assert entry is not None
         retry.discard(entry)
-        assert (site.held, retry.ready) == (held, 1 - held)
-        site.clock.advance(100)
-        assert (site.held, retry.ready) == (0, 1)
+        assert (bench.delayed, retry.ready) == (held, 1 - held)
+        bench.clock.advance(100)
+        assert (bench.delayed, retry.ready) == (0, 1)
     [entry] = entries(retry)
     assert headers_of(entry.message)["x-delay"] == -100
     assert entry.message.died
 
 
 def test_the_broker_counts_dead_letters_of_what_came_back_too_often() -> None:
-    site = Site()
-    dead = bound(site.vhost, "dead", "amq.fanout")
+    bench = DelayBench()
+    dead = bind_new_queue(bench.vhost, "dead", "amq.fanout")
     limits = {"x-delivery-limit": 0, "x-dead-letter-exchange": "amq.fanout"}
-    queue = bound(site.vhost, "q", limits=limits)
-    site.publish(0)
+    queue = bind_new_queue(bench.vhost, "q", limits=limits)
+    bench.publish(0)
     consumer = consume(queue)[1]
     entry = get_one(queue, consumer)
     assert entry is not None

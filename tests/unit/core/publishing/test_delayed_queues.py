@@ -27,7 +27,7 @@ from broker.core.vhosts.definitions import restore_message
 from protocol.amqp091.properties import Properties
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import (
     RecordingStore,
     add_exchange,
@@ -104,7 +104,7 @@ def test_when_a_message_is_due(told: dict[str, object], date: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["tomorrow", True, 1.5, NOW + 315_360_000_001])
-def test_what_is_no_time_is_refused(value: object) -> None:
+def test_an_invalid_date_is_refused(value: object) -> None:
     with pytest.raises(PreconditionFailed, match="x-delivery-time"):
         due_date(view_of(headers={"x-delivery-time": value}), HandClock().schedule)
 
@@ -140,7 +140,7 @@ def test_consumers_are_told() -> None:
     assert len(taker.taken) == 1
 
 
-def test_its_time_to_live_begins_when_it_is_due() -> None:
+def test_the_time_to_live_begins_at_the_date() -> None:
     field = Field(message_ttl=20)
     field.publish(50)
     field.publish(50, expiration=5)
@@ -199,7 +199,7 @@ def test_a_delay_ends_by_the_clock_and_a_time_of_day_by_the_calendar(moved: int)
     assert (2 in field.bodies()) == (moved > 0)
 
 
-def test_what_a_delayed_exchange_holds_comes_by_the_clock() -> None:
+def test_a_message_of_a_delayed_exchange_comes_by_the_clock() -> None:
     clock = HandClock()
     vhost = new_vhost(RecordingStore(), clock)
     add_exchange(vhost, "x", "x-delayed-message", **{"x-delayed-type": "fanout"})
@@ -226,7 +226,7 @@ def test_nothing_is_read_for_a_full_queue() -> None:
     assert field.bodies() == [1]
 
 
-def test_it_makes_room_for_itself_where_the_oldest_goes() -> None:
+def test_a_due_message_drops_the_oldest_of_a_full_queue() -> None:
     field = Field(max_length=1)
     field.publish(10, 1)
     field.publish(0, 2)
@@ -293,7 +293,7 @@ def test_an_exchange_that_remembers_it_goes_on_remembering_it_after_a_restart() 
     assert isinstance(History(history, 1).messages(0)[0], Message)
 
 
-def test_what_cannot_be_logged_or_read_waits() -> None:
+def test_a_message_that_cannot_be_logged_or_read_waits() -> None:
     field = Field(durable=True)
     field.publish(10, 1, persistent=True)
     field.publish(10, 2, persistent=True)
@@ -314,7 +314,7 @@ def test_what_cannot_be_logged_or_read_waits() -> None:
 # --- by hand
 
 
-def test_one_is_cancelled() -> None:
+def test_a_single_delayed_message_is_cancelled() -> None:
     field = Field(durable=True)
     for number in (3, 1, 2):
         field.publish(number * 10, number, persistent=True)
@@ -327,7 +327,7 @@ def test_one_is_cancelled() -> None:
     assert field.bodies() == [1, 3]
 
 
-def test_one_is_moved_and_the_log_knows() -> None:
+def test_a_single_delayed_message_is_moved_with_a_log_record() -> None:
     field = Field(durable=True)
     field.publish(10, 1, persistent=True)
     field.publish(20, 2, persistent=True)
@@ -343,7 +343,7 @@ def test_one_is_moved_and_the_log_knows() -> None:
     assert field.bodies() == [2, 1]
 
 
-def test_one_of_which_the_log_knows_nothing_is_moved() -> None:
+def test_a_delayed_message_without_a_log_record_is_moved() -> None:
     field = Field()
     field.publish(10)
     assert field.delays.move(field.places()[0], field.clock.date() + 30) is not None
@@ -384,7 +384,7 @@ def test_a_queue_that_expires_only_if_empty_stays_for_what_it_delays() -> None:
 
 @pytest.mark.parametrize("count", [2, 250])
 @pytest.mark.parametrize("durable", [False, True])
-def test_what_an_expiring_queue_delays_is_dead_lettered_where_it_says_so(count: int, durable: bool) -> None:
+def test_delayed_messages_of_an_expiring_queue_are_dead_lettered(count: int, durable: bool) -> None:
     field = Field(
         durable,
         expires=100,
@@ -406,11 +406,11 @@ MILLION = 1_000_000
 
 @pytest.mark.nightly
 def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
-    yard = Yard()
-    queue = yard.queue()
+    bench = VhostBench()
+    queue = bench.queue()
     choice = random.Random(1)
-    route = yard.vhost.publisher.route("", "q")
-    began = yard.clock.date()
+    route = bench.vhost.publisher.route("", "q")
+    began = bench.clock.date()
     dates: list[int] = []
     for number in range(MILLION):
         message = Message(route.address, b"", 0, False, 0)
@@ -420,19 +420,19 @@ def test_a_million_scattered_dates_are_each_kept_to_the_millisecond() -> None:
         if number % 2:
             restore_message(queue, message, False)  # as after a restart
         else:
-            yard.vhost.publisher.publish_carefully(route, message)
+            bench.vhost.publisher.publish_carefully(route, message)
     assert (queue.ready, count_delayed(queue)) == (0, MILLION)
     dates.sort()
-    soonest = soonest_first(delays_of(queue, yard.vhost).places())
+    soonest = soonest_first(delays_of(queue, bench.vhost).places())
     assert [next(soonest).date for _ in range(1000)] == dates[:1000]
     rings = done = 0
-    while yard.clock.wakes:
-        due = yard.clock.wakes[-1]
-        yard.clock.wakes.clear()
-        yard.clock.now = max(yard.clock.now, due)
-        yard.clock.schedule.run()
+    while bench.clock.wakes:
+        due = bench.clock.wakes[-1]
+        bench.clock.wakes.clear()
+        bench.clock.now = max(bench.clock.now, due)
+        bench.clock.schedule.run()
         rings += 1
-        while done < MILLION and dates[done] <= yard.clock.date():
+        while done < MILLION and dates[done] <= bench.clock.date():
             done += 1
         assert done - 10 * SLICE <= queue.ready <= done, "each comes in the millisecond in which it is due"
     assert (queue.ready, count_delayed(queue)) == (MILLION, 0)

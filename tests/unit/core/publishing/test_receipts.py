@@ -1,4 +1,4 @@
-"""When receipts are sent, and what the log is told of them."""
+"""The times of receipts, and their records in the log."""
 
 import pytest
 
@@ -9,203 +9,203 @@ from broker.core.publishing.receipts import SLICE, receipt_marks
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import release_entries
 from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
-from tests.support.core.receipt_vhost import BOTH, Office, said
+from tests.support.core.receipt_vhost import BOTH, ReceiptBench, receipt_body
 
 
 class Job(Transaction):
-    """Nobody waits for it."""
+    """A transaction without a waiting client."""
 
     def committed(self) -> None:
-        """It is on disk."""
+        """Do nothing: the message is on disk."""
 
     def failed(self, reason: str) -> None:
-        """It is not."""
+        """Do nothing: the message is not on disk."""
 
 
 class Publish(HeldPublish):
-    """Nobody hears of it."""
+    """A publish without a waiting client."""
 
     def report_outcome(self, outcome: Outcome) -> None:
-        """It has been put."""
+        """Do nothing: the message has been enqueued."""
 
 
-def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
-    """A transaction that has not been committed: acknowledge so many messages of `q`, and send one there."""
-    job = Job(office.vhost.publisher)
+def job_of(bench: ReceiptBench, held: int = 0, immediate: bool = False) -> Job:
+    """Return an open transaction that acknowledges `held` messages of `q` and publishes a message there."""
+    job = Job(bench.vhost.publisher)
     if held:
-        client = office.client(office.q, prefetch=held)
-        office.run()
+        client = bench.client(bench.q, prefetch=held)
+        bench.run()
         for tag, entry in enumerate(client.held):
             job.hold_settlement(tag, entry, client.consumer, SETTLE)
-    route = office.vhost.publisher.route("", "q")
+    route = bench.vhost.publisher.route("", "q")
     message = Message(route.address, b"1", 1, True, 0)
     message.marks = TELLS_ARRIVAL
     job.publishes.append(Publish(route, message, [], immediate))
     return job
 
 
-def take(office: Office, queue: Queue) -> None:
-    client = office.client(queue)
-    office.run()
+def take(bench: ReceiptBench, queue: Queue) -> None:
+    client = bench.client(queue)
+    bench.run()
     client.ack()
     client.cancel()
 
 
 def test_each_waits_for_what_it_tells() -> None:
-    office = Office()
-    message = office.send()
+    bench = ReceiptBench()
+    message = bench.send()
     assert message.date > 0, "or the log would not keep its marks"
-    assert office.told() == []
-    office.slow.sync()
-    assert office.told() == ["arrival"]
-    take(office, office.q)
-    assert office.told() == ["arrival"]
-    assert [names for _, names in office.slow.enqueued] == [["q"], ["back"], ["back"]]
-    office.slow.sync()
-    assert office.told() == ["arrival", "consumed"]
-    assert said(next(iter(office.back.entries)).message)["message_id"] == "id-?"
-    assert office.counters.receipts_sent == 2
+    assert bench.receipts() == []
+    bench.slow.sync()
+    assert bench.receipts() == ["arrival"]
+    take(bench, bench.q)
+    assert bench.receipts() == ["arrival"]
+    assert [names for _, names in bench.slow.enqueued] == [["q"], ["back"], ["back"]]
+    bench.slow.sync()
+    assert bench.receipts() == ["arrival", "consumed"]
+    assert receipt_body(next(iter(bench.back.entries)).message)["message_id"] == "id-?"
+    assert bench.counters.receipts_sent == 2
 
 
 def test_the_time_of_a_receipt_goes_on_after_a_restart() -> None:
-    office = Office(message_ttl=50)
-    office.send(TELLS_ARRIVAL)
-    receipt = office.slow.enqueued[-1][0]
-    assert receipt.date == office.clock.schedule.date()
+    bench = ReceiptBench(message_ttl=50)
+    bench.send(TELLS_ARRIVAL)
+    receipt = bench.slow.enqueued[-1][0]
+    assert receipt.date == bench.clock.schedule.date()
 
 
 def test_without_the_log_there_is_nothing_to_wait_for() -> None:
-    office = Office()
-    office.send(persistent=False)
-    take(office, office.q)
-    assert office.told() == ["arrival", "consumed"]
-    assert [message.persistent for message, _ in office.slow.enqueued] == []
+    bench = ReceiptBench()
+    bench.send(persistent=False)
+    take(bench, bench.q)
+    assert bench.receipts() == ["arrival", "consumed"]
+    assert [message.persistent for message, _ in bench.slow.enqueued] == []
 
 
 @pytest.mark.parametrize("marks", [TELLS_ARRIVAL, TELLS_CONSUMED])
 def test_only_what_was_asked_for(marks: int) -> None:
-    office = Office()
-    office.send(marks, persistent=False)
-    take(office, office.q)
-    assert office.told() == ["arrival" if marks == TELLS_ARRIVAL else "consumed"]
+    bench = ReceiptBench()
+    bench.send(marks, persistent=False)
+    take(bench, bench.q)
+    assert bench.receipts() == ["arrival" if marks == TELLS_ARRIVAL else "consumed"]
 
 
-def test_what_is_rejected_or_dropped_is_not_consumed() -> None:
-    office = Office()
+def test_rejected_and_dropped_messages_have_no_consumed_receipt() -> None:
+    bench = ReceiptBench()
     for _ in range(2):
-        office.send(TELLS_CONSUMED, persistent=False)
-    client = office.client(office.q, prefetch=1)
-    office.run()
+        bench.send(TELLS_CONSUMED, persistent=False)
+    client = bench.client(bench.q, prefetch=1)
+    bench.run()
     client.reject()
     client.cancel()
-    office.vhost.declarations.purge_queue("q")
-    assert office.told() == []
-    assert office.counters.receipts_dropped == 0
+    bench.vhost.declarations.purge_queue("q")
+    assert bench.receipts() == []
+    assert bench.counters.receipts_dropped == 0
 
 
 def test_a_queue_that_is_not_there_or_full_or_goes_meanwhile() -> None:
-    office = Office(max_length=2, overflow="reject-publish")
+    bench = ReceiptBench(max_length=2, overflow="reject-publish")
     for _ in range(3):
-        office.send(TELLS_ARRIVAL)
-    assert office.counters.receipts_dropped == 1, "room is kept for those that are to come"
-    office.vhost.declarations.delete_queue("back", False, False)
-    office.slow.sync()
-    office.clock.advance(1)
-    assert office.counters.receipts_dropped == 3
-    office.send(TELLS_ARRIVAL)
-    assert (office.counters.receipts_dropped, office.counters.receipts_sent) == (4, 0)
+        bench.send(TELLS_ARRIVAL)
+    assert bench.counters.receipts_dropped == 1, "room is kept for those that are to come"
+    bench.vhost.declarations.delete_queue("back", False, False)
+    bench.slow.sync()
+    bench.clock.advance(1)
+    assert bench.counters.receipts_dropped == 3
+    bench.send(TELLS_ARRIVAL)
+    assert (bench.counters.receipts_dropped, bench.counters.receipts_sent) == (4, 0)
 
 
 def test_after_a_full_disk_only_what_is_said_again_is_told() -> None:
-    office = Office()
-    office.send(TELLS_CONSUMED)
-    office.slow.sync()
-    take(office, office.q)
-    office.send(TELLS_ARRIVAL)
-    office.slow.fail()
-    assert office.told() == []
-    office.slow.sync()
-    assert office.told() == ["consumed"]
-    assert office.counters.receipts_dropped == 1
+    bench = ReceiptBench()
+    bench.send(TELLS_CONSUMED)
+    bench.slow.sync()
+    take(bench, bench.q)
+    bench.send(TELLS_ARRIVAL)
+    bench.slow.fail()
+    assert bench.receipts() == []
+    bench.slow.sync()
+    assert bench.receipts() == ["consumed"]
+    assert bench.counters.receipts_dropped == 1
 
 
 def test_after_the_end_of_the_log_nothing_is_told() -> None:
-    office = Office()
-    office.send(TELLS_CONSUMED)
-    office.slow.sync()
-    take(office, office.q)
-    office.slow.fail()
-    office.slow.fail()
-    office.slow.sync()
-    assert office.told() == []
-    assert office.counters.receipts_dropped == 1
+    bench = ReceiptBench()
+    bench.send(TELLS_CONSUMED)
+    bench.slow.sync()
+    take(bench, bench.q)
+    bench.slow.fail()
+    bench.slow.fail()
+    bench.slow.sync()
+    assert bench.receipts() == []
+    assert bench.counters.receipts_dropped == 1
 
 
 def test_many_are_put_in_slices() -> None:
-    office = Office()
+    bench = ReceiptBench()
     for _ in range(3 * SLICE):
-        office.send(TELLS_ARRIVAL, persistent=False)
+        bench.send(TELLS_ARRIVAL, persistent=False)
     turns: list[int] = []
-    while not turns or office.back.ready > turns[-1]:
-        turns.append(office.back.ready)
-        office.clock.schedule.run()
+    while not turns or bench.back.ready > turns[-1]:
+        turns.append(bench.back.ready)
+        bench.clock.schedule.run()
     assert turns == [0, SLICE, 2 * SLICE, 3 * SLICE]
 
 
-def test_those_of_a_transaction_are_in_its_batch() -> None:
-    office = Office()
-    office.send(TELLS_CONSUMED)
-    office.slow.sync()
-    job_of(office, 1).commit()
-    assert [names for _, names in office.slow.enqueued[1:]] == [["q"], ["back"], ["back"]]
-    assert office.told() == []
-    office.slow.sync()
-    assert sorted(office.told()) == ["arrival", "consumed"]
-    assert len(office.slow.enqueued) == 4, "nothing was appended again"
-    assert office.counters.receipts_sent == 2
+def test_receipts_of_a_transaction_are_in_its_batch() -> None:
+    bench = ReceiptBench()
+    bench.send(TELLS_CONSUMED)
+    bench.slow.sync()
+    job_of(bench, 1).commit()
+    assert [names for _, names in bench.slow.enqueued[1:]] == [["q"], ["back"], ["back"]]
+    assert bench.receipts() == []
+    bench.slow.sync()
+    assert sorted(bench.receipts()) == ["arrival", "consumed"]
+    assert len(bench.slow.enqueued) == 4, "nothing was appended again"
+    assert bench.counters.receipts_sent == 2
 
 
-def test_what_a_transaction_does_not_do_is_not_told() -> None:
-    office = Office(max_length=2, overflow="reject-publish")
-    office.send(TELLS_CONSUMED)
-    office.slow.sync()
-    job = job_of(office, 1, immediate=True)
+def test_undone_work_of_a_transaction_has_no_receipts() -> None:
+    bench = ReceiptBench(max_length=2, overflow="reject-publish")
+    bench.send(TELLS_CONSUMED)
+    bench.slow.sync()
+    job = job_of(bench, 1, immediate=True)
     job.commit()
     lost = job.settlements[0]
-    release_entries(office.q, lost.entries, lost.consumer)
-    office.slow.sync()
-    assert office.told() == []
-    assert [names for _, names in office.slow.settled] == ["q", "back", "back"]
-    assert office.back.rules is not None
-    assert office.back.rules.reserved == 0, "their room is given back"
+    release_entries(bench.q, lost.entries, lost.consumer)
+    bench.slow.sync()
+    assert bench.receipts() == []
+    assert [names for _, names in bench.slow.settled] == ["q", "back", "back"]
+    assert bench.back.rules is not None
+    assert bench.back.rules.reserved == 0, "their room is given back"
 
 
 def test_the_queue_of_receipts_may_go_before_the_transaction_is_over() -> None:
-    office = Office()
-    job_of(office).commit()
-    office.vhost.declarations.delete_queue("back", False, False)
-    office.slow.sync()
-    office.clock.advance(1)
-    assert office.slow.forgotten == [office.slow.enqueued[1][0]]
-    assert (office.counters.receipts_dropped, office.counters.receipts_sent) == (1, 0)
+    bench = ReceiptBench()
+    job_of(bench).commit()
+    bench.vhost.declarations.delete_queue("back", False, False)
+    bench.slow.sync()
+    bench.clock.advance(1)
+    assert bench.slow.forgotten == [bench.slow.enqueued[1][0]]
+    assert (bench.counters.receipts_dropped, bench.counters.receipts_sent) == (1, 0)
 
 
 def test_a_transaction_that_fails_tells_nothing() -> None:
-    office = Office(max_length=2, overflow="reject-publish")
-    office.send(TELLS_CONSUMED)
-    office.slow.sync()
-    job = job_of(office, 1)
+    bench = ReceiptBench(max_length=2, overflow="reject-publish")
+    bench.send(TELLS_CONSUMED)
+    bench.slow.sync()
+    job = job_of(bench, 1)
     job.commit()
-    office.slow.fail()
-    assert office.told() == []
-    assert office.q.ready == 1
-    assert office.back.rules is not None
-    assert office.back.rules.reserved == 0
+    bench.slow.fail()
+    assert bench.receipts() == []
+    assert bench.q.ready == 1
+    assert bench.back.rules is not None
+    assert bench.back.rules.reserved == 0
     lost = job.settlements[0]
-    office.slow.sync()
-    office.run()
-    office.q.settle(lost.entries[0])
-    assert office.told() == ["consumed"]
+    bench.slow.sync()
+    bench.run()
+    bench.q.settle(lost.entries[0])
+    assert bench.receipts() == ["consumed"]
 
 
 @pytest.mark.parametrize("on", [None, "", "gone", "arrival,", 7])

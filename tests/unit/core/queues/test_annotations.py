@@ -1,4 +1,4 @@
-"""What consumers add to messages: it is the entry's, and goes when that goes."""
+"""Annotations that consumers add to messages: an entry has them until it leaves the queue."""
 
 from collections.abc import Callable
 
@@ -12,13 +12,13 @@ from broker.core.queues.queue import drop, queue_of
 from broker.core.queues.returns import Addition, annotate, requeue_runs
 from broker.core.queues.state import owns
 from broker.core.vhosts.definitions import restore_message
-from tests.support.core.mass_returns import turn
-from tests.support.core.queue_bench import Bench, Client
-from tests.support.core.timed_vhost import delivered
+from tests.support.core.mass_returns import run_schedule
+from tests.support.core.queue_bench import Client, QueueBench
+from tests.support.core.timed_vhost import delivered_bench
 
 
 class Words(Addition):
-    """These bytes, and to whom they were given."""
+    """These bytes, and the consumers that got them."""
 
     def __init__(self, words: bytes, cost: int = 1) -> None:
         super().__init__(cost)
@@ -34,8 +34,8 @@ class Words(Addition):
             annotate(queue, entry, self.words)
 
 
-def annotated(bench: Bench) -> list[bytes]:
-    """What has been added to the messages of the queue, in order."""
+def annotated(bench: QueueBench) -> list[bytes]:
+    """Return the annotations of the queue's entries, in order."""
     return [bench.queue.entries.annotations_of(entry) for entry in bench.queue.entries]
 
 
@@ -47,8 +47,8 @@ def drop_all(client: Client) -> None:
 
 @pytest.mark.parametrize("leave", [Client.ack, Client.reject, drop_all])
 @pytest.mark.parametrize("priorities", [False, True])
-def test_it_goes_with_the_entry(leave: Callable[[Client], None], priorities: bool) -> None:
-    bench = Bench(PriorityEntryList(3) if priorities else None)
+def test_annotations_leave_with_the_entry(leave: Callable[[Client], None], priorities: bool) -> None:
+    bench = QueueBench(PriorityEntryList(3) if priorities else None)
     client = bench.client()
     bench.publish(3)
     bench.run()
@@ -60,7 +60,7 @@ def test_it_goes_with_the_entry(leave: Callable[[Client], None], priorities: boo
 
 @pytest.mark.parametrize("counts", [False, True])
 def test_the_log_is_told_with_each_count_from_then_on(counts: bool) -> None:
-    bench = Bench(logged=True)
+    bench = QueueBench(logged=True)
     bench.queue.counts = counts
     client = bench.client()
     bench.publish()
@@ -78,8 +78,8 @@ def test_the_log_is_told_with_each_count_from_then_on(counts: bool) -> None:
         assert noted == [(0, b"one"), (0, b"two")]
 
 
-def test_it_is_added_before_anybody_gets_the_message_again() -> None:
-    bench = Bench()
+def test_annotations_are_added_before_the_next_delivery() -> None:
+    bench = QueueBench()
     first, second = bench.client(prefetch=1), bench.client(prefetch=1)
     bench.publish(2)
     bench.run()
@@ -93,22 +93,22 @@ def test_it_is_added_before_anybody_gets_the_message_again() -> None:
 
 @pytest.mark.parametrize(("cost", "known", "most"), [(0, b"", 5000), (49, b"", 100), (0, b"k" * 800, 100)])
 def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -> None:
-    """What they have already is to be looked at."""
-    yard, queue, client = delivered(12_000)
+    """Earlier annotations of each entry must be read first."""
+    bench, queue, client = delivered_bench(12_000)
     for entry in client.held if known else ():
         annotate(queue, entry, known)
     words = Words(b"why", cost)
     entries, client.held = client.held, []
     requeue_runs([(client.consumer, entries)], NACK, client.session, queue.host, words)
     while queue.unacked > 0:
-        turn(yard)
+        run_schedule(bench)
     assert max(words.slices) <= most
     assert sum(words.slices) == 12_000
     assert {queue.entries.annotations_of(entry) for entry in queue.entries} == {b"why"}
 
 
-def test_it_is_there_again_after_a_restart() -> None:
-    bench = Bench(logged=True)
+def test_annotations_are_recovered_after_a_restart() -> None:
+    bench = QueueBench(logged=True)
     [new] = bench.messages(1)
     restore_message(bench.queue, new, True, 2, b"why")
     assert annotated(bench) == [b"why"]

@@ -14,7 +14,7 @@ from broker.core.queues.hooks import REASONS, REJECTED
 from broker.core.queues.queue import Queue
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.core.topology import RecordingStore
 
 SURE = {
@@ -25,9 +25,9 @@ SURE = {
 }
 
 
-def source(yard: Yard, name: str = "q", durable: bool = False, **arguments: Any) -> Queue:
+def source(bench: VhostBench, name: str = "q", durable: bool = False, **arguments: Any) -> Queue:
     """A queue that dead-letters to the queue `dead`, at least once."""
-    return yard.queue(name, durable, **SURE | arguments)
+    return bench.queue(name, durable, **SURE | arguments)
 
 
 def arguments_of(**arguments: Any) -> dict[str, object]:
@@ -35,35 +35,35 @@ def arguments_of(**arguments: Any) -> dict[str, object]:
     return {f"x-{key.replace('_', '-')}": value for key, value in (SURE | arguments).items()}
 
 
-def full(yard: Yard, name: str = "dead", durable: bool = False) -> Queue:
-    """A queue that has room for one message, and has one: number 1 of the yard."""
-    queue = yard.queue(name, durable, max_length=1, overflow="reject-publish")
-    yard.publish(name)
+def full(bench: VhostBench, name: str = "dead", durable: bool = False) -> Queue:
+    """Return a queue with room for a single message, which has message 1 of the bench."""
+    queue = bench.queue(name, durable, max_length=1, overflow="reject-publish")
+    bench.publish(name)
     return queue
 
 
-def take_one(yard: Yard, queue: Queue) -> None:
+def take_one(bench: VhostBench, queue: Queue) -> None:
     """Consume the first message of a queue."""
-    client = yard.client(queue, 1)
-    yard.run()
+    client = bench.client(queue, 1)
+    bench.run()
     client.ack(*client.numbers[-1:])
     client.cancel()
 
 
-def emptied(yard: Yard, queue: Queue) -> list[int]:
-    """The messages of a queue, consumed one after the other as they come."""
+def emptied(bench: VhostBench, queue: Queue) -> list[int]:
+    """Consume the messages of a queue, in order, and return their numbers."""
     found: list[int] = []
     while queue.ready:
         found += numbers(queue)[:1]
-        take_one(yard, queue)
-        yard.clock.advance(1)
+        take_one(bench, queue)
+        bench.clock.advance(1)
     return found
 
 
-def reject_all(yard: Yard, queue: Queue, count: int) -> Client:
+def reject_all(bench: VhostBench, queue: Queue, count: int) -> Client:
     """A client that has got and rejected so many."""
-    client = yard.client(queue)
-    yard.run()
+    client = bench.client(queue)
+    bench.run()
     client.reject(*client.numbers[-count:])
     client.cancel()
     return client
@@ -72,30 +72,30 @@ def reject_all(yard: Yard, queue: Queue, count: int) -> Client:
 # ---- ways of dying
 
 
-def reject(yard: Yard, queue: Queue) -> None:
-    reject_all(yard, queue, 2)
+def reject(bench: VhostBench, queue: Queue) -> None:
+    reject_all(bench, queue, 2)
 
 
-def expire(yard: Yard, queue: Queue) -> None:
-    yard.clock.advance(10)
+def expire(bench: VhostBench, queue: Queue) -> None:
+    bench.clock.advance(10)
 
 
-def expire_in_turn(yard: Yard, queue: Queue) -> None:
+def expire_in_turn(bench: VhostBench, queue: Queue) -> None:
     """A consumer comes upon messages whose time is over before the alarm has rung."""
-    yard.clock.now += 10
-    client = yard.client(queue)
-    yard.run()
+    bench.clock.now += 10
+    client = bench.client(queue)
+    bench.run()
     assert client.numbers == []
     client.cancel()
 
 
-def return_too_often(yard: Yard, queue: Queue) -> None:
-    client = yard.client(queue)
-    yard.run()
+def return_too_often(bench: VhostBench, queue: Queue) -> None:
+    client = bench.client(queue)
+    bench.run()
     client.vanish()
 
 
-WAYS: dict[str, tuple[Callable[[Yard, Queue], None], str]] = {
+WAYS: dict[str, tuple[Callable[[VhostBench, Queue], None], str]] = {
     "reject": (reject, "rejected"),
     "expire": (expire, "expired"),
     "expire in turn": (expire_in_turn, "expired"),
@@ -104,23 +104,23 @@ WAYS: dict[str, tuple[Callable[[Yard, Queue], None], str]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_for_room_and_comes_in_its_order(way: str) -> None:
-    yard = Yard()
+def test_dead_letters_wait_for_room_and_arrive_in_order(way: str) -> None:
+    bench = VhostBench()
     die, reason = WAYS[way]
-    dead = full(yard)
-    queue = source(yard, message_ttl=10, delivery_limit=0)
-    yard.publish(count=2)
-    die(yard, queue)
+    dead = full(bench)
+    queue = source(bench, message_ttl=10, delivery_limit=0)
+    bench.publish(count=2)
+    die(bench, queue)
     assert (numbers(queue), queue.depth) == ([], 0)
     assert (queue.dead, queue.dead_bytes, queue.messages) == (2, 2, 2)
     assert numbers(dead) == [1]
-    assert yard.counters.dead_lettered == [0, 0, 0, 0, 0, 0]
-    assert emptied(yard, dead) == [1, 2, 3]
+    assert bench.counters.dead_lettered == [0, 0, 0, 0, 0, 0]
+    assert emptied(bench, dead) == [1, 2, 3]
     assert (queue.dead, queue.dead_bytes, queue.messages) == (0, 0, 0)
-    assert yard.died() == {reason: 2}
-    assert yard.counters.dead_lettered_surely == yard.counters.dead_lettered
-    assert yard.dropped() == {}
-    assert yard.troubles == [
+    assert bench.died() == {reason: 2}
+    assert bench.counters.dead_lettered_surely == bench.counters.dead_lettered
+    assert bench.dropped() == {}
+    assert bench.troubles == [
         f"queue 'q' in vhost '/': messages that wait to be dead-lettered: 1; the last was "
         f"{dict(zip(REASONS, ('rejected', 'expired', '', 'returned too often'), strict=False))[reason]}, "
         "and queue 'dead' is full"
@@ -128,242 +128,242 @@ def test_what_dies_waits_for_room_and_comes_in_its_order(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_for_its_exchange(way: str) -> None:
-    yard = Yard()
-    queue = source(yard, dead_letter_exchange="later", message_ttl=10, delivery_limit=0)
-    yard.publish(count=2)
-    WAYS[way][0](yard, queue)
+def test_dead_letters_wait_for_their_exchange(way: str) -> None:
+    bench = VhostBench()
+    queue = source(bench, dead_letter_exchange="later", message_ttl=10, delivery_limit=0)
+    bench.publish(count=2)
+    WAYS[way][0](bench, queue)
     assert queue.dead == 2
-    yard.clock.advance(10 * RETRY_MS)
+    bench.clock.advance(10 * RETRY_MS)
     assert queue.dead == 2
-    yard.vhost.declarations.declare_exchange("later", "fanout", False, False, True, {})
-    yard.clock.advance(RETRY_MS)
+    bench.vhost.declarations.declare_exchange("later", "fanout", False, False, True, {})
+    bench.clock.advance(RETRY_MS)
     assert queue.dead == 2, "there is no route yet"
-    dead = yard.queue("dead")
-    yard.vhost.declarations.bind_queue("dead", "later", "", {})
-    yard.clock.advance(SOON_MS)
+    dead = bench.queue("dead")
+    bench.vhost.declarations.bind_queue("dead", "later", "", {})
+    bench.clock.advance(SOON_MS)
     assert (queue.dead, numbers(dead)) == (0, [1, 2])
-    assert "exchange 'later' does not exist" in yard.troubles[0]
+    assert "exchange 'later' does not exist" in bench.troubles[0]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_dies_waits_for_its_queue(way: str) -> None:
-    yard = Yard()
-    queue = source(yard, message_ttl=10, delivery_limit=0)
-    yard.publish(count=2)
-    WAYS[way][0](yard, queue)
+def test_dead_letters_wait_for_their_queue(way: str) -> None:
+    bench = VhostBench()
+    queue = source(bench, message_ttl=10, delivery_limit=0)
+    bench.publish(count=2)
+    WAYS[way][0](bench, queue)
     assert queue.dead == 2
-    dead = yard.queue("dead")
-    yard.clock.advance(SOON_MS)
+    dead = bench.queue("dead")
+    bench.clock.advance(SOON_MS)
     assert (queue.dead, numbers(dead)) == (0, [1, 2])
-    assert "exchange '' routes 'dead' to no queue" in yard.troubles[0]
+    assert "exchange '' routes 'dead' to no queue" in bench.troubles[0]
 
 
 def test_room_that_nobody_tells_of_is_found_within_a_second() -> None:
-    yard = Yard()
-    dead = full(yard)
-    queue = source(yard, message_ttl=10)
-    yard.publish()
-    yard.clock.advance(10)
+    bench = VhostBench()
+    dead = full(bench)
+    queue = source(bench, message_ttl=10)
+    bench.publish()
+    bench.clock.advance(10)
     assert dead.rules is not None
     dead.rules.max_length = 2
-    yard.clock.advance(RETRY_MS - 11)
+    bench.clock.advance(RETRY_MS - 11)
     assert queue.dead == 1
-    yard.clock.advance(11)
+    bench.clock.advance(11)
     assert (queue.dead, numbers(dead)) == (0, [1, 2])
 
 
 def test_room_is_used_at_once_by_policies_too() -> None:
-    yard = Yard()
-    dead = full(yard)
-    queue = source(yard, message_ttl=10)
-    yard.publish(count=3)
-    yard.clock.advance(10)
+    bench = VhostBench()
+    dead = full(bench)
+    queue = source(bench, message_ttl=10)
+    bench.publish(count=3)
+    bench.clock.advance(10)
     assert dead.rules is not None
     dead.rules.apply({"x-max-length": 3, "x-overflow": "reject-publish"})
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (queue.dead, numbers(dead)) == (1, [1, 2, 3])
 
 
-def test_those_that_wait_count_towards_the_limit_so_that_publishers_are_refused() -> None:
-    yard = Yard()
-    dead = full(yard)
-    queue = source(yard, max_length=3, message_ttl=10)
-    yard.publish(count=2)
-    yard.clock.advance(10)
-    assert [yard.publish() for _ in range(2)] == [ROUTED, REFUSED]
+def test_waiting_dead_letters_count_towards_the_limit_and_publishers_are_refused() -> None:
+    bench = VhostBench()
+    dead = full(bench)
+    queue = source(bench, max_length=3, message_ttl=10)
+    bench.publish(count=2)
+    bench.clock.advance(10)
+    assert [bench.publish() for _ in range(2)] == [ROUTED, REFUSED]
     assert (queue.ready, queue.dead) == (1, 2)
     assert queue.rules is not None
     queue.rules.apply({"x-max-length-bytes": 3, "x-overflow": "reject-publish"})
-    assert yard.publish() == REFUSED
-    take_one(yard, dead)
-    yard.clock.advance(0)
+    assert bench.publish() == REFUSED
+    take_one(bench, dead)
+    bench.clock.advance(0)
     assert (queue.ready, queue.dead) == (1, 2), "its rules have no exchange any more"
     queue.rules.apply(arguments_of(max_length=3))
-    yard.clock.advance(SOON_MS)
+    bench.clock.advance(SOON_MS)
     assert (queue.ready, queue.dead) == (0, 2), "one has gone, and one more has expired"
-    assert [yard.publish() for _ in range(2)] == [ROUTED, REFUSED]
+    assert [bench.publish() for _ in range(2)] == [ROUTED, REFUSED]
 
 
 def test_publishers_do_not_take_the_room_that_dead_letters_wait_for() -> None:
-    yard = Yard()
-    dead = full(yard)
-    queue = source(yard, message_ttl=10)
-    yard.publish(count=2)
-    yard.clock.advance(10)
+    bench = VhostBench()
+    dead = full(bench)
+    queue = source(bench, message_ttl=10)
+    bench.publish(count=2)
+    bench.clock.advance(10)
     taken = []
     for _ in range(3):
-        take_one(yard, dead)
-        taken.append(yard.publish("dead"))
-        yard.clock.advance(0)
+        take_one(bench, dead)
+        taken.append(bench.publish("dead"))
+        bench.clock.advance(0)
     assert taken == [REFUSED, REFUSED, ROUTED]
     assert queue.dead == 0
 
 
 def test_a_letter_that_can_never_fit_keeps_no_publisher_out() -> None:
-    yard = Yard()
-    dead = yard.queue("dead", max_length_bytes=10, overflow="reject-publish")
-    queue = source(yard, message_ttl=10)
-    yard.publish(size=11)
-    yard.clock.advance(10)
+    bench = VhostBench()
+    dead = bench.queue("dead", max_length_bytes=10, overflow="reject-publish")
+    queue = source(bench, message_ttl=10)
+    bench.publish(size=11)
+    bench.clock.advance(10)
     assert queue.dead == 1
-    assert yard.publish("dead", size=10) is ROUTED
+    assert bench.publish("dead", size=10) is ROUTED
     assert dead.ready == 1
 
 
-def test_those_of_several_queues_take_turns() -> None:
-    yard = Yard()
-    dead = full(yard)
-    queues = [source(yard, name, message_ttl=10) for name in ("a", "b", "c")]
+def test_dead_letters_of_several_queues_alternate() -> None:
+    bench = VhostBench()
+    dead = full(bench)
+    queues = [source(bench, name, message_ttl=10) for name in ("a", "b", "c")]
     for name in "aabbcc":
-        yard.publish(name)
-    yard.clock.advance(10)
-    found = emptied(yard, dead)
+        bench.publish(name)
+    bench.clock.advance(10)
+    found = emptied(bench, dead)
     assert sorted(found) == [1, 2, 3, 4, 5, 6, 7]
     assert sorted(found[1:4]) == [2, 4, 6], "the first of each before the second of any"
     assert [queue.dead for queue in queues] == [0, 0, 0]
 
 
 def test_a_deleted_queue_waits_for_no_room_any_more() -> None:
-    yard = Yard()
-    dead = full(yard)
-    source(yard, "a", message_ttl=10)
-    other = source(yard, "b", message_ttl=10)
-    yard.publish("a")
-    yard.publish("b")
-    yard.clock.advance(10)
-    yard.vhost.declarations.delete_queue("a", False, False)
-    take_one(yard, dead)
-    yard.clock.advance(0)
+    bench = VhostBench()
+    dead = full(bench)
+    source(bench, "a", message_ttl=10)
+    other = source(bench, "b", message_ttl=10)
+    bench.publish("a")
+    bench.publish("b")
+    bench.clock.advance(10)
+    bench.vhost.declarations.delete_queue("a", False, False)
+    take_one(bench, dead)
+    bench.clock.advance(0)
     assert (numbers(dead), other.dead) == ([3], 0)
-    take_one(yard, dead)
-    assert yard.publish("dead") is ROUTED, "nobody waits for room"
+    take_one(bench, dead)
+    assert bench.publish("dead") is ROUTED, "nobody waits for room"
     assert dead.waiters == {}
 
 
 def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.core.queues.purge.CLEARING_SLICE", 3)  # in several turns
-    yard = Yard()
-    dead = full(yard)
+    bench = VhostBench()
+    dead = full(bench)
     routes: dict[str, Any] = {
         name: value for name, value in SURE.items() if name != "dead_letter_routing_key"
     }
-    queue = yard.queue(message_ttl=10, **routes | {"dead_letter_exchange": "amq.direct"})
-    yard.vhost.declarations.bind_queue("q", "amq.fanout", "", {})
+    queue = bench.queue(message_ttl=10, **routes | {"dead_letter_exchange": "amq.direct"})
+    bench.vhost.declarations.bind_queue("q", "amq.fanout", "", {})
     for key in "ab":
-        yard.vhost.declarations.bind_queue("dead", "amq.direct", key, {})
-        yard.publish(key, 10, exchange="amq.fanout")
-    yard.clock.advance(10)
+        bench.vhost.declarations.bind_queue("dead", "amq.direct", key, {})
+        bench.publish(key, 10, exchange="amq.fanout")
+    bench.clock.advance(10)
     backlog = existing_backlog(queue)
     assert (queue.dead, backlog is not None) == (20, True)
-    yard.vhost.declarations.delete_queue("q", False, False)
+    bench.vhost.declarations.delete_queue("q", False, False)
     assert backlog is not None
     assert backlog.due == 0, "a lane of the deleted queue was woken by the room that another one left"
-    take_one(yard, dead)
-    yard.clock.advance(10 * RETRY_MS)
+    take_one(bench, dead)
+    bench.clock.advance(10 * RETRY_MS)
     assert (numbers(dead), queue.dead, backlog.is_empty()) == ([], 0, True)
 
 
 def test_routes_do_not_wait_for_each_other() -> None:
-    yard = Yard()
-    queue = yard.queue(
+    bench = VhostBench()
+    queue = bench.queue(
         dead_letter_exchange="amq.direct",
         dead_letter_strategy="at-least-once",
         overflow="reject-publish",
         message_ttl=10,
     )
     for key in "ab":
-        yard.vhost.declarations.bind_queue("q", "amq.fanout", key, {})
-    yard.publish("a", exchange="amq.fanout")
-    yard.publish("b", exchange="amq.fanout")
-    yard.publish("a", exchange="amq.fanout")
-    dead = yard.queue("dead")
-    yard.vhost.declarations.bind_queue("dead", "amq.direct", "b", {})
-    yard.clock.advance(10)
+        bench.vhost.declarations.bind_queue("q", "amq.fanout", key, {})
+    bench.publish("a", exchange="amq.fanout")
+    bench.publish("b", exchange="amq.fanout")
+    bench.publish("a", exchange="amq.fanout")
+    dead = bench.queue("dead")
+    bench.vhost.declarations.bind_queue("dead", "amq.direct", "b", {})
+    bench.clock.advance(10)
     assert (queue.dead, numbers(dead)) == (2, [2])
-    yard.vhost.declarations.bind_queue("dead", "amq.direct", "a", {})
-    yard.clock.advance(SOON_MS)
+    bench.vhost.declarations.bind_queue("dead", "amq.direct", "a", {})
+    bench.clock.advance(SOON_MS)
     assert (queue.dead, numbers(dead)) == (0, [2, 1, 3])
 
 
 def test_all_queues_of_a_route_get_it_or_none() -> None:
-    yard = Yard()
-    narrow = full(yard, "narrow")
-    wide = yard.queue("wide", max_length=9, overflow="reject-publish")
+    bench = VhostBench()
+    narrow = full(bench, "narrow")
+    wide = bench.queue("wide", max_length=9, overflow="reject-publish")
     for name in ("narrow", "wide"):
-        yard.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
-    queue = source(yard, dead_letter_exchange="amq.fanout", message_ttl=10)
-    yard.publish()
-    yard.clock.advance(10)
+        bench.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
+    queue = source(bench, dead_letter_exchange="amq.fanout", message_ttl=10)
+    bench.publish()
+    bench.clock.advance(10)
     assert (queue.dead, numbers(wide)) == (1, [])
     assert wide.rules is not None
     assert (wide.rules.reserved, wide.rules.reserved_bytes) == (0, 0)
-    take_one(yard, narrow)
-    yard.clock.advance(0)
+    take_one(bench, narrow)
+    bench.clock.advance(0)
     assert (queue.dead, numbers(wide), numbers(narrow)) == (0, [2], [2])
 
 
 def test_a_queue_that_dead_letters_what_it_refuses_passes_it_on_or_it_waits() -> None:
-    yard = Yard()
-    last = full(yard, "last")
-    between = yard.queue(
+    bench = VhostBench()
+    last = full(bench, "last")
+    between = bench.queue(
         "dead",
         max_length=0,
         overflow="reject-publish-dlx",
         dead_letter_exchange="",
         dead_letter_routing_key="last",
     )
-    queue = source(yard, message_ttl=10)
-    yard.publish()
-    yard.clock.advance(10)
+    queue = source(bench, message_ttl=10)
+    bench.publish()
+    bench.clock.advance(10)
     assert (queue.dead, between.messages, numbers(last)) == (1, 0, [1])
-    take_one(yard, last)
-    yard.clock.advance(0)
+    take_one(bench, last)
+    bench.clock.advance(0)
     assert (queue.dead, between.messages, numbers(last)) == (0, 0, [2])
     assert last.rules is not None
     assert (last.rules.reserved, last.rules.reserved_bytes) == (0, 0)
 
 
 def test_a_message_that_goes_round_takes_the_room_that_it_leaves() -> None:
-    yard = Yard()
-    queue = source(yard, dead_letter_routing_key="q", max_length=1)
-    yard.publish()
-    client = reject_all(yard, queue, 1)
+    bench = VhostBench()
+    queue = source(bench, dead_letter_routing_key="q", max_length=1)
+    bench.publish()
+    client = reject_all(bench, queue, 1)
     assert (numbers(queue), queue.dead) == ([1], 0)
     assert client.numbers == [1]
 
 
 def test_a_cycle_without_a_client_waits_until_the_route_is_another_one() -> None:
-    yard = Yard()
-    queue = source(yard, dead_letter_routing_key="q", message_ttl=10)
-    yard.publish()
-    yard.clock.advance(10)
+    bench = VhostBench()
+    queue = source(bench, dead_letter_routing_key="q", message_ttl=10)
+    bench.publish()
+    bench.clock.advance(10)
     assert queue.dead == 1
-    assert "leads back to a queue where it died before" in yard.troubles[0]
-    dead = yard.queue("dead")
+    assert "leads back to a queue where it died before" in bench.troubles[0]
+    dead = bench.queue("dead")
     assert queue.rules is not None
     queue.rules.apply(arguments_of())
-    yard.clock.advance(SOON_MS)
+    bench.clock.advance(SOON_MS)
     assert (queue.dead, numbers(dead)) == (0, [1])
 
 
@@ -371,54 +371,54 @@ def test_a_cycle_without_a_client_waits_until_the_route_is_another_one() -> None
 
 
 def test_dying_behind_others_writes_no_letter_and_a_round_looks_at_the_first_of_each_lane() -> None:
-    yard = Yard()
-    full(yard)
-    queue = source(yard, message_ttl=10)
-    yard.publish(count=500)
+    bench = VhostBench()
+    full(bench)
+    queue = source(bench, message_ttl=10)
+    bench.publish(count=500)
     written = []
-    write = yard.vhost.write_letter
+    write = bench.vhost.write_letter
 
     def counted(*arguments: Any) -> Any:
         written.append(1)
         return write(*arguments)
 
-    yard.vhost.write_letter = counted
-    yard.clock.advance(10)
+    bench.vhost.write_letter = counted
+    bench.clock.advance(10)
     assert (queue.dead, len(written)) == (500, 1)
-    yard.clock.advance(100 * RETRY_MS)
+    bench.clock.advance(100 * RETRY_MS)
     assert (queue.dead, len(written)) == (500, 1), "that the queue is full is known without the letter"
 
 
 def test_no_alarm_is_set_while_nothing_waits() -> None:
-    yard = Yard()
-    dead = full(yard)
-    queue = source(yard, message_ttl=10)
-    yard.publish()
-    yard.clock.advance(10)
+    bench = VhostBench()
+    dead = full(bench)
+    queue = source(bench, message_ttl=10)
+    bench.publish()
+    bench.clock.advance(10)
     assert queue.backlog is not None
     assert queue.backlog.due > 0
-    take_one(yard, dead)
-    yard.clock.advance(0)
+    take_one(bench, dead)
+    bench.clock.advance(0)
     assert queue.dead == 0
     assert queue.backlog.due == 0
-    assert not yard.vhost.dead_letters.backlogs
+    assert not bench.vhost.dead_letters.backlogs
 
 
 def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
-    yard = Yard()
+    bench = VhostBench()
     count = 5 * TRIES // 2
-    queue = source(yard, dead_letter_exchange="amq.direct", message_ttl=10)
+    queue = source(bench, dead_letter_exchange="amq.direct", message_ttl=10)
     assert queue.rules is not None
     queue.rules.dead_letter_key = None
     for number in range(count):
-        yard.vhost.declarations.bind_queue("q", "amq.topic", f"k{number}", {})
-        yard.publish(f"k{number}", exchange="amq.topic")
-    yard.clock.advance(10)
+        bench.vhost.declarations.bind_queue("q", "amq.topic", f"k{number}", {})
+        bench.publish(f"k{number}", exchange="amq.topic")
+    bench.clock.advance(10)
     assert queue.dead == count
-    dead = yard.queue("dead")
+    dead = bench.queue("dead")
     for number in range(count):
-        yard.vhost.declarations.bind_queue("dead", "amq.direct", f"k{number}", {})
-    yard.clock.advance(RETRY_MS + 3 * PAUSE_MS)
+        bench.vhost.declarations.bind_queue("dead", "amq.direct", f"k{number}", {})
+    bench.clock.advance(RETRY_MS + 3 * PAUSE_MS)
     assert (queue.dead, sorted(numbers(dead))) == (0, list(range(1, count + 1)))
 
 
@@ -426,59 +426,59 @@ def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
 
 
 def test_a_purge_drops_what_waits() -> None:
-    yard = Yard(RecordingStore())
-    dead = full(yard)
-    queue = source(yard, durable=True, message_ttl=10)
-    yard.publish(count=2500, persistent=True)
-    yard.clock.advance(20_000)
+    bench = VhostBench(RecordingStore())
+    dead = full(bench)
+    queue = source(bench, durable=True, message_ttl=10)
+    bench.publish(count=2500, persistent=True)
+    bench.clock.advance(20_000)
     assert queue.dead == 2500
-    yard.publish(persistent=True)
-    purged = yard.vhost.declarations.purge_queue("q")
-    yard.clock.advance(9)
+    bench.publish(persistent=True)
+    purged = bench.vhost.declarations.purge_queue("q")
+    bench.clock.advance(9)
     assert purged.over
     assert (int(purged.dropped), queue.messages) == (2501, 0)
-    assert isinstance(yard.store, RecordingStore)
-    assert len(yard.store.settled) == 2501
-    take_one(yard, dead)
-    yard.clock.advance(RETRY_MS)
+    assert isinstance(bench.store, RecordingStore)
+    assert len(bench.store.settled) == 2501
+    take_one(bench, dead)
+    bench.clock.advance(RETRY_MS)
     assert (numbers(dead), dead.waiters) == ([], {})
     assert purge(queue) == 0
 
 
 def test_a_queue_with_messages_that_wait_is_not_empty_and_goes_with_them() -> None:
     store = RecordingStore()
-    yard = Yard(store)
-    full(yard)
-    queue = source(yard, durable=True, message_ttl=10)
-    yard.publish(count=2, persistent=True)
-    yard.clock.advance(10)
+    bench = VhostBench(store)
+    full(bench)
+    queue = source(bench, durable=True, message_ttl=10)
+    bench.publish(count=2, persistent=True)
+    bench.clock.advance(10)
     with pytest.raises(PreconditionFailed, match="not empty"):
-        yard.vhost.declarations.delete_queue("q", False, True)
-    yard.vhost.declarations.delete_queue("q", False, False)
-    yard.clock.advance(10 * RETRY_MS)
+        bench.vhost.declarations.delete_queue("q", False, True)
+    bench.vhost.declarations.delete_queue("q", False, False)
+    bench.clock.advance(10 * RETRY_MS)
     assert (queue.messages, len(store.forgotten)) == (0, 2)
 
 
 def test_a_queue_does_not_expire_while_messages_wait() -> None:
-    yard = Yard()
-    dead = full(yard)
-    queue = source(yard, message_ttl=10, expires=100)
-    yard.publish()
-    yard.clock.advance(10_000)
+    bench = VhostBench()
+    dead = full(bench)
+    queue = source(bench, message_ttl=10, expires=100)
+    bench.publish()
+    bench.clock.advance(10_000)
     assert (queue.deleted, queue.dead) == (False, 1)
-    take_one(yard, dead)
-    yard.clock.advance(99)
+    take_one(bench, dead)
+    bench.clock.advance(99)
     assert (queue.deleted, queue.dead) == (False, 0)
-    yard.clock.advance(100)
+    bench.clock.advance(100)
     assert queue.deleted
 
 
-def test_one_that_the_disk_does_not_give_back_keeps_no_others_waiting() -> None:
-    yard = Yard()
-    dead = yard.queue("dead")
-    queue = source(yard, message_ttl=10)
-    yard.publish(count=3)
-    write = yard.vhost.write_letter
+def test_an_unreadable_dead_letter_keeps_no_others_waiting() -> None:
+    bench = VhostBench()
+    dead = bench.queue("dead")
+    queue = source(bench, message_ttl=10)
+    bench.publish(count=3)
+    write = bench.vhost.write_letter
     damaged = [b"2"]
 
     def fails(message: Any, *rest: Any) -> Any:
@@ -486,32 +486,32 @@ def test_one_that_the_disk_does_not_give_back_keeps_no_others_waiting() -> None:
             raise OSError("unreadable")
         return write(message, *rest)
 
-    yard.vhost.write_letter = fails
-    yard.clock.advance(10)
+    bench.vhost.write_letter = fails
+    bench.clock.advance(10)
     assert (numbers(dead), queue.dead) == ([1, 3], 1)
-    assert yard.counters.dead_letters_failed == 1
-    yard.clock.advance(3 * UNREADABLE_MS)
-    assert (queue.dead, yard.counters.dead_letters_failed) == (1, 1)
+    assert bench.counters.dead_letters_failed == 1
+    bench.clock.advance(3 * UNREADABLE_MS)
+    assert (queue.dead, bench.counters.dead_letters_failed) == (1, 1)
     damaged.clear()
-    yard.clock.advance(UNREADABLE_MS + RETRY_MS)
+    bench.clock.advance(UNREADABLE_MS + RETRY_MS)
     assert (numbers(dead), queue.dead) == ([1, 3, 2], 0)
 
 
-def test_those_that_were_dropped_are_told_once_per_queue_and_minute() -> None:
-    yard = Yard()
-    full(yard)
-    yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=10)
+def test_dropped_dead_letters_are_reported_once_per_queue_and_minute() -> None:
+    bench = VhostBench()
+    full(bench)
+    bench.queue(dead_letter_exchange="", dead_letter_routing_key="dead", message_ttl=10)
     for _ in range(3):
-        yard.publish()
-        yard.clock.advance(10)
+        bench.publish()
+        bench.clock.advance(10)
     start = "queue 'q' in vhost '/': dead letters dropped: "
-    assert yard.troubles == [f"{start}1; the last was expired, and queue 'dead' is full"]
-    yard.clock.advance(WARNING_MS)
-    yard.publish()
-    yard.clock.advance(10)
-    assert yard.troubles[1:] == [f"{start}3; the last was expired, and queue 'dead' is full"]
-    assert yard.dropped() == {"expired, full": 4}
-    assert yard.died() == {}
+    assert bench.troubles == [f"{start}1; the last was expired, and queue 'dead' is full"]
+    bench.clock.advance(WARNING_MS)
+    bench.publish()
+    bench.clock.advance(10)
+    assert bench.troubles[1:] == [f"{start}3; the last was expired, and queue 'dead' is full"]
+    assert bench.dropped() == {"expired, full": 4}
+    assert bench.died() == {}
 
 
 @pytest.mark.parametrize(
@@ -535,19 +535,19 @@ def test_those_that_were_dropped_are_told_once_per_queue_and_minute() -> None:
         ({"x-dead-letter-strategy": "at-least-once", "x-overflow": "drop-head"}, False),
     ],
 )
-def test_which_queues_dead_letter_at_least_once(arguments: dict[str, object], sure: bool) -> None:
-    yard = Yard()
-    queue = yard.vhost.declarations.declare_queue(
+def test_queues_with_dead_letters_at_least_once(arguments: dict[str, object], sure: bool) -> None:
+    bench = VhostBench()
+    queue = bench.vhost.declarations.declare_queue(
         "q", True, None, False, {"x-dead-letter-exchange": "none", **arguments}
     )
     assert queue.rules is not None
     assert queue.rules.sure is sure
-    yard.publish()
-    reject_all(yard, queue, 1)
+    bench.publish()
+    reject_all(bench, queue, 1)
     assert queue.dead == int(sure)
-    assert (yard.dropped() == {"rejected, no_exchange": 1}) is not sure
-    warned = [text for text in yard.troubles if "x-dead-letter-strategy" in text]
+    assert (bench.dropped() == {"rejected, no_exchange": 1}) is not sure
+    warned = [text for text in bench.troubles if "x-dead-letter-strategy" in text]
     asked = arguments.get("x-dead-letter-strategy") == "at-least-once"
     assert bool(warned) is (asked and not sure)
-    assert yard.counters.discarded[REJECTED] == 0
+    assert bench.counters.discarded[REJECTED] == 0
     assert count_delayed(queue) == 0

@@ -7,13 +7,13 @@ from broker.core.delivery.session import Session
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.attach import detach, get_one
 from broker.core.queues.consumer import INTERESTED, NOTIFIED
-from tests.support.core.group_bench import Numbers
-from tests.support.core.queue_bench import Bench, Client
+from tests.support.core.group_bench import NumberFilter
+from tests.support.core.queue_bench import Client, QueueBench
 
 
-def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
-    """Spurious wake-ups: idle consumers are not asked."""
-    bench = Bench()
+def test_a_single_message_costs_a_notification_and_an_empty_pull() -> None:
+    """Idle consumers have no spurious wake-ups."""
+    bench = QueueBench()
     clients = [bench.client() for _ in range(10)]
     for _ in range(1000):
         bench.publish()
@@ -29,7 +29,7 @@ def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
 
 def test_wakeups_are_counted_by_queue_and_by_broker() -> None:
     """A wake-up is empty if the consumer has had no message when it is idle or suspended again."""
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client() for _ in range(10)]
     for _ in range(20):
         bench.publish()
@@ -52,9 +52,9 @@ def test_wakeups_are_counted_by_queue_and_by_broker() -> None:
     assert (counters.consumer_wakeups, counters.consumer_empty_wakeups) == (25, 2)
 
 
-@pytest.mark.parametrize("entry_filter", [None, Numbers(lambda _: True)], ids=["alike", "selector"])
-def test_no_more_are_woken_by_their_credit_than_there_is_work_for(entry_filter: Numbers | None) -> None:
-    bench = Bench()
+@pytest.mark.parametrize("entry_filter", [None, NumberFilter(lambda _: True)], ids=["alike", "selector"])
+def test_no_more_are_woken_by_their_credit_than_there_is_work_for(entry_filter: NumberFilter | None) -> None:
+    bench = QueueBench()
     clients = [bench.client(1, entry_filter=entry_filter) for _ in range(4)]
     bench.publish(5)
     bench.run()
@@ -70,10 +70,10 @@ def test_no_more_are_woken_by_their_credit_than_there_is_work_for(entry_filter: 
     assert bench.queue.ready == 0, "the others are still there"
 
 
-def test_those_of_a_selector_share_what_waits_for_them() -> None:
-    """A consumer that has had a message has the next one woken: nobody is left out, nor woken in vain."""
-    bench = Bench()
-    all_of_them = Numbers(lambda _: True)
+def test_consumers_with_the_same_selector_share_waiting_messages() -> None:
+    """A consumer that has had a message wakes the next consumer: none is left out or woken in vain."""
+    bench = QueueBench()
+    all_of_them = NumberFilter(lambda _: True)
     clients = [bench.client(entry_filter=all_of_them) for _ in range(4)]
     for client in clients:
         client.session.set_flow(False)
@@ -88,7 +88,7 @@ def test_those_of_a_selector_share_what_waits_for_them() -> None:
 
 
 def test_suspended_consumers_are_not_woken() -> None:
-    bench = Bench()
+    bench = QueueBench()
     full, idle = bench.client(1), bench.client()
     bench.publish(2)
     bench.run()
@@ -98,8 +98,8 @@ def test_suspended_consumers_are_not_woken() -> None:
     assert (full.notified, idle.numbers[-1]) == (before, 52)
 
 
-def test_those_of_a_connection_that_fills_up_are_not_woken_by_each_other() -> None:
-    bench = Bench()
+def test_consumers_of_a_connection_that_fills_up_do_not_wake_each_other() -> None:
+    bench = QueueBench()
     first = bench.client()
     siblings = [bench.client(session=first.session) for _ in range(5)]
     siblings += [bench.client(session=Session(first.session.connection)) for _ in range(5)]
@@ -113,8 +113,8 @@ def test_those_of_a_connection_that_fills_up_are_not_woken_by_each_other() -> No
     assert other.numbers == [1]
 
 
-def test_those_that_share_a_window_are_not_woken_when_it_is_full() -> None:
-    bench = Bench()
+def test_consumers_that_share_a_full_window_are_not_woken() -> None:
+    bench = QueueBench()
     window = Credit(1)
     first = bench.client(session_credit=window)
     siblings = [bench.client(session=first.session, session_credit=window) for _ in range(5)]
@@ -126,7 +126,7 @@ def test_those_that_share_a_window_are_not_woken_when_it_is_full() -> None:
 
 
 def test_a_burst_ends_with_one_empty_pull() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.client()
     bench.publish(100)
     bench.run(16)
@@ -136,7 +136,7 @@ def test_a_burst_ends_with_one_empty_pull() -> None:
 
 def test_the_end_of_the_messages_is_told_once() -> None:
     """[Broker-J FlowTest.drain]"""
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish(3)
     bench.run()
@@ -150,7 +150,7 @@ def test_the_end_of_the_messages_is_told_once() -> None:
 
 
 def test_lower_priority_gets_nothing_while_a_higher_one_is_available() -> None:
-    bench = Bench()
+    bench = QueueBench()
     low = bench.client(priority=5)
     high = bench.client(priority=10)
     bench.publish(10)
@@ -160,7 +160,7 @@ def test_lower_priority_gets_nothing_while_a_higher_one_is_available() -> None:
 
 
 def test_lower_priority_gets_what_comes_while_the_higher_one_has_no_credit() -> None:
-    bench = Bench()
+    bench = QueueBench()
     low = bench.client(priority=-1)
     high = bench.client(1)
     bench.publish(3)
@@ -175,7 +175,7 @@ def test_lower_priority_gets_what_comes_while_the_higher_one_has_no_credit() -> 
 
 
 def test_a_higher_priority_that_comes_later_takes_over_a_backlog() -> None:
-    bench = Bench()
+    bench = QueueBench()
     low = bench.client(1)
     bench.publish(6)
     bench.run()
@@ -187,7 +187,7 @@ def test_a_higher_priority_that_comes_later_takes_over_a_backlog() -> None:
 
 
 def test_a_notified_consumer_that_is_outranked_meanwhile_goes_back() -> None:
-    bench = Bench()
+    bench = QueueBench()
     low = bench.client()
     bench.publish(3)
     assert low.consumer.state == NOTIFIED
@@ -199,7 +199,7 @@ def test_a_notified_consumer_that_is_outranked_meanwhile_goes_back() -> None:
 
 
 def test_an_outranked_consumer_is_not_even_notified() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(3)
     high = bench.client(1, priority=1)
     low = bench.client()
@@ -212,7 +212,7 @@ def test_an_outranked_consumer_is_not_even_notified() -> None:
 
 
 def test_the_baton_goes_down_one_level_at_a_time() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = {priority: bench.client(1, priority=priority) for priority in (2, 0, 1)}
     bench.publish(3)
     bench.run()
@@ -220,8 +220,8 @@ def test_the_baton_goes_down_one_level_at_a_time() -> None:
 
 
 def test_the_baton_is_not_dropped_because_somebody_lower_is_on_his_way() -> None:
-    """A NOTIFIED consumer of a lower level will find an idle one of a higher level before it and give up."""
-    bench = Bench()
+    """A NOTIFIED consumer of a lower level finds an idle consumer of a higher level before it, and stops."""
+    bench = QueueBench()
     first = bench.client(priority=9)
     second = bench.client(priority=9, session=first.session)
     low = bench.client()
@@ -242,7 +242,7 @@ def test_the_baton_is_not_dropped_because_somebody_lower_is_on_his_way() -> None
 
 
 def test_the_baton_is_passed_by_a_consumer_that_is_removed_without_further_ado() -> None:
-    bench = Bench()
+    bench = QueueBench()
     first = bench.client()
     second = bench.client()
     bench.publish()
@@ -254,7 +254,7 @@ def test_the_baton_is_passed_by_a_consumer_that_is_removed_without_further_ado()
 
 def test_the_flag_comes_before_the_notifications() -> None:
     """[Broker-J sets it last: priority 10 with credit 1 and priority 0 unlimited left two of three stuck]"""
-    bench = Bench()
+    bench = QueueBench()
     low = bench.client()
     high = bench.client(1, priority=10)
     bench.publish(3)
@@ -263,7 +263,7 @@ def test_the_flag_comes_before_the_notifications() -> None:
 
 
 def test_a_level_goes_with_its_last_consumer() -> None:
-    bench = Bench()
+    bench = QueueBench()
     for _ in range(3):
         bench.client(priority=7).cancel()
     bench.client(priority=3)
@@ -272,7 +272,7 @@ def test_a_level_goes_with_its_last_consumer() -> None:
 
 
 def test_higher_message_priority_is_next_also_when_the_cursor_has_passed_its_place() -> None:
-    bench = Bench(PriorityEntryList(10))
+    bench = QueueBench(PriorityEntryList(10))
     client = bench.client(1)
     bench.publish(3, priority=4)
     bench.run()
@@ -287,7 +287,7 @@ def test_higher_message_priority_is_next_also_when_the_cursor_has_passed_its_pla
 
 def test_message_reflection_with_priority_increase_and_prefetch_one() -> None:
     """A message of higher priority sent from the listener, prefetch 1, hung once. [QPID-3927]"""
-    bench = Bench(PriorityEntryList(3))
+    bench = QueueBench(PriorityEntryList(3))
 
     class Reflector(Client):
         def deliver(self, consumer: object, entry: object) -> None:
@@ -304,7 +304,7 @@ def test_message_reflection_with_priority_increase_and_prefetch_one() -> None:
 
 
 def test_released_high_priority_entry_returns_to_its_level() -> None:
-    bench = Bench(PriorityEntryList(3))
+    bench = QueueBench(PriorityEntryList(3))
     bench.publish(priority=0)
     bench.publish(2, priority=2)
     first = bench.client(1)
@@ -318,7 +318,7 @@ def test_released_high_priority_entry_returns_to_its_level() -> None:
 
 
 def test_consumers_of_one_session_with_different_priorities() -> None:
-    bench = Bench()
+    bench = QueueBench()
     high = bench.client(1, priority=1)
     low = bench.client(1, session=high.session)
     assert isinstance(high.session, Session)

@@ -18,14 +18,14 @@ from protocol.amqp091.properties import Properties
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import Client, HandScheduler
-from tests.support.core.timed_vhost import Yard, numbers
+from tests.support.core.timed_vhost import VhostBench, numbers
 from tests.support.core.topology import RecordingStore, content_of, new_vhost
 
 TOLD = ("x-delivery-count", "x-acquired-count", "x-expired-by", "x-expired-while", "x-first-death-reason")
 
 
 class Ward:
-    """A queue whose dead letters go to another one."""
+    """A queue whose dead letters go to another queue."""
 
     def __init__(self, **arguments: Any) -> None:
         self.clock = HandClock()
@@ -45,8 +45,8 @@ class Ward:
     def client(self) -> Client:
         return Client(self.queue, self.scheduler)
 
-    def told(self) -> list[dict[str, object]]:
-        """What each letter tells, in order, of what this is about."""
+    def headers(self) -> list[dict[str, object]]:
+        """Return the tested headers of each dead letter, in order."""
         headers = [Properties(entry.message.content or b"").headers() for entry in self.dead.entries]
         return [{name: each[name] for name in TOLD if name in each} for each in headers]
 
@@ -66,16 +66,16 @@ def test_a_letter_tells_how_often_the_message_was_tried() -> None:
     for outcome in (NACK, CRASH, CRASH, NACK, CRASH):
         ward.scheduler.run()
         release_entries(client.queue, [client.held.pop()], client.consumer, outcome)
-    assert ward.told() == [counts(3, 5)]
+    assert ward.headers() == [counts(3, 5)]
 
 
-def test_what_was_refused_was_delivered_but_did_not_come_back() -> None:
+def test_a_rejected_message_was_delivered_and_did_not_return() -> None:
     ward = Ward(delivery_limit=5)
     client = ward.client()
     ward.publish()
     ward.scheduler.run()
     client.queue.discard(client.held[0])
-    assert ward.told() == [counts(0, 1, "rejected")]
+    assert ward.headers() == [counts(0, 1, "rejected")]
 
 
 def test_a_queue_that_does_not_count_tells_nothing() -> None:
@@ -84,7 +84,7 @@ def test_a_queue_that_does_not_count_tells_nothing() -> None:
     ward.publish()
     ward.scheduler.run()
     client.queue.discard(client.held[0])
-    assert ward.told() == [{"x-first-death-reason": "rejected"}]
+    assert ward.headers() == [{"x-first-death-reason": "rejected"}]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_letter_tells_whose_time_was_over(ttl: int | None, expiration: int, by
     ward.publish(expiration, **{"x-expired-by": "me", "x-expired-while": "asleep"})
     ward.clock.advance(20)
     expected = {"x-expired-by": by, "x-expired-while": "ready", "x-first-death-reason": "expired"}
-    assert ward.told() == [expected]
+    assert ward.headers() == [expected]
 
 
 def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> None:
@@ -107,10 +107,10 @@ def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> N
     release_entries(client.queue, list(client.held), client.consumer)
     ward.clock.advance(30)
     expired = {"x-expired-by": "queue", "x-expired-while": "held"}
-    assert ward.told() == [counts(1, 1, "expired") | expired]
+    assert ward.headers() == [counts(1, 1, "expired") | expired]
 
 
-def test_what_an_earlier_death_told_is_not_told_again() -> None:
+def test_headers_of_an_earlier_death_are_not_repeated() -> None:
     ward = Ward(message_ttl=10)
     ward.vhost.declarations.declare_queue("last", False, None, False, {})
     ward.vhost.policies.set(
@@ -133,7 +133,7 @@ def test_what_an_earlier_death_told_is_not_told_again() -> None:
 
 
 def die(ward: Ward) -> None:
-    """One message of each kind of death."""
+    """Let a message die for each reason."""
     client = ward.client()
     ward.publish()
     ward.scheduler.run()
@@ -157,7 +157,7 @@ def test_only_the_deaths_that_were_chosen_make_letters(reasons: str | None) -> N
     ward = Ward(delivery_limit=0, max_length=1, **chosen)
     die(ward)
     wanted = list(DEATHS) if reasons is None else reasons.split(",")
-    assert sorted(str(told["x-first-death-reason"]) for told in ward.told()) == sorted(wanted)
+    assert sorted(str(told["x-first-death-reason"]) for told in ward.headers()) == sorted(wanted)
     moved = dict(zip(REASONS, ward.vhost.counters.dead_lettered, strict=True))
     assert moved == {reason: int(reason in wanted) for reason in REASONS}
     assert [a + b for a, b in zip(moved.values(), ward.vhost.counters.discarded, strict=True)] == [
@@ -170,7 +170,7 @@ def test_a_policy_chooses_too() -> None:
     ward.vhost.policies.set(Policy("p", "^q$", {"dead-letter-reasons": "maxlen"}))
     ward.vhost.policies.apply_all()
     die(ward)
-    assert ward.told() == [{"x-first-death-reason": "maxlen"}]
+    assert ward.headers() == [{"x-first-death-reason": "maxlen"}]
 
 
 def test_arguments_and_letters_have_the_same_names_for_deaths() -> None:
@@ -200,13 +200,13 @@ def test_choices_that_make_no_sense_are_refused(arguments: dict[str, object], wh
 ALL = "rejected,expired,maxlen,delivery_limit,queue_expired,queue_deleted"
 
 
-def there(yard: Yard, name: str = "q") -> bool:
-    return name in yard.vhost.topology.queues
+def queue_exists(bench: VhostBench, name: str = "q") -> bool:
+    return name in bench.vhost.topology.queues
 
 
-def source(yard: Yard, durable: bool = False, **arguments: Any) -> Queue:
+def source(bench: VhostBench, durable: bool = False, **arguments: Any) -> Queue:
     """A queue whose messages go to the queue `dead`, whatever ends them."""
-    return yard.queue(
+    return bench.queue(
         "q",
         durable,
         dead_letter_exchange="",
@@ -220,191 +220,191 @@ def source(yard: Yard, durable: bool = False, **arguments: Any) -> Queue:
 
 
 def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_long() -> None:
-    yard = Yard()
-    queue = yard.queue(expires=800, expires_if_empty=True)
-    yard.publish()
-    yard.clock.advance(10_000)
-    assert there(yard)
-    yard.vhost.declarations.purge_queue("q")
-    yard.clock.advance(799)
-    assert there(yard), "it has not been empty for so long"
-    yard.clock.advance(800 // LOOKS + 2)
-    assert not there(yard)
+    bench = VhostBench()
+    queue = bench.queue(expires=800, expires_if_empty=True)
+    bench.publish()
+    bench.clock.advance(10_000)
+    assert queue_exists(bench)
+    bench.vhost.declarations.purge_queue("q")
+    bench.clock.advance(799)
+    assert queue_exists(bench), "it has not been empty for so long"
+    bench.clock.advance(800 // LOOKS + 2)
+    assert not queue_exists(bench)
     assert queue.deleted
 
 
 def test_a_message_that_expires_leaves_it_empty() -> None:
-    yard = Yard()
-    yard.queue(expires=100, expires_if_empty=True, message_ttl=1000)
-    yard.publish()
-    yard.clock.advance(1099)
-    assert there(yard)
-    yard.clock.advance(100 // LOOKS + 2)
-    assert not there(yard)
+    bench = VhostBench()
+    bench.queue(expires=100, expires_if_empty=True, message_ttl=1000)
+    bench.publish()
+    bench.clock.advance(1099)
+    assert queue_exists(bench)
+    bench.clock.advance(100 // LOOKS + 2)
+    assert not queue_exists(bench)
 
 
-def test_what_a_client_has_counts_as_a_message() -> None:
-    yard = Yard()
-    queue = yard.queue(expires=100, expires_if_empty=True)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
+    bench = VhostBench()
+    queue = bench.queue(expires=100, expires_if_empty=True)
+    client = bench.client(queue)
+    bench.publish()
+    bench.run()
     client.cancel()
-    yard.clock.advance(10_000)
-    assert there(yard)
+    bench.clock.advance(10_000)
+    assert queue_exists(bench)
     client.ack(1)
-    yard.clock.advance(100 + 100 // LOOKS + 2)
-    assert not there(yard)
+    bench.clock.advance(100 + 100 // LOOKS + 2)
+    assert not queue_exists(bench)
 
 
 def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
-    yard = Yard()
-    yard.queue(expires=100, expires_if_empty=True)
-    yard.clock.advance(100)
-    assert not there(yard)
-    yard.queue(expires=100)
-    yard.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
-    yard.vhost.policies.apply_all()
-    yard.publish()
-    yard.clock.advance(10_000)
-    assert there(yard)
+    bench = VhostBench()
+    bench.queue(expires=100, expires_if_empty=True)
+    bench.clock.advance(100)
+    assert not queue_exists(bench)
+    bench.queue(expires=100)
+    bench.vhost.policies.set(Policy("spare", "", {"expires-if-empty": True}))
+    bench.vhost.policies.apply_all()
+    bench.publish()
+    bench.clock.advance(10_000)
+    assert queue_exists(bench)
 
 
 # ---- deaths with the queue
 
 
 def test_by_default_messages_go_with_their_queue() -> None:
-    yard = Yard()
-    dead = yard.queue("dead")
-    yard.queue(dead_letter_exchange="", dead_letter_routing_key="dead", expires=10)
-    yard.publish()
-    yard.clock.advance(10)
-    assert not there(yard)
+    bench = VhostBench()
+    dead = bench.queue("dead")
+    bench.queue(dead_letter_exchange="", dead_letter_routing_key="dead", expires=10)
+    bench.publish()
+    bench.clock.advance(10)
+    assert not queue_exists(bench)
     assert numbers(dead) == []
 
 
 @pytest.mark.parametrize("count", [1, 3 * SLICE])
-def test_what_an_expiring_queue_holds_is_dead_lettered(count: int) -> None:
-    yard = Yard()
-    dead = yard.queue("dead")
-    source(yard, expires=10)
-    yard.publish(count=count)
-    yard.clock.advance(10)
-    assert not there(yard)
+def test_messages_of_an_expiring_queue_are_dead_lettered(count: int) -> None:
+    bench = VhostBench()
+    dead = bench.queue("dead")
+    source(bench, expires=10)
+    bench.publish(count=count)
+    bench.clock.advance(10)
+    assert not queue_exists(bench)
     assert numbers(dead) == list(range(1, count + 1))
-    assert yard.died() == {"queue_expired": count}
+    assert bench.died() == {"queue_expired": count}
 
 
 @pytest.mark.parametrize("count", [2, 3 * SLICE])
-def test_what_a_deleted_queue_holds_is_dead_lettered_with_clients_or_not(count: int) -> None:
+def test_messages_of_a_deleted_queue_are_dead_lettered_with_and_without_consumers(count: int) -> None:
     store = RecordingStore()
-    yard = Yard(store)
-    dead = yard.queue("dead", durable=True)
-    queue = source(yard, durable=True)
-    client = yard.client(queue, 1)
-    yard.publish(count=count, persistent=True)
-    yard.run()
+    bench = VhostBench(store)
+    dead = bench.queue("dead", durable=True)
+    queue = source(bench, durable=True)
+    client = bench.client(queue, 1)
+    bench.publish(count=count, persistent=True)
+    bench.run()
     assert client.numbers == [1]
-    assert yard.vhost.declarations.delete_queue("q", False, False) == count - 1
-    assert there(yard) is (count > SLICE)
-    yard.clock.advance(10)
-    assert not there(yard)
+    assert bench.vhost.declarations.delete_queue("q", False, False) == count - 1
+    assert queue_exists(bench) is (count > SLICE)
+    bench.clock.advance(10)
+    assert not queue_exists(bench)
     assert numbers(dead) == list(range(1, count + 1))
-    assert yard.died() == {"queue_deleted": count}
+    assert bench.died() == {"queue_deleted": count}
     assert store.forgotten == []
     client.ack(1)
     assert len(store.settled) == count
 
 
 def test_a_policy_has_them_dead_lettered() -> None:
-    yard = Yard()
-    dead = yard.queue("dead")
+    bench = VhostBench()
+    dead = bench.queue("dead")
     definition: dict[str, object] = {
         "dead-letter-exchange": "",
         "dead-letter-routing-key": "dead",
         "dead-letter-reasons": ALL,
     }
-    yard.vhost.policies.set(Policy("last", "^q$", definition))
-    yard.vhost.policies.apply_all()
-    yard.queue()
-    yard.publish()
-    yard.vhost.declarations.delete_queue("q", False, False)
-    assert (there(yard), numbers(dead)) == (False, [1])
+    bench.vhost.policies.set(Policy("last", "^q$", definition))
+    bench.vhost.policies.apply_all()
+    bench.queue()
+    bench.publish()
+    bench.vhost.declarations.delete_queue("q", False, False)
+    assert (queue_exists(bench), numbers(dead)) == (False, [1])
 
 
 def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_last() -> None:
-    yard = Yard()
-    queue = source(yard, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
-    yard.publish(count=2)
-    yard.clock.advance(10 * RETRY_MS)
-    assert there(yard)
+    bench = VhostBench()
+    queue = source(bench, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
+    bench.publish(count=2)
+    bench.clock.advance(10 * RETRY_MS)
+    assert queue_exists(bench)
     assert (queue.depth, queue.dead) == (0, 2)
-    dead = yard.queue("dead")
-    yard.clock.advance(SOON_MS)
-    assert not there(yard)
+    dead = bench.queue("dead")
+    bench.clock.advance(SOON_MS)
+    assert not queue_exists(bench)
     assert numbers(dead) == [1, 2]
 
 
 def test_a_deletion_that_waits_is_undone_by_a_declaration() -> None:
-    yard = Yard()
+    bench = VhostBench()
     arguments: dict[str, Any] = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
-    queue = source(yard, **arguments)
-    yard.publish()
-    yard.vhost.declarations.delete_queue("q", False, False)
-    assert (there(yard), queue.dead) == (True, 1)
-    assert source(yard, **arguments) is queue
-    yard.queue("dead")
-    yard.clock.advance(RETRY_MS)
-    assert (there(yard), queue.dead) == (True, 0)
-    yard.vhost.declarations.delete_queue("q", False, False)
-    assert not there(yard)
+    queue = source(bench, **arguments)
+    bench.publish()
+    bench.vhost.declarations.delete_queue("q", False, False)
+    assert (queue_exists(bench), queue.dead) == (True, 1)
+    assert source(bench, **arguments) is queue
+    bench.queue("dead")
+    bench.clock.advance(RETRY_MS)
+    assert (queue_exists(bench), queue.dead) == (True, 0)
+    bench.vhost.declarations.delete_queue("q", False, False)
+    assert not queue_exists(bench)
 
 
 def test_a_consumer_that_comes_keeps_a_queue_that_expires_but_not_one_that_is_deleted() -> None:
     for deletes in (False, True):
-        yard = Yard()
-        dead = yard.queue("dead")
-        queue = source(yard, expires=10)
-        yard.publish(count=3 * SLICE)
+        bench = VhostBench()
+        dead = bench.queue("dead")
+        queue = source(bench, expires=10)
+        bench.publish(count=3 * SLICE)
         if deletes:
-            yard.vhost.declarations.delete_queue("q", False, False)
+            bench.vhost.declarations.delete_queue("q", False, False)
         else:
-            yard.clock.now += 10
-            yard.clock.schedule.run()
+            bench.clock.now += 10
+            bench.clock.schedule.run()
         assert len(numbers(dead)) == SLICE
-        client = yard.client(queue, 1)
-        yard.run()
-        yard.clock.advance(100)
-        assert there(yard) is not deletes
+        client = bench.client(queue, 1)
+        bench.run()
+        bench.clock.advance(100)
+        assert queue_exists(bench) is not deletes
         assert client.numbers == [SLICE + 1]
 
 
 def test_a_letter_does_not_come_back_into_the_queue_that_goes() -> None:
-    yard = Yard()
-    yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
-    yard.publish()
-    yard.vhost.declarations.delete_queue("q", False, False)
-    assert not there(yard)
-    assert yard.dropped() == {"queue_deleted, cycle": 1}
+    bench = VhostBench()
+    bench.queue("q", dead_letter_exchange="", dead_letter_routing_key="q", dead_letter_reasons=ALL)
+    bench.publish()
+    bench.vhost.declarations.delete_queue("q", False, False)
+    assert not queue_exists(bench)
+    assert bench.dropped() == {"queue_deleted, cycle": 1}
 
 
 def test_auto_delete_and_exclusive_queues_leave_their_messages_too() -> None:
-    yard = Yard()
-    dead = yard.queue("dead")
+    bench = VhostBench()
+    dead = bench.queue("dead")
     held: dict[str, object] = {
         "x-dead-letter-exchange": "",
         "x-dead-letter-routing-key": "dead",
         "x-dead-letter-reasons": ALL,
     }
     owner = object()
-    yard.vhost.declarations.declare_queue("mine", False, owner, False, held)
-    queue = yard.vhost.declarations.declare_queue("q", False, None, True, held)
-    yard.publish("mine")
-    yard.publish("q")
-    yard.vhost.declarations.delete_exclusive_queues(owner)
+    bench.vhost.declarations.declare_queue("mine", False, owner, False, held)
+    queue = bench.vhost.declarations.declare_queue("q", False, None, True, held)
+    bench.publish("mine")
+    bench.publish("q")
+    bench.vhost.declarations.delete_exclusive_queues(owner)
     assert numbers(dead) == [1]
-    client = yard.client(queue, 1)
+    client = bench.client(queue, 1)
     client.cancel()
-    yard.vhost.declarations.delete_if_unused(queue)
+    bench.vhost.declarations.delete_if_unused(queue)
     assert numbers(dead) == [1, 2]
-    assert list(yard.vhost.topology.queues) == ["dead"]
+    assert list(bench.vhost.topology.queues) == ["dead"]

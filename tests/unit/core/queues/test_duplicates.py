@@ -1,4 +1,4 @@
-"""What queues take only once: by the ids of messages, and by the numbers that producers give them."""
+"""Deduplication: by the ids of messages, and by the sequences of producers."""
 
 import pytest
 
@@ -8,39 +8,39 @@ from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUT
 from broker.core.queues.duplicates import SLICE, memory_of, new_mark
 from broker.core.vhosts.definitions import restore_message
 from broker.core.view import MessageView
-from tests.support.core.duplicate_vhost import Rememberer, held
-from tests.support.core.policies import put
+from tests.support.core.duplicate_vhost import DuplicateBench, contents_of
+from tests.support.core.policies import set_policy
 from tests.support.core.purge import purge
 from tests.support.core.topology import RecordingStore
 
 
 def test_an_id_is_taken_once_within_the_window() -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_window=1000)
-    assert [yard.say(said) for said in ("a", "b", "a")] == [ROUTED, ROUTED, DUPLICATE]
-    yard.clock.advance(999)
-    assert yard.say("a") == DUPLICATE, "a duplicate does not make the window longer"
-    yard.clock.advance(1)
-    assert yard.say("a") is ROUTED
-    assert held(queue) == ["a", "b", "a"]
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_window=1000)
+    assert [bench.say(said) for said in ("a", "b", "a")] == [ROUTED, ROUTED, DUPLICATE]
+    bench.clock.advance(999)
+    assert bench.say("a") == DUPLICATE, "a duplicate does not make the window longer"
+    bench.clock.advance(1)
+    assert bench.say("a") is ROUTED
+    assert contents_of(queue) == ["a", "b", "a"]
     memory = memory_of(queue)
     assert memory is not None
-    assert (memory.duplicates, yard.counters.duplicate) == (2, 2)
+    assert (memory.duplicates, bench.counters.duplicate) == (2, 2)
 
 
 def test_a_message_without_id_is_never_a_duplicate() -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_window=1000, dedup_producers=5)
-    assert [yard.say("") for _ in range(3)] == [ROUTED, ROUTED, ROUTED]
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_window=1000, dedup_producers=5)
+    assert [bench.say("") for _ in range(3)] == [ROUTED, ROUTED, ROUTED]
     memory = memory_of(queue)
     assert memory is not None
     assert len(memory) == 0
 
 
 def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
-    yard = Rememberer()
-    yard.queue(dedup_window=1000, dedup_limit=2)
-    assert [yard.say(said) for said in ("a", "b", "c", "b", "a", "c", "b")] == [
+    bench = DuplicateBench()
+    bench.queue(dedup_window=1000, dedup_limit=2)
+    assert [bench.say(said) for said in ("a", "b", "c", "b", "a", "c", "b")] == [
         ROUTED,
         ROUTED,
         ROUTED,
@@ -52,57 +52,57 @@ def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
 
 
 def test_a_producer_is_heard_once_up_to_each_number() -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_producers=2)
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_producers=2)
     said = ["/p/1", "/p/3", "/p/2", "/p/3", "/q/1", "/p/4", "/r/0", "/q/1", "/p/4"]
-    taken = [yard.say(each) for each in said]
+    taken = [bench.say(each) for each in said]
     # when r comes, q has not been heard of for longest; when q comes again, p has
     assert taken == [ROUTED, ROUTED, DUPLICATE, DUPLICATE, ROUTED, ROUTED, ROUTED, ROUTED, ROUTED]
-    assert len(held(queue)) == 7
+    assert len(contents_of(queue)) == 7
 
 
 def test_producers_are_forgotten_while_ids_are_over_too() -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_window=500, dedup_producers=1)
-    yard.say("one/p/1")
-    yard.clock.advance(500)
-    yard.say("/q/1")
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_window=500, dedup_producers=1)
+    bench.say("one/p/1")
+    bench.clock.advance(500)
+    bench.say("/q/1")
     memory = memory_of(queue)
     assert memory is not None
     assert list(memory.producers) == ["q"]
 
 
 def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_producers=2)
-    yard.say("/p/1")
-    yard.say("/q/1")
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_producers=2)
+    bench.say("/p/1")
+    bench.say("/q/1")
     memory = memory_of(queue)
     assert memory is not None
     memory.reserve_sequence("r", 1)
     assert memory.knows_sequence("r", 1)
     memory.unreserve_sequence("r", 1)
     assert not memory.knows_sequence("r", 0)
-    assert yard.say("/q/2") is ROUTED
-    assert yard.say("/p/1") == DUPLICATE
+    assert bench.say("/q/2") is ROUTED
+    assert bench.say("/p/1") == DUPLICATE
 
 
-def test_what_recovery_brings_back_beyond_the_limits_is_forgotten() -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_window=1000, dedup_limit=1, dedup_producers=1)
+def test_recovered_records_beyond_the_limits_are_forgotten() -> None:
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_window=1000, dedup_limit=1, dedup_producers=1)
     memory = memory_of(queue)
     assert memory is not None
     for name in ("p", "q", "r"):
-        memory.restore(new_mark(name, NEVER, True, yard.clock.date()))
-        memory.restore(new_mark(name, 1, True, yard.clock.date()))
-    yard.clock.advance(0)
+        memory.restore(new_mark(name, NEVER, True, bench.clock.date()))
+        memory.restore(new_mark(name, 1, True, bench.clock.date()))
+    bench.clock.advance(0)
     assert (list(memory.ids), list(memory.producers)) == (["r"], ["r"])
 
 
 def test_either_of_both_makes_a_duplicate() -> None:
-    yard = Rememberer()
-    yard.queue(dedup_window=1000, dedup_producers=2)
-    assert [yard.say(said) for said in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [
+    bench = DuplicateBench()
+    bench.queue(dedup_window=1000, dedup_producers=2)
+    assert [bench.say(said) for said in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [
         ROUTED,
         DUPLICATE,
         DUPLICATE,
@@ -115,21 +115,21 @@ def test_either_of_both_makes_a_duplicate() -> None:
     [("/p/x", "x-sequence"), ("/p/-1", "x-sequence"), ("/" + "p" * 256 + "/1", "x-producer")],
 )
 def test_numbers_that_cannot_be_are_refused(said: str, header: str) -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_producers=2)
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_producers=2)
     with pytest.raises(PreconditionFailed, match=f"invalid header '{header}'"):
-        yard.say(said)
-    assert held(queue) == []
+        bench.say(said)
+    assert contents_of(queue) == []
 
 
 def test_an_id_that_is_no_text_is_refused() -> None:
-    yard = Rememberer()
-    yard.queue(dedup_window=1000)
-    message = yard.message("x")
-    route = yard.vhost.publisher.route("", "q")
-    yard.vhost.views = lambda message, store: Odd()
+    bench = DuplicateBench()
+    bench.queue(dedup_window=1000)
+    message = bench.message("x")
+    route = bench.vhost.publisher.route("", "q")
+    bench.vhost.views = lambda message, store: Odd()
     with pytest.raises(PreconditionFailed, match=r"invalid message-id '.udc80'"):
-        yard.vhost.publisher.publish(route, message)
+        bench.vhost.publisher.publish(route, message)
 
 
 class Odd(MessageView):
@@ -140,83 +140,83 @@ class Odd(MessageView):
 
 
 def test_only_queues_that_have_not_had_it_get_it() -> None:
-    yard = Rememberer()
-    first, second = yard.queue("q", dedup_window=1000), yard.queue("r", dedup_window=1000)
-    plain = yard.queue("s")
+    bench = DuplicateBench()
+    first, second = bench.queue("q", dedup_window=1000), bench.queue("r", dedup_window=1000)
+    plain = bench.queue("s")
     for name in ("q", "r"):
-        yard.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
-    assert yard.say("a") is ROUTED
-    assert yard.say("a", exchange="amq.fanout") is ROUTED
-    assert yard.say("a", exchange="amq.fanout") == DUPLICATE
-    yard.vhost.declarations.bind_queue("s", "amq.fanout", "", {})
-    assert yard.say("a", exchange="amq.fanout") is ROUTED
-    assert [held(queue) for queue in (first, second, plain)] == [["a"], ["a"], ["a"]]
+        bench.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
+    assert bench.say("a") is ROUTED
+    assert bench.say("a", exchange="amq.fanout") is ROUTED
+    assert bench.say("a", exchange="amq.fanout") == DUPLICATE
+    bench.vhost.declarations.bind_queue("s", "amq.fanout", "", {})
+    assert bench.say("a", exchange="amq.fanout") is ROUTED
+    assert [contents_of(queue) for queue in (first, second, plain)] == [["a"], ["a"], ["a"]]
 
 
-def test_what_is_refused_is_not_remembered() -> None:
-    yard = Rememberer()
-    queue = yard.queue(dedup_window=1000, max_length=1, overflow="reject-publish")
-    assert [yard.say("a"), yard.say("b"), yard.say("b"), yard.say("a")] == [
+def test_refused_messages_are_not_recorded() -> None:
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_window=1000, max_length=1, overflow="reject-publish")
+    assert [bench.say("a"), bench.say("b"), bench.say("b"), bench.say("a")] == [
         ROUTED,
         REFUSED,
         REFUSED,
         DUPLICATE,
     ]
     purge(queue)
-    assert [yard.say("b"), yard.say("a")] == [ROUTED, DUPLICATE], "to purge is not to forget"
+    assert [bench.say("b"), bench.say("a")] == [ROUTED, DUPLICATE], "to purge is not to forget"
 
 
-def test_what_nobody_takes_at_once_is_not_remembered() -> None:
-    yard = Rememberer(RecordingStore())
-    queue = yard.queue(durable=True, dedup_window=1000, dedup_producers=3)
-    assert yard.say("a/p/1", immediate=True, persistent=True) == NO_CONSUMER
-    client = yard.client(queue)
-    assert yard.say("a/p/1", immediate=True, persistent=True) is ROUTED
-    assert yard.say("a/p/1", immediate=True, persistent=True) == DUPLICATE
+def test_undelivered_immediate_messages_are_not_recorded() -> None:
+    bench = DuplicateBench(RecordingStore())
+    queue = bench.queue(durable=True, dedup_window=1000, dedup_producers=3)
+    assert bench.say("a/p/1", immediate=True, persistent=True) == NO_CONSUMER
+    client = bench.client(queue)
+    assert bench.say("a/p/1", immediate=True, persistent=True) is ROUTED
+    assert bench.say("a/p/1", immediate=True, persistent=True) == DUPLICATE
     assert len(client.deliveries) == 1
 
 
 def test_dead_letters_are_not_asked() -> None:
-    yard = Rememberer()
-    target = yard.queue("dead", dedup_window=1000)
-    source = yard.queue("q", dead_letter_exchange="", dead_letter_routing_key="dead")
-    assert yard.say("a", key="dead") is ROUTED
+    bench = DuplicateBench()
+    target = bench.queue("dead", dedup_window=1000)
+    source = bench.queue("q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    assert bench.say("a", key="dead") is ROUTED
     for _ in range(2):
-        yard.say("a")
-        client = yard.client(source)
-        yard.run()
+        bench.say("a")
+        client = bench.client(source)
+        bench.run()
         source.discard(client.deliveries.pop())
         client.cancel()
-    assert held(target) == ["a"] * 3
+    assert contents_of(target) == ["a"] * 3
 
 
 def test_a_deleted_queue_forgets() -> None:
-    yard = Rememberer(RecordingStore())
+    bench = DuplicateBench(RecordingStore())
     for _ in range(2):
-        yard.queue(durable=True, dedup_window=1000, dedup_producers=3)
-        assert yard.say("a/p/1", persistent=True) is ROUTED
-        yard.vhost.declarations.delete_queue("q", False, False)
-    assert isinstance(yard.store, RecordingStore)
-    assert len(yard.store.forgotten) == 6
+        bench.queue(durable=True, dedup_window=1000, dedup_producers=3)
+        assert bench.say("a/p/1", persistent=True) is ROUTED
+        bench.vhost.declarations.delete_queue("q", False, False)
+    assert isinstance(bench.store, RecordingStore)
+    assert len(bench.store.forgotten) == 6
 
 
 def test_arguments() -> None:
-    yard = Rememberer()
+    bench = DuplicateBench()
     with pytest.raises(PreconditionFailed, match=r"invalid arg 'x-dedup-limit'.*needs x-dedup-window"):
-        yard.queue(dedup_limit=5)
+        bench.queue(dedup_limit=5)
     with pytest.raises(PreconditionFailed, match="invalid arg 'x-dedup-window'"):
-        yard.queue(dedup_window=0)
-    yard.queue(dedup_window=5)
+        bench.queue(dedup_window=0)
+    bench.queue(dedup_window=5)
     with pytest.raises(PreconditionFailed, match="inequivalent arg 'x-dedup-window'"):
-        yard.queue(dedup_window=6)
+        bench.queue(dedup_window=6)
 
 
-def restored(yard: Rememberer, *said: tuple[str, int]) -> list[Message]:
-    """What recovery brings back to a queue: how far producers had come, and with NEVER, ids."""
-    queue = yard.queue(durable=True, dedup_window=5000, dedup_producers=3)
+def restored(bench: DuplicateBench, *said: tuple[str, int]) -> list[Message]:
+    """Recover a queue's records: sequences of producers, or message ids with NEVER."""
+    queue = bench.queue(durable=True, dedup_window=5000, dedup_producers=3)
     found = []
     for number, (key, sequence) in enumerate(said, 1):
-        mark = new_mark(key, sequence, True, yard.clock.schedule.date() + number)
+        mark = new_mark(key, sequence, True, bench.clock.schedule.date() + number)
         mark.sequence = number
         restore_message(queue, mark, False)
         found.append(mark)
@@ -225,27 +225,27 @@ def restored(yard: Rememberer, *said: tuple[str, int]) -> list[Message]:
 
 def test_after_a_restart_the_log_lets_go_of_what_was_said_again() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
-    found = restored(yard, ("a", NEVER), ("b", NEVER), ("p", 1), ("a", NEVER), ("p", 3), ("p", 2))
+    bench = DuplicateBench(store)
+    found = restored(bench, ("a", NEVER), ("b", NEVER), ("p", 1), ("a", NEVER), ("p", 3), ("p", 2))
     assert store.settled == [], "the log takes no appends yet"
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert {id(mark) for mark, _ in store.settled} == {id(found[number]) for number in (0, 2, 5)}
-    assert [yard.say(said) for said in ("a", "b", "/p/3")] == [DUPLICATE] * 3
-    yard.clock.advance(7000)
+    assert [bench.say(said) for said in ("a", "b", "/p/3")] == [DUPLICATE] * 3
+    bench.clock.advance(7000)
     assert len(store.settled) == 5, "all but how far the producer has come"
 
 
 def test_a_queue_that_is_deleted_before_that_forgets_it_too() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
-    found = restored(yard, ("a", NEVER), ("a", NEVER))
-    yard.vhost.declarations.delete_queue("q", False, False)
-    yard.clock.advance(1)
+    bench = DuplicateBench(store)
+    found = restored(bench, ("a", NEVER), ("a", NEVER))
+    bench.vhost.declarations.delete_queue("q", False, False)
+    bench.clock.advance(1)
     assert {id(mark) for mark in store.forgotten} == {id(mark) for mark in found}
 
 
 def marks(store: RecordingStore) -> list[str]:
-    """What was appended of memories and not settled."""
+    """Return the keys of the appended records that are not settled."""
     settled = {id(message) for message, _ in store.settled}
     appended = [message for message, _ in store.enqueued if message.marks & REMEMBERED]
     return [mark.address.routing_key for mark in appended if id(mark) not in settled]
@@ -253,49 +253,49 @@ def marks(store: RecordingStore) -> list[str]:
 
 def test_the_log_is_told_what_is_remembered_and_what_no_more() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
-    yard.queue(durable=True, dedup_window=5000, dedup_limit=3, dedup_producers=1)
-    yard.say("a")
+    bench = DuplicateBench(store)
+    bench.queue(durable=True, dedup_window=5000, dedup_limit=3, dedup_producers=1)
+    bench.say("a")
     assert store.enqueued == [], "what is not persistent is not remembered for long"
     for number in range(5):
-        yard.say(f"b{number}/p/{number}", persistent=True)
+        bench.say(f"b{number}/p/{number}", persistent=True)
         store.durable = store.batch
         store.batch += 1
     assert marks(store) == ["b2", "b3", "p", "b4", "p"], "the last but one stays until the last is durable"
-    yard.say("c/other/7", persistent=True)
+    bench.say("c/other/7", persistent=True)
     assert marks(store) == ["b3", "b4", "c", "other"]
-    yard.clock.advance(7000)
+    bench.clock.advance(7000)
     assert marks(store) == ["other"]
 
 
-def test_what_did_not_reach_the_disk_is_not_remembered() -> None:
+def test_messages_that_did_not_reach_the_disk_are_not_recorded() -> None:
     store = RecordingStore()
-    yard = Rememberer(store)
-    yard.queue(durable=True, dedup_window=5000, dedup_producers=1)
-    yard.say("a/p/1", persistent=True)
+    bench = DuplicateBench(store)
+    bench.queue(durable=True, dedup_window=5000, dedup_producers=1)
+    bench.say("a/p/1", persistent=True)
     store.durable = store.batch
     store.batch += 1
-    yard.say("b/p/2", persistent=True)
+    bench.say("b/p/2", persistent=True)
     for message, _ in store.enqueued[3:]:
         message.sequence = 0  # as a full disk has it
-    assert yard.say("a/p/1", persistent=True) == DUPLICATE
-    assert yard.say("b/p/2", persistent=True) is ROUTED
+    assert bench.say("a/p/1", persistent=True) == DUPLICATE
+    assert bench.say("b/p/2", persistent=True) is ROUTED
     store.failure = "the disk is full"
     with pytest.raises(StoreFailed):
-        yard.say("a/p/1", persistent=True)
+        bench.say("a/p/1", persistent=True)
 
 
 def test_a_policy_makes_a_queue_remember_and_forget() -> None:
-    yard = Rememberer(RecordingStore())
-    queue = yard.queue(durable=True)
-    yard.say("a", persistent=True)
-    put(yard.vhost, "p", "q", dedup_window=10_000_000)
-    assert [yard.say("a", persistent=True), yard.say("a", persistent=True)] == [ROUTED, DUPLICATE]
+    bench = DuplicateBench(RecordingStore())
+    queue = bench.queue(durable=True)
+    bench.say("a", persistent=True)
+    set_policy(bench.vhost, "p", "q", dedup_window=10_000_000)
+    assert [bench.say("a", persistent=True), bench.say("a", persistent=True)] == [ROUTED, DUPLICATE]
     for number in range(2 * SLICE):
-        yard.say(f"x{number}", persistent=True)
-    yard.vhost.policies.delete("p", False)
-    yard.clock.advance(10)
+        bench.say(f"x{number}", persistent=True)
+    bench.vhost.policies.delete("p", False)
+    bench.clock.advance(10)
     assert queue.memory is None
-    assert isinstance(yard.store, RecordingStore)
-    assert marks(yard.store) == []
-    assert yard.say("a") is ROUTED
+    assert isinstance(bench.store, RecordingStore)
+    assert marks(bench.store) == []
+    assert bench.say("a") is ROUTED

@@ -22,16 +22,16 @@ from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.purge import dispose
 from broker.core.queues.returns import release_entries
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.queue_bench import Bench, Client
+from tests.support.core.queue_bench import Client, QueueBench
 from tests.support.core.topology import RecordingStore, new_broker, new_vhost, rebuilt
 
 ARGUMENT = "x-single-active-consumer"
 
 
 @pytest.fixture
-def bench() -> Bench:
+def bench() -> QueueBench:
     """A queue with a single active consumer."""
-    bench = Bench()
+    bench = QueueBench()
     bench.queue.election = Election(bench.queue)
     return bench
 
@@ -40,7 +40,7 @@ def activities(*clients: Client) -> list[str]:
     return [activity_of(client.consumer) for client in clients]
 
 
-def test_the_first_one_is_served_and_the_others_are_never_asked(bench: Bench) -> None:
+def test_the_first_one_is_served_and_the_others_are_never_asked(bench: QueueBench) -> None:
     first, second, third = (bench.client() for _ in range(3))
     for _ in range(5):
         bench.publish()
@@ -53,7 +53,7 @@ def test_the_first_one_is_served_and_the_others_are_never_asked(bench: Bench) ->
     assert [is_served(client.consumer) for client in (first, second)] == [True, False]
 
 
-def test_the_next_one_of_those_that_were_attached_follows(bench: Bench) -> None:
+def test_the_next_one_of_those_that_were_attached_follows(bench: QueueBench) -> None:
     first, second, third = (bench.client() for _ in range(3))
     bench.publish(2)
     bench.run()
@@ -69,7 +69,7 @@ def test_the_next_one_of_those_that_were_attached_follows(bench: Bench) -> None:
     assert activities(third) == [SINGLE_ACTIVE]
 
 
-def test_a_lost_one_s_messages_are_back_before_the_next_one_starts(bench: Bench) -> None:
+def test_a_lost_one_s_messages_are_back_before_the_next_one_starts(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     bench.publish(3)
     bench.run()
@@ -81,7 +81,7 @@ def test_a_lost_one_s_messages_are_back_before_the_next_one_starts(bench: Bench)
     assert second.flags == [True, True, False, False]
 
 
-def test_nobody_is_served_while_the_active_one_has_no_credit(bench: Bench) -> None:
+def test_nobody_is_served_while_the_active_one_has_no_credit(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client()
     bench.publish(3)
     bench.run()
@@ -95,7 +95,7 @@ def test_nobody_is_served_while_the_active_one_has_no_credit(bench: Bench) -> No
     assert first.numbers == [1, 2]
 
 
-def test_consumers_of_one_connection_that_is_lost_do_not_start_one_after_the_other(bench: Bench) -> None:
+def test_consumers_of_one_connection_that_is_lost_do_not_start_one_after_the_other(bench: QueueBench) -> None:
     session = Session(Connection(bench.scheduler))
     first, second = bench.client(session=session), bench.client(session=session)
     other = bench.client()
@@ -109,7 +109,7 @@ def test_consumers_of_one_connection_that_is_lost_do_not_start_one_after_the_oth
     assert other.numbers == [1, 2, 3]
 
 
-def test_browsers_look_on(bench: Bench) -> None:
+def test_browsers_look_on(bench: QueueBench) -> None:
     browser = bench.client(acquires=False, priority=9)
     first, second = bench.client(), bench.client()
     bench.publish(2)
@@ -121,7 +121,7 @@ def test_browsers_look_on(bench: Bench) -> None:
     assert activities(first) == [SINGLE_ACTIVE]
 
 
-def test_a_message_for_immediate_delivery_goes_to_the_active_one(bench: Bench) -> None:
+def test_a_message_for_immediate_delivery_goes_to_the_active_one(bench: QueueBench) -> None:
     first = bench.client(1)
     second = bench.client()
     assert [enqueue_immediate(bench.queue, entry) for entry in bench.messages(2)] == [True, False]
@@ -132,7 +132,7 @@ def test_a_message_for_immediate_delivery_goes_to_the_active_one(bench: Bench) -
     assert (first.numbers, second.numbers) == ([1], [4])
 
 
-def test_basic_get_is_refused(bench: Bench) -> None:
+def test_basic_get_is_refused(bench: QueueBench) -> None:
     bench.publish()
     with pytest.raises(ResourceLocked) as refusal:
         get_one(bench.queue, bench.getter())
@@ -142,20 +142,20 @@ def test_basic_get_is_refused(bench: Bench) -> None:
     )
 
 
-def test_the_refusal_names_the_type_of_the_queue(bench: Bench) -> None:
+def test_the_refusal_names_the_type_of_the_queue(bench: QueueBench) -> None:
     bench.queue.arguments = {"x-queue-type": "quorum"}
     with pytest.raises(ResourceLocked, match="not supported by quorum queues with single active consumer"):
         get_one(bench.queue, bench.getter())
 
 
-def test_an_exclusive_consumer_is_refused(bench: Bench) -> None:
+def test_an_exclusive_consumer_is_refused(bench: QueueBench) -> None:
     with pytest.raises(AccessRefused) as refusal:
         bench.client(exclusive=True)
     assert refusal.value.text == "queue 'q' in vhost '/' in exclusive use"
     assert bench.queue.consumer_count == 0
 
 
-def test_deleting_the_queue_cancels_all_of_them(bench: Bench) -> None:
+def test_deleting_the_queue_cancels_all_of_them(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client()
     bench.publish(2)
     bench.run()
@@ -167,7 +167,7 @@ def test_deleting_the_queue_cancels_all_of_them(bench: Bench) -> None:
 
 
 def test_any_number_of_consumers_are_up_elsewhere() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client(), bench.client(), bench.client(acquires=False)]
     assert activities(*clients) == [UP, UP, UP]
     assert all(is_served(client.consumer) for client in clients)
@@ -186,7 +186,7 @@ def test_the_queue_s_argument_decides_also_after_a_restart(
     assert (restarted.vhost("/").topology.queues["q"].election is not None) == single
 
 
-def test_no_more_consumers_are_kept_than_are_attached(bench: Bench) -> None:
+def test_no_more_consumers_are_kept_than_are_attached(bench: QueueBench) -> None:
     active = bench.client(priority=1)
     for _ in range(1000):
         bench.client().cancel()
@@ -197,7 +197,7 @@ def test_no_more_consumers_are_kept_than_are_attached(bench: Bench) -> None:
     assert activities(last) == [SINGLE_ACTIVE]
 
 
-def test_many_that_go_one_after_the_other(bench: Bench) -> None:
+def test_many_that_go_one_after_the_other(bench: QueueBench) -> None:
     clients = [bench.client(priority=number % 7) for number in range(500)]
     order = sorted(range(500), key=lambda number: (-(number % 7), number))
     for number in order:
@@ -208,20 +208,20 @@ def test_many_that_go_one_after_the_other(bench: Bench) -> None:
 
 
 @pytest.fixture
-def plain_bench() -> Bench:
+def plain_bench() -> QueueBench:
     """A queue like any other."""
-    return Bench()
+    return QueueBench()
 
 
 @pytest.fixture
-def draining() -> Bench:
+def draining() -> QueueBench:
     """A queue on which taking over drains."""
-    bench = Bench()
+    bench = QueueBench()
     bench.queue.arguments["x-exclusive-takeover"] = "drain"
     return bench
 
 
-def test_the_first_that_asks_for_it_gets_everything_whoever_was_there(plain_bench: Bench) -> None:
+def test_the_first_that_asks_for_it_gets_everything_whoever_was_there(plain_bench: QueueBench) -> None:
     ordinary = plain_bench.client(2)
     plain_bench.publish(4)
     plain_bench.run()
@@ -237,7 +237,7 @@ def test_the_first_that_asks_for_it_gets_everything_whoever_was_there(plain_benc
     assert exclusive.numbers == [3, 4, 5, 2], "what the old one gives back is the new one's"
 
 
-def test_newcomers_wait(plain_bench: Bench) -> None:
+def test_newcomers_wait(plain_bench: QueueBench) -> None:
     exclusive, late = plain_bench.client(1, candidate=True), plain_bench.client()
     browser = plain_bench.client(acquires=False)
     plain_bench.publish(2)
@@ -245,7 +245,7 @@ def test_newcomers_wait(plain_bench: Bench) -> None:
     assert (exclusive.numbers, late.numbers, browser.numbers) == ([1], [], [1, 2])
 
 
-def test_when_it_dies_the_next_one_gets_what_it_had_first(plain_bench: Bench) -> None:
+def test_when_it_dies_the_next_one_gets_what_it_had_first(plain_bench: QueueBench) -> None:
     first, second, third = (plain_bench.client(2, candidate=True) for _ in range(3))
     plain_bench.publish(3)
     plain_bench.run()
@@ -257,7 +257,7 @@ def test_when_it_dies_the_next_one_gets_what_it_had_first(plain_bench: Bench) ->
     assert (third.numbers, third.flags) == ([1, 2], [True, True])
 
 
-def test_when_the_last_one_goes_everybody_is_served_again(plain_bench: Bench) -> None:
+def test_when_the_last_one_goes_everybody_is_served_again(plain_bench: QueueBench) -> None:
     one, other = plain_bench.client(1), plain_bench.client(1)
     exclusive = plain_bench.client(1, candidate=True)
     plain_bench.publish(3)
@@ -269,7 +269,7 @@ def test_when_the_last_one_goes_everybody_is_served_again(plain_bench: Bench) ->
     assert activities(one, other) == [UP, UP]
 
 
-def test_a_higher_priority_takes_over_at_once(plain_bench: Bench) -> None:
+def test_a_higher_priority_takes_over_at_once(plain_bench: QueueBench) -> None:
     low = plain_bench.client(2, candidate=True)
     plain_bench.publish(4)
     plain_bench.run()
@@ -288,21 +288,21 @@ def test_a_higher_priority_takes_over_at_once(plain_bench: Bench) -> None:
 
 @pytest.mark.parametrize(("priority", "preempts"), [(126, False), (127, True), (128, False)])
 def test_only_priority_127_takes_over_from_its_equal(
-    plain_bench: Bench, priority: int, preempts: bool
+    plain_bench: QueueBench, priority: int, preempts: bool
 ) -> None:
     one, other = (plain_bench.client(candidate=True, priority=priority) for _ in range(2))
     assert is_served(one.consumer) != preempts
     assert is_served(other.consumer) == preempts
 
 
-def test_of_equals_the_first_that_was_attached_follows(plain_bench: Bench) -> None:
+def test_the_first_attached_of_equal_consumers_follows(plain_bench: QueueBench) -> None:
     first, second, third = (plain_bench.client(candidate=True, priority=127) for _ in range(3))
     assert activities(first, second, third) == [WAITING, WAITING, SINGLE_ACTIVE]
     third.cancel()
     assert activities(first, second) == [SINGLE_ACTIVE, WAITING]
 
 
-def test_draining_waits_for_all_that_others_have(draining: Bench) -> None:
+def test_draining_waits_for_all_that_others_have(draining: QueueBench) -> None:
     one, other, gone = (draining.client(1) for _ in range(3))
     draining.publish(4)
     draining.run()
@@ -320,7 +320,7 @@ def test_draining_waits_for_all_that_others_have(draining: Bench) -> None:
     assert activities(one, other, exclusive) == [WAITING, WAITING, SINGLE_ACTIVE]
 
 
-def test_draining_holds_at_the_end_too(draining: Bench) -> None:
+def test_draining_holds_at_the_end_too(draining: QueueBench) -> None:
     ordinary = draining.client()
     exclusive = draining.client(candidate=True)
     draining.publish(2)
@@ -338,7 +338,7 @@ def test_draining_holds_at_the_end_too(draining: Bench) -> None:
     assert ordinary.numbers == [2, 3]
 
 
-def test_an_exclusive_one_that_comes_while_the_last_drains_waits_too(draining: Bench) -> None:
+def test_an_exclusive_one_that_comes_while_the_last_drains_waits_too(draining: QueueBench) -> None:
     first = draining.client(candidate=True)
     draining.publish()
     draining.run()
@@ -352,7 +352,7 @@ def test_an_exclusive_one_that_comes_while_the_last_drains_waits_too(draining: B
     assert second.numbers == [2]
 
 
-def test_one_that_wants_to_be_alone_waits_for_the_last_as_everybody_does(draining: Bench) -> None:
+def test_an_exclusive_consumer_waits_for_the_last_draining_consumer(draining: QueueBench) -> None:
     """[AMQP 0-9-1 basic.consume.exclusive] Nobody else is there to refuse it for."""
     last = draining.client(candidate=True)
     draining.publish(2)
@@ -364,7 +364,7 @@ def test_one_that_wants_to_be_alone_waits_for_the_last_as_everybody_does(drainin
     assert alone.numbers == [1, 2]
 
 
-def test_basic_get_is_refused_while_one_is_elected(plain_bench: Bench) -> None:
+def test_basic_get_is_refused_while_one_is_elected(plain_bench: QueueBench) -> None:
     plain_bench.publish(2)
     exclusive = plain_bench.client(1, candidate=True)
     with pytest.raises(ResourceLocked) as refusal:
@@ -377,7 +377,7 @@ def test_basic_get_is_refused_while_one_is_elected(plain_bench: Bench) -> None:
     assert get_one(plain_bench.queue, plain_bench.getter()) is not None
 
 
-def test_on_a_queue_whose_consumers_are_all_exclusive_the_first_one_is(plain_bench: Bench) -> None:
+def test_on_a_queue_whose_consumers_are_all_exclusive_the_first_one_is(plain_bench: QueueBench) -> None:
     plain_bench.queue.arguments["x-all-consumers-exclusive"] = True
     plain_bench.queue.election = declared_election(plain_bench.queue)
     plain_bench.publish(2)
@@ -394,7 +394,7 @@ def test_on_a_queue_whose_consumers_are_all_exclusive_the_first_one_is(plain_ben
     assert plain_bench.queue.election is not None, "the next one that comes is elected too"
 
 
-def test_beginning_wakes_nobody_who_is_to_stand_by(plain_bench: Bench) -> None:
+def test_beginning_wakes_nobody_who_is_to_stand_by(plain_bench: QueueBench) -> None:
     clients = [plain_bench.client(1) for _ in range(10)]
     plain_bench.publish(10)
     plain_bench.run()
@@ -408,7 +408,7 @@ def test_beginning_wakes_nobody_who_is_to_stand_by(plain_bench: Bench) -> None:
     assert plain_bench.notifications == woken + 1
 
 
-def test_targets_are_told_when_they_are_served_and_why(plain_bench: Bench) -> None:
+def test_targets_are_told_when_they_are_served_and_why(plain_bench: QueueBench) -> None:
     ordinary = plain_bench.client()
     low = plain_bench.client(candidate=True)
     waiting = plain_bench.client(candidate=True)
@@ -445,7 +445,7 @@ def test_a_single_active_consumer_is_another_thing(argument: str) -> None:
 
 @pytest.mark.parametrize("end", ["settled", "returned", "halves"])
 def test_the_successor_of_a_cancelled_one_waits_for_its_deliveries_alone(
-    plain_bench: Bench, end: str
+    plain_bench: QueueBench, end: str
 ) -> None:
     ordinary = plain_bench.client(2)
     plain_bench.publish(6)
@@ -472,7 +472,7 @@ def test_the_successor_of_a_cancelled_one_waits_for_its_deliveries_alone(
     assert ordinary.numbers == [1, 2], "who was there before is not waited for"
 
 
-def test_two_that_are_cancelled_are_both_waited_for(plain_bench: Bench) -> None:
+def test_two_that_are_cancelled_are_both_waited_for(plain_bench: QueueBench) -> None:
     first, second, third = (plain_bench.client(1, candidate=True) for _ in range(3))
     plain_bench.publish(3)
     plain_bench.run()
@@ -486,7 +486,7 @@ def test_two_that_are_cancelled_are_both_waited_for(plain_bench: Bench) -> None:
     assert higher.numbers == [2]
 
 
-def test_a_value_holds_for_cancelling_too(plain_bench: Bench) -> None:
+def test_a_value_holds_for_cancelling_too(plain_bench: QueueBench) -> None:
     plain_bench.queue.arguments["x-exclusive-takeover"] = "immediate"
     first, second = plain_bench.client(1, candidate=True), plain_bench.client(candidate=True)
     plain_bench.publish(2)
@@ -496,7 +496,7 @@ def test_a_value_holds_for_cancelling_too(plain_bench: Bench) -> None:
     assert second.numbers == [2]
 
 
-def test_when_the_last_one_is_cancelled_the_others_wait_too(plain_bench: Bench) -> None:
+def test_when_the_last_one_is_cancelled_the_others_wait_too(plain_bench: QueueBench) -> None:
     ordinary, exclusive = plain_bench.client(), plain_bench.client(1, candidate=True)
     plain_bench.publish(2)
     plain_bench.run()
@@ -509,7 +509,7 @@ def test_when_the_last_one_is_cancelled_the_others_wait_too(plain_bench: Bench) 
     assert plain_bench.queue.election is None
 
 
-def test_a_cancelled_one_settles_what_it_has_before_the_next_one_starts(bench: Bench) -> None:
+def test_a_cancelled_one_settles_what_it_has_before_the_next_one_starts(bench: QueueBench) -> None:
     first, second = bench.client(2), bench.client()
     bench.publish(4)
     bench.run()
@@ -526,8 +526,8 @@ def test_a_cancelled_one_settles_what_it_has_before_the_next_one_starts(bench: B
 
 
 @pytest.mark.parametrize("back", [(1, 3), (3, 1), (2,), (1, 2, 3)])
-def test_what_a_cancelled_one_gives_back_comes_first_and_in_order(
-    bench: Bench, back: tuple[int, ...]
+def test_returned_deliveries_of_a_cancelled_consumer_come_first_and_in_order(
+    bench: QueueBench, back: tuple[int, ...]
 ) -> None:
     first, second = bench.client(3), bench.client()
     bench.publish(5)
@@ -543,7 +543,7 @@ def test_what_a_cancelled_one_gives_back_comes_first_and_in_order(
     assert second.flags == [True] * len(back) + [False, False]
 
 
-def test_refusing_for_good_ends_a_delivery_too(bench: Bench) -> None:
+def test_refusing_for_good_ends_a_delivery_too(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client()
     bench.publish(2)
     bench.run()
@@ -553,7 +553,7 @@ def test_refusing_for_good_ends_a_delivery_too(bench: Bench) -> None:
     assert second.numbers == [2]
 
 
-def test_a_consumer_without_acknowledgements_never_drains(bench: Bench) -> None:
+def test_a_consumer_without_acknowledgements_never_drains(bench: QueueBench) -> None:
     first, second = bench.client(no_ack=True), bench.client(no_ack=True)
     bench.publish(2)
     bench.run()
@@ -563,7 +563,7 @@ def test_a_consumer_without_acknowledgements_never_drains(bench: Bench) -> None:
     assert (first.numbers, second.numbers) == ([1, 2], [3])
 
 
-def test_a_higher_priority_takes_over_by_draining(bench: Bench) -> None:
+def test_a_higher_priority_takes_over_by_draining(bench: QueueBench) -> None:
     low = bench.client(2)
     bench.publish(4)
     bench.run()
@@ -579,14 +579,14 @@ def test_a_higher_priority_takes_over_by_draining(bench: Bench) -> None:
     assert low.numbers == [1, 2]
 
 
-def test_a_higher_priority_takes_over_at_once_from_one_that_holds_nothing(bench: Bench) -> None:
+def test_a_higher_priority_takes_over_at_once_from_one_that_holds_nothing(bench: QueueBench) -> None:
     low, high = bench.client(), bench.client(priority=1)
     bench.publish()
     bench.run()
     assert (low.numbers, high.numbers) == ([], [1])
 
 
-def test_equal_and_lower_priorities_do_not_take_over(bench: Bench) -> None:
+def test_equal_and_lower_priorities_do_not_take_over(bench: QueueBench) -> None:
     first = bench.client(priority=5)
     lower, equal, highest = (bench.client(priority=priority) for priority in (4, 5, 6))
     assert activities(first, lower, equal, highest) == [WAITING, WAITING, WAITING, SINGLE_ACTIVE]
@@ -595,7 +595,7 @@ def test_equal_and_lower_priorities_do_not_take_over(bench: Bench) -> None:
         assert activities(active) == [SINGLE_ACTIVE]
 
 
-def test_one_that_drains_goes_on_when_who_outranked_it_has_gone(bench: Bench) -> None:
+def test_a_draining_consumer_continues_when_the_higher_one_has_left(bench: QueueBench) -> None:
     low = bench.client(1)
     bench.publish(2)
     bench.run()
@@ -607,7 +607,7 @@ def test_one_that_drains_goes_on_when_who_outranked_it_has_gone(bench: Bench) ->
     assert low.numbers == [1, 2]
 
 
-def test_one_that_drains_may_go_altogether(bench: Bench) -> None:
+def test_a_draining_consumer_may_lose_its_connection(bench: QueueBench) -> None:
     low, standby = bench.client(), bench.client()
     bench.publish(2)
     bench.run()
@@ -617,7 +617,7 @@ def test_one_that_drains_may_go_altogether(bench: Bench) -> None:
     assert (high.numbers, standby.numbers) == ([1, 2], [])
 
 
-def test_one_that_drains_and_is_cancelled_is_still_waited_for(bench: Bench) -> None:
+def test_a_draining_consumer_that_is_cancelled_is_still_waited_for(bench: QueueBench) -> None:
     low = bench.client()
     bench.publish(2)
     bench.run()
@@ -631,7 +631,7 @@ def test_one_that_drains_and_is_cancelled_is_still_waited_for(bench: Bench) -> N
     assert high.numbers == [3]
 
 
-def test_successors_that_go_before_they_start(bench: Bench) -> None:
+def test_successors_that_go_before_they_start(bench: QueueBench) -> None:
     first, second, third = (bench.client(1) for _ in range(3))
     bench.publish(2)
     bench.run()
@@ -644,7 +644,7 @@ def test_successors_that_go_before_they_start(bench: Bench) -> None:
     assert third.numbers == [1]
 
 
-def test_a_newcomer_waits_for_one_that_was_cancelled_before_it_came(bench: Bench) -> None:
+def test_a_newcomer_waits_for_one_that_was_cancelled_before_it_came(bench: QueueBench) -> None:
     first = bench.client()
     bench.publish(2)
     bench.run()
@@ -659,7 +659,7 @@ def test_a_newcomer_waits_for_one_that_was_cancelled_before_it_came(bench: Bench
     assert second.numbers == [2, 3]
 
 
-def test_an_active_one_that_waits_for_bytes_hands_over(bench: Bench) -> None:
+def test_an_active_one_that_waits_for_bytes_hands_over(bench: QueueBench) -> None:
     first = bench.client(prefetch_bytes=10)
     bench.publish(2, size=8)
     bench.run()

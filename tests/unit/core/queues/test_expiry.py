@@ -7,240 +7,240 @@ from broker.core.queues.limits import SLICE, touch
 from broker.core.vhosts.definitions import restore_message
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import ADDRESS
-from tests.support.core.timed_vhost import Yard, delivered, numbers
+from tests.support.core.timed_vhost import VhostBench, delivered_bench, numbers
 from tests.support.core.topology import RecordingStore
 
 
 def test_a_message_is_gone_when_its_time_is_over() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=100)
-    yard.publish()
-    yard.clock.advance(99)
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=100)
+    bench.publish()
+    bench.clock.advance(99)
     assert numbers(queue) == [1]
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert numbers(queue) == []
     assert (queue.ready, queue.ready_bytes) == (0, 0)
-    assert yard.died() == {"expired": 1}
+    assert bench.died() == {"expired": 1}
 
 
 def test_the_smaller_of_both_times_wins() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=100)
-    yard.publish(expiration=50)
-    yard.publish(expiration=200)
-    yard.clock.advance(50)
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=100)
+    bench.publish(expiration=50)
+    bench.publish(expiration=200)
+    bench.clock.advance(50)
     assert numbers(queue) == [2]
-    yard.clock.advance(50)
+    bench.clock.advance(50)
     assert numbers(queue) == []
 
 
 def test_messages_expire_anywhere_in_the_queue() -> None:
-    yard = Yard()
-    queue = yard.queue()
+    bench = VhostBench()
+    queue = bench.queue()
     for expiration in (NEVER, 3_600_000, 30, 10, NEVER, 20):
-        yard.publish(expiration=expiration)
+        bench.publish(expiration=expiration)
     found = []
     for _ in range(3):
-        yard.clock.advance(10)
+        bench.clock.advance(10)
         found.append(numbers(queue))
     assert found == [[1, 2, 3, 5, 6], [1, 2, 3, 5], [1, 2, 5]]
 
 
 def test_a_late_alarm_delivers_nothing_late() -> None:
-    yard = Yard()
-    queue = yard.queue()
+    bench = VhostBench()
+    queue = bench.queue()
     for expiration in (NEVER, 10, 20, 10, NEVER):
-        yard.publish(expiration=expiration)
-    client = yard.client(queue, prefetch=1)
-    yard.run()
-    yard.clock.now += 15  # and no alarm has rung
+        bench.publish(expiration=expiration)
+    client = bench.client(queue, prefetch=1)
+    bench.run()
+    bench.clock.now += 15  # and no alarm has rung
     client.ack()
-    yard.run()
-    yard.clock.now += 10
+    bench.run()
+    bench.clock.now += 10
     client.ack()
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 3, 5]
-    assert yard.died() == {"expired": 2}
+    assert bench.died() == {"expired": 2}
 
 
 def test_a_late_alarm_shows_browsers_nothing_late() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=10)
-    yard.publish(count=2)
-    yard.clock.now += 10
-    yard.publish()
-    browser = yard.client(queue, acquires=False)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=10)
+    bench.publish(count=2)
+    bench.clock.now += 10
+    bench.publish()
+    browser = bench.client(queue, acquires=False)
+    bench.run()
     assert browser.numbers == [3]
 
 
 def test_a_late_alarm_lets_get_have_nothing_late() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    yard.publish(count=3, expiration=10)
-    yard.publish()
-    yard.clock.now += 10
-    getter = yard.client(queue, acquires=False).consumer
+    bench = VhostBench()
+    queue = bench.queue()
+    bench.publish(count=3, expiration=10)
+    bench.publish()
+    bench.clock.now += 10
+    getter = bench.client(queue, acquires=False).consumer
     entry = get_one(queue, getter)
     assert entry is not None
     assert entry.message.content == b"4"
 
 
-def test_what_is_with_a_client_stays_there_and_expires_when_it_returns() -> None:
-    yard, queue, client = delivered(count=3, prefetch=2, message_ttl=100)
-    yard.clock.advance(150)
+def test_an_acquired_entry_expires_when_it_returns() -> None:
+    bench, queue, client = delivered_bench(count=3, prefetch=2, message_ttl=100)
+    bench.clock.advance(150)
     assert numbers(queue) == [1, 2], "only the third was still to be had"
     client.ack(1)
     client.close()
     client.nack()
     assert numbers(queue) == []
-    assert yard.died() == {"expired": 2}
+    assert bench.died() == {"expired": 2}
 
 
-def test_what_returns_in_time_has_only_the_rest_of_it() -> None:
-    yard, queue, client = delivered(prefetch=1, message_ttl=100)
-    yard.clock.advance(60)
+def test_an_entry_that_returns_in_time_keeps_its_expiration() -> None:
+    bench, queue, client = delivered_bench(prefetch=1, message_ttl=100)
+    bench.clock.advance(60)
     client.close()
     client.nack()
-    yard.clock.advance(39)
+    bench.clock.advance(39)
     assert numbers(queue) == [1]
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert numbers(queue) == []
 
 
 def test_a_settled_message_never_expires() -> None:
-    yard, queue, client = delivered(count=2, message_ttl=100)
+    bench, queue, client = delivered_bench(count=2, message_ttl=100)
     client.ack()
     assert queue.rules is not None
     assert queue.rules.timers.count == 0
-    yard.clock.advance(200)
-    assert yard.died() == {}
+    bench.clock.advance(200)
+    assert bench.died() == {}
 
 
 def test_time_to_live_of_0_is_delivery_at_once_or_none() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=0)
-    yard.publish()
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=0)
+    bench.publish()
     assert numbers(queue) == []
-    client = yard.client(queue, prefetch=2)
-    yard.publish(count=3)
+    client = bench.client(queue, prefetch=2)
+    bench.publish(count=3)
     assert client.numbers == [2, 3], "the consumer has had no turn yet"
     assert client.session.connection.scheduled
-    assert yard.died() == {"expired": 2}
+    assert bench.died() == {"expired": 2}
 
 
-def test_what_could_not_wait_does_not_wait_when_it_comes_back() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    client = yard.client(queue, prefetch=1)
-    yard.publish(expiration=0)
+def test_a_message_with_expiration_0_expires_on_return() -> None:
+    bench = VhostBench()
+    queue = bench.queue()
+    client = bench.client(queue, prefetch=1)
+    bench.publish(expiration=0)
     client.nack()
     assert numbers(queue) == []
     assert client.numbers == [1]
-    assert yard.died() == {"expired": 1}
+    assert bench.died() == {"expired": 1}
 
 
 def test_expiration_0_comes_after_what_is_before_it() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    client = yard.client(queue, prefetch=3)
-    yard.publish(count=2)
-    yard.publish(expiration=0)
-    yard.publish(expiration=0)
+    bench = VhostBench()
+    queue = bench.queue()
+    client = bench.client(queue, prefetch=3)
+    bench.publish(count=2)
+    bench.publish(expiration=0)
+    bench.publish(expiration=0)
     assert client.numbers == [1, 2, 3]
-    assert yard.died() == {"expired": 1}
-    yard.run()
+    assert bench.died() == {"expired": 1}
+    bench.run()
     assert client.numbers == [1, 2, 3]
     assert queue.unacked == 3
 
 
 def test_expiration_0_behind_a_backlog_that_nobody_takes_expires() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    yard.publish()
-    yard.publish(expiration=0)
+    bench = VhostBench()
+    queue = bench.queue()
+    bench.publish()
+    bench.publish(expiration=0)
     assert numbers(queue) == [1]
 
 
 def test_an_immediate_message_is_not_held_up_by_what_is_over() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    yard.publish(expiration=10)
-    yard.clock.now += 10
-    client = yard.client(queue)
+    bench = VhostBench()
+    queue = bench.queue()
+    bench.publish(expiration=10)
+    bench.clock.now += 10
+    client = bench.client(queue)
     assert enqueue_immediate(queue, Message(ADDRESS, b"7", 1, False, 0))
     assert client.numbers == [7]
 
 
 def test_an_immediate_message_that_comes_back_has_its_time() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=50)
-    client = yard.client(queue, prefetch=1)
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=50)
+    client = bench.client(queue, prefetch=1)
     for number, expiration in ((7, 10), (8, NEVER)):
         message = Message(ADDRESS, b"%d" % number, 1, False, 0)
         message.expiration = expiration
         assert enqueue_immediate(queue, message)
         client.nack()
-        yard.clock.advance(9)
+        bench.clock.advance(9)
         assert numbers(queue) == [number]
-        yard.clock.advance(1)
+        bench.clock.advance(1)
         assert numbers(queue) == ([] if number == 7 else [8])
-        yard.clock.advance(40)
+        bench.clock.advance(40)
         assert numbers(queue) == []
-    assert yard.died() == {"expired": 2}
+    assert bench.died() == {"expired": 2}
 
 
-def test_what_is_due_at_once_goes_in_slices() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=10)
-    yard.publish(count=3 * SLICE)
-    assert yard.clock.wakes == [yard.clock.now + 10], "one alarm, set once"
-    yard.clock.now += 10
+def test_many_entries_due_at_once_expire_in_slices() -> None:
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=10)
+    bench.publish(count=3 * SLICE)
+    assert bench.clock.wakes == [bench.clock.now + 10], "one alarm, set once"
+    bench.clock.now += 10
     left = []
-    while yard.clock.wakes:
-        yard.clock.wakes.clear()
-        yard.clock.schedule.run()
+    while bench.clock.wakes:
+        bench.clock.wakes.clear()
+        bench.clock.schedule.run()
         left.append(queue.ready)
     assert left[:3] == [2 * SLICE, SLICE, 0]
 
 
 def test_a_purge_stops_the_timers() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=10)
-    yard.publish(count=5)
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=10)
+    bench.publish(count=5)
     assert purge(queue) == 5
     assert queue.rules is not None
     assert queue.rules.timers.count == 0
-    yard.clock.advance(20)
-    assert yard.died() == {}
+    bench.clock.advance(20)
+    assert bench.died() == {}
 
 
 def test_a_deleted_queue_rings_no_more() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=10)
-    yard.publish(count=5)
-    yard.vhost.declarations.delete_queue("q", False, False)
-    yard.clock.advance(20)
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=10)
+    bench.publish(count=5)
+    bench.vhost.declarations.delete_queue("q", False, False)
+    bench.clock.advance(20)
     assert queue.deleted
-    assert yard.died() == {}
+    assert bench.died() == {}
 
 
 def test_messages_are_dated_before_they_are_appended() -> None:
     store = RecordingStore()
-    yard = Yard(store)
-    yard.queue("plain", durable=True)
-    yard.queue("brief", durable=True, message_ttl=1000)
-    yard.publish("plain", persistent=True)
-    yard.publish("plain", persistent=True, expiration=5000)
-    yard.publish("brief", persistent=True)
+    bench = VhostBench(store)
+    bench.queue("plain", durable=True)
+    bench.queue("brief", durable=True, message_ttl=1000)
+    bench.publish("plain", persistent=True)
+    bench.publish("plain", persistent=True, expiration=5000)
+    bench.publish("brief", persistent=True)
     dates = [message.date for message, _ in store.enqueued]
-    assert dates == [0, yard.clock.date(), yard.clock.date()]
+    assert dates == [0, bench.clock.date(), bench.clock.date()]
 
 
 def test_the_time_goes_on_while_the_broker_does_not() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=1000)
-    plain = yard.queue("plain")
+    bench = VhostBench()
+    queue = bench.queue(message_ttl=1000)
+    plain = bench.queue("plain")
     for age, expiration, where in (
         (300, NEVER, queue),
         (2000, NEVER, queue),
@@ -249,14 +249,14 @@ def test_the_time_goes_on_while_the_broker_does_not() -> None:
         (-50, NEVER, queue),
     ):
         message = Message(ADDRESS, b"%d" % age, 1, True, 0)
-        message.date = yard.clock.date() - age
+        message.date = bench.clock.date() - age
         message.expiration = expiration
         restore_message(where, message, True)
     undated = Message(ADDRESS, b"9", 1, True, 0)
     restore_message(queue, undated, True)
     ends: list[tuple[int, list[int]]] = []
     for end in (0, 99, 100, 699, 700, 999, 1000):
-        yard.clock.advance(max(0, end - (yard.clock.now - 1000)))
+        bench.clock.advance(max(0, end - (bench.clock.now - 1000)))
         ends.append((end, sorted(numbers(queue) + numbers(plain))))
     assert ends == [
         (0, [-50, 9, 300, 300, 300]),
@@ -269,85 +269,85 @@ def test_the_time_goes_on_while_the_broker_does_not() -> None:
     ]
 
 
-def there(yard: Yard, name: str = "q") -> bool:
-    return name in yard.vhost.topology.queues
+def queue_exists(bench: VhostBench, name: str = "q") -> bool:
+    return name in bench.vhost.topology.queues
 
 
 def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
-    yard = Yard()
-    yard.queue(expires=100)
-    yard.clock.advance(99)
-    assert there(yard)
-    yard.clock.advance(1)
-    assert not there(yard)
+    bench = VhostBench()
+    bench.queue(expires=100)
+    bench.clock.advance(99)
+    assert queue_exists(bench)
+    bench.clock.advance(1)
+    assert not queue_exists(bench)
 
 
 def test_messages_do_not_keep_it() -> None:
-    yard = Yard()
-    yard.queue(expires=100)
-    yard.clock.advance(50)
-    yard.publish()
-    yard.clock.advance(50)
-    assert not there(yard)
+    bench = VhostBench()
+    bench.queue(expires=100)
+    bench.clock.advance(50)
+    bench.publish()
+    bench.clock.advance(50)
+    assert not queue_exists(bench)
 
 
 def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
-    yard = Yard()
-    queue = yard.queue(expires=100)
-    yard.clock.advance(60)
-    yard.queue(expires=100)
-    yard.clock.advance(60)
-    get_one(queue, yard.client(queue, acquires=False).consumer)
+    bench = VhostBench()
+    queue = bench.queue(expires=100)
+    bench.clock.advance(60)
+    bench.queue(expires=100)
+    bench.clock.advance(60)
+    get_one(queue, bench.client(queue, acquires=False).consumer)
     for client in list(queue.manager.all):
         detach(queue, client, [])
-    yard.clock.advance(60)
+    bench.clock.advance(60)
     touch(queue)  # a passive declaration
-    yard.clock.advance(99)
-    assert there(yard)
-    yard.clock.advance(1)
-    assert not there(yard)
+    bench.clock.advance(99)
+    assert queue_exists(bench)
+    bench.clock.advance(1)
+    assert not queue_exists(bench)
 
 
 def test_a_consumer_keeps_it_and_its_time_begins_when_the_last_one_goes() -> None:
-    yard = Yard()
-    queue = yard.queue(expires=100)
-    first, second = yard.client(queue), yard.client(queue)
-    yard.clock.advance(500)
+    bench = VhostBench()
+    queue = bench.queue(expires=100)
+    first, second = bench.client(queue), bench.client(queue)
+    bench.clock.advance(500)
     first.cancel()
-    yard.clock.advance(500)
+    bench.clock.advance(500)
     second.vanish()
-    yard.clock.advance(99)
-    assert there(yard)
-    yard.clock.advance(1)
-    assert not there(yard)
+    bench.clock.advance(99)
+    assert queue_exists(bench)
+    bench.clock.advance(1)
+    assert not queue_exists(bench)
 
 
 def test_a_durable_queue_is_deleted_in_the_log_too() -> None:
-    yard = Yard()
-    yard.queue(durable=True, expires=100)
-    yard.clock.advance(100)
-    kinds = [change["kind"] for change in yard.store.changes]  # type: ignore[attr-defined]
+    bench = VhostBench()
+    bench.queue(durable=True, expires=100)
+    bench.clock.advance(100)
+    kinds = [change["kind"] for change in bench.store.changes]  # type: ignore[attr-defined]
     assert kinds[-1] == "queue.delete"
 
 
-def test_what_was_deleted_and_declared_again_has_its_own_time() -> None:
-    yard = Yard()
-    yard.queue(expires=100)
-    yard.clock.advance(50)
-    yard.vhost.declarations.delete_queue("q", False, False)
-    yard.queue(expires=100)
-    yard.clock.advance(99)
-    assert there(yard)
-    yard.clock.advance(1)
-    assert not there(yard)
+def test_a_queue_deleted_and_declared_again_has_a_new_expiry() -> None:
+    bench = VhostBench()
+    bench.queue(expires=100)
+    bench.clock.advance(50)
+    bench.vhost.declarations.delete_queue("q", False, False)
+    bench.queue(expires=100)
+    bench.clock.advance(99)
+    assert queue_exists(bench)
+    bench.clock.advance(1)
+    assert not queue_exists(bench)
 
 
-def test_its_messages_expire_meanwhile() -> None:
-    yard = Yard()
-    queue = yard.queue(expires=100, message_ttl=30)
-    yard.publish(count=2)
-    yard.clock.advance(30)
-    assert there(yard)
+def test_messages_expire_while_the_queue_is_unused() -> None:
+    bench = VhostBench()
+    queue = bench.queue(expires=100, message_ttl=30)
+    bench.publish(count=2)
+    bench.clock.advance(30)
+    assert queue_exists(bench)
     assert queue.ready == 0
-    yard.clock.advance(70)
-    assert not there(yard)
+    bench.clock.advance(70)
+    assert not queue_exists(bench)

@@ -11,12 +11,12 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import Election
 from broker.core.queues.queue import FILTERS_MAX, TOLD_MAX
 from broker.core.queues.returns import release_entries
-from tests.support.core.group_bench import GroupBench, Numbers
-from tests.support.core.queue_bench import Bench, Client
+from tests.support.core.group_bench import GroupBench, NumberFilter
+from tests.support.core.queue_bench import Client, QueueBench
 
 
 class Nth(EntryFilter):
-    """Lets pass every `n`th entry, `n` of 0 none, and counts how often it was asked."""
+    """A filter for every `n`th entry, for no entry if `n` is 0, which counts its calls."""
 
     def __init__(self, n: int, key: str = "") -> None:
         super().__init__(key or f"every {n}")
@@ -28,7 +28,7 @@ class Nth(EntryFilter):
         return self.n > 0 and entry.order % self.n == 0
 
 
-def consumer(bench: Bench, sieve: EntryFilter, prefetch: int = 0) -> Client:
+def consumer(bench: QueueBench, sieve: EntryFilter, prefetch: int = 0) -> Client:
     """A client with a filter."""
     client = bench.client(prefetch)
     detach(bench.queue, client.consumer, [])
@@ -38,7 +38,7 @@ def consumer(bench: Bench, sieve: EntryFilter, prefetch: int = 0) -> Client:
 
 
 def test_consumers_with_one_filter_ask_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(3000)
     sieves = [Nth(100) for _ in range(3)]
     clients = [consumer(bench, sieve, prefetch=1) for sieve in sieves]
@@ -51,7 +51,7 @@ def test_consumers_with_one_filter_ask_once() -> None:
 
 
 def test_a_turn_ends_when_looking_has_cost_enough() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(5 * SCAN_BUDGET // FILTER_COST)
     sieve = Nth(0)
     client = consumer(bench, sieve)
@@ -66,8 +66,8 @@ def test_a_turn_ends_when_looking_has_cost_enough() -> None:
     assert (client.numbers, turns) == ([], 5)
 
 
-def test_what_is_found_counts_too() -> None:
-    bench = Bench()
+def test_matching_entries_count_in_the_budget() -> None:
+    bench = QueueBench()
     bench.publish(5 * SCAN_BUDGET // FILTER_COST)
     sieve = Nth(50)
     client = consumer(bench, sieve)
@@ -75,8 +75,8 @@ def test_what_is_found_counts_too() -> None:
     assert 2 <= len(client.numbers) <= SCAN_BUDGET // FILTER_COST // 50 + 1
 
 
-def test_what_is_on_disk_costs_more() -> None:
-    bench = Bench()
+def test_entries_on_disk_cost_more() -> None:
+    bench = QueueBench()
     for _ in range(200):
         message = Message(Address("", "q"), None, 1, True, 0)
         message.length = 128 * LOAD_COST
@@ -89,7 +89,7 @@ def test_what_is_on_disk_costs_more() -> None:
 
 
 def test_many_filters_do_not_look_all_at_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     sieves = [Nth(0, str(number)) for number in range(60)]
     for sieve in sieves:
         consumer(bench, sieve)
@@ -105,7 +105,7 @@ def test_many_filters_do_not_look_all_at_once() -> None:
 
 
 def test_filters_are_not_asked_at_once_about_all_that_comes_back() -> None:
-    bench = Bench()
+    bench = QueueBench()
     count = 4000
     bench.publish(count)
     holder = bench.client(count)
@@ -125,12 +125,12 @@ def test_filters_are_not_asked_at_once_about_all_that_comes_back() -> None:
     assert (late.numbers, hopeless.numbers) == ([1000, 2000, 3000, 4000], [])
 
 
-def test_it_gets_only_what_the_filter_passes_and_others_get_the_rest() -> None:
-    bench = Bench()
+def test_a_changed_filter_gets_only_matching_entries_and_others_get_the_rest() -> None:
+    bench = QueueBench()
     first = bench.client(1)
     bench.publish(4)
     bench.run()
-    change_filter(bench.queue, first.consumer, Numbers(lambda number: number % 2 == 0))
+    change_filter(bench.queue, first.consumer, NumberFilter(lambda number: number % 2 == 0))
     first.nack()
     bench.run()
     assert first.numbers == [1, 2]
@@ -140,15 +140,15 @@ def test_it_gets_only_what_the_filter_passes_and_others_get_the_rest() -> None:
     assert list(bench.queue.manager.all) == [first.consumer, second.consumer]
 
 
-def test_one_that_waits_for_its_byte_window_looks_again() -> None:
-    bench = Bench()
+def test_a_consumer_suspended_by_its_byte_window_looks_again() -> None:
+    bench = QueueBench()
     client = bench.client(0, prefetch_bytes=10)
     bench.publish(1, size=6)
     bench.publish(1, size=6)
     bench.publish(1, size=4)
     bench.run()
     assert client.numbers == [1]
-    change_filter(bench.queue, client.consumer, Numbers(lambda number: number != 2))
+    change_filter(bench.queue, client.consumer, NumberFilter(lambda number: number != 2))
     bench.run()
     assert client.numbers == [1, 3]
     assert not bench.queue.waiting
@@ -157,7 +157,7 @@ def test_one_that_waits_for_its_byte_window_looks_again() -> None:
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.queue.election = Election(bench.queue)
     first = bench.client()
     for _ in range(others):
@@ -165,7 +165,7 @@ def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
     bench.publish(2)
     bench.run()
     told = list(first.activities)
-    change_filter(bench.queue, first.consumer, Numbers(lambda number: number != 1))
+    change_filter(bench.queue, first.consumer, NumberFilter(lambda number: number != 1))
     first.nack(1)
     bench.publish(1)
     bench.run()
@@ -174,35 +174,35 @@ def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
     assert bench.queue.election.active is first.consumer
 
 
-def test_one_filter_too_many_changes_nothing() -> None:
-    bench = Bench()
+def test_a_filter_beyond_the_limit_changes_nothing() -> None:
+    bench = QueueBench()
     clients = [bench.client(1) for _ in range(FILTERS_MAX + 1)]
-    filters = [Numbers(lambda number: number != 1) for _ in clients]
+    filters = [NumberFilter(lambda number: number != 1) for _ in clients]
     for client, entry_filter in zip(clients[:-1], filters, strict=False):
         change_filter(bench.queue, client.consumer, entry_filter)
     with pytest.raises(PreconditionFailed, match="different selectors"):
         change_filter(bench.queue, clients[-1].consumer, filters[-1])
-    change_filter(bench.queue, clients[0].consumer, filters[-1])  # its own makes room
+    change_filter(bench.queue, clients[0].consumer, filters[-1])  # the client's own filter makes room
     assert len(bench.queue.filtered) == FILTERS_MAX
     bench.publish(1)
     bench.run()
     assert clients[-1].numbers == [1]
 
 
-def test_its_groups_stay_its_own_but_for_the_one_that_is_sent_away() -> None:
-    yard = GroupBench()
-    first = yard.client()
-    yard.send("away", "b", "b", "c")
-    yard.run()
+def test_groups_stay_with_their_owner_except_the_revoked_one() -> None:
+    bench = GroupBench()
+    first = bench.client()
+    bench.send("away", "b", "b", "c")
+    bench.run()
     first.ack(2, 3)
-    second = yard.client()
+    second = bench.client()
     entries = [entry for entry in first.held if entry.message.content == b"1"]
-    change_filter(yard.queue, first.consumer, Numbers(lambda number: number != 1))
-    yard.groups.note_exclusion(first.consumer, entries)
+    change_filter(bench.queue, first.consumer, NumberFilter(lambda number: number != 1))
+    bench.groups.note_exclusion(first.consumer, entries)
     first.nack(1)
-    yard.send("b", "c", "b", "c")
-    yard.run()
+    bench.send("b", "c", "b", "c")
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 2, 3, 4, 5, 6, 7, 8], [1])
-    yard.send("away")
-    yard.run()
+    bench.send("away")
+    bench.run()
     assert second.numbers == [1, 9]

@@ -18,7 +18,7 @@ from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Rules
 from broker.core.queues.queue import drop
 from tests.property.queue_model import Multiples
-from tests.support.core.group_bench import GroupBench, Numbers
+from tests.support.core.group_bench import GroupBench, NumberFilter
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.queue_bench import Client, message, number_of
 from tests.support.core.topology import new_vhost
@@ -34,209 +34,209 @@ def settle_one(client: Client) -> None:
 @both
 def test_two_groups_and_two_consumers(sticky: bool) -> None:
     """[Broker-J simpleGroupAssignment]"""
-    yard = GroupBench(sticky=sticky)
-    first, second = yard.client(1), yard.client(1)
-    yard.send("a", "b", "a", "b")
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    first, second = bench.client(1), bench.client(1)
+    bench.send("a", "b", "a", "b")
+    bench.run()
     assert (first.numbers, second.numbers) == ([1], [2])
     second.ack()
-    yard.run()
+    bench.run()
     assert (first.numbers, second.numbers) == ([1], [2, 4]), "3 is of a group that is with the first"
     first.ack()
-    yard.run()
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 3], [2, 4])
 
 
 @both
 def test_a_consumer_that_is_cancelled_keeps_its_group_until_it_has_settled(sticky: bool) -> None:
     """[Broker-J consumerCloseGroupAssignment]"""
-    yard = GroupBench(sticky=sticky)
-    first = yard.client(1)
-    yard.send("a", "b", "a", "a", "b")
-    yard.run()
-    second = yard.client(1)
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    first = bench.client(1)
+    bench.send("a", "b", "a", "a", "b")
+    bench.run()
+    second = bench.client(1)
+    bench.run()
     first.cancel()
-    yard.run()
+    bench.run()
     assert (first.numbers, second.numbers) == ([1], [2])
     second.ack()
-    yard.run()
+    bench.run()
     assert second.numbers == [2, 5]
     second.ack()
-    yard.run()
+    bench.run()
     assert second.numbers == [2, 5], "the rest of the first group waits"
     first.ack()
-    yard.run()
+    bench.run()
     assert second.numbers == [2, 5, 3]
 
 
 @both
 def test_the_successor_of_a_lost_consumer_gets_everything_in_order(sticky: bool) -> None:
     """[Broker-J consumerCloseWithRelease]"""
-    yard = GroupBench(sticky=sticky)
-    first = yard.client(1)
-    yard.send("a", "a", "b", "a")
-    yard.run()
-    second = yard.client(3)
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    first = bench.client(1)
+    bench.send("a", "a", "b", "a")
+    bench.run()
+    second = bench.client(3)
+    bench.run()
     assert (first.numbers, second.numbers) == ([1], [3])
     first.vanish()
-    yard.run()
+    bench.run()
     assert second.numbers == [3, 1, 2]
     assert second.flags == [False, True, False]
     second.ack(3)
-    yard.run()
+    bench.run()
     assert second.numbers == [3, 1, 2, 4]
 
 
 @both
-def test_what_an_empty_group_remembers(sticky: bool) -> None:
+def test_the_state_of_an_empty_group(sticky: bool) -> None:
     """[Broker-J groupAssignmentSurvivesEmpty, sharedGroupAssignmentDoesNotSurviveEmpty]"""
-    yard = GroupBench(sticky=sticky)
-    first, second = yard.client(1), yard.client(1)
-    yard.send("a")
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    first, second = bench.client(1), bench.client(1)
+    bench.send("a")
+    bench.run()
     assert first.numbers == [1]
     first.ack()
-    yard.run()
-    yard.send("a")
-    yard.run()
+    bench.run()
+    bench.send("a")
+    bench.run()
     assert (first.numbers, second.numbers) == (([1, 2], []) if sticky else ([1], [2]))
 
 
 def test_a_shared_group_with_many_consumers() -> None:
     """[Broker-J singleSharedGroupWithMultipleConsumers]"""
-    yard = GroupBench(sticky=False)
-    clients = [yard.client(1) for _ in range(4)]
-    yard.send(*["a"] * 100)
+    bench = GroupBench(sticky=False)
+    clients = [bench.client(1) for _ in range(4)]
+    bench.send(*["a"] * 100)
     served: list[int] = []
     for _ in range(100):
-        yard.run()
+        bench.run()
         holders = [client for client in clients if client.held]
         assert len(holders) == 1, "one at a time"
         served.append(number_of(holders[0].held[0]))
         holders[0].ack()
-    yard.run()
+    bench.run()
     assert served == list(range(1, 101))
     assert all(client.numbers for client in clients), "they share it"
 
 
 def test_a_new_consumer_gets_new_groups_and_none_that_has_an_owner() -> None:
     """[ActiveMQ MessageGroupNewConsumerTest]"""
-    yard = GroupBench()
-    first = yard.client(1)
-    yard.send("a", "b", "a", "b")
-    yard.run()
+    bench = GroupBench()
+    first = bench.client(1)
+    bench.send("a", "b", "a", "b")
+    bench.run()
     settle_one(first)
-    yard.run()
-    second = yard.client(2)
-    yard.send("c", "a")
-    yard.run()
+    bench.run()
+    second = bench.client(2)
+    bench.send("c", "a")
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 2], [5])
 
 
 def test_messages_without_a_group_are_for_everybody() -> None:
-    yard = GroupBench()
-    first, second = yard.client(1), yard.client(1)
-    yard.send("", "", "a", "")
-    yard.run()
+    bench = GroupBench()
+    first, second = bench.client(1), bench.client(1)
+    bench.send("", "", "a", "")
+    bench.run()
     assert sorted(first.numbers + second.numbers) == [1, 2]
-    assert yard.groups.by_key["a"].owner is None
+    assert bench.groups.by_key["a"].owner is None
 
 
 @both
 def test_a_closing_message_lets_the_group_go_when_all_is_settled(sticky: bool) -> None:
     """[ActiveMQ MessageGroupCloseTest: never past an unfinished close]"""
-    yard = GroupBench(sticky=sticky)
-    first = yard.client(5)
-    yard.send("a", "a", "a-", "a", "a")
-    yard.run()
-    second = yard.client(5)
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    first = bench.client(5)
+    bench.send("a", "a", "a-", "a", "a")
+    bench.run()
+    second = bench.client(5)
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 2, 3], [])
     first.ack(3)
     first.ack(1)
-    yard.run()
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 2, 3], []), "2 is still out"
     first.ack(2)
-    yard.run()
+    bench.run()
     assert sorted([first.numbers, second.numbers], key=len) in ([[4, 5], [1, 2, 3]], [[], [1, 2, 3, 4, 5]])
 
 
 def test_a_free_group_goes_to_the_highest_priority_and_an_owned_one_to_its_owner() -> None:
-    yard = GroupBench()
-    low = yard.client(10)
-    yard.send("a")
-    yard.run()
-    high = yard.client(10, priority=5)
-    yard.send("a", "b", "a", "b")
-    yard.run()
+    bench = GroupBench()
+    low = bench.client(10)
+    bench.send("a")
+    bench.run()
+    high = bench.client(10, priority=5)
+    bench.send("a", "b", "a", "b")
+    bench.run()
     assert (low.numbers, high.numbers) == ([1, 2, 4], [3, 5])
 
 
 def test_a_filter_owns_the_group_and_what_it_does_not_see_waits() -> None:
-    yard = GroupBench()
-    even = yard.client(10, entry_filter=Multiples(2))
-    yard.send("a", "a", "a", "a")
-    yard.run()
-    everything = yard.client(10)
-    yard.run()
+    bench = GroupBench()
+    even = bench.client(10, entry_filter=Multiples(2))
+    bench.send("a", "a", "a", "a")
+    bench.run()
+    everything = bench.client(10)
+    bench.run()
     assert (even.numbers, everything.numbers) == ([2, 4], [])
     even.vanish()
-    yard.run()
+    bench.run()
     assert everything.numbers == [1, 2, 3, 4]
 
 
 def test_get_takes_from_free_groups_and_owns_them_meanwhile() -> None:
-    yard = GroupBench()
-    client = yard.client(1)
-    yard.send("a", "a", "b", "b")
-    yard.run()
-    getter = yard.getter()
-    entry = get_one(yard.queue, getter)
+    bench = GroupBench()
+    client = bench.client(1)
+    bench.send("a", "a", "b", "b")
+    bench.run()
+    getter = bench.getter()
+    entry = get_one(bench.queue, getter)
     assert entry is not None
     assert number_of(entry) == 3
-    assert get_one(yard.queue, yard.getter()) is None
+    assert get_one(bench.queue, bench.getter()) is None
     client.ack()
-    yard.run()
+    bench.run()
     client.ack()
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 2], "b is with who got it"
-    yard.queue.settle(entry)
-    yard.run()
+    bench.queue.settle(entry)
+    bench.run()
     assert client.numbers == [1, 2, 4]
 
 
 def test_a_consumer_whose_next_entry_comes_to_be_anothers_looks_again() -> None:
-    """A low one waits on an entry that is left to a higher one; then its group gets an owner."""
-    yard = GroupBench()
-    low = yard.client(1)
-    even = yard.client(priority=5, entry_filter=Numbers(lambda number: number % 2 == 0))
-    eight = yard.client(priority=5, entry_filter=Numbers(lambda number: number == 8))
+    """A low consumer waits at an entry left to a higher one; then the entry's group gets an owner."""
+    bench = GroupBench()
+    low = bench.client(1)
+    even = bench.client(priority=5, entry_filter=NumberFilter(lambda number: number % 2 == 0))
+    eight = bench.client(priority=5, entry_filter=NumberFilter(lambda number: number == 8))
     for number, group in ((4, "a"), (3, ""), (8, "a")):
-        yard.names[number] = group
-        yard.queue.enqueue(message(number))
+        bench.names[number] = group
+        bench.queue.enqueue(message(number))
     for client in (low, eight, even):
         connection = client.session.connection
         assert connection.scheduled
-        yard.scheduler.prefer(connection)
-        yard.scheduler.step()
+        bench.scheduler.prefer(connection)
+        bench.scheduler.step()
         assert client is not low or client.consumer.waiting_on is not None
-    yard.run()
+    bench.run()
     assert low.numbers == [3]
 
 
 def test_strict_groups_have_one_message_out_each() -> None:
-    yard = GroupBench(strict=True)
-    client = yard.client(10)
-    yard.send("a", "a", "b", "", "b", "")
-    yard.run()
+    bench = GroupBench(strict=True)
+    client = bench.client(10)
+    bench.send("a", "a", "b", "", "b", "")
+    bench.run()
     assert client.numbers == [1, 3, 4, 6]
     client.nack(1)
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 3, 4, 6, 1]
     client.ack(1)
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 3, 4, 6, 1, 2]
 
 
@@ -244,117 +244,117 @@ def test_strict_groups_have_one_message_out_each() -> None:
 def test_the_first_of_a_strict_group_makes_way_when_it_leaves_without_having_been_given_out(
     sticky: bool,
 ) -> None:
-    yard = GroupBench(strict=True, sticky=sticky)
-    even = yard.client(10, entry_filter=Multiples(2))
-    yard.send("a", "a", "a", "a")
-    yard.run()
+    bench = GroupBench(strict=True, sticky=sticky)
+    even = bench.client(10, entry_filter=Multiples(2))
+    bench.send("a", "a", "a", "a")
+    bench.run()
     assert even.numbers == [], "nobody sees the first"
-    drop(yard.queue, next(iter(yard.queue.entries)))
-    yard.run()
+    drop(bench.queue, next(iter(bench.queue.entries)))
+    bench.run()
     assert even.numbers == [2]
     even.ack()
-    yard.run()
-    drop(yard.queue, next(iter(yard.queue.entries)))
-    yard.run()
+    bench.run()
+    drop(bench.queue, next(iter(bench.queue.entries)))
+    bench.run()
     assert even.numbers == [2, 4]
 
 
 def test_immediate_goes_to_the_owner() -> None:
-    yard = GroupBench()
-    low, high = yard.client(5), yard.client(5, priority=5)
-    yard.send("a")
-    yard.run()
+    bench = GroupBench()
+    low, high = bench.client(5), bench.client(5, priority=5)
+    bench.send("a")
+    bench.run()
     high.cancel()
     assert (low.numbers, high.numbers) == ([], [1])
-    assert not enqueue_immediate(yard.queue, yard.next("a")), "its owner has gone, but not settled"
+    assert not enqueue_immediate(bench.queue, bench.next("a")), "its owner has gone, but not settled"
     high.ack()
-    assert enqueue_immediate(yard.queue, yard.next("a"))
+    assert enqueue_immediate(bench.queue, bench.next("a"))
     assert low.numbers == [3]
 
 
-def test_who_takes_a_group_out_of_its_turn_gets_the_rest_of_it_too() -> None:
-    yard = GroupBench(PriorityEntryList(2))
-    told, idle = yard.client(), yard.client()
-    yard.send("a")
-    assert enqueue_immediate(yard.queue, yard.next("a", priority=1))
-    yard.run()
+def test_a_consumer_that_takes_an_entry_out_of_order_gets_the_rest_of_its_group() -> None:
+    bench = GroupBench(PriorityEntryList(2))
+    told, idle = bench.client(), bench.client()
+    bench.send("a")
+    assert enqueue_immediate(bench.queue, bench.next("a", priority=1))
+    bench.run()
     assert (told.numbers, idle.numbers) == ([], [2, 1])
 
 
 def test_an_arrival_of_higher_priority_is_found_by_the_owner() -> None:
-    yard = GroupBench(PriorityEntryList(3))
-    first, second = yard.client(1), yard.client(1)
-    yard.send("a", "a", "a")
-    yard.run()
-    yard.send("a", priority=1)
-    yard.send("a", priority=2)
-    yard.run()
+    bench = GroupBench(PriorityEntryList(3))
+    first, second = bench.client(1), bench.client(1)
+    bench.send("a", "a", "a")
+    bench.run()
+    bench.send("a", priority=1)
+    bench.send("a", priority=2)
+    bench.run()
     for _ in range(4):
         first.ack()
-        yard.run()
+        bench.run()
     assert (first.numbers, second.numbers) == ([1, 5, 4, 2, 3], [])
 
 
-def promise(yard: GroupBench, client: Client, *numbers: int) -> None:
+def promise(bench: GroupBench, client: Client, *numbers: int) -> None:
     """A transaction of the client settles these, which it has."""
     for entry in client.held:
         if number_of(entry) in numbers:
-            yard.groups.note_promise(entry, client.consumer)
+            bench.groups.note_promise(entry, client.consumer)
 
 
 @both
-def test_one_transaction_takes_several_of_a_strict_group_in_order(sticky: bool) -> None:
-    yard = GroupBench(strict=True, sticky=sticky)
-    first, second = yard.client(10), yard.client(10)
-    yard.send("a", "a", "b", "a", "b", "a")
-    yard.run()
+def test_a_single_transaction_takes_several_of_a_strict_group_in_order(sticky: bool) -> None:
+    bench = GroupBench(strict=True, sticky=sticky)
+    first, second = bench.client(10), bench.client(10)
+    bench.send("a", "a", "b", "a", "b", "a")
+    bench.run()
     assert sorted([first.numbers, second.numbers]) == [[1], [3]]
     holder, other = (first, second) if first.numbers == [1] else (second, first)
-    promise(yard, holder, 1)
-    yard.run()
+    promise(bench, holder, 1)
+    bench.run()
     assert (holder.numbers, other.numbers) == ([1, 2], [3])
-    yard.run()
+    bench.run()
     assert holder.numbers == [1, 2], "the second is out"
-    promise(yard, holder, 2)
-    yard.run()
-    promise(yard, holder, 4)
-    yard.run()
+    promise(bench, holder, 2)
+    bench.run()
+    promise(bench, holder, 4)
+    bench.run()
     assert (holder.numbers, other.numbers) == ([1, 2, 4, 6], [3])
     holder.ack(1, 2, 4)
-    yard.send("a")
-    yard.run()
+    bench.send("a")
+    bench.run()
     assert holder.numbers == [1, 2, 4, 6], "6 is in no transaction"
-    promise(yard, holder, 6)
-    yard.run()
+    promise(bench, holder, 6)
+    bench.run()
     assert holder.numbers == [1, 2, 4, 6, 7]
 
 
 @both
-def test_what_comes_while_all_of_a_strict_group_is_to_leave_goes_to_its_owner(sticky: bool) -> None:
-    yard = GroupBench(strict=True, sticky=sticky)
-    first, second = yard.client(10), yard.client(10)
-    yard.send("a")
-    yard.run()
+def test_arrivals_go_to_the_owner_while_all_of_a_strict_group_is_to_leave(sticky: bool) -> None:
+    bench = GroupBench(strict=True, sticky=sticky)
+    first, second = bench.client(10), bench.client(10)
+    bench.send("a")
+    bench.run()
     holder, other = (first, second) if first.held else (second, first)
-    promise(yard, holder, 1)
-    yard.send("a")
-    yard.run()
+    promise(bench, holder, 1)
+    bench.send("a")
+    bench.run()
     assert (holder.numbers, other.numbers) == ([1, 2], [])
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_rollback_or_loss_keeps_the_order_of_a_strict_group(lost: bool) -> None:
-    yard = GroupBench(strict=True, sticky=False)
-    first, second = yard.client(10), yard.client(10)
-    yard.send("a", "a", "a", "a")
-    yard.run()
+    bench = GroupBench(strict=True, sticky=False)
+    first, second = bench.client(10), bench.client(10)
+    bench.send("a", "a", "a", "a")
+    bench.run()
     holder, other = (first, second) if first.held else (second, first)
-    promise(yard, holder, 1)
-    yard.run()
-    promise(yard, holder, 2)
-    yard.run()
-    yard.groups.note_withdrawal(holder.held[:2])
-    yard.run()
+    promise(bench, holder, 1)
+    bench.run()
+    promise(bench, holder, 2)
+    bench.run()
+    bench.groups.note_withdrawal(holder.held[:2])
+    bench.run()
     assert (holder.numbers, other.numbers) == ([1, 2, 3], [])
     if lost:
         holder.vanish()
@@ -362,39 +362,39 @@ def test_a_rollback_or_loss_keeps_the_order_of_a_strict_group(lost: bool) -> Non
         holder.nack()
         holder.cancel()
     for number in (1, 2, 3, 4):
-        yard.run()
+        bench.run()
         assert other.numbers[-1] == number
         other.ack()
     assert other.numbers == [1, 2, 3, 4]
 
 
-def test_what_comes_back_waits_for_the_end_of_a_transaction_that_has_something_later() -> None:
-    yard = GroupBench(strict=True, sticky=False)
-    client = yard.client(10)
-    yard.send("a", "a", "a")
-    yard.run()
-    promise(yard, client, 1)
-    yard.run()
-    promise(yard, client, 2)
-    yard.run()
+def test_returned_entries_wait_for_the_end_of_a_transaction_with_later_entries() -> None:
+    bench = GroupBench(strict=True, sticky=False)
+    client = bench.client(10)
+    bench.send("a", "a", "a")
+    bench.run()
+    promise(bench, client, 1)
+    bench.run()
+    promise(bench, client, 2)
+    bench.run()
     assert client.numbers == [1, 2, 3]
     client.nack(1, 3)
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 2, 3], "2 may be rolled back"
     client.nack(2)
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 2, 3, 1]
 
 
 def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transaction() -> None:
-    yard = GroupBench(strict=True)
-    yard.send("a", "b", "a", "a", "b")
-    mine = PullingTarget(Session(Connection(yard.scheduler)), Credit())
+    bench = GroupBench(strict=True)
+    bench.send("a", "b", "a", "a", "b")
+    mine = PullingTarget(Session(Connection(bench.scheduler)), Credit())
     taken: list[int] = []
 
     def take(target: ConsumerTarget) -> tuple[QueueEntry, QueueConsumer] | None:
-        consumer = QueueConsumer(target, yard.queue)
-        entry = get_one(yard.queue, consumer)
+        consumer = QueueConsumer(target, bench.queue)
+        entry = get_one(bench.queue, consumer)
         if entry is None:
             return None
         taken.append(number_of(entry))
@@ -405,94 +405,94 @@ def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transacti
         found = take(mine)
         assert found is not None
         out.append(found[0])
-        yard.groups.note_promise(*found)
-    assert take(PullingTarget(Session(Connection(yard.scheduler)), Credit())) is None
+        bench.groups.note_promise(*found)
+    assert take(PullingTarget(Session(Connection(bench.scheduler)), Credit())) is None
     found = take(mine)
     assert found is not None
     assert taken == [1, 2, 3]
     found_too = take(mine)
     assert found_too is not None
     assert taken == [1, 2, 3, 5], "3 is in no transaction, so 4 waits"
-    yard.groups.note_promise(*found)
+    bench.groups.note_promise(*found)
     assert take(mine) is not None
     assert taken == [1, 2, 3, 5, 4]
-    for entry in list(yard.queue.entries):
-        yard.queue.settle(entry)
-    assert not yard.groups._gets
-    assert not yard.groups.by_key
+    for entry in list(bench.queue.entries):
+        bench.queue.settle(entry)
+    assert not bench.groups._gets
+    assert not bench.groups.by_key
 
 
-def owners(yard: GroupBench, *clients: Client) -> dict[str, set[Client]]:
-    """Who has had messages of each group."""
+def owners(bench: GroupBench, *clients: Client) -> dict[str, set[Client]]:
+    """Return the clients that have had messages of each group."""
     found: dict[str, set[Client]] = {}
     for client in clients:
         for number in client.numbers:
-            found.setdefault(yard.names[number].rstrip("-"), set()).add(client)
+            found.setdefault(bench.names[number].rstrip("-"), set()).add(client)
     return found
 
 
 @both
-def test_one_group_goes_to_one_of_two_and_in_order_to_the_other_when_that_is_lost(sticky: bool) -> None:
+def test_a_group_goes_to_a_single_consumer_and_in_order_to_the_next_when_that_is_lost(sticky: bool) -> None:
     """[ActiveMQ MessageGroupTest: testGroupedMessagesDeliveredToOnlyOneConsumer, testClosingMessageGroup]"""
-    yard = GroupBench(sticky=sticky)
-    first, second = yard.client(3), yard.client(10)
-    yard.send(*["a"] * 6)
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    first, second = bench.client(3), bench.client(10)
+    bench.send(*["a"] * 6)
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 2, 3], [])
     first.ack(1)
-    yard.run()
+    bench.run()
     first.vanish()
-    yard.run()
+    bench.run()
     assert second.numbers == [2, 3, 4, 5, 6]
     assert second.flags == [True, True, True, False, False]
 
 
 def test_each_run_up_to_a_close_is_with_one_consumer() -> None:
     """[ActiveMQ MessageGroupCloseTest: every key is closed twice]"""
-    yard = GroupBench()
-    clients = [yard.client(1) for _ in range(3)]
-    yard.send("a", "b", "a", "b", "a-", "b-", "a", "b", "a", "b", "a-", "b-")
+    bench = GroupBench()
+    clients = [bench.client(1) for _ in range(3)]
+    bench.send("a", "b", "a", "b", "a-", "b-", "a", "b", "a", "b", "a-", "b-")
     for _ in range(12):
-        yard.run()
+        bench.run()
         for client in clients:
             client.ack()
-    yard.run()
+    bench.run()
     for run in ([1, 3, 5], [2, 4, 6], [7, 9, 11], [8, 10, 12]):
         had = [[number for number in client.numbers if number in run] for client in clients]
         assert sorted(had) == [[], [], run]
-    assert not yard.groups.by_key, "closed, and nothing is left of them"
+    assert not bench.groups.by_key, "closed, and nothing is left of them"
 
 
 def test_closing_a_group_frees_no_other() -> None:
     """[ActiveMQ: in its map of buckets it does]"""
-    yard = GroupBench()
-    first, second = yard.client(), yard.client()
-    yard.send("a", "b", "a-")
-    yard.run()
-    owner = {key: next(iter(had)) for key, had in owners(yard, first, second).items()}
+    bench = GroupBench()
+    first, second = bench.client(), bench.client()
+    bench.send("a", "b", "a-")
+    bench.run()
+    owner = {key: next(iter(had)) for key, had in owners(bench, first, second).items()}
     first.ack()
     second.ack()
-    yard.send("a", "b", "b")
-    yard.run()
-    assert owners(yard, first, second)["b"] == {owner["b"]}
+    bench.send("a", "b", "b")
+    bench.run()
+    assert owners(bench, first, second)["b"] == {owner["b"]}
 
 
 @both
-def test_what_an_owner_rolls_back_comes_first_and_stays_in_order(sticky: bool) -> None:
+def test_entries_that_the_owner_rolls_back_come_first_and_in_order(sticky: bool) -> None:
     """[Artemis testGroupingRollbackOnClose]"""
-    yard = GroupBench(sticky=sticky)
-    first, second = yard.client(3), yard.client(3)
-    yard.send(*["a"] * 4)
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    first, second = bench.client(3), bench.client(3)
+    bench.send(*["a"] * 4)
+    bench.run()
     first.nack()
-    yard.run()
+    bench.run()
     again = first.numbers[3:] or second.numbers
     assert again == [1, 2, 3]
     if sticky:
         assert second.numbers == [], "it is still its owner"
     holder = first if first.held else second
     holder.vanish()
-    yard.run()
+    bench.run()
     other = second if holder is first else first
     assert other.numbers[-3:] == [1, 2, 3]
     assert other.flags[-3:] == [True] * 3
@@ -501,31 +501,31 @@ def test_what_an_owner_rolls_back_comes_first_and_stays_in_order(sticky: bool) -
 @both
 def test_an_owner_that_is_full_holds_up_nobody_else(sticky: bool) -> None:
     """[Artemis testGroupMessageWithManyConsumers; there a full owner stops the queue]"""
-    yard = GroupBench(sticky=sticky)
-    full = yard.client(1)
-    yard.send("a", "a", "a")
-    yard.run()
-    other = yard.client()
-    yard.send("b", "", "a", "c")
-    yard.run()
+    bench = GroupBench(sticky=sticky)
+    full = bench.client(1)
+    bench.send("a", "a", "a")
+    bench.run()
+    other = bench.client()
+    bench.send("b", "", "a", "c")
+    bench.run()
     assert (full.numbers, other.numbers) == ([1], [4, 5, 7])
 
 
 def test_consumers_that_come_back_share_the_groups() -> None:
     """[ActiveMQ MessageGroupReconnectDistributionTest]"""
-    yard = GroupBench()
+    bench = GroupBench()
     keys = [f"group {number}" for number in range(30)]
-    before = [yard.client(1) for _ in range(3)]
-    yard.send(*keys, *keys)
-    yard.run()
+    before = [bench.client(1) for _ in range(3)]
+    bench.send(*keys, *keys)
+    bench.run()
     for client in before:
         client.vanish()
-    clients = [yard.client(1) for _ in range(3)]
-    while yard.queue.depth:
-        yard.run()
+    clients = [bench.client(1) for _ in range(3)]
+    while bench.queue.depth:
+        bench.run()
         for client in clients:
             client.ack()
-    had = owners(yard, *clients)
+    had = owners(bench, *clients)
     assert set(had) == set(keys)
     assert all(len(them) == 1 for them in had.values())
     assert sorted(Counter(client for them in had.values() for client in them).values()) == [10, 10, 10]
@@ -533,49 +533,49 @@ def test_consumers_that_come_back_share_the_groups() -> None:
 
 def test_groups_wait_for_all_consumers_and_are_shared_then() -> None:
     """[ActiveMQ MessageGroupDelayedTest: consumersBeforeDispatchStarts]"""
-    yard = GroupBench()
-    yard.queue.arguments["x-consumers-before-dispatch"] = 3
-    election.apply(yard.queue, new_vhost(clock=HandClock()))
-    yard.send("a", "b", "c", "a", "b", "c")
-    clients = [yard.client(2)]
-    yard.run()
-    clients.append(yard.client(2))
-    yard.run()
+    bench = GroupBench()
+    bench.queue.arguments["x-consumers-before-dispatch"] = 3
+    election.apply(bench.queue, new_vhost(clock=HandClock()))
+    bench.send("a", "b", "c", "a", "b", "c")
+    clients = [bench.client(2)]
+    bench.run()
+    clients.append(bench.client(2))
+    bench.run()
     assert not any(client.numbers for client in clients)
-    clients.append(yard.client(2))
-    yard.run()
+    clients.append(bench.client(2))
+    bench.run()
     assert sorted(client.numbers for client in clients) == [[1, 4], [2, 5], [3, 6]]
 
 
-def test_one_that_comes_late_gets_what_nobody_has_begun() -> None:
+def test_a_late_consumer_gets_groups_without_deliveries() -> None:
     """[ActiveMQ MessageGroupLateArrivalsTest, MessageGroupTest.testAddingConsumer]"""
-    yard = GroupBench()
-    early = yard.client(1)
-    yard.send("a", "b", "b", "a")
-    yard.run()
-    late = yard.client(1)
-    yard.run()
+    bench = GroupBench()
+    early = bench.client(1)
+    bench.send("a", "b", "b", "a")
+    bench.run()
+    late = bench.client(1)
+    bench.run()
     assert (early.numbers, late.numbers) == ([1], [2])
     for _ in range(2):
         early.ack()
         late.ack()
-        yard.run()
+        bench.run()
     assert (early.numbers, late.numbers) == ([1, 4], [2, 3])
 
 
-def test_who_waits_for_room_for_one_of_a_group_goes_on_when_an_operator_closes_that() -> None:
-    yard = GroupBench()
-    client = yard.client(prefetch_bytes=10)
-    yard.send("a")
-    large = yard.next("a")
+def test_a_suspended_consumer_continues_when_an_operator_marks_the_closing_entry() -> None:
+    bench = GroupBench()
+    client = bench.client(prefetch_bytes=10)
+    bench.send("a")
+    large = bench.next("a")
     large.size = 100
-    yard.queue.enqueue(large)
-    yard.send("a-", "")
-    yard.run()
+    bench.queue.enqueue(large)
+    bench.send("a-", "")
+    bench.run()
     assert client.numbers == [1]
-    closing = list(yard.queue.entries)[2]
-    mark(yard.queue, closing, yard.getter())
-    yard.run()
+    closing = list(bench.queue.entries)[2]
+    mark(bench.queue, closing, bench.getter())
+    bench.run()
     assert client.numbers == [1, 4]
 
 
@@ -646,7 +646,7 @@ def test_the_oldest_is_found_behind_many_that_those_with_selectors_have() -> Non
     bench, counting = counted()
     bench.queue.rules = Rules(bench.queue, new_vhost(clock=HandClock()))
     bench.queue.rules.apply({"x-max-length": 3000})
-    first = bench.client(entry_filter=Numbers(lambda number: number <= 2000))
+    first = bench.client(entry_filter=NumberFilter(lambda number: number <= 2000))
     bench.send(*["a"] * 5000)
     bench.run()
     assert len(first.numbers) == 2000
@@ -660,14 +660,14 @@ def test_the_oldest_is_found_behind_many_that_those_with_selectors_have() -> Non
     assert bench.numbers() == [5103, 5104], "what comes back is the oldest again"
 
 
-def test_who_has_come_and_gone_with_a_selector_of_its_own_leaves_little() -> None:
+def test_a_consumer_with_its_own_selector_leaves_little_behind() -> None:
     bench, _ = counted()
     owner = bench.client(1)
     bench.send("a", "a", "a")
     bench.run()
     for _ in range(200):
-        bench.client(entry_filter=Numbers(lambda number: number > 1)).vanish()
-        bench.client(entry_filter=Numbers(lambda number: number > 1)).cancel()
+        bench.client(entry_filter=NumberFilter(lambda number: number > 1)).vanish()
+        bench.client(entry_filter=NumberFilter(lambda number: number > 1)).cancel()
     group = bench.groups.by_key["a"]
     assert group.owner is owner.consumer
     assert len(group.parked) <= 3
@@ -675,62 +675,62 @@ def test_who_has_come_and_gone_with_a_selector_of_its_own_leaves_little() -> Non
 
 def test_rebalancing_moves_groups_when_nothing_of_them_is_out() -> None:
     """[Artemis testGroupRebalancePauseDispatch]"""
-    yard = GroupBench(rebalances=True)
-    first = yard.client(2)
-    yard.send("a", "b", "a", "b")
-    yard.run()
-    second = yard.client(1)
-    yard.run()
+    bench = GroupBench(rebalances=True)
+    first = bench.client(2)
+    bench.send("a", "b", "a", "b")
+    bench.run()
+    second = bench.client(1)
+    bench.run()
     assert (first.numbers, second.numbers) == ([1, 2], []), "they wait for what is out"
     first.ack(1)
-    yard.run()
+    bench.run()
     assert second.numbers + first.numbers[2:] == [3]
     first.ack(2)
-    yard.run()
+    bench.run()
     assert sorted(second.numbers + first.numbers) == [1, 2, 3, 4]
 
 
-def test_what_is_taken_after_groups_have_moved_stays() -> None:
-    yard = GroupBench(rebalances=True)
-    first = yard.client()
-    yard.send("a")
-    yard.run()
+def test_acquired_entries_stay_after_groups_have_moved() -> None:
+    bench = GroupBench(rebalances=True)
+    first = bench.client()
+    bench.send("a")
+    bench.run()
     first.ack()
-    yard.client().cancel()
-    assert not yard.groups.by_key
-    yard.send("b")
-    yard.run()
+    bench.client().cancel()
+    assert not bench.groups.by_key
+    bench.send("b")
+    bench.run()
     first.ack()
-    assert yard.groups.by_key["b"].owner is first.consumer
+    assert bench.groups.by_key["b"].owner is first.consumer
 
 
 def test_groups_that_are_idle_for_longest_are_forgotten() -> None:
-    yard = GroupBench(idle_max=2)
-    first = yard.client()
-    yard.send("a", "b", "a", "c")
-    yard.run()
-    assert list(yard.groups.by_key) == ["a", "b", "c"]
+    bench = GroupBench(idle_max=2)
+    first = bench.client()
+    bench.send("a", "b", "a", "c")
+    bench.run()
+    assert list(bench.groups.by_key) == ["a", "b", "c"]
     for number in (2, 1, 3, 4):
         first.ack(number)
-    assert list(yard.groups.by_key) == ["a", "c"]
+    assert list(bench.groups.by_key) == ["a", "c"]
     holding = holding_of(first.consumer)
     assert holding is not None
     assert len(holding.groups) == 2
-    yard.send("a", "d")
-    yard.run()
+    bench.send("a", "d")
+    bench.run()
     first.ack()
-    assert set(yard.groups.by_key) == {"a", "d"}
+    assert set(bench.groups.by_key) == {"a", "d"}
 
 
 @pytest.mark.parametrize("limit", [0, 1024])
 def test_nothing_is_left_of_groups_that_are_gone(limit: int) -> None:
-    yard = GroupBench(idle_max=limit)
-    first, second = yard.client(), yard.client()
-    yard.send(*[f"group {number}" for number in range(3000)])
-    yard.run()
+    bench = GroupBench(idle_max=limit)
+    first, second = bench.client(), bench.client()
+    bench.send(*[f"group {number}" for number in range(3000)])
+    bench.run()
     first.ack()
     second.ack()
-    assert len(yard.groups.by_key) == limit
+    assert len(bench.groups.by_key) == limit
     first.vanish()
     second.vanish()
-    assert not yard.groups.by_key
+    assert not bench.groups.by_key

@@ -5,19 +5,19 @@ import pytest
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.message import NEVER
 from broker.core.queues.immediate import enqueue_immediate
-from tests.support.core.queue_bench import Bench, message
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.queue_bench import QueueBench, message
+from tests.support.core.timed_vhost import VhostBench
 
 
 def test_nobody_there() -> None:
-    bench = Bench()
+    bench = QueueBench()
     assert not enqueue_immediate(bench.queue, message(1))
     assert bench.numbers() == []
     assert (bench.queue.ready, bench.queue.published) == (0, 0)
 
 
 def test_delivered_at_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     assert enqueue_immediate(bench.queue, message(1))
     assert client.numbers == [1]
@@ -28,7 +28,7 @@ def test_delivered_at_once() -> None:
 
 
 def test_refused_messages_are_settled_in_the_store() -> None:
-    bench = Bench(logged=True)
+    bench = QueueBench(logged=True)
     sent = message(1, persistent=True)
     sent.sequence = 9
     assert not enqueue_immediate(bench.queue, sent)
@@ -36,7 +36,7 @@ def test_refused_messages_are_settled_in_the_store() -> None:
 
 
 def test_no_credit_is_nobody() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(1)
     assert enqueue_immediate(bench.queue, message(1))
     assert not enqueue_immediate(bench.queue, message(2))
@@ -46,7 +46,7 @@ def test_no_credit_is_nobody() -> None:
 
 
 def test_no_room_is_nobody_but_somebody_else_may_have_room() -> None:
-    bench = Bench()
+    bench = QueueBench()
     full = bench.client(prefetch_bytes=10)
     assert enqueue_immediate(bench.queue, message(1, size=8))
     assert not enqueue_immediate(bench.queue, message(2, size=8))
@@ -55,8 +55,8 @@ def test_no_room_is_nobody_but_somebody_else_may_have_room() -> None:
     assert (full.numbers, roomy.numbers) == ([1], [3])
 
 
-def test_it_does_not_overtake_a_backlog() -> None:
-    bench = Bench()
+def test_an_immediate_message_does_not_overtake_a_backlog() -> None:
+    bench = QueueBench()
     bench.publish()
     client = bench.client()
     assert not enqueue_immediate(bench.queue, message(7))
@@ -64,8 +64,8 @@ def test_it_does_not_overtake_a_backlog() -> None:
     assert client.numbers == [1]
 
 
-def test_it_is_next_in_a_priority_queue_if_its_priority_says_so() -> None:
-    bench = Bench(PriorityEntryList(2))
+def test_an_immediate_message_is_next_in_a_priority_queue_by_its_priority() -> None:
+    bench = QueueBench(PriorityEntryList(2))
     bench.publish()
     client = bench.client()
     assert enqueue_immediate(bench.queue, message(7, priority=1))
@@ -74,7 +74,7 @@ def test_it_is_next_in_a_priority_queue_if_its_priority_says_so() -> None:
 
 
 def test_only_the_highest_priority_that_wants_work_is_asked() -> None:
-    bench = Bench()
+    bench = QueueBench()
     low = bench.client()
     high = bench.client(1, priority=1)
     assert enqueue_immediate(bench.queue, message(1))
@@ -83,7 +83,7 @@ def test_only_the_highest_priority_that_wants_work_is_asked() -> None:
 
 
 def test_consumers_take_turns() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client() for _ in range(3)]
     for number in range(6):
         assert enqueue_immediate(bench.queue, message(number))
@@ -91,7 +91,7 @@ def test_consumers_take_turns() -> None:
 
 
 def test_no_ack_settles() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(no_ack=True)
     assert enqueue_immediate(bench.queue, message(1))
     assert client.numbers == [1]
@@ -99,25 +99,25 @@ def test_no_ack_settles() -> None:
 
 
 def test_a_browser_cannot_take_it() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.client(acquires=False)
     assert not enqueue_immediate(bench.queue, message(1))
 
 
 @pytest.mark.parametrize("expiration", [NEVER, 0])
-def test_who_waits_for_room_for_something_else_gets_what_comes_before_it_and_fits(expiration: int) -> None:
-    yard = Yard()
-    queue = yard.queue(max_priority=3)
-    low = yard.client(queue, prefetch_bytes=3)
-    yard.publish(size=2)
-    yard.run()
-    high = yard.client(queue, prefetch_bytes=3, priority=1)
-    yard.publish(size=2)
-    yard.publish(size=3)
-    yard.run()
+def test_a_suspended_consumer_gets_an_earlier_message_that_fits(expiration: int) -> None:
+    bench = VhostBench()
+    queue = bench.queue(max_priority=3)
+    low = bench.client(queue, prefetch_bytes=3)
+    bench.publish(size=2)
+    bench.run()
+    high = bench.client(queue, prefetch_bytes=3, priority=1)
+    bench.publish(size=2)
+    bench.publish(size=3)
+    bench.run()
     assert (high.numbers, low.numbers, queue.ready) == ([2], [1], 1), "the third has room nowhere"
     if expiration == 0:
-        yard.publish(expiration=0, priority=2)
+        bench.publish(expiration=0, priority=2)
     else:
         assert enqueue_immediate(queue, message(4, priority=2))
     assert (high.numbers, low.numbers) == ([2, 4], [1])

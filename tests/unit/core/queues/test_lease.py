@@ -26,7 +26,7 @@ class Holder(LeaseHolder):
         self.ended.append((self.clock.now, list(numbers)))
 
 
-class Desk:
+class LeaseBench:
     """A lease of 100 ms on a clock that stands at 1000."""
 
     def __init__(self) -> None:
@@ -41,84 +41,84 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def bench() -> LeaseBench:
+    return LeaseBench()
 
 
-def test_each_ends_at_its_own_time(desk: Desk) -> None:
-    desk.deliver(1)
-    desk.clock.advance(30)
-    desk.deliver(2, 3)
-    desk.clock.advance(69)
-    assert desk.holder.ended == []
-    desk.clock.advance(1)
-    assert desk.holder.ended == [(1100, [1])]
-    desk.clock.advance(1000)
-    assert desk.holder.ended == [(1100, [1]), (1130, [2, 3])]
-    assert desk.lease.due == 0
+def test_each_ends_at_its_own_time(bench: LeaseBench) -> None:
+    bench.deliver(1)
+    bench.clock.advance(30)
+    bench.deliver(2, 3)
+    bench.clock.advance(69)
+    assert bench.holder.ended == []
+    bench.clock.advance(1)
+    assert bench.holder.ended == [(1100, [1])]
+    bench.clock.advance(1000)
+    assert bench.holder.ended == [(1100, [1]), (1130, [2, 3])]
+    assert bench.lease.due == 0
 
 
-def test_what_is_settled_in_time_does_not_end(desk: Desk) -> None:
-    desk.deliver(1, 2, 3)
-    desk.holder.unsettled -= {1, 3}
-    desk.clock.advance(1000)
-    assert desk.holder.ended == [(1100, [2])]
+def test_a_delivery_settled_in_time_does_not_end(bench: LeaseBench) -> None:
+    bench.deliver(1, 2, 3)
+    bench.holder.unsettled -= {1, 3}
+    bench.clock.advance(1000)
+    assert bench.holder.ended == [(1100, [2])]
 
 
-def test_the_alarm_is_for_the_first_that_is_unsettled(desk: Desk) -> None:
+def test_the_alarm_is_for_the_first_that_is_unsettled(bench: LeaseBench) -> None:
     for number in range(1, 6):
-        desk.deliver(number)
-        desk.clock.advance(10)
-    desk.holder.unsettled = {5}
-    desk.clock.advance(50)
-    assert desk.holder.ended == []
-    assert desk.lease.due == 1140, "one ring found out about the four that are settled"
-    desk.clock.advance(100)
-    assert desk.holder.ended == [(1140, [5])]
+        bench.deliver(number)
+        bench.clock.advance(10)
+    bench.holder.unsettled = {5}
+    bench.clock.advance(50)
+    assert bench.holder.ended == []
+    assert bench.lease.due == 1140, "one ring found out about the four that are settled"
+    bench.clock.advance(100)
+    assert bench.holder.ended == [(1140, [5])]
 
 
-def test_it_rests_while_nothing_is_out_and_starts_again(desk: Desk) -> None:
-    desk.deliver(1)
-    desk.holder.unsettled.clear()
-    desk.clock.advance(500)
-    assert desk.lease.due == 0
-    desk.deliver(2)
-    desk.clock.advance(100)
-    assert desk.holder.ended == [(1600, [2])]
+def test_a_lease_rests_without_deliveries_and_starts_again(bench: LeaseBench) -> None:
+    bench.deliver(1)
+    bench.holder.unsettled.clear()
+    bench.clock.advance(500)
+    assert bench.lease.due == 0
+    bench.deliver(2)
+    bench.clock.advance(100)
+    assert bench.holder.ended == [(1600, [2])]
 
 
-def test_many_at_once_end_in_slices(desk: Desk) -> None:
+def test_many_at_once_end_in_slices(bench: LeaseBench) -> None:
     count = 2 * SLICE + 1
-    desk.deliver(*range(count))
-    desk.clock.advance(99)
-    assert desk.holder.ended == []
-    desk.clock.advance(1)
-    assert [len(numbers) for _, numbers in desk.holder.ended] == [SLICE, SLICE, 1]
-    assert [number for _, numbers in desk.holder.ended for number in numbers] == list(range(count))
-    assert {time for time, _ in desk.holder.ended} == {1100}
+    bench.deliver(*range(count))
+    bench.clock.advance(99)
+    assert bench.holder.ended == []
+    bench.clock.advance(1)
+    assert [len(numbers) for _, numbers in bench.holder.ended] == [SLICE, SLICE, 1]
+    assert [number for _, numbers in bench.holder.ended for number in numbers] == list(range(count))
+    assert {time for time, _ in bench.holder.ended} == {1100}
 
 
-def test_a_delivery_costs_the_same_however_many_are_out(desk: Desk) -> None:
-    """Settled deliveries behind one that is not are let go of, without looking at each again and again."""
-    desk.deliver(0)
+def test_a_delivery_costs_the_same_however_many_are_out(bench: LeaseBench) -> None:
+    """Settled deliveries behind an unsettled one are forgotten, and not visited again and again."""
+    bench.deliver(0)
     for number in range(1, 50 * TRIM):
-        desk.deliver(number)
-        desk.holder.unsettled.discard(number)
-    assert len(desk.lease._ends) <= 2 * TRIM, "no more is kept than is out"
-    assert desk.holder.questions <= 100 * TRIM
+        bench.deliver(number)
+        bench.holder.unsettled.discard(number)
+    assert len(bench.lease._ends) <= 2 * TRIM, "no more is kept than is out"
+    assert bench.holder.questions <= 100 * TRIM
 
 
-def test_a_delivery_costs_the_same_however_many_stay_out(desk: Desk) -> None:
-    desk.deliver(*range(50 * TRIM))
-    assert desk.holder.questions <= 100 * TRIM
+def test_a_delivery_costs_the_same_however_many_stay_out(bench: LeaseBench) -> None:
+    bench.deliver(*range(50 * TRIM))
+    assert bench.holder.questions <= 100 * TRIM
 
 
-def test_stopping(desk: Desk) -> None:
-    desk.deliver(1)
-    desk.lease.stop()
-    desk.clock.advance(1000)
-    assert desk.holder.ended == []
-    assert desk.lease.due == 0
+def test_stopping(bench: LeaseBench) -> None:
+    bench.deliver(1)
+    bench.lease.stop()
+    bench.clock.advance(1000)
+    assert bench.holder.ended == []
+    assert bench.lease.due == 0
 
 
 def test_the_consumer_s_word_comes_before_the_queue_s_and_that_before_the_broker_s() -> None:

@@ -18,7 +18,7 @@ MANY = 2 * MOST + 1
 
 
 def turn(bench: GroupBench) -> None:
-    """One call of the schedule."""
+    """Run the schedule once."""
     bench.clock.wakes.clear()
     bench.clock.schedule.run()
 
@@ -28,14 +28,14 @@ def owned(bench: GroupBench) -> int:
 
 
 def lose(client: Client) -> None:
-    """As `Client.vanish`, which takes long with many."""
+    """Close the client faster than `Client.vanish` does with many deliveries."""
     entries, client.held = client.held, []
     client.close()
     detach(client.queue, client.consumer, entries)
 
 
 def settle(client: Client) -> None:
-    """As `Client.ack`, which takes long with many."""
+    """Acknowledge faster than `Client.ack` does with many deliveries."""
     entries, client.held = client.held, []
     for entry in entries:
         client.queue.settle(entry)
@@ -43,7 +43,7 @@ def settle(client: Client) -> None:
 
 
 def owning(count: int, most: int = MOST, **options: Any) -> tuple[GroupBench, Client]:
-    """A consumer that has had the first message of each of so many groups; there is one more of each."""
+    """Return a consumer that owns `count` groups by a delivery of each; each group has a further entry."""
     bench = GroupBench(**options)
     bench.groups.most = most
     client = bench.client(count)
@@ -65,7 +65,7 @@ def lose_what_is_parked(bench: GroupBench, client: Client) -> None:
 
 @pytest.mark.parametrize("ending", [lose_what_is_out, lose_what_is_parked])
 @pytest.mark.parametrize("strict", [True, False])
-def test_what_it_owned_is_free_in_slices(ending: Callable[..., None], strict: bool) -> None:
+def test_groups_of_a_lost_owner_are_freed_in_slices(ending: Callable[..., None], strict: bool) -> None:
     bench, client = owning(MANY, strict=strict)
     other = bench.client()
     bench.run()
@@ -89,7 +89,7 @@ def test_what_it_owned_is_free_in_slices(ending: Callable[..., None], strict: bo
     assert (bench.queue.depth, bench.clock.schedule.now()) == (0, bench.clock.now)
 
 
-def test_what_it_gives_back_of_groups_that_nobody_keeps() -> None:
+def test_returned_entries_of_groups_without_an_owner() -> None:
     bench, client = owning(MANY, sticky=False)
     entries, client.held = client.held, []
     release_entries(bench.queue, entries, client.consumer)
@@ -104,7 +104,7 @@ def test_what_it_gives_back_of_groups_that_nobody_keeps() -> None:
     assert sorted({*client.numbers[MANY:], *other.numbers}) == bench.numbers()
 
 
-def test_what_moves_when_another_comes() -> None:
+def test_groups_that_move_to_a_new_consumer() -> None:
     bench, client = owning(MANY, rebalances=True)
     settle(client)
     client.credit.resize(1, 0)
@@ -142,7 +142,7 @@ def test_nothing_is_done_to_each_of_them_in_the_turn_of_who_comes() -> None:
     assert sorted([*client.numbers, *other.numbers]) == list(range(1, 2 * MANY + 1))
 
 
-def test_what_is_parked_of_those_that_move_is_forgotten_bit_by_bit() -> None:
+def test_parked_entries_of_moved_groups_are_forgotten_in_slices() -> None:
     bench, client = owning(MANY)
     other = bench.client()
     bench.run()
@@ -164,7 +164,7 @@ def test_what_is_parked_of_those_that_move_is_forgotten_bit_by_bit() -> None:
     assert chosen.numbers == list(range(1, 2 * MANY + 1))
 
 
-def test_what_is_settled_before_its_turn_is_free_at_once_and_not_remembered() -> None:
+def test_a_group_settled_before_its_slice_is_free_at_once_and_forgotten() -> None:
     bench = GroupBench(idle_max=1)
     bench.groups.most = 2
     client = bench.client()
@@ -247,7 +247,7 @@ def test_a_get_finds_what_is_free_by_then_and_keeps_its_group() -> None:
     assert other.numbers[-2:] == [5, 11]
 
 
-def test_what_is_settled_and_what_comes_meanwhile() -> None:
+def test_settlements_and_arrivals_while_groups_move() -> None:
     bench, client = owning(6, most=2)
     client.cancel()
     other = bench.client()
@@ -289,7 +289,7 @@ def test_the_queue_is_deleted_meanwhile() -> None:
     assert bench.numbers() == []
 
 
-def test_one_alone_gets_all_in_order_when_the_one_before_it_goes() -> None:
+def test_a_single_consumer_gets_all_in_order_after_the_earlier_one_has_left() -> None:
     bench, client = owning(6, most=2)
     bench.send("5", "6")
     chosen = bench.client(candidate=True)

@@ -8,17 +8,17 @@ from broker.core.queues.attach import get_one
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.order import StrictOrder
 from tests.property.queue_model import Multiples
-from tests.support.core.policies import put
+from tests.support.core.policies import set_policy
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench, Client, number_of
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.queue_bench import Client, QueueBench, number_of
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore, new_broker, rebuilt
 
 
 @pytest.fixture
-def bench() -> Bench:
+def bench() -> QueueBench:
     """A queue with strict dispatch."""
-    bench = Bench()
+    bench = QueueBench()
     bench.queue.manager.strict = True
     return bench
 
@@ -27,7 +27,7 @@ def received(*clients: Client) -> list[list[int]]:
     return [client.numbers for client in clients]
 
 
-def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: Bench) -> None:
+def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: QueueBench) -> None:
     first, second, third = bench.client(2), bench.client(1), bench.client()
     for _ in range(6):
         bench.publish()
@@ -40,7 +40,7 @@ def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: Bench) -> None:
     assert received(first, second, third) == [[1, 2, 7], [3, 8], [4, 5, 6, 9]]
 
 
-def test_a_backlog_goes_to_the_first_one_first(bench: Bench) -> None:
+def test_a_backlog_goes_to_the_first_one_first(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     first.session.set_flow(False)
     bench.publish(50)
@@ -51,7 +51,7 @@ def test_a_backlog_goes_to_the_first_one_first(bench: Bench) -> None:
     assert received(first, second) == [[51], list(range(1, 51))]
 
 
-def test_one_that_is_back_is_served_before_those_behind_it(bench: Bench) -> None:
+def test_a_consumer_that_resumes_is_served_before_the_consumers_behind_it(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     bench.publish(4)
     first.session.set_flow(False)
@@ -62,14 +62,14 @@ def test_one_that_is_back_is_served_before_those_behind_it(bench: Bench) -> None
     assert received(first, second) == [[3, 4], [1, 2]]
 
 
-def test_priority_comes_before_the_order_of_attaching(bench: Bench) -> None:
+def test_priority_comes_before_the_order_of_attaching(bench: QueueBench) -> None:
     first, lower, higher = bench.client(1), bench.client(1, priority=-1), bench.client(1, priority=1)
     bench.publish(3)
     bench.run()
     assert received(higher, first, lower) == [[1], [2], [3]]
 
 
-def test_a_newcomer_is_last_of_its_priority(bench: Bench) -> None:
+def test_a_newcomer_is_last_of_its_priority(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     first.cancel()
     third = bench.client()
@@ -78,7 +78,7 @@ def test_a_newcomer_is_last_of_its_priority(bench: Bench) -> None:
     assert received(second, third) == [[1, 2], []]
 
 
-def test_an_arrival_wakes_one(bench: Bench) -> None:
+def test_an_arrival_wakes_one(bench: QueueBench) -> None:
     for _ in range(20):
         bench.client()
     for _ in range(10):
@@ -87,7 +87,7 @@ def test_an_arrival_wakes_one(bench: Bench) -> None:
     assert (bench.notifications, bench.scheduler.turns) == (10, 10)
 
 
-def test_an_immediate_message_is_the_first_one_s(bench: Bench) -> None:
+def test_an_immediate_message_is_the_first_one_s(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client(1)
     assert [enqueue_immediate(bench.queue, entry) for entry in bench.messages(3)] == [True, True, False]
     assert received(first, second) == [[1], [2]]
@@ -106,30 +106,30 @@ def test_the_queue_s_argument_decides_also_after_a_restart(value: str, strict: b
 
 
 def test_a_policy_counts_from_when_there_is_no_consumer() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    clients = [yard.client(queue) for _ in range(2)]
-    put(yard.vhost, "p", "", dispatch="strict")
-    yard.publish(count=2)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue()
+    clients = [bench.client(queue) for _ in range(2)]
+    set_policy(bench.vhost, "p", "", dispatch="strict")
+    bench.publish(count=2)
+    bench.run()
     assert received(*clients) == [[1], [2]]
     for client in clients:
         client.cancel()
-    clients = [yard.client(queue) for _ in range(2)]
-    put(yard.vhost, "p", "", dispatch="round-robin")
+    clients = [bench.client(queue) for _ in range(2)]
+    set_policy(bench.vhost, "p", "", dispatch="round-robin")
     for _ in range(3):
-        yard.publish()
-        yard.run()
+        bench.publish()
+        bench.run()
     assert received(*clients) == [[3, 4, 5], []]
 
 
-def strict(entries: QueueEntryList | None = None) -> Bench:
-    bench = Bench(entries or FifoEntryList())
+def strict(entries: QueueEntryList | None = None) -> QueueBench:
+    bench = QueueBench(entries or FifoEntryList())
     bench.queue.set_discipline(StrictOrder(bench.queue))
     return bench
 
 
-def test_one_is_out_at_a_time_however_large_the_windows() -> None:
+def test_a_single_entry_is_acquired_at_a_time_however_large_the_windows() -> None:
     bench = strict()
     first, second = bench.client(10), bench.client(10)
     bench.publish(4)
@@ -143,7 +143,7 @@ def test_one_is_out_at_a_time_however_large_the_windows() -> None:
     assert len(first.numbers) == len(second.numbers) == 2, "they take turns"
 
 
-def test_what_comes_back_is_next() -> None:
+def test_a_returned_entry_is_next() -> None:
     """[Bernstein and Newcomer, figure 4.8: the abort anomaly]"""
     bench = strict()
     first, second = bench.client(5), bench.client(5)
@@ -245,7 +245,7 @@ def test_a_purge_wakes_no_crowd(idle: int) -> None:
     assert not any(even.numbers for even in evens)
 
 
-def test_one_arrival_wakes_at_most_one() -> None:
+def test_a_single_arrival_wakes_at_most_a_single_consumer() -> None:
     bench = strict()
     clients = [bench.client(1) for _ in range(20)]
     for _ in range(100):
@@ -258,7 +258,7 @@ def test_one_arrival_wakes_at_most_one() -> None:
     assert {len(client.numbers) for client in clients} == {5}
 
 
-def promise(bench: Bench, client: Client, *numbers: int) -> None:
+def promise(bench: QueueBench, client: Client, *numbers: int) -> None:
     """A transaction of the client settles these, which it has."""
     discipline = bench.queue.discipline
     assert discipline is not None
@@ -268,7 +268,7 @@ def promise(bench: Bench, client: Client, *numbers: int) -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_one_transaction_takes_several_in_order(levels: int) -> None:
+def test_a_single_transaction_takes_several_in_order(levels: int) -> None:
     bench = strict(PriorityEntryList(levels))
     first, second = bench.client(10), bench.client(10)
     bench.publish(2)
@@ -296,7 +296,7 @@ def test_one_transaction_takes_several_in_order(levels: int) -> None:
     assert sorted(holder.numbers + other.numbers) == [1, 2, 3, 4, 5]
 
 
-def test_what_comes_while_all_is_to_leave_goes_to_the_same_session() -> None:
+def test_arrivals_go_to_the_same_session_while_all_entries_are_to_leave() -> None:
     bench = strict()
     first, second = bench.client(10), bench.client(10)
     bench.publish(1)
@@ -345,13 +345,13 @@ def test_more_for_a_transaction_goes_to_a_consumer_of_its_session_that_sees_it()
 
 @pytest.mark.parametrize("ranks", [(0, 0), (1, 0), (0, 1)])
 def test_an_immediate_message_goes_to_the_session_of_a_transaction(ranks: tuple[int, int]) -> None:
-    """Also if its consumers have been notified of something that has gone since."""
+    """Its consumers may have been notified of an entry that has left since."""
     bench = strict()
     holder = bench.client(1, priority=max(ranks))
     bench.publish(1)
     bench.run()
     first, second = (bench.client(10, session=holder.session, priority=rank) for rank in ranks)
-    bench.client(10)  # of another session
+    bench.client(10)  # the client has another session
     promise(bench, holder, 1)
     bench.publish(1)
     assert bench.queue.manager.notified == 1

@@ -14,11 +14,11 @@ from broker.core.queues.returns import release_entries
 from broker.core.vhosts.definitions import restore_message
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench, message
+from tests.support.core.queue_bench import QueueBench, message
 
 
 def test_register_consumer_then_enqueue() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish()
     assert client.numbers == [], "notifying never delivers"
@@ -29,7 +29,7 @@ def test_register_consumer_then_enqueue() -> None:
 
 
 def test_enqueue_then_register_consumer() -> None:
-    bench = Bench()
+    bench = QueueBench()
     bench.publish(2)
     client = bench.client()
     bench.run()
@@ -37,7 +37,7 @@ def test_enqueue_then_register_consumer() -> None:
 
 
 def test_released_message_is_resent_to_subscriber() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish(3)
     bench.run()
@@ -50,7 +50,7 @@ def test_released_message_is_resent_to_subscriber() -> None:
 
 def test_released_out_of_comparable_order_are_redelivered() -> None:
     """[QPID-2900, QPID-3704]"""
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish(3)
     bench.run()
@@ -61,7 +61,7 @@ def test_released_out_of_comparable_order_are_redelivered() -> None:
 
 
 def test_release_for_queue_with_multiple_consumers() -> None:
-    bench = Bench()
+    bench = QueueBench()
     clients = [bench.client(), bench.client()]
     bench.publish(3)
     bench.run(1)
@@ -73,7 +73,7 @@ def test_release_for_queue_with_multiple_consumers() -> None:
 
 
 def test_a_released_entry_is_delivered_before_anything_later_that_waits() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(2)
     bench.publish(5)
     bench.run()
@@ -85,8 +85,8 @@ def test_a_released_entry_is_delivered_before_anything_later_that_waits() -> Non
 
 
 def test_order_is_restored_when_two_consumers_return_their_messages() -> None:
-    """All is back before anybody is notified. [QPID-5877]"""
-    bench = Bench()
+    """All entries are returned before any consumer is notified. [QPID-5877]"""
+    bench = QueueBench()
     first, second = bench.client(), bench.client()
     bench.publish(6)
     bench.run(1)
@@ -103,8 +103,8 @@ def test_order_is_restored_when_two_consumers_return_their_messages() -> None:
 
 
 def test_consumer_close_with_release() -> None:
-    """The successor of a consumer whose session dies gets what that one held first, in order."""
-    bench = Bench()
+    """The successor of a consumer whose session ends gets that consumer's entries first, in order."""
+    bench = QueueBench()
     dying = bench.client(2)
     bench.publish(3)
     bench.run()
@@ -123,7 +123,7 @@ def test_consumer_close_with_release() -> None:
 
 
 def test_no_consumer_of_a_dying_connection_catches_what_another_returns() -> None:
-    bench = Bench()
+    bench = QueueBench()
     first = bench.client()
     bench.publish(2)
     bench.run()
@@ -136,7 +136,7 @@ def test_no_consumer_of_a_dying_connection_catches_what_another_returns() -> Non
 
 
 def test_cancel_keeps_what_is_unacknowledged() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish(2)
     bench.run()
@@ -155,7 +155,7 @@ def test_cancel_keeps_what_is_unacknowledged() -> None:
 
 def test_only_the_owner_can_release() -> None:
     """[Broker-J QueueEntryImplTestBase.testLockAcquisitionOwnership]"""
-    bench = Bench()
+    bench = QueueBench()
     owner, other = bench.client(1), bench.client(1)
     bench.publish()
     bench.run()
@@ -168,7 +168,7 @@ def test_only_the_owner_can_release() -> None:
 
 def test_exclusive_consumer_refuses_and_is_refused() -> None:
     """[AMQP 0-9-1 basic.consume.exclusive]"""
-    bench = Bench()
+    bench = QueueBench()
     ordinary = bench.client()
     with pytest.raises(AccessRefused, match=r"^queue 'q' in vhost '/' in exclusive use$"):
         bench.client(exclusive=True)
@@ -186,7 +186,7 @@ def test_exclusive_consumer_refuses_and_is_refused() -> None:
 
 
 def test_get_takes_the_next_entry_and_needs_no_consumer() -> None:
-    bench = Bench()
+    bench = QueueBench()
     getter = bench.getter()
     assert get_one(bench.queue, getter) is None
     bench.publish(2)
@@ -205,7 +205,7 @@ def test_get_takes_the_next_entry_and_needs_no_consumer() -> None:
 
 
 def test_a_consumer_is_interested_until_notified_and_again_when_there_is_nothing() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(1)
     assert client.consumer.state == INTERESTED
     bench.publish()
@@ -220,7 +220,7 @@ def test_a_consumer_is_interested_until_notified_and_again_when_there_is_nothing
 
 
 def test_an_entry_is_settled_once() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish()
     bench.run()
@@ -235,7 +235,7 @@ def test_an_entry_is_settled_once() -> None:
 
 
 def test_settling_what_was_released_meanwhile_changes_nothing() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish()
     bench.run()
@@ -248,7 +248,7 @@ def test_settling_what_was_released_meanwhile_changes_nothing() -> None:
 
 
 def test_counts() -> None:
-    bench = Bench()
+    bench = QueueBench()
     queue = bench.queue
     client = bench.client(2)
     bench.publish(5, size=10)
@@ -266,7 +266,7 @@ def test_counts() -> None:
 
 
 def test_no_ack_settles_at_delivery_and_is_not_an_acknowledgement() -> None:
-    bench = Bench(logged=True)
+    bench = QueueBench(logged=True)
     client = bench.client(no_ack=True)
     sent = message(1)
     sent.sequence = 5
@@ -284,7 +284,7 @@ def test_no_ack_settles_at_delivery_and_is_not_an_acknowledgement() -> None:
 def test_the_store_learns_what_a_logged_queue_no_longer_holds(
     logged: bool, sequence: int, told: bool
 ) -> None:
-    bench = Bench(logged=logged)
+    bench = QueueBench(logged=logged)
     client = bench.client()
     sent = [message(n) for n in range(3)]
     for each in sent:
@@ -300,7 +300,7 @@ def test_the_store_learns_what_a_logged_queue_no_longer_holds(
 
 
 def test_restored_entries_are_delivered_like_others() -> None:
-    bench = Bench()
+    bench = QueueBench()
     restore_message(bench.queue, message(1), False)
     restore_message(bench.queue, message(2), True)
     assert bench.queue.published == 0
@@ -311,7 +311,7 @@ def test_restored_entries_are_delivered_like_others() -> None:
 
 
 def test_purge_drops_what_is_available_and_leaves_what_is_out() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client(2)
     bench.publish(5)
     bench.run()
@@ -328,7 +328,7 @@ def test_purge_drops_what_is_available_and_leaves_what_is_out() -> None:
 
 
 def test_purge_of_returned_entries_behind_the_cursor() -> None:
-    bench = Bench()
+    bench = QueueBench()
     client = bench.client()
     bench.publish(3)
     bench.run()
@@ -343,7 +343,7 @@ def test_purge_of_returned_entries_behind_the_cursor() -> None:
 
 
 def test_dispose_takes_everything_back_and_tells_everybody() -> None:
-    bench = Bench(PriorityEntryList(3), logged=True)
+    bench = QueueBench(PriorityEntryList(3), logged=True)
     client = bench.client(2)
     browser = bench.client(acquires=False)
     sent = [message(n, priority=n % 3) for n in range(4)]
@@ -374,7 +374,7 @@ def test_dispose_takes_everything_back_and_tells_everybody() -> None:
 
 def test_an_idle_queue_keeps_no_entry_alive() -> None:
     """[QPID-6528, QPID-7593: an idle consumer's pointer kept everything since]"""
-    bench = Bench(PriorityEntryList(2))
+    bench = QueueBench(PriorityEntryList(2))
     bench.client(acquires=False)
     client = bench.client()
     for priority in (0, 1, 0, 1):
@@ -414,9 +414,9 @@ class CountingList(QueueEntryList):
         return self.entries.next(entry)
 
 
-def counted(entries: QueueEntryList) -> tuple[Bench, CountingList]:
+def counted(entries: QueueEntryList) -> tuple[QueueBench, CountingList]:
     counting = CountingList(entries)
-    return Bench(counting), counting
+    return QueueBench(counting), counting
 
 
 def test_returning_one_of_many_that_are_out_and_getting_it_again() -> None:
@@ -489,7 +489,7 @@ def test_many_returned_at_once_wake_each_idle_consumer_once() -> None:
 
 
 @pytest.mark.parametrize("idle", [10, 1000])
-def test_one_message_for_many_idle_consumers(idle: int) -> None:
+def test_a_single_message_for_many_idle_consumers(idle: int) -> None:
     bench, counting = counted(FifoEntryList())
     for _ in range(idle):
         bench.client()

@@ -17,9 +17,9 @@ from broker.core.queues.returns import annotate, deliver_again
 from broker.core.vhosts.definitions import restore_message
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.purge import purge
-from tests.support.core.queue_bench import Bench, MemoryStore, message
-from tests.support.core.retry import waits
-from tests.support.core.timed_vhost import Yard, delivered, entry_of, numbers
+from tests.support.core.queue_bench import MemoryStore, QueueBench, message
+from tests.support.core.retry import retry_delay
+from tests.support.core.timed_vhost import VhostBench, delivered_bench, entry_of, numbers
 from tests.support.core.topology import new_vhost
 
 
@@ -27,46 +27,46 @@ def state(queue: Queue) -> tuple[int, int, int]:
     return queue.ready, queue.unacked, queue.held
 
 
-def test_what_comes_back_keeps_its_place_and_waits_while_others_pass() -> None:
-    yard, queue, client = delivered(count=3, prefetch=1, retry_min=100)
+def test_a_returned_entry_keeps_its_place_and_waits_while_others_pass() -> None:
+    bench, queue, client = delivered_bench(count=3, prefetch=1, retry_min=100)
     client.nack(1)
     assert (numbers(queue), state(queue), queue.held_bytes) == ([1, 2, 3], (2, 0, 1), 1)
     assert entry_of(queue, 1).state == HELD
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 2]
-    yard.clock.advance(99)
+    bench.clock.advance(99)
     assert state(queue) == (1, 1, 1)
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert (state(queue), queue.held_bytes) == ((2, 1, 0), 0)
     client.ack(2)
-    yard.run()
+    bench.run()
     assert client.numbers == [1, 2, 1], "it is before what came later"
     assert client.flags[-1]
 
 
-def test_somebody_who_waits_is_told_when_its_time_has_come() -> None:
-    yard, _, client = delivered(retry_min=100)
+def test_a_waiting_consumer_gets_the_entry_when_the_delay_ends() -> None:
+    bench, _, client = delivered_bench(retry_min=100)
     client.nack(outcome=CRASH)
-    yard.run()
+    bench.run()
     assert client.numbers == [1]
-    yard.clock.advance(100)
-    yard.run()
+    bench.clock.advance(100)
+    bench.run()
     assert client.numbers == [1, 1]
 
 
 def test_waits_grow_with_every_return_up_to_the_longest() -> None:
-    yard, queue, client = delivered(retry_min=10, retry_max=60)
-    assert [waits(yard, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
+    bench, queue, client = delivered_bench(retry_min=10, retry_max=60)
+    assert [retry_delay(bench, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
 
 
 def test_the_multiplier_says_how_they_grow() -> None:
-    yard, queue, client = delivered(retry_min=10, retry_multiplier=1.5)
-    assert [waits(yard, queue, client) for _ in range(4)] == [10, 15, 22, 33]
+    bench, queue, client = delivered_bench(retry_min=10, retry_multiplier=1.5)
+    assert [retry_delay(bench, queue, client) for _ in range(4)] == [10, 15, 22, 33]
 
 
 def test_chance_adds_up_to_its_share() -> None:
-    yard, queue, client = delivered(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
-    found = [waits(yard, queue, client) for _ in range(200)]
+    bench, queue, client = delivered_bench(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
+    found = [retry_delay(bench, queue, client) for _ in range(200)]
     assert min(found) >= 100
     assert max(found) <= 150
     assert len(set(found)) > 20
@@ -75,13 +75,13 @@ def test_chance_adds_up_to_its_share() -> None:
 
 @pytest.mark.parametrize("outcome", [NACK, REJECT, RECOVER, TIMEOUT, CRASH])
 def test_everything_that_was_tried_waits(outcome: int) -> None:
-    yard, queue, client = delivered(retry_min=10)
-    assert waits(yard, queue, client, outcome) == 10
+    bench, queue, client = delivered_bench(retry_min=10)
+    assert retry_delay(bench, queue, client, outcome) == 10
 
 
-def test_what_was_not_even_tried_does_not() -> None:
-    yard, queue, client = delivered(retry_min=10)
-    assert waits(yard, queue, client, RELEASED) == 0
+def test_a_released_entry_does_not_wait() -> None:
+    bench, queue, client = delivered_bench(retry_min=10)
+    assert retry_delay(bench, queue, client, RELEASED) == 0
 
 
 @pytest.mark.parametrize(
@@ -95,145 +95,147 @@ def test_what_was_not_even_tried_does_not() -> None:
 )
 def test_rabbitmqs_delayed_retries_are_linear_and_for_some(kind: str, waiting: set[int]) -> None:
     for outcome in (NACK, REJECT, RECOVER, TIMEOUT, CRASH, RELEASED):
-        yard, queue, client = delivered(delayed_retry_type=kind, delayed_retry_min=10, delayed_retry_max=25)
+        bench, queue, client = delivered_bench(
+            delayed_retry_type=kind, delayed_retry_min=10, delayed_retry_max=25
+        )
         expected = [10, 20, 25, 25] if outcome in waiting else [0, 0, 0, 0]
-        assert [waits(yard, queue, client, outcome) for _ in range(4)] == expected
+        assert [retry_delay(bench, queue, client, outcome) for _ in range(4)] == expected
 
 
 def test_sending_again_to_the_same_consumer_is_a_retry_too() -> None:
-    yard, queue, client = delivered(retry_min=10)
+    bench, queue, client = delivered_bench(retry_min=10)
     assert not deliver_again(queue, client.held[0], client.consumer)
     assert state(queue) == (0, 0, 1)
-    yard.clock.advance(10)
+    bench.clock.advance(10)
     assert state(queue) == (1, 0, 0)
 
 
 def test_many_come_back_together_and_are_in_order_again() -> None:
-    yard, queue, client = delivered(count=2000, retry_min=10)
+    bench, queue, client = delivered_bench(count=2000, retry_min=10)
     client.vanish()
     assert state(queue) == (0, 0, 2000)
-    other = yard.client(queue)
-    yard.run()
+    other = bench.client(queue)
+    bench.run()
     assert other.numbers == []
-    yard.clock.advance(10)
-    yard.run()
+    bench.clock.advance(10)
+    bench.run()
     assert sorted(other.numbers) == list(range(1, 2001))
     assert state(queue) == (0, 2000, 0)
 
 
 def test_browsers_are_not_shown_it_again() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10)
-    browser = yard.client(queue, acquires=False)
-    yard.publish()
-    yard.run()
-    client = yard.client(queue)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(retry_min=10)
+    browser = bench.client(queue, acquires=False)
+    bench.publish()
+    bench.run()
+    client = bench.client(queue)
+    bench.run()
     client.nack()
     client.cancel()
     assert state(queue) == (0, 0, 1), "an empty queue would reset cursors"
-    yard.clock.advance(10)
-    yard.publish()
-    yard.run()
+    bench.clock.advance(10)
+    bench.publish()
+    bench.run()
     assert browser.numbers == [1, 2]
 
 
-def test_its_time_to_live_goes_on() -> None:
-    yard, queue, client = delivered(retry_min=100, message_ttl=30)
+def test_the_time_to_live_runs_during_the_delay() -> None:
+    bench, queue, client = delivered_bench(retry_min=100, message_ttl=30)
     client.nack()
-    yard.clock.advance(29)
+    bench.clock.advance(29)
     assert state(queue) == (0, 0, 1)
-    yard.clock.advance(1)
+    bench.clock.advance(1)
     assert state(queue) == (0, 0, 0)
-    assert yard.died() == {"expired": 1}
-    yard.clock.advance(1000)
+    assert bench.died() == {"expired": 1}
+    bench.clock.advance(1000)
     assert (numbers(queue), state(queue)) == ([], (0, 0, 0))
 
 
-def test_its_time_is_counted_once_it_is_available_again() -> None:
-    yard, queue, client = delivered(retry_min=10, message_ttl=30)
+def test_an_entry_expires_after_its_retry_delay() -> None:
+    bench, queue, client = delivered_bench(retry_min=10, message_ttl=30)
     client.nack()
     client.cancel()
-    yard.clock.advance(10)
+    bench.clock.advance(10)
     assert state(queue) == (1, 0, 0)
-    yard.clock.advance(20)
-    assert yard.died() == {"expired": 1}
+    bench.clock.advance(20)
+    assert bench.died() == {"expired": 1}
 
 
-def test_it_does_not_count_towards_the_length_until_it_is_available() -> None:
-    yard, queue, client = delivered(prefetch=1, retry_min=10, max_length=1)
+def test_a_delayed_entry_does_not_count_towards_the_length() -> None:
+    bench, queue, client = delivered_bench(prefetch=1, retry_min=10, max_length=1)
     client.nack()
     client.cancel()
-    yard.publish()
+    bench.publish()
     assert numbers(queue) == [1, 2]
-    yard.clock.advance(10)
+    bench.clock.advance(10)
     assert numbers(queue) == [2], "the oldest goes"
     assert state(queue) == (1, 0, 0)
 
 
 def test_purging_and_deleting_drop_it() -> None:
-    yard, queue, client = delivered(count=3, retry_min=10)
+    bench, queue, client = delivered_bench(count=3, retry_min=10)
     client.nack(1, 2)
     with pytest.raises(PreconditionFailed, match="not empty"):
-        yard.vhost.declarations.delete_queue("q", False, True, None)
+        bench.vhost.declarations.delete_queue("q", False, True, None)
     assert purge(queue) == 2
     assert state(queue) == (0, 1, 0)
     client.nack(3)
     entry = entry_of(queue, 3)
-    yard.vhost.declarations.delete_queue("q", False, False, None)
-    yard.clock.advance(100)
+    bench.vhost.declarations.delete_queue("q", False, False, None)
+    bench.clock.advance(100)
     assert (entry.state, state(queue)) == (DEQUEUED, (0, 0, 0))
 
 
 def test_beyond_the_limit_nothing_waits() -> None:
-    yard, queue, client = delivered(retry_min=10, delivery_limit=1)
-    assert waits(yard, queue, client) == 10
+    bench, queue, client = delivered_bench(retry_min=10, delivery_limit=1)
+    assert retry_delay(bench, queue, client) == 10
     client.nack()
-    assert (numbers(queue), yard.died()) == ([], {"delivery_limit": 1})
+    assert (numbers(queue), bench.died()) == ([], {"delivery_limit": 1})
 
 
 def test_the_active_consumer_changes_when_its_deliveries_are_held() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10, single_active_consumer=True)
-    first, second = yard.client(queue), yard.client(queue)
-    yard.publish()
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(retry_min=10, single_active_consumer=True)
+    first, second = bench.client(queue), bench.client(queue)
+    bench.publish()
+    bench.run()
     first.cancel()
     assert activity_of(second.consumer) == WAITING
     first.nack()
     assert activity_of(second.consumer) == SINGLE_ACTIVE
-    yard.clock.advance(10)
-    yard.run()
+    bench.clock.advance(10)
+    bench.run()
     assert second.numbers == [1]
 
 
 def test_policies_come_and_go() -> None:
-    yard = Yard()
-    queue = yard.queue()
+    bench = VhostBench()
+    queue = bench.queue()
     assert queue.retry is None
-    yard.vhost.policies.set(Policy("p", "q", {"retry-min": 10, "retry-multiplier": 1, "retry-max": 5}))
-    yard.vhost.policies.apply_all()
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
-    assert waits(yard, queue, client) == 5
+    bench.vhost.policies.set(Policy("p", "q", {"retry-min": 10, "retry-multiplier": 1, "retry-max": 5}))
+    bench.vhost.policies.apply_all()
+    client = bench.client(queue)
+    bench.publish()
+    bench.run()
+    assert retry_delay(bench, queue, client) == 5
     client.nack(outcome=NACK)
-    yard.vhost.policies.delete("p")
-    yard.vhost.policies.apply_all()
+    bench.vhost.policies.delete("p")
+    bench.vhost.policies.apply_all()
     assert state(queue) == (0, 0, 1), "what waits goes on waiting"
-    yard.clock.advance(5)
-    yard.run()
-    assert waits(yard, queue, client) == 0
+    bench.clock.advance(5)
+    bench.run()
+    assert retry_delay(bench, queue, client) == 0
 
 
 def lasts(counted: str, outcome: int) -> bool:
     """Whether a message survives any number of returns of this kind."""
-    yard = Yard()
-    queue = yard.queue(delivery_limit=2, delivery_count_on=counted)
-    client = yard.client(queue)
-    yard.publish()
+    bench = VhostBench()
+    queue = bench.queue(delivery_limit=2, delivery_count_on=counted)
+    client = bench.client(queue)
+    bench.publish()
     for _ in range(10):
-        yard.run()
+        bench.run()
         client.nack(outcome=outcome)
     return bool(numbers(queue))
 
@@ -258,7 +260,7 @@ def test_only_what_was_chosen_counts(name: str, outcome: int) -> None:
 
 def test_sending_again_counts_if_recovering_does() -> None:
     for counted, limit in (("nack", 9), ("recover", 1)):
-        _, queue, client = delivered(delivery_limit=1, delivery_count_on=counted)
+        _, queue, client = delivered_bench(delivery_limit=1, delivery_count_on=counted)
         again = [deliver_again(queue, client.held[0], client.consumer) for _ in range(9)]
         assert again.count(True) == limit
 
@@ -270,24 +272,24 @@ def logged(number: int) -> Message:
 
 
 def counted_by_log(counted: str, outcomes: list[int]) -> list[int]:
-    """The counts that the log is told."""
-    yard = Yard(store := MemoryStore())
-    queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on=counted)
-    client = yard.client(queue)
+    """Return the counts that the log records."""
+    bench = VhostBench(store := MemoryStore())
+    queue = bench.queue(durable=True, delivery_limit=99, delivery_count_on=counted)
+    client = bench.client(queue)
     queue.enqueue(logged(1))
     for outcome in outcomes:
-        yard.run()
+        bench.run()
         client.nack(outcome=outcome)
     return [count for _, _, count in store.counted]
 
 
-def test_what_did_not_count_is_not_in_the_log_with_what_is_added_either() -> None:
-    yard = Yard(store := MemoryStore())
-    queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on="nack")
-    client = yard.client(queue)
+def test_uncounted_deliveries_have_no_log_record_with_annotations_either() -> None:
+    bench = VhostBench(store := MemoryStore())
+    queue = bench.queue(durable=True, delivery_limit=99, delivery_count_on="nack")
+    client = bench.client(queue)
     queue.enqueue(logged(1))
     for outcome, count in ((RELEASED, 0), (NACK, 1), (RELEASED, 1)):
-        yard.run()
+        bench.run()
         annotate(queue, client.held[0], b"why")
         client.nack(outcome=outcome)
         assert store.counted[-1][2] == count
@@ -299,14 +301,14 @@ def test_the_log_takes_back_what_did_not_count() -> None:
     assert counted_by_log("nack", [NACK, REJECT, CRASH, NACK]) == [1, 2], "a crash leaves no count behind"
 
 
-def test_what_was_counted_before_a_restart_says_how_long_it_waits_after_it() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10)
+def test_counts_from_before_a_restart_determine_the_delay_after_it() -> None:
+    bench = VhostBench()
+    queue = bench.queue(retry_min=10)
     restore_message(queue, message(1), True, 2)
     assert entry_of(queue, 1).state == AVAILABLE
-    client = yard.client(queue)
-    yard.run()
-    assert waits(yard, queue, client) == 40
+    client = bench.client(queue)
+    bench.run()
+    assert retry_delay(bench, queue, client) == 40
 
 
 # --- arguments
@@ -330,13 +332,13 @@ def test_what_was_counted_before_a_restart_says_how_long_it_waits_after_it() -> 
         ({"delivery_count_on": 1}, "x-delivery-count-on"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: dict[str, Any], why: str) -> None:
+def test_contradicting_arguments_are_refused(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
-        Yard().queue(**arguments)
+        VhostBench().queue(**arguments)
 
 
-def limited(limit: int, logged: bool = False) -> Bench:
-    bench = Bench(logged=logged)
+def limited(limit: int, logged: bool = False) -> QueueBench:
+    bench = QueueBench(logged=logged)
     bench.queue.delivery_limit = limit
     bench.queue.counts = True
     return bench
@@ -420,7 +422,7 @@ def test_the_log_learns_every_delivery_that_may_come_back() -> None:
 
 
 def test_a_queue_without_a_limit_tells_the_log_nothing() -> None:
-    bench = Bench(logged=True)
+    bench = QueueBench(logged=True)
     bench.queue.enqueue(logged_message(1))
     client = bench.client()
     bench.run()
@@ -429,7 +431,7 @@ def test_a_queue_without_a_limit_tells_the_log_nothing() -> None:
     assert bench.store.counted == []
 
 
-def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
+def test_an_entry_beyond_the_delivery_limit_is_removed_at_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
         restore_message(bench.queue, logged_message(number), True, count)

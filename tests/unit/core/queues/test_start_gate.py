@@ -8,17 +8,17 @@ from broker.core.queues.consumer import BLOCKED_BY_GATE
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.purge import dispose
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.policies import put
-from tests.support.core.queue_bench import Bench
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.policies import set_policy
+from tests.support.core.queue_bench import QueueBench
+from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore, new_broker, new_vhost, rebuilt
 
 COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
 
 
-def gated(**arguments: int) -> tuple[Bench, HandClock]:
+def gated(**arguments: int) -> tuple[QueueBench, HandClock]:
     """A queue with messages 1 to 4 and these arguments."""
-    bench, clock = Bench(), HandClock()
+    bench, clock = QueueBench(), HandClock()
     bench.queue.arguments.update(
         {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
     )
@@ -44,7 +44,7 @@ def test_the_last_of_so_many_opens_it() -> None:
     assert first.numbers[-1] == 6, "it stays open as long as one is left"
 
 
-def test_it_is_shut_again_when_none_is_left() -> None:
+def test_the_gate_is_shut_again_without_consumers() -> None:
     bench, _ = gated(count=2)
     first, second = bench.client(1), bench.client(1)
     bench.run()
@@ -94,7 +94,7 @@ def test_no_delay_is_no_gate_and_basic_get_passes_every_one() -> None:
     assert client.numbers == [1, 2, 3, 4]
 
 
-def test_one_without_credit_counts_and_waits_for_it() -> None:
+def test_a_consumer_without_credit_counts_and_waits_for_credit() -> None:
     bench, _ = gated(count=2)
     first = bench.client()
     first.session.set_flow(False)
@@ -151,69 +151,69 @@ def test_a_get_that_waits_does_not_keep_the_gate_s_consumers_asleep() -> None:
 
 
 def test_a_policy_shuts_nobody_out_who_is_served() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    first = yard.client(queue)
-    put(yard.vhost, "p", "", consumers_before_dispatch=3)
-    second = yard.client(queue)
-    yard.publish(count=2)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue()
+    first = bench.client(queue)
+    set_policy(bench.vhost, "p", "", consumers_before_dispatch=3)
+    second = bench.client(queue)
+    bench.publish(count=2)
+    bench.run()
     assert (first.numbers, second.numbers) == ([1], [2])
     first.cancel()
     second.cancel()
-    third = yard.client(queue)
-    yard.publish()
-    yard.run()
+    third = bench.client(queue)
+    bench.publish()
+    bench.run()
     assert third.numbers == []
 
 
 def test_a_policy_that_changes_or_goes_opens_it() -> None:
-    yard = Yard()
-    queue = yard.queue()
-    put(yard.vhost, "p", "", consumers_before_dispatch=3)
-    first, second = yard.client(queue), yard.client(queue)
-    yard.publish(count=2)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue()
+    set_policy(bench.vhost, "p", "", consumers_before_dispatch=3)
+    first, second = bench.client(queue), bench.client(queue)
+    bench.publish(count=2)
+    bench.run()
     assert (first.numbers, second.numbers) == ([], [])
-    put(yard.vhost, "p", "", consumers_before_dispatch=2)
-    yard.run()
+    set_policy(bench.vhost, "p", "", consumers_before_dispatch=2)
+    bench.run()
     assert (first.numbers, second.numbers) == ([1], [2])
     first.cancel()
     second.cancel()
-    third = yard.client(queue)
-    yard.publish()
-    put(yard.vhost, "p", "", expires=1_000_000)
-    yard.run()
+    third = bench.client(queue)
+    bench.publish()
+    set_policy(bench.vhost, "p", "", expires=1_000_000)
+    bench.run()
     assert third.numbers == [3]
     assert queue.manager.gate is None
 
 
 def test_the_time_of_a_policy_begins_with_it() -> None:
-    yard = Yard()
-    queue = yard.queue(consumers_before_dispatch=3)
-    client = yard.client(queue)
-    yard.publish()
-    yard.clock.advance(500)
-    put(yard.vhost, "p", "", delay_before_dispatch=100)
-    yard.clock.advance(99)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(consumers_before_dispatch=3)
+    client = bench.client(queue)
+    bench.publish()
+    bench.clock.advance(500)
+    set_policy(bench.vhost, "p", "", delay_before_dispatch=100)
+    bench.clock.advance(99)
+    bench.run()
     assert client.numbers == []
-    put(yard.vhost, "p", "", delay_before_dispatch=200)
-    yard.clock.advance(199)
-    yard.run()
+    set_policy(bench.vhost, "p", "", delay_before_dispatch=200)
+    bench.clock.advance(199)
+    bench.run()
     assert client.numbers == []
-    yard.clock.advance(1)
-    yard.run()
+    bench.clock.advance(1)
+    bench.run()
     assert client.numbers == [1]
 
 
 def test_a_policy_without_the_time_stops_it() -> None:
-    yard = Yard()
-    queue = yard.queue(consumers_before_dispatch=3)
-    put(yard.vhost, "p", "", delay_before_dispatch=100)
-    client = yard.client(queue)
-    yard.publish()
-    put(yard.vhost, "p", "", expires=1_000_000)
-    yard.clock.advance(1000)
-    yard.run()
+    bench = VhostBench()
+    queue = bench.queue(consumers_before_dispatch=3)
+    set_policy(bench.vhost, "p", "", delay_before_dispatch=100)
+    client = bench.client(queue)
+    bench.publish()
+    set_policy(bench.vhost, "p", "", expires=1_000_000)
+    bench.clock.advance(1000)
+    bench.run()
     assert client.numbers == []

@@ -14,8 +14,8 @@ from broker.core.transactions.transaction import HeldPublish, Transaction
 from broker.core.vhosts.alteration import stop_queue
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.topology import (
+    KeepingTarget,
     RecordingStore,
-    Taker,
     add_exchange,
     add_queue,
     consume,
@@ -36,8 +36,8 @@ def dead_lettering(vhost: VirtualHost, name: str, to: str) -> Queue:
 
 
 def getter(queue: Queue) -> QueueConsumer:
-    """Somebody who asks with basic.get."""
-    return QueueConsumer(Taker(), queue)
+    """Return a consumer for basic.get."""
+    return QueueConsumer(KeepingTarget(), queue)
 
 
 def test_a_route_that_was_known_before_leads_no_further() -> None:
@@ -59,7 +59,7 @@ def test_a_route_that_was_known_before_leads_no_further() -> None:
     assert not route.careful
 
 
-def test_what_chooses_by_message_is_refused_too() -> None:
+def test_publishes_through_exchanges_that_route_by_message_are_refused_too() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     add_exchange(vhost, "x", "headers")
@@ -112,11 +112,11 @@ def test_consumers_stay_and_get_nothing_until_the_queue_is_started() -> None:
         get_one(queue, getter(queue))
     assert queue.consumer_count == 2
     stop_queue(vhost.topology, queue, [])
-    assert sorted([before.state, after.state]) == [INTERESTED, NOTIFIED]  # one message wakes one
+    assert sorted([before.state, after.state]) == [INTERESTED, NOTIFIED]  # a message wakes a consumer
     assert pull(before) + pull(after) == 1
 
 
-def test_whoever_is_notified_when_the_queue_stops_gets_nothing() -> None:
+def test_a_notified_consumer_gets_nothing_when_the_queue_stops() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     taker, consumer = consume(queue)
@@ -147,7 +147,7 @@ def test_browsers_go_on_looking() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     stop_queue(vhost.topology, queue, [DEQUEUE])
-    browser = QueueConsumer(Taker(), queue, acquires=False)
+    browser = QueueConsumer(KeepingTarget(), queue, acquires=False)
     attach(queue, browser)
     publish(vhost, "", "q")
     assert pull(browser) == 1
@@ -156,7 +156,7 @@ def test_browsers_go_on_looking() -> None:
 def test_a_get_that_waits_where_nothing_is_consumed_is_a_browser() -> None:
     vhost = new_vhost()
     queue = vhost.declarations.declare_queue("q", False, None, False, {"x-non-destructive": True})
-    waiting = QueueConsumer(Taker(), queue, acquires=False)
+    waiting = QueueConsumer(KeepingTarget(), queue, acquires=False)
     waiting.getting = True
     attach(queue, waiting)
     for names in ([DEQUEUE], []):
@@ -179,8 +179,8 @@ def test_a_start_serves_the_higher_priority_first() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     stop_queue(vhost.topology, queue, [DEQUEUE])
-    low = QueueConsumer(Taker(), queue, priority=1)
-    high = QueueConsumer(Taker(), queue, priority=2)
+    low = QueueConsumer(KeepingTarget(), queue, priority=1)
+    high = QueueConsumer(KeepingTarget(), queue, priority=2)
     for consumer in (low, high):
         attach(queue, consumer)
     publish(vhost, "", "q")
@@ -188,7 +188,7 @@ def test_a_start_serves_the_higher_priority_first() -> None:
     assert (low.state, high.state) == (INTERESTED, NOTIFIED)
 
 
-def test_it_is_logged_of_durable_queues_and_comes_back() -> None:
+def test_switches_of_durable_queues_are_logged_and_recovered() -> None:
     store = RecordingStore()
     vhost = new_broker(store).declare_vhost("/")
     durable, transient = add_queue(vhost, "d", durable=True), add_queue(vhost, "t")
@@ -204,7 +204,7 @@ def test_it_is_logged_of_durable_queues_and_comes_back() -> None:
     assert stopped(rebuilt(store.changes).vhosts["/"].topology.queues["d"]) == []
 
 
-def test_what_cannot_be_kept_is_not_done() -> None:
+def test_a_switch_that_cannot_be_logged_is_not_made() -> None:
     store = RecordingStore()
     vhost = new_broker(store).declare_vhost("/")
     queue = add_queue(vhost, "d", durable=True)

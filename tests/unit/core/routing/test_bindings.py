@@ -414,7 +414,7 @@ def test_headers_and_selector_must_both_match(match: str) -> None:
     assert takers(vhost, "amq.headers", b=2) == []
 
 
-def test_one_of_the_destinations_whose_selectors_are_true() -> None:
+def test_a_hash_chooses_among_the_destinations_whose_selectors_match() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "x", "x-consistent-hash")
     for name in "abc":
@@ -453,7 +453,7 @@ def test_spaces_are_no_selector() -> None:
         ("x" * 5000, "5000 characters, at most 4096 are allowed"),
     ],
 )
-def test_what_is_no_selector_is_refused(selector: object, why: str) -> None:
+def test_an_invalid_selector_is_refused(selector: object, why: str) -> None:
     vhost = new_vhost()
     with pytest.raises(PreconditionFailed) as refusal:
         selected(vhost, "q", "amq.fanout", selector)

@@ -1,4 +1,4 @@
-"""Queues and exchanges with many bindings that are deleted: gone at once, and unlinked bit by bit."""
+"""Deletion of queues and exchanges with many bindings: immediate for clients, unlinked in slices."""
 
 import pytest
 
@@ -36,12 +36,12 @@ def bind_many(
 
 
 def linked(vhost: VirtualHost, exchange: str = "x") -> int:
-    """How many bindings with a selector an exchange has not let go of."""
+    """Return the number of bindings with a selector that an exchange still has."""
     return int(vhost.topology.exchanges[exchange].conditional)
 
 
 def listed(vhost: VirtualHost) -> list[Binding]:
-    """All bindings as lists show them."""
+    """Return all bindings as lists show them."""
     return [binding for exchange in vhost.topology.exchanges.values() for binding in exchange.bindings()]
 
 
@@ -169,7 +169,7 @@ def test_an_exchange_with_bindings_to_many_queues() -> None:
     vhost.declarations.delete_exchange("x", False)
     assert gone.conditional == MANY - SLICE
     assert all(vhost.topology.bindings_to(queue) == [] for queue in vhost.topology.queues.values())
-    vhost.declarations.delete_queue("q0", False, False)  # one of those whose turn has not come
+    vhost.declarations.delete_queue("q0", False, False)  # this queue's slice is still to come
     assert gone.conditional == MANY - SLICE
     clock.advance(0)
     assert gone.conditional == 0
@@ -187,14 +187,14 @@ def test_an_exchange_bound_to_itself() -> None:
 
 
 def durable_many(store: RecordingStore) -> VirtualHost:
-    """A durable queue with many durable bindings, from an exchange that goes with the last one."""
+    """Return a virtual host with a durable queue and many durable bindings of an auto-delete exchange."""
     vhost = new_vhost(store)
     add_exchange(vhost, "x", "direct", durable=True, auto_delete=True)
     bind_many(vhost, add_queue(vhost, "q", durable=True), arguments={})
     return vhost
 
 
-def test_what_the_log_says_is_the_state_before_or_after() -> None:
+def test_the_log_has_the_state_before_or_after_the_deletion() -> None:
     store = RecordingStore()
     vhost = durable_many(store)
     before = len(store.changes)
@@ -215,7 +215,7 @@ def test_what_the_log_says_is_the_state_before_or_after() -> None:
     assert routed(recovered, "x", "2") == []
 
 
-def test_what_is_described_meanwhile_has_none_of_them() -> None:
+def test_descriptions_during_the_deletion_have_no_deleted_bindings() -> None:
     store = RecordingStore()
     broker = rebuilt(durable_many(store).store.changes)  # type: ignore[attr-defined]
     vhost = broker.vhosts["/"]

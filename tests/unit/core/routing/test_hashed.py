@@ -1,4 +1,4 @@
-"""Exchanges that send each message to one of their destinations."""
+"""Exchanges that send each message to a single destination."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -30,15 +30,15 @@ def bound(kind: str, weights: dict[str, str], **arguments: object) -> VirtualHos
 
 
 def owners(vhost: VirtualHost) -> dict[str, str]:
-    """Which queue each of KEYS goes to; every one must go to exactly one."""
+    """Return the queue of each of KEYS; each key must have exactly a single queue."""
     found = {}
     for key in KEYS:
         (found[key],) = routed(vhost, "x", key)
     return found
 
 
-def landed(vhost: VirtualHost) -> list[str]:
-    """The queues that hold a message; they are emptied."""
+def queues_with_messages(vhost: VirtualHost) -> list[str]:
+    """Return the queues with a message, and purge them."""
     holders = [name for name, queue in vhost.topology.queues.items() if queue.ready]
     for name in holders:
         vhost.declarations.purge_queue(name)
@@ -150,11 +150,11 @@ def test_by_a_header() -> None:
     for index, value in enumerate(values):
         for key in ("k1", "k2", "k3"):
             assert publish(vhost, "x", key, headers={"customer": value, "other": key}) is ROUTED
-        (places[index],) = landed(vhost)
+        (places[index],) = queues_with_messages(vhost)
     assert len(set(places.values())) > 1
     for key in ("k1", "k2"):
         assert publish(vhost, "x", key) is ROUTED, "without the header all go to one queue"
-    assert len(landed(vhost)) == 1
+    assert len(queues_with_messages(vhost)) == 1
 
 
 @pytest.mark.parametrize("name", ["message_id", "correlation_id", "timestamp"])
@@ -166,7 +166,7 @@ def test_by_a_property(name: str) -> None:
         value: Any = stamp if name == "timestamp" else f"id-{number}"
         for key in ("k1", "k2"):
             assert publish(vhost, "x", key, **{name: value}) is ROUTED
-        (place,) = landed(vhost)
+        (place,) = queues_with_messages(vhost)
         places.add(place)
     assert places == set("abcd")
 
@@ -224,7 +224,7 @@ def test_without_a_destination_the_alternate_exchange_gets_it(kind: str) -> None
     vhost.declarations.bind_queue("p", "x", "" if kind == "x-local-random" else "1", {})
     vhost.declarations.purge_queue("q")
     assert publish(vhost, "x", "k") is ROUTED
-    assert landed(vhost) == ["p"]
+    assert queues_with_messages(vhost) == ["p"]
 
 
 def test_an_exchange_may_be_the_destination() -> None:

@@ -27,7 +27,9 @@ from tests.support.core.topology import (
 )
 
 
-def house(store: RecordingStore | None = None, durable: bool = False, **arguments: object) -> VirtualHost:
+def history_vhost(
+    store: RecordingStore | None = None, durable: bool = False, **arguments: object
+) -> VirtualHost:
     """A virtual host with a recent-history exchange `x`."""
     vhost = new_vhost(store)
     add_exchange(vhost, "x", "x-recent-history", durable=durable, **arguments)
@@ -40,7 +42,7 @@ def send(vhost: VirtualHost, *names: str, **more: object) -> None:
         publish(vhost, "x", "k", message_id=name, **more)  # type: ignore[arg-type]
 
 
-def held(vhost: VirtualHost, name: str) -> list[object]:
+def message_ids(vhost: VirtualHost, name: str) -> list[object]:
     """The ids of the messages in a queue."""
     entries = vhost.topology.queues[name].entries
     return [view_of(entry.message, vhost.store).property("message_id") for entry in entries]
@@ -50,45 +52,45 @@ def bound(vhost: VirtualHost, name: str, durable: bool = False) -> list[object]:
     """Bind a new queue to `x`; the ids of the messages that it has then."""
     add_queue(vhost, name, durable)
     vhost.declarations.bind_queue(name, "x", "k", {})
-    return held(vhost, name)
+    return message_ids(vhost, name)
 
 
 def test_a_new_queue_gets_the_last_messages_in_order_and_then_what_comes() -> None:
-    vhost = house(x_recent_history_length=3)
+    vhost = history_vhost(x_recent_history_length=3)
     assert bound(vhost, "first") == []
     send(vhost, *"abcde")
     assert bound(vhost, "second") == ["c", "d", "e"]
     send(vhost, "f")
-    assert held(vhost, "second") == ["c", "d", "e", "f"]
-    assert held(vhost, "first") == list("abcdef")
+    assert message_ids(vhost, "second") == ["c", "d", "e", "f"]
+    assert message_ids(vhost, "first") == list("abcdef")
     assert bound(vhost, "third") == ["d", "e", "f"]
 
 
 def test_twenty_are_kept_unless_the_exchange_says_otherwise() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, *map(str, range(25)))
     assert bound(vhost, "q") == list(map(str, range(5, 25)))
 
 
 def test_a_binding_that_is_there_gets_nothing_again() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, "a")
     assert bound(vhost, "q") == ["a"]
     assert bound(vhost, "q") == ["a"]
     vhost.declarations.bind_queue("q", "x", "another", {})
-    assert held(vhost, "q") == ["a", "a"]
+    assert message_ids(vhost, "q") == ["a", "a"]
 
 
 def test_a_message_may_ask_not_to_be_kept() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, "a")
     send(vhost, "b", headers={"x-recent-history-no-store": True})
     send(vhost, "c", headers={"x-recent-history-no-store": 1})
     assert bound(vhost, "q") == ["a", "c"]
 
 
-def test_what_is_kept_is_not_routed() -> None:
-    vhost = house(alternate_exchange="amq.fanout")
+def test_kept_messages_are_not_routed() -> None:
+    vhost = history_vhost(alternate_exchange="amq.fanout")
     assert publish(vhost, "x", message_id="a") is UNROUTED
     assert vhost.counters.unroutable == 1
     add_queue(vhost, "other")
@@ -98,19 +100,19 @@ def test_what_is_kept_is_not_routed() -> None:
 
 
 def test_the_history_goes_through_a_bound_exchange() -> None:
-    vhost = house()
+    vhost = history_vhost()
     send(vhost, "a", "b")
     add_queue(vhost, "q")
     add_exchange(vhost, "y", "x-recent-history", x_recent_history_length=1)
     vhost.declarations.bind_queue("q", "y", "", {})
     vhost.declarations.bind_exchange("y", "x", "", {})
-    assert held(vhost, "q") == ["a", "b"]
+    assert message_ids(vhost, "q") == ["a", "b"]
     add_queue(vhost, "late")
     vhost.declarations.bind_queue("late", "y", "", {})
-    assert held(vhost, "late") == ["b"]
+    assert message_ids(vhost, "late") == ["b"]
     vhost.declarations.bind_exchange("amq.direct", "x", "", {})
     send(vhost, "c")
-    assert held(vhost, "q") == ["a", "b", "c"]
+    assert message_ids(vhost, "q") == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("length", [0, -1, "20", True, 1.0, None, 100_001])
@@ -125,7 +127,7 @@ def test_a_length_that_is_none(length: object) -> None:
 
 def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled_when_they_go() -> None:
     store = RecordingStore()
-    vhost = house(store, durable=True, x_recent_history_length=2)
+    vhost = history_vhost(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
     vhost.declarations.bind_queue("d", "x", "", {})
     send(vhost, "a", persistent=True)
@@ -144,7 +146,7 @@ def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled
 
 def test_nothing_of_a_transient_exchange_is_appended() -> None:
     store = RecordingStore()
-    vhost = house(store)
+    vhost = history_vhost(store)
     send(vhost, "a", persistent=True)
     assert store.enqueued == []
 
@@ -158,7 +160,7 @@ def restarted(changes: list[dict[str, object]]) -> Broker:
 
 def test_the_log_finds_the_history_again() -> None:
     store = RecordingStore()
-    vhost = house(store, durable=True, x_recent_history_length=2)
+    vhost = history_vhost(store, durable=True, x_recent_history_length=2)
     add_queue(vhost, "d", durable=True)
     history = vhost.topology.exchanges["x"].history
     assert history is not None
@@ -180,7 +182,7 @@ def test_the_log_finds_the_history_again() -> None:
 
 def test_the_number_of_a_deleted_history_is_not_given_again() -> None:
     store = RecordingStore()
-    vhost = house(store, durable=True)
+    vhost = history_vhost(store, durable=True)
     vhost.declarations.delete_exchange("x", if_unused=False)
     broker = restarted(store.changes[-1:])
     assert broker.next_number == 2
@@ -188,7 +190,7 @@ def test_the_number_of_a_deleted_history_is_not_given_again() -> None:
 
 def test_without_a_log_nothing_is_bound_to_a_history() -> None:
     store = RecordingStore()
-    vhost = house(store)
+    vhost = history_vhost(store)
     send(vhost, "a", persistent=True)
     add_queue(vhost, "d", durable=True)
     store.failure = "sync failed"
@@ -208,7 +210,7 @@ def test_a_deleted_virtual_host_takes_the_histories_along() -> None:
     assert broker.queue_numbered(1) is None
 
 
-CONTENT = "x" * 1000  # of a message, by its type
+CONTENT = "x" * 1000  # the content of a message, by its type
 
 
 class OnDisk(RecordingStore):
@@ -279,7 +281,7 @@ def test_the_time_of_a_message_begins_anew_where_it_goes() -> None:
 
 
 @pytest.mark.parametrize("length", [9, 1])
-def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(length: int) -> None:
+def test_delayed_messages_wait_for_their_date_in_queues_bound_later(length: int) -> None:
     store = OnDisk()
     clock = HandClock()
     vhost = new_vhost(store, clock)

@@ -1,4 +1,4 @@
-"""From an exchange and a key to queues, and publishing along the way found."""
+"""Routes from an exchange and a key to queues, and publishing on a route."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What routing by topic costs, in nodes of the trie looked at: never in proportion to the bindings."""
+"""The cost of routing by topic, in visited nodes of the trie: never in proportion to the bindings."""
 
 from collections.abc import Callable
 

@@ -148,7 +148,7 @@ HEADERS: dict[str, object] = {
         ("_x IS NULL and $y is null and schön IS NULL", True),
     ],
 )
-def test_what_selectors_mean(text: str, matches: bool) -> None:
+def test_meaning_of_selectors(text: str, matches: bool) -> None:
     view = view_of(headers=HEADERS)
     selector = Selector(text)
     assert selector.matches(view) == matches
@@ -250,7 +250,7 @@ def test_properties_and_jms_fields() -> None:
         ("(" * 51 + "yes" + ")" * 51, "position 51: more than 50 parentheses within each other"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_position(text: str, refusal: str) -> None:
+def test_errors_have_their_position(text: str, refusal: str) -> None:
     with pytest.raises(PreconditionFailed) as refused:
         Selector(text)
     assert refused.value.text == refusal
@@ -269,7 +269,7 @@ def test_the_limits() -> None:
 
 
 def test_a_pattern_costs_no_more_than_its_length_times_that_of_the_text() -> None:
-    """Trying everything that a `%` can stand for would not end."""
+    """Trying all matches of each `%` would take forever."""
     text = "a" * 2000
     pattern = "%a_" * 600 + "%b"
     assert not Selector(f"h LIKE '{pattern}'").matches(view_of(headers={"h": text}))

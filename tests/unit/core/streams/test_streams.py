@@ -11,235 +11,235 @@ from broker.core.streams.extent import StreamExtent, stream_extent
 from broker.core.streams.list import StreamEntry
 from broker.core.streams.progress import NAMES_MAX
 from broker.core.streams.stream import QueueStream, open_stream, stream_of
-from tests.support.core.stream_vhost import PAGE, ROW_BYTES, Reader, StreamYard
-from tests.support.core.timed_vhost import Yard
+from tests.support.core.stream_vhost import PAGE, ROW_BYTES, Reader, StreamBench
+from tests.support.core.timed_vhost import VhostBench
 
 DAY_MS = 86_400_000
 
 
 def streams_of(queue: Queue) -> list[QueueStream]:
-    """The stream of a queue, if it has one."""
+    """Return the stream of a queue, if any, as a list."""
     stream = stream_of(queue)
     return [] if stream is None else [stream]
 
 
 def test_nothing_is_seen_before_it_is_on_disk() -> None:
-    yard = StreamYard()
-    reader = Reader(yard, yard.q)
-    yard.publish(count=3)
-    yard.run()
+    bench = StreamBench()
+    reader = Reader(bench, bench.q)
+    bench.publish(count=3)
+    bench.run()
     assert reader.offsets == []
-    assert yard.q.ready == 3
-    yard.disk.sync()
-    yard.run()
+    assert bench.q.ready == 3
+    bench.disk.sync()
+    bench.run()
     assert reader.offsets == [0, 1, 2]
-    assert (yard.q.ready, yard.q.ready_bytes) == (3, 300)
+    assert (bench.q.ready, bench.q.ready_bytes) == (3, 300)
 
 
 def test_persistent_or_not_messages_are_rows_and_no_records() -> None:
-    yard = StreamYard()
-    yard.publish(persistent=True)
-    yard.publish(persistent=False)
-    assert len(yard.disk.rows) == 2
-    assert yard.lists.enqueued == []
+    bench = StreamBench()
+    bench.publish(persistent=True)
+    bench.publish(persistent=False)
+    assert len(bench.disk.rows) == 2
+    assert bench.lists.enqueued == []
 
 
 def test_nothing_is_published_while_the_store_takes_nothing() -> None:
-    yard = StreamYard()
-    yard.store.failure = "the disk is full"
+    bench = StreamBench()
+    bench.store.failure = "the disk is full"
     with pytest.raises(StoreFailed):
-        yard.publish(persistent=False)
-    assert yard.disk.rows == []
+        bench.publish(persistent=False)
+    assert bench.disk.rows == []
 
 
 def test_pages_are_read_once_and_let_go_of() -> None:
-    yard = StreamYard()
-    yard.append(50)
-    reader = Reader(yard, yard.q)
-    yard.run()
+    bench = StreamBench()
+    bench.append(50)
+    reader = Reader(bench, bench.q)
+    bench.run()
     assert reader.offsets == list(range(50))
-    assert yard.disk.reads <= 2 * 5 + 1
+    assert bench.disk.reads <= 2 * 5 + 1
     held = [entry for entry in reader.deliveries if isinstance(entry, StreamEntry) and entry.page is not None]
     assert held in ([], [reader.deliveries[-1]])
 
 
-def test_what_was_let_go_of_is_passed_over() -> None:
-    yard = StreamYard()
-    yard.append(25)
-    reader = Reader(yard, yard.q, prefetch=5)
-    yard.run()
-    yard.disk.kept = 20
+def test_removed_rows_are_skipped() -> None:
+    bench = StreamBench()
+    bench.append(25)
+    reader = Reader(bench, bench.q, prefetch=5)
+    bench.run()
+    bench.disk.kept = 20
     reader.settle(*range(5))
-    yard.run()
+    bench.run()
     reader.settle(*reader.offsets[5:])
-    yard.run()
+    bench.run()
     assert reader.offsets[:10] == list(range(10))  # the rest of what was in memory
     assert reader.offsets[10:15] == list(range(20, 25))
 
 
 def test_a_snapshot_ends_with_what_was_there_before() -> None:
-    yard = StreamYard()
-    yard.append(5)
-    yard.publish(count=2)  # not on disk yet
-    reader = Reader(yard, yard.q, Extent(snapshot=True))
-    yard.append(3)
+    bench = StreamBench()
+    bench.append(5)
+    bench.publish(count=2)  # not on disk yet
+    reader = Reader(bench, bench.q, Extent(snapshot=True))
+    bench.append(3)
     assert reader.offsets == list(range(5))
     assert reader.ended
 
 
 def test_the_last_message_of_an_empty_stream_is_the_next_one() -> None:
-    yard = StreamYard()
-    reader = Reader(yard, yard.q, StreamExtent(LAST))
-    yard.append(2)
+    bench = StreamBench()
+    reader = Reader(bench, bench.q, StreamExtent(LAST))
+    bench.append(2)
     assert reader.offsets == [0, 1]
 
 
-def test_what_is_too_old_is_looked_for_every_ten_seconds() -> None:
-    yard = StreamYard(max_age="2D")
-    began = yard.clock.date()
-    assert yard.disk.trims[-1] == (0, (began - 2 * DAY_MS) * 1000)
-    count = len(yard.disk.trims)
-    yard.clock.advance(29_999)
-    assert len(yard.disk.trims) == count + 2
-    assert yard.disk.trims[-1] == (0, (began + 20_000 - 2 * DAY_MS) * 1000)
-    yard.vhost.declarations.delete_queue("q", False, False)
-    assert yard.disk.dropped
-    yard.clock.advance(60_000)
-    assert len(yard.disk.trims) == count + 2
+def test_the_age_limit_is_applied_every_ten_seconds() -> None:
+    bench = StreamBench(max_age="2D")
+    began = bench.clock.date()
+    assert bench.disk.trims[-1] == (0, (began - 2 * DAY_MS) * 1000)
+    count = len(bench.disk.trims)
+    bench.clock.advance(29_999)
+    assert len(bench.disk.trims) == count + 2
+    assert bench.disk.trims[-1] == (0, (began + 20_000 - 2 * DAY_MS) * 1000)
+    bench.vhost.declarations.delete_queue("q", False, False)
+    assert bench.disk.dropped
+    bench.clock.advance(60_000)
+    assert len(bench.disk.trims) == count + 2
 
 
 def test_an_age_may_be_longer_than_time() -> None:
-    yard = StreamYard(max_age="99999999999999999999Y")
-    yard.append(3)
-    yard.clock.advance(60_000)
-    assert {oldest for _, oldest in yard.disk.trims} == {0}
+    bench = StreamBench(max_age="99999999999999999999Y")
+    bench.append(3)
+    bench.clock.advance(60_000)
+    assert {oldest for _, oldest in bench.disk.trims} == {0}
 
 
-def test_what_is_too_much_is_let_go_of_as_it_comes() -> None:
-    yard = StreamYard(max_length_bytes=1000)
-    yard.append(10)
-    count = len(yard.disk.trims)
-    yard.append(1)
-    assert yard.disk.trims[count:] == [(1000, 0)]
+def test_the_size_limit_is_applied_at_each_publish() -> None:
+    bench = StreamBench(max_length_bytes=1000)
+    bench.append(10)
+    count = len(bench.disk.trims)
+    bench.append(1)
+    assert bench.disk.trims[count:] == [(1000, 0)]
 
 
 def test_how_far_consumers_are_is_told_the_log_once_a_second() -> None:
-    yard = StreamYard()
-    yard.append(10)
-    reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=4)
-    yard.run()
-    before = len(yard.lists.changes)
+    bench = StreamBench()
+    bench.append(10)
+    reader = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"), prefetch=4)
+    bench.run()
+    before = len(bench.lists.changes)
     reader.settle(0, 1, 3)
-    yard.clock.advance(500)
+    bench.clock.advance(500)
     reader.settle(2)
-    assert len(yard.lists.changes) == before
-    yard.run()
-    yard.clock.advance(501)
-    assert yard.lists.changes[before:][0]["offsets"] == {"mine": [4]}
-    yard.clock.advance(5_000)
-    assert len(yard.lists.changes) == before + 1
+    assert len(bench.lists.changes) == before
+    bench.run()
+    bench.clock.advance(501)
+    assert bench.lists.changes[before:][0]["offsets"] == {"mine": [4]}
+    bench.clock.advance(5_000)
+    assert len(bench.lists.changes) == before + 1
     reader.settle(4)
-    detach(yard.q, reader.consumer, [])
-    assert yard.lists.changes[-1]["offsets"] == {"mine": [5]}
+    detach(bench.q, reader.consumer, [])
+    assert bench.lists.changes[-1]["offsets"] == {"mine": [5]}
 
 
-def test_of_two_consumers_with_one_name_the_later_one_counts() -> None:
-    yard = StreamYard()
-    yard.append(10)
-    first = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
-    second = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
-    yard.run()
+def test_the_later_of_two_consumers_with_the_same_name_counts() -> None:
+    bench = StreamBench()
+    bench.append(10)
+    first = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"))
+    second = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"))
+    bench.run()
     first.settle(*range(10))
     second.settle(0)
-    detach(yard.q, first.consumer, [])
-    detach(yard.q, second.consumer, [])
-    assert yard.stream.offsets.kept == {"mine": [1]}
+    detach(bench.q, first.consumer, [])
+    detach(bench.q, second.consumer, [])
+    assert bench.stream.offsets.kept == {"mine": [1]}
 
 
 def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> None:
-    yard = StreamYard()
-    yard.append(10)
-    lost = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=5)
-    yard.run()
+    bench = StreamBench()
+    bench.append(10)
+    lost = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"), prefetch=5)
+    bench.run()
     lost.settle(0, 1, 2)
-    back = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=3)
-    detach(yard.q, lost.consumer, [])
-    yard.run()
+    back = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"), prefetch=3)
+    detach(bench.q, lost.consumer, [])
+    bench.run()
     assert back.offsets == [3, 4, 5]
 
 
 def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() -> None:
-    yard = StreamYard()
-    yard.append(10)
-    reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
-    yard.run()
+    bench = StreamBench()
+    bench.append(10)
+    reader = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"))
+    bench.run()
     reader.settle(0, 1)
-    yard.store.failure = "the disk is full"
-    detach(yard.q, reader.consumer, [])
-    before = len(yard.lists.changes)
-    yard.clock.advance(5_000)
-    yard.store.failure = ""
-    yard.clock.advance(1_001)
-    (change,) = yard.lists.changes[before:]
+    bench.store.failure = "the disk is full"
+    detach(bench.q, reader.consumer, [])
+    before = len(bench.lists.changes)
+    bench.clock.advance(5_000)
+    bench.store.failure = ""
+    bench.clock.advance(1_001)
+    (change,) = bench.lists.changes[before:]
     assert change["offsets"] == {"mine": [2]}
 
 
-def test_who_is_there_can_be_forgotten_before_the_log_knows_it() -> None:
-    yard = StreamYard()
-    yard.append(10)
-    reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
-    yard.run()
+def test_a_reader_can_be_forgotten_before_the_log_knows_it() -> None:
+    bench = StreamBench()
+    bench.append(10)
+    reader = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"))
+    bench.run()
     reader.settle(*range(10))
-    assert yard.stream.offsets.forget("mine")
-    assert not yard.stream.offsets.forget("mine")
-    yard.clock.advance(1_001)
-    detach(yard.q, reader.consumer, [])
-    assert yard.stream.offsets.kept == {}
+    assert bench.stream.offsets.forget("mine")
+    assert not bench.stream.offsets.forget("mine")
+    bench.clock.advance(1_001)
+    detach(bench.q, reader.consumer, [])
+    assert bench.stream.offsets.kept == {}
 
 
 def test_reading_pages_costs_a_turn_what_it_takes() -> None:
-    yard = StreamYard()
-    yard.append(2_000)
-    context = Reader(yard, yard.q, StreamExtent(offset=0, values=(b"none",))).consumer.context
+    bench = StreamBench()
+    bench.append(2_000)
+    context = Reader(bench, bench.q, StreamExtent(offset=0, values=(b"none",))).consumer.context
     assert context.get_next_available_entry() is None
     assert context.more
     page_cost = LOAD_COST + (PAGE * ROW_BYTES >> LOAD_SHIFT)
     assert context.last.order <= (SCAN_BUDGET // page_cost + 1) * PAGE
-    plain = Reader(yard, yard.q, StreamExtent(offset=0), prefetch=2_000)
+    plain = Reader(bench, bench.q, StreamExtent(offset=0), prefetch=2_000)
     while not plain.deliveries:
-        assert yard.scheduler.step(10_000)
+        assert bench.scheduler.step(10_000)
     assert len(plain.deliveries) <= (SCAN_BUDGET // page_cost + 1) * PAGE
 
 
 def test_a_stream_keeps_a_thousand_names() -> None:
-    yard = StreamYard()
-    yard.stream.offsets.restore({f"c{number}": [0] for number in range(NAMES_MAX)})
-    Reader(yard, yard.q, StreamExtent(name="c7"))
+    bench = StreamBench()
+    bench.stream.offsets.restore({f"c{number}": [0] for number in range(NAMES_MAX)})
+    Reader(bench, bench.q, StreamExtent(name="c7"))
     with pytest.raises(PreconditionFailed, match="keeps the offsets of 1000 consumers, and none of 'new'"):
-        Reader(yard, yard.q, StreamExtent(name="new"))
+        Reader(bench, bench.q, StreamExtent(name="new"))
 
 
 def test_offsets_that_are_none_are_damage() -> None:
-    yard = StreamYard()
+    bench = StreamBench()
     wrong: tuple[object, ...] = ([], {"mine": 5}, {"mine": ["5"]})
     for found in wrong:
         with pytest.raises(ValueError, match="no table of lists"):
-            yard.stream.offsets.restore(found)
+            bench.stream.offsets.restore(found)
 
 
 def test_definitions_bring_back_the_stream_and_the_names() -> None:
-    yard = StreamYard()
-    yard.append(3)
-    yard.stream.offsets.kept = {"mine": [2]}
-    yard.vhost.note_queue(yard.q)
-    again = Yard(yard.lists)
-    for change in yard.lists.changes:
+    bench = StreamBench()
+    bench.append(3)
+    bench.stream.offsets.kept = {"mine": [2]}
+    bench.vhost.note_queue(bench.q)
+    again = VhostBench(bench.lists)
+    for change in bench.lists.changes:
         again.broker.apply(dict(change))
     queue = again.vhost.topology.queues["q"]
-    assert streams_of(queue) == []  # which of the definitions holds is not known yet
+    assert streams_of(queue) == []  # the valid definition is not known yet
     again.broker.open_streams()
     (stream,) = streams_of(queue)
-    assert stream.partitions == [yard.disk]
+    assert stream.partitions == [bench.disk]
     assert stream.offsets.kept == {"mine": [2]}
     assert queue.ready == 3
     open_stream(queue, again.vhost)
@@ -247,9 +247,9 @@ def test_definitions_bring_back_the_stream_and_the_names() -> None:
 
 
 def test_purges_are_refused() -> None:
-    yard = StreamYard()
+    bench = StreamBench()
     with pytest.raises(Unsupported, match="queue 'q' in vhost '/' is a stream and cannot be purged"):
-        yard.vhost.declarations.purge_queue("q")
+        bench.vhost.declarations.purge_queue("q")
 
 
 @pytest.mark.parametrize(("offset", "since"), [("1s", 999_000), ("2m", 880_000), ("1Y", 0)])

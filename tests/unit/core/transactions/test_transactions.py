@@ -21,15 +21,15 @@ from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, Transaction
 from broker.core.vhosts.vhost import VirtualHost
 from broker.store.restore import close
-from tests.bench.loop import Site
+from tests.bench.loop import LoopBench
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
-from tests.support.adapters.connection_without_socket import House, Wired
+from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import HEADER, frame_bytes, method_bytes
-from tests.support.core.policies import put
-from tests.support.core.receipt_vhost import Office
-from tests.support.core.timed_vhost import delivered, dropped, numbers
-from tests.support.core.topology import Taker
+from tests.support.core.policies import set_policy
+from tests.support.core.receipt_vhost import ReceiptBench
+from tests.support.core.timed_vhost import delivered_bench, dropped, numbers
+from tests.support.core.topology import KeepingTarget
 
 MOST = int(SLICE)
 MANY = 2 * MOST + 1
@@ -49,7 +49,7 @@ class Job(Transaction):
 
 
 def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
-    """Deliveries of `consumer`, from such a one on, with such outcomes."""
+    """Return a transaction that settles deliveries of `consumer` with these outcomes."""
     vhost = queue_of(consumer).host
     assert isinstance(vhost, VirtualHost)
     job = Job(vhost.publisher)
@@ -60,67 +60,67 @@ def job_of(consumer: QueueConsumer, outcomes: dict[int, int]) -> Job:
     return job
 
 
-def site() -> tuple[Site, Queue, Wired]:
-    """A client with MANY deliveries that it has acknowledged in a transaction, and one message more."""
-    site = Site()
-    queue = site.declare("q")
-    site.fill(site.open(), "q", MANY + 1)
-    client = site.consumer("q", MANY)
-    site.loop.run()
-    site.ask(client, Tx.Select())
-    site.ask(client, Basic.Ack(0, True))
-    site.loop.run()
+def acknowledged_bench() -> tuple[LoopBench, Queue, Client091]:
+    """A client with MANY acknowledged deliveries in a transaction, and a further message."""
+    bench = LoopBench()
+    queue = bench.declare("q")
+    bench.fill(bench.open(), "q", MANY + 1)
+    client = bench.consumer("q", MANY)
+    bench.loop.run()
+    bench.ask(client, Tx.Select())
+    bench.ask(client, Basic.Ack(0, True))
+    bench.loop.run()
     client.frames()
-    return site, queue, client
+    return bench, queue, client
 
 
 def names(frames: list[base.Frame]) -> list[str]:
     return [frame.name for frame in frames]
 
 
-def test_they_leave_in_slices_and_the_answer_comes_last() -> None:
-    place, queue, client = site()
-    place.ask(client, Tx.Commit())
+def test_settled_entries_leave_in_slices_and_the_answer_comes_last() -> None:
+    bench, queue, client = acknowledged_bench()
+    bench.ask(client, Tx.Commit())
     seen = [int(queue.acked)]
     while "Tx.CommitOk" not in names(client.frames()):
-        assert place.loop.step()
+        assert bench.loop.step()
         if queue.acked != seen[-1]:
             seen.append(int(queue.acked))
     assert seen == [0, MOST, 2 * MOST, MANY]
-    place.loop.run()
-    assert (queue.ready, queue.unacked, place.broker.vhosts["/"].settlements) == (0, 1, [])
+    bench.loop.run()
+    assert (queue.ready, queue.unacked, bench.broker.vhosts["/"].settlements) == (0, 1, [])
 
 
-def test_what_else_it_does_is_done_in_its_order() -> None:
-    yard, queue, client = delivered(MANY, MANY, **LETTERS)
-    dead = yard.queue("d")
+def test_the_other_work_of_the_transaction_is_done_in_order() -> None:
+    bench, queue, client = delivered_bench(MANY, MANY, **LETTERS)
+    dead = bench.queue("d")
     job = job_of(
         client.consumer, {0: DISCARD, 2: SETTLE, MOST + 2: RELEASE, MOST + 4: SETTLE, MANY - 1: DISCARD}
     )
     job.commit()
     assert (numbers(dead), queue.acked, job.ended) == ([1, 2], 0, "")
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (numbers(dead), queue.acked, job.ended) == ([1, 2, MANY], MANY - 5, "committed")
     assert numbers(queue) == [MOST + 3, MOST + 4]
     assert (queue.ready, queue.unacked, client.consumer.inflight, client.credit.used) == (2, 0, 0, 0)
-    assert yard.vhost.settlements == []
+    assert bench.vhost.settlements == []
 
 
 @pytest.mark.parametrize("which", ["q", "d"])
 def test_a_queue_is_deleted_meanwhile(which: str) -> None:
-    yard, queue, client = delivered(MANY, MANY, **LETTERS)
-    dead = yard.queue("d")
+    bench, queue, client = delivered_bench(MANY, MANY, **LETTERS)
+    dead = bench.queue("d")
     job = job_of(client.consumer, {MANY - 2: DISCARD})
     job.commit()
-    yard.vhost.declarations.delete_queue(which, False, False)
+    bench.vhost.declarations.delete_queue(which, False, False)
     assert queue.acked == (MANY - 2 if which == "q" else 0)
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (queue.acked, job.ended, dead.ready) == (MANY - 2, "committed", 2 if which == "q" else 0)
     assert (client.credit.used, client.consumer.inflight) == (0, 0)
 
 
-def test_who_committed_does_not_go_on_in_the_middle_of_a_deletion() -> None:
-    place, queue, client = site()
+def test_a_client_does_not_continue_in_the_middle_of_a_deletion() -> None:
+    bench, queue, client = acknowledged_bench()
     again = [
         Tx.Commit(),
         Method.Delete(queue="q"),
@@ -128,28 +128,28 @@ def test_who_committed_does_not_go_on_in_the_middle_of_a_deletion() -> None:
         Method.Bind(queue="q", exchange="amq.fanout"),
     ]
     data = b"".join(method_bytes(command, 1) for command in again)
-    place.loop.turn(lambda: client.connection.receive(data))
+    bench.loop.turn(lambda: client.connection.receive(data))
     assert queue.unacked == MANY
-    other = place.open()
-    place.ask(other, Method.Delete(queue="q"))
-    place.loop.run()
+    other = bench.open()
+    bench.ask(other, Method.Delete(queue="q"))
+    bench.loop.run()
     assert names(other.frames()) == ["Queue.DeleteOk"]
     assert names(client.frames())[-4:] == ["Tx.CommitOk", "Queue.DeleteOk", "Queue.DeclareOk", "Queue.BindOk"]
-    vhost = place.broker.vhosts["/"]
+    vhost = bench.broker.vhosts["/"]
     assert [each.destination for each in vhost.topology.exchanges["amq.fanout"].bindings()] == [
         vhost.topology.queues["q"]
     ]
 
 
 def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
-    yard, queue, client = delivered(MANY, MANY)
+    bench, queue, client = delivered_bench(MANY, MANY)
     job_of(client.consumer, {}).commit()
     client.held = []
-    other = yard.client(queue)
+    other = bench.client(queue)
     client.vanish()
-    yard.run()
-    yard.clock.advance(0)
-    yard.run()
+    bench.run()
+    bench.clock.advance(0)
+    bench.run()
     assert (other.numbers, queue.acked, numbers(queue)) == ([], MANY, [])
 
 
@@ -201,8 +201,8 @@ def large(life: Life, route: Route) -> Message:
     return message
 
 
-def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
-    """What the log was told once is not let go of again: others have messages in the same segments."""
+def test_the_vhost_is_deleted_during_a_commit_and_the_broker_dies() -> None:
+    """A settlement is appended only once: other messages are in the same segments."""
     disk = SimDisk(Random(1))
     life = Life(disk)
     life.declare("kept")
@@ -214,7 +214,7 @@ def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
         other.publisher.publish(route, large(life, route))
         life.publish("kept", b"%d" % number)
     life.commit()
-    taker = Taker()
+    taker = KeepingTarget()
     consumer = QueueConsumer(taker, queue)
     attach(queue, consumer)
     while queue.deliver_single_message(consumer):
@@ -239,78 +239,78 @@ def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
 
 
 def test_receipts_are_in_its_batch_and_come_as_they_leave() -> None:
-    office = Office()
+    bench = ReceiptBench()
     most = int(SLICE // DEAR)
     count = 2 * most + 1
     for _ in range(count):
-        office.send(TELLS_CONSUMED)
-    client = office.client(office.q)
-    office.run()
-    office.slow.sync()
+        bench.send(TELLS_CONSUMED)
+    client = bench.client(bench.q)
+    bench.run()
+    bench.slow.sync()
     client.held = []
     job = job_of(client.consumer, {})
     job.commit()
-    written = len(office.slow.enqueued)
-    office.slow.sync()
-    assert office.q.acked == 0
-    office.clock.schedule.run()
-    assert office.q.acked == most
+    written = len(bench.slow.enqueued)
+    bench.slow.sync()
+    assert bench.q.acked == 0
+    bench.clock.schedule.run()
+    assert bench.q.acked == most
     for _ in range(10):
-        office.clock.advance(1)
-    assert (len(office.told()), job.ended) == (count, "committed")
-    assert len(office.slow.enqueued) == written, "nothing was appended again"
+        bench.clock.advance(1)
+    assert (len(bench.receipts()), job.ended) == (count, "committed")
+    assert len(bench.slow.enqueued) == written, "nothing was appended again"
 
 
 def test_few_leave_at_once() -> None:
     few = MOST // int(DEAR)
-    _, queue, client = delivered(few, few)
+    _, queue, client = delivered_bench(few, few)
     job = job_of(client.consumer, {})
     job.commit()
     assert (queue.acked, job.ended, client.credit.used) == (few, "committed", 0)
 
 
 @pytest.fixture
-def dead_letter_house() -> House:
+def dead_letter_bench() -> BrokerBench:
     """Two messages in `work`, whose dead letters go to `dead`."""
-    house = House()
-    dead_lettering(house, "work", "dead")
-    declare(house, "dead")
-    declare(house, "out")
-    client = house.open()
+    bench = BrokerBench()
+    dead_lettering(bench, "work", "dead")
+    declare(bench, "dead")
+    declare(bench, "out")
+    client = bench.open()
     for body in (b"1", b"2"):
         client.publish("work", body, persistent=True)
-    house.store.complete()
-    return house
+    bench.store.complete()
+    return bench
 
 
-def declare(house: House, name: str, **arguments: object) -> None:
+def declare(bench: BrokerBench, name: str, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    house.broker.vhost("/").declarations.declare_queue(name, True, None, False, held)
+    bench.broker.vhost("/").declarations.declare_queue(name, True, None, False, held)
 
 
-def dead_lettering(house: House, name: str, to: str, **arguments: object) -> None:
-    declare(house, name, dead_letter_exchange="", dead_letter_routing_key=to, **arguments)
+def dead_lettering(bench: BrokerBench, name: str, to: str, **arguments: object) -> None:
+    declare(bench, name, dead_letter_exchange="", dead_letter_routing_key=to, **arguments)
 
 
-def queue(house: House, name: str) -> Queue:
-    return house.broker.vhost("/").topology.queues[name]
+def queue(bench: BrokerBench, name: str) -> Queue:
+    return bench.broker.vhost("/").topology.queues[name]
 
 
-def counts(house: House, name: str) -> tuple[int, int]:
+def counts(bench: BrokerBench, name: str) -> tuple[int, int]:
     """Ready and unacked."""
-    found = queue(house, name)
+    found = queue(bench, name)
     return found.ready, found.unacked
 
 
-def only(house: House, name: str) -> Message:
+def only(bench: BrokerBench, name: str) -> Message:
     """The only message of a queue."""
-    (entry,) = queue(house, name).entries
+    (entry,) = queue(bench, name).entries
     return entry.message
 
 
-def rejecting(house: House, count: int = 1) -> Wired:
+def rejecting(bench: BrokerBench, count: int = 1) -> Client091:
     """A client that has rejected so many messages of `work`, published a report, and asks for the commit."""
-    client = house.open()
+    client = bench.open()
     client.send(Tx.Select(), 1)
     for tag in range(1, count + 1):
         client.send(Basic.Get(queue="work"), 1)
@@ -321,7 +321,7 @@ def rejecting(house: House, count: int = 1) -> Wired:
     return client
 
 
-def refused(client: Wired) -> str:
+def refused(client: Client091) -> str:
     """Why the commit was refused."""
     (closed,) = client.frames()
     assert isinstance(closed, Channel.Close)
@@ -329,69 +329,69 @@ def refused(client: Wired) -> str:
     return closed.reply_text
 
 
-def committed(client: Wired) -> bool:
+def committed(client: Client091) -> bool:
     """Whether the commit, and only that, was answered."""
     return [type(frame) for frame in client.frames()] == [Tx.CommitOk]
 
 
 def test_the_dead_letter_is_appended_with_the_rest_and_seen_when_it_is_durable(
-    dead_letter_house: House,
+    dead_letter_bench: BrokerBench,
 ) -> None:
-    store = dead_letter_house.store
+    store = dead_letter_bench.store
     batch, before = store.batch, len(store.appended)
-    old = next(iter(queue(dead_letter_house, "work").entries)).message
-    client = rejecting(dead_letter_house)
+    old = next(iter(queue(dead_letter_bench, "work").entries)).message
+    client = rejecting(dead_letter_bench)
     assert store.batch == batch
     report, letter = store.appended[before:]
     assert report.content is not None
     assert letter.died
     assert store.transacted == [old]
     assert (
-        counts(dead_letter_house, "work"),
-        counts(dead_letter_house, "dead"),
-        counts(dead_letter_house, "out"),
+        counts(dead_letter_bench, "work"),
+        counts(dead_letter_bench, "dead"),
+        counts(dead_letter_bench, "out"),
     ) == ((1, 1), (0, 0), (0, 0))
-    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 0
+    assert dead_letter_bench.broker.counters.dead_lettered[REJECTED] == 0
     store.complete()
     assert committed(client)
     assert (
-        counts(dead_letter_house, "work"),
-        counts(dead_letter_house, "dead"),
-        counts(dead_letter_house, "out"),
+        counts(dead_letter_bench, "work"),
+        counts(dead_letter_bench, "dead"),
+        counts(dead_letter_bench, "out"),
     ) == ((1, 0), (1, 0), (1, 0))
-    assert only(dead_letter_house, "dead") is letter
+    assert only(dead_letter_bench, "dead") is letter
     assert store.settled == [old]
-    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 1
+    assert dead_letter_bench.broker.counters.dead_lettered[REJECTED] == 1
 
 
-def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_house: House) -> None:
-    client = rejecting(dead_letter_house)
-    dead_letter_house.store.fail("no disk")
+def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_bench: BrokerBench) -> None:
+    client = rejecting(dead_letter_bench)
+    dead_letter_bench.store.fail("no disk")
     assert "not committed" in refused(client)
     assert (
-        counts(dead_letter_house, "work"),
-        counts(dead_letter_house, "dead"),
-        counts(dead_letter_house, "out"),
+        counts(dead_letter_bench, "work"),
+        counts(dead_letter_bench, "dead"),
+        counts(dead_letter_bench, "out"),
     ) == ((2, 0), (0, 0), (0, 0))
-    assert next(iter(queue(dead_letter_house, "work").entries)).redelivered
-    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 0
+    assert next(iter(queue(dead_letter_bench, "work").entries)).redelivered
+    assert dead_letter_bench.broker.counters.dead_lettered[REJECTED] == 0
 
 
-def test_a_rollback_leaves_nothing_dead(dead_letter_house: House) -> None:
-    client = dead_letter_house.open()
+def test_a_rollback_leaves_nothing_dead(dead_letter_bench: BrokerBench) -> None:
+    client = dead_letter_bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
     client.send(Basic.Nack(1, requeue=False), 1)
     client.send(Tx.Rollback(), 1)
     client.send(Tx.Commit(), 1)
-    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((1, 1), (0, 0))
+    assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "dead")) == ((1, 1), (0, 0))
 
 
-def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_house: House) -> None:
-    dead_letter_house.store.failure = (
+def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_bench: BrokerBench) -> None:
+    dead_letter_bench.store.failure = (
         "the disk is full"  # settlements go on in the reserve, dead letters do not fit
     )
-    client = dead_letter_house.open()
+    client = dead_letter_bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
     client.send(Basic.Get(queue="work"), 1)
@@ -401,161 +401,165 @@ def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_house: House) -
     client.send(Tx.Commit(), 1)
     why = "cannot be dead-lettered: the log has stopped: the disk is full"
     assert refused(client).endswith(f"delivery 2, rejected in the transaction, {why}")
-    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((2, 0), (0, 0))
-    assert dead_letter_house.store.transacted == []
+    assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "dead")) == ((2, 0), (0, 0))
+    assert dead_letter_bench.store.transacted == []
 
 
-def test_a_message_that_the_disk_does_not_give_back_refuses_the_commit(dead_letter_house: House) -> None:
-    client = dead_letter_house.open()
+def test_a_message_that_the_disk_does_not_give_back_refuses_the_commit(
+    dead_letter_bench: BrokerBench,
+) -> None:
+    client = dead_letter_bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
-    dead_letter_house.store.drop_contents()
-    dead_letter_house.store.unreadable = True
+    dead_letter_bench.store.drop_contents()
+    dead_letter_bench.store.unreadable = True
     client.send(Basic.Reject(1, requeue=False), 1)
     client.frames()
     client.send(Tx.Commit(), 1)
     why = "cannot be dead-lettered: the disk does not give it back"
     assert refused(client).endswith(f"delivery 1, rejected in the transaction, {why}")
-    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((2, 0), (0, 0))
+    assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "dead")) == ((2, 0), (0, 0))
 
 
-def test_queues_that_are_deleted_meanwhile(dead_letter_house: House) -> None:
-    declare(dead_letter_house, "other")
-    client = rejecting(dead_letter_house)
-    letter = dead_letter_house.store.appended[-1]
-    dead_letter_house.broker.vhost("/").declarations.delete_queue("dead", False, False)
-    dead_letter_house.store.complete()
+def test_queues_that_are_deleted_meanwhile(dead_letter_bench: BrokerBench) -> None:
+    declare(dead_letter_bench, "other")
+    client = rejecting(dead_letter_bench)
+    letter = dead_letter_bench.store.appended[-1]
+    dead_letter_bench.broker.vhost("/").declarations.delete_queue("dead", False, False)
+    dead_letter_bench.store.complete()
     assert committed(client)
-    assert counts(dead_letter_house, "work") == (1, 0)
-    assert dead_letter_house.store.forgotten == [letter]
+    assert counts(dead_letter_bench, "work") == (1, 0)
+    assert dead_letter_bench.store.forgotten == [letter]
 
 
-def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_letter_house: House) -> None:
-    client = rejecting(dead_letter_house)
-    dead_letter_house.broker.vhost("/").declarations.delete_queue("work", False, False)
-    dead_letter_house.store.complete()
+def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_letter_bench: BrokerBench) -> None:
+    client = rejecting(dead_letter_bench)
+    dead_letter_bench.broker.vhost("/").declarations.delete_queue("work", False, False)
+    dead_letter_bench.store.complete()
     assert committed(client)
-    assert counts(dead_letter_house, "dead") == (1, 0), "so the log has it"
-    assert dead_letter_house.store.settled == []
+    assert counts(dead_letter_bench, "dead") == (1, 0), "so the log has it"
+    assert dead_letter_bench.store.settled == []
 
 
-def test_what_the_queue_said_at_the_commit_holds(dead_letter_house: House) -> None:
-    client = rejecting(dead_letter_house)
-    found = queue(dead_letter_house, "work")
+def test_the_queue_s_rules_at_the_commit_hold(dead_letter_bench: BrokerBench) -> None:
+    client = rejecting(dead_letter_bench)
+    found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({})
-    dead_letter_house.store.complete()
+    dead_letter_bench.store.complete()
     assert committed(client)
-    assert counts(dead_letter_house, "dead") == (1, 0)
+    assert counts(dead_letter_bench, "dead") == (1, 0)
 
-    client = rejecting(dead_letter_house)
+    client = rejecting(dead_letter_bench)
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
-    dead_letter_house.store.complete()
+    dead_letter_bench.store.complete()
     assert committed(client)
-    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "dead")) == ((0, 0), (1, 0))
-    assert dead_letter_house.broker.counters.discarded[REJECTED] == 1
+    assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "dead")) == ((0, 0), (1, 0))
+    assert dead_letter_bench.broker.counters.discarded[REJECTED] == 1
 
 
-def test_an_exchange_that_is_not_there_drops_them(dead_letter_house: House) -> None:
-    found = queue(dead_letter_house, "work")
+def test_an_exchange_that_is_not_there_drops_them(dead_letter_bench: BrokerBench) -> None:
+    found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "gone"})
-    client = rejecting(dead_letter_house)
-    assert dropped(dead_letter_house.broker.counters) == {}
-    dead_letter_house.store.complete()
+    client = rejecting(dead_letter_bench)
+    assert dropped(dead_letter_bench.broker.counters) == {}
+    dead_letter_bench.store.complete()
     assert committed(client)
-    assert counts(dead_letter_house, "work") == (1, 0)
-    assert dropped(dead_letter_house.broker.counters) == {"rejected, no_exchange": 1}
+    assert counts(dead_letter_bench, "work") == (1, 0)
+    assert dropped(dead_letter_bench.broker.counters) == {"rejected, no_exchange": 1}
 
 
-def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(dead_letter_house: House) -> None:
-    declare(dead_letter_house, "small", max_length=1, overflow="reject-publish")
-    found = queue(dead_letter_house, "work")
+def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(
+    dead_letter_bench: BrokerBench,
+) -> None:
+    declare(dead_letter_bench, "small", max_length=1, overflow="reject-publish")
+    found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
-    client = rejecting(dead_letter_house, 2)
-    small = queue(dead_letter_house, "small")
+    client = rejecting(dead_letter_bench, 2)
+    small = queue(dead_letter_bench, "small")
     assert small.rules is not None
     assert small.rules.refuses(Message(NOWHERE, b"", 1, True, 0)), "the first dead letter is on its way"
-    dead_letter_house.store.complete()
+    dead_letter_bench.store.complete()
     assert committed(client)
-    assert (counts(dead_letter_house, "work"), counts(dead_letter_house, "small")) == ((0, 0), (1, 0))
+    assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "small")) == ((0, 0), (1, 0))
     assert (small.rules.reserved, small.rules.reserved_bytes) == (0, 0)
-    assert dead_letter_house.broker.counters.dead_lettered[REJECTED] == 1
-    assert dropped(dead_letter_house.broker.counters) == {"rejected, full": 1}
+    assert dead_letter_bench.broker.counters.dead_lettered[REJECTED] == 1
+    assert dropped(dead_letter_bench.broker.counters) == {"rejected, full": 1}
 
 
-def test_room_is_given_back_when_the_log_fails(dead_letter_house: House) -> None:
-    dead_lettering(dead_letter_house, "small", "dead", max_length=1, overflow="reject-publish-dlx")
-    found = queue(dead_letter_house, "work")
+def test_room_is_given_back_when_the_log_fails(dead_letter_bench: BrokerBench) -> None:
+    dead_lettering(dead_letter_bench, "small", "dead", max_length=1, overflow="reject-publish-dlx")
+    found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "small"})
-    rejecting(dead_letter_house, 2)
-    dead_letter_house.store.fail("no disk")
-    small = queue(dead_letter_house, "small")
+    rejecting(dead_letter_bench, 2)
+    dead_letter_bench.store.fail("no disk")
+    small = queue(dead_letter_bench, "small")
     assert small.rules is not None
     assert (small.rules.reserved, small.rules.reserved_bytes) == (0, 0)
     assert (
-        counts(dead_letter_house, "work"),
-        counts(dead_letter_house, "small"),
-        counts(dead_letter_house, "dead"),
+        counts(dead_letter_bench, "work"),
+        counts(dead_letter_bench, "small"),
+        counts(dead_letter_bench, "dead"),
     ) == ((2, 0), (0, 0), (0, 0))
 
 
-def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_house: House) -> None:
-    dead_lettering(dead_letter_house, "full", "dead", max_length=0, overflow="reject-publish-dlx")
-    found = queue(dead_letter_house, "work")
+def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_bench: BrokerBench) -> None:
+    dead_lettering(dead_letter_bench, "full", "dead", max_length=0, overflow="reject-publish-dlx")
+    found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"})
-    before = len(dead_letter_house.store.appended)
-    client = rejecting(dead_letter_house)
-    assert len(dead_letter_house.store.appended) == before + 2, "the report, and the letter that arrives"
-    dead_letter_house.store.complete()
+    before = len(dead_letter_bench.store.appended)
+    client = rejecting(dead_letter_bench)
+    assert len(dead_letter_bench.store.appended) == before + 2, "the report, and the letter that arrives"
+    dead_letter_bench.store.complete()
     assert committed(client)
     assert (
-        counts(dead_letter_house, "work"),
-        counts(dead_letter_house, "full"),
-        counts(dead_letter_house, "dead"),
+        counts(dead_letter_bench, "work"),
+        counts(dead_letter_bench, "full"),
+        counts(dead_letter_bench, "dead"),
     ) == ((1, 0), (0, 0), (1, 0))
-    counters = dead_letter_house.broker.counters
+    counters = dead_letter_bench.broker.counters
     assert (counters.dead_lettered[REJECTED], counters.dead_lettered[MAXLEN]) == (1, 1)
 
 
 def test_full_queues_that_send_each_other_dead_letters_end_with_the_cycle_rule(
-    dead_letter_house: House,
+    dead_letter_bench: BrokerBench,
 ) -> None:
-    dead_lettering(dead_letter_house, "left", "right", max_length=0, overflow="reject-publish-dlx")
-    dead_lettering(dead_letter_house, "right", "left", max_length=0, overflow="reject-publish-dlx")
-    found = queue(dead_letter_house, "work")
+    dead_lettering(dead_letter_bench, "left", "right", max_length=0, overflow="reject-publish-dlx")
+    dead_lettering(dead_letter_bench, "right", "left", max_length=0, overflow="reject-publish-dlx")
+    found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "left"})
-    client = rejecting(dead_letter_house)
-    dead_letter_house.store.complete()
+    client = rejecting(dead_letter_bench)
+    dead_letter_bench.store.complete()
     assert committed(client)
     assert (
-        counts(dead_letter_house, "work"),
-        counts(dead_letter_house, "left"),
-        counts(dead_letter_house, "right"),
+        counts(dead_letter_bench, "work"),
+        counts(dead_letter_bench, "left"),
+        counts(dead_letter_bench, "right"),
     ) == ((1, 0), (0, 0), (0, 0))
-    assert dead_letter_house.broker.counters.dead_lettered[MAXLEN] == 1
-    assert dropped(dead_letter_house.broker.counters) == {"maxlen, cycle": 1}
+    assert dead_letter_bench.broker.counters.dead_lettered[MAXLEN] == 1
+    assert dropped(dead_letter_bench.broker.counters) == {"maxlen, cycle": 1}
 
 
-def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_house: House) -> None:
-    found = queue(dead_letter_house, "work")
+def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_bench: BrokerBench) -> None:
+    found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
-    client = rejecting(dead_letter_house)
-    dead_letter_house.store.complete()
+    client = rejecting(dead_letter_bench)
+    dead_letter_bench.store.complete()
     assert committed(client)
     assert [entry.message.died for entry in found.entries] == [False, True]
 
 
 def test_transient_ones_do_not_wait_for_the_log() -> None:
-    house = House()
-    dead_lettering(house, "work", "dead")
-    declare(house, "dead")
-    client = house.open()
+    bench = BrokerBench()
+    dead_lettering(bench, "work", "dead")
+    declare(bench, "dead")
+    client = bench.open()
     client.publish("work", b"1")
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
@@ -563,14 +567,14 @@ def test_transient_ones_do_not_wait_for_the_log() -> None:
     client.frames()
     client.send(Tx.Commit(), 1)
     assert committed(client)
-    assert (counts(house, "work"), counts(house, "dead")) == ((0, 0), (1, 0))
+    assert (counts(bench, "work"), counts(bench, "dead")) == ((0, 0), (1, 0))
 
 
-def waiting_rejection(house: House) -> Wired:
-    """A client whose commit, of one rejected message of the durable queue `work`, waits for the disk."""
-    client = house.open()
+def waiting_rejection(bench: BrokerBench) -> Client091:
+    """Return a client whose commit of a rejected message of the durable queue `work` waits for the disk."""
+    client = bench.open()
     client.publish("work", b"1", persistent=True)
-    house.store.complete()
+    bench.store.complete()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
     client.send(Basic.Reject(1, requeue=False), 1)
@@ -580,54 +584,54 @@ def waiting_rejection(house: House) -> Wired:
     return client
 
 
-def new_house() -> House:
-    house = House()
+def new_bench() -> BrokerBench:
+    bench = BrokerBench()
     for name in ("work", "dead"):
-        house.broker.vhost("/").declarations.declare_queue(name, True, None, False, {})
-    return house
+        bench.broker.vhost("/").declarations.declare_queue(name, True, None, False, {})
+    return bench
 
 
-def outcome(house: House, client: Wired) -> tuple[int, int, int, int]:
-    """How many were dead-lettered, discarded, are dead and left, once the commit is durable."""
-    house.store.complete()
+def outcome(bench: BrokerBench, client: Client091) -> tuple[int, int, int, int]:
+    """Make the commit durable; return the counts: dead-lettered, discarded, in `dead`, in `work`."""
+    bench.store.complete()
     assert [type(frame) for frame in client.frames()] == [Tx.CommitOk]
-    queues, counters = house.broker.vhost("/").topology.queues, house.broker.counters
+    queues, counters = bench.broker.vhost("/").topology.queues, bench.broker.counters
     died = counters.dead_lettered[REJECTED], counters.discarded[REJECTED]
-    assert len(house.store.settled) == 1
+    assert len(bench.store.settled) == 1
     return (*died, queues["dead"].ready, queues["work"].ready + queues["work"].unacked)
 
 
-def test_what_was_to_be_dead_lettered_is() -> None:
-    house = new_house()
-    vhost = house.broker.vhost("/")
-    put(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
-    client = waiting_rejection(house)
+def test_messages_dead_lettered_at_the_commit_stay_dead_lettered() -> None:
+    bench = new_bench()
+    vhost = bench.broker.vhost("/")
+    set_policy(vhost, "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
+    client = waiting_rejection(bench)
     vhost.policies.delete("p")
     vhost.policies.apply_all()
-    assert outcome(house, client) == (1, 0, 1, 0)
+    assert outcome(bench, client) == (1, 0, 1, 0)
 
 
-def test_what_was_to_be_discarded_is() -> None:
-    house = new_house()
-    client = waiting_rejection(house)
-    put(house.broker.vhost("/"), "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
-    assert outcome(house, client) == (0, 1, 0, 0)
+def test_messages_discarded_at_the_commit_stay_discarded() -> None:
+    bench = new_bench()
+    client = waiting_rejection(bench)
+    set_policy(bench.broker.vhost("/"), "p", "work", dead_letter_exchange="", dead_letter_routing_key="dead")
+    assert outcome(bench, client) == (0, 1, 0, 0)
 
 
-def declared(house: House, name: str, durable: bool = False, **arguments: object) -> None:
+def declared(bench: BrokerBench, name: str, durable: bool = False, **arguments: object) -> None:
     held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-    house.broker.vhost("/").declarations.declare_queue(name, durable, None, False, held)
+    bench.broker.vhost("/").declarations.declare_queue(name, durable, None, False, held)
 
 
-def ready(house: House, name: str) -> int:
-    return int(house.broker.vhost("/").topology.queues[name].ready)
+def ready(bench: BrokerBench, name: str) -> int:
+    return int(bench.broker.vhost("/").topology.queues[name].ready)
 
 
 def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() -> None:
-    house = House()
-    declared(house, "q", max_length=2, overflow="reject-publish")
-    declared(house, "other")
-    client = house.open()
+    bench = BrokerBench()
+    declared(bench, "q", max_length=2, overflow="reject-publish")
+    declared(bench, "other")
+    client = bench.open()
     client.send(Tx.Select(), 1)
     for key in ("q", "other", "q", "q"):
         client.publish(key)
@@ -636,8 +640,8 @@ def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() ->
     close = client.frames()[0]
     assert close.name == "Channel.Close"
     assert "publish 4 of 4 in the transaction: queue 'q' in vhost '/' is full" in close.reply_text  # type: ignore[attr-defined]
-    assert (ready(house, "q"), ready(house, "other")) == (0, 0)
-    rules = house.broker.vhost("/").topology.queues["q"].rules
+    assert (ready(bench, "q"), ready(bench, "other")) == (0, 0)
+    rules = bench.broker.vhost("/").topology.queues["q"].rules
     assert rules is not None
     assert (rules.reserved, rules.reserved_bytes) == (0, 0)
 
@@ -648,9 +652,9 @@ class Untold(HeldPublish):
 
 
 def test_room_is_given_back_whatever_goes_wrong() -> None:
-    house = House()
-    declared(house, "q", max_length=9, overflow="reject-publish")
-    vhost = house.broker.vhost("/")
+    bench = BrokerBench()
+    declared(bench, "q", max_length=9, overflow="reject-publish")
+    vhost = bench.broker.vhost("/")
     transaction = Transaction(vhost.publisher)
     for _ in range(2):
         route = vhost.publisher.route("", "q")
@@ -663,9 +667,9 @@ def test_room_is_given_back_whatever_goes_wrong() -> None:
 
 
 def test_room_is_kept_until_the_transaction_is_durable() -> None:
-    house = House()
-    declared(house, "q", durable=True, max_length=2, overflow="reject-publish")
-    client, other = house.open(), house.open()
+    bench = BrokerBench()
+    declared(bench, "q", durable=True, max_length=2, overflow="reject-publish")
+    client, other = bench.open(), bench.open()
     other.send(Confirm.Select(), 1)
     client.send(Tx.Select(), 1)
     for _ in range(2):
@@ -673,19 +677,19 @@ def test_room_is_kept_until_the_transaction_is_durable() -> None:
     client.send(Tx.Commit(), 1)
     other.frames()
     other.publish("q")
-    assert other.told() == [("Nack", 1, False)]
+    assert other.confirms() == [("Nack", 1, False)]
     client.frames()
-    house.store.complete()
+    bench.store.complete()
     assert [frame.name for frame in client.frames()] == ["Tx.CommitOk"]
-    assert ready(house, "q") == 2
+    assert ready(bench, "q") == 2
 
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
-    house = House()
-    declared(house, "q", durable=durable, max_length=2, overflow="reject-publish")
-    declared(house, "other")
-    client = house.open()
+    bench = BrokerBench()
+    declared(bench, "q", durable=durable, max_length=2, overflow="reject-publish")
+    declared(bench, "other")
+    client = bench.open()
     client.send(Confirm.Select(), 1)
     client.frames()
     client.publish("q", persistent=True)
@@ -694,8 +698,8 @@ def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
         client.publish(key, persistent=True)
     client.send(Method.Declare(queue="q", passive=True), 1)
     if durable:
-        house.store.complete()
-        house.store.complete()
+        bench.store.complete()
+        bench.store.complete()
     told = [
         (frame.name, frame.delivery_tag, frame.multiple)  # type: ignore[attr-defined]
         for frame in client.frames()
@@ -710,17 +714,17 @@ def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
 
 
 @pytest.fixture
-def limited_house() -> House:
-    house = House()
-    declared(house, "in")
-    declared(house, "out", durable=True)
-    declared(house, "narrow", max_length=1, overflow="reject-publish")
-    return house
+def limited_bench() -> BrokerBench:
+    bench = BrokerBench()
+    declared(bench, "in")
+    declared(bench, "out", durable=True)
+    declared(bench, "narrow", max_length=1, overflow="reject-publish")
+    return bench
 
 
-def holding(house: House) -> Wired:
+def holding(bench: BrokerBench) -> Client091:
     """A client whose transaction has settled a message and fills the narrow queue."""
-    client = house.open()
+    client = bench.open()
     client.publish("in")
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="in"), 1)
@@ -730,18 +734,18 @@ def holding(house: House) -> Wired:
     return client
 
 
-def nothing_was_done(house: House) -> bool:
-    """Whether the message is in its queue again, and the narrow one takes a message as before."""
-    assert (ready(house, "in"), ready(house, "narrow")) == (1, 0)
-    other = house.open()
+def nothing_was_done(bench: BrokerBench) -> bool:
+    """Whether the message is in its queue again, and the narrow queue accepts a message as before."""
+    assert (ready(bench, "in"), ready(bench, "narrow")) == (1, 0)
+    other = bench.open()
     other.send(Confirm.Select(), 1)
     other.frames()
     other.publish("narrow")
-    return other.told() == [("Ack", 1, False)]
+    return other.confirms() == [("Ack", 1, False)]
 
 
-def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_house: House) -> None:
-    client = holding(limited_house)
+def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_bench: BrokerBench) -> None:
+    client = holding(limited_bench)
     client.connection.receive(
         method_bytes(Basic.Publish(exchange="amq.headers"), 1)
         + frame_bytes(HEADER, 1, struct.pack(">HHQHI", 60, 0, 0, 0x2000, 3) + b"\x01a\xff")
@@ -752,21 +756,21 @@ def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_house: H
     assert close.reply_code == 406
     assert close.reply_text.startswith("PRECONDITION_FAILED - publish 2 of 2 in the transaction: ")
     assert "headers" in close.reply_text
-    assert nothing_was_done(limited_house)
+    assert nothing_was_done(limited_bench)
 
 
 def test_nothing_is_left_of_a_commit_that_fails_for_no_known_reason(
-    limited_house: House, monkeypatch: pytest.MonkeyPatch
+    limited_bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(message: Message, queues: list[Queue]) -> None:
         raise OSError("no reason")
 
-    client = holding(limited_house)
+    client = holding(limited_bench)
     client.publish("out", persistent=True)
     with monkeypatch.context() as patched:
-        patched.setattr(limited_house.store, "append_message", fail)
+        patched.setattr(limited_bench.store, "append_message", fail)
         client.send(Tx.Commit(), 1)
     (close,) = client.frames()
     assert isinstance(close, Connection.Close)
     assert close.reply_code == 541
-    assert nothing_was_done(limited_house)
+    assert nothing_was_done(limited_bench)

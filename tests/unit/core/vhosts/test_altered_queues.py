@@ -26,7 +26,7 @@ from tests.support.core.topology import (
 def alter(
     vhost: VirtualHost, queue: Queue, name: str = "", shared: bool = False, **arguments: object
 ) -> None:
-    """Alter a queue; underscores stand for dashes."""
+    """Alter a queue; underscores mean dashes."""
     changes = {key.replace("_", "-"): value for key, value in arguments.items()}
     alter_queue(vhost.topology, queue, name or queue.name, merge_arguments(queue, changes), shared)
 
@@ -39,7 +39,7 @@ def test_arguments_hold_at_once_and_for_redeclarations() -> None:
     for _ in range(4):
         publish(vhost, "", "q")
     alter(vhost, queue, x_max_length=2, x_overflow="reject-publish")
-    assert queue.ready == 4  # what is there stays, as nothing is dropped that was taken
+    assert queue.ready == 4  # existing messages stay: accepted messages are never dropped
     assert publish(vhost, "", "q") is REFUSED
     now = {"x-max-length": 2, "x-overflow": "reject-publish", "x-max-priority": 2}
     assert vhost.declarations.declare_queue("q", False, None, False, now) is queue
@@ -74,7 +74,7 @@ def test_a_lower_limit_makes_room_and_a_time_to_live_counts_from_now_on() -> Non
         ({"x-priority-mapping": "amqp"}, "would be of the kind 'priority' and is of the kind 'standard'"),
     ],
 )
-def test_what_cannot_be_altered_is_named(changes: dict[str, object], why: str) -> None:
+def test_an_argument_that_cannot_be_altered_is_named(changes: dict[str, object], why: str) -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     with pytest.raises(PreconditionFailed, match=why):
@@ -107,7 +107,7 @@ def test_a_queue_that_is_renamed_keeps_what_it_has() -> None:
         vhost.declarations.find_queue("old")
     other = add_queue(vhost, "old")
     vhost.declarations.unbind_queue("new", "x", "a.*", {})
-    assert "x" not in vhost.topology.exchanges  # its last binding is the renamed one
+    assert "x" not in vhost.topology.exchanges  # the last binding is the renamed one
     assert vhost.declarations.delete_queue("new", False, False) == 0
     assert list(vhost.topology.queues.values()) == [other]
 
@@ -145,7 +145,7 @@ def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
         vhost.declarations.bind_queue(name, "x", "1", {})
 
     def owners(of: VirtualHost) -> list[str]:
-        return [landed(of, str(key)) for key in range(200)]
+        return [destination(of, str(key)) for key in range(200)]
 
     before = owners(vhost)
     alter(vhost, vhost.topology.queues["b"], "z")
@@ -154,8 +154,8 @@ def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
     assert after == owners(rebuilt(store.changes).vhosts["/"])
 
 
-def landed(vhost: VirtualHost, key: str) -> str:
-    """The one queue that gets a message which is published to `x`."""
+def destination(vhost: VirtualHost, key: str) -> str:
+    """Return the only queue that gets a message published to `x`."""
     assert publish(vhost, "x", key) is ROUTED
     (name,) = [name for name, queue in vhost.topology.queues.items() if queue.ready]
     vhost.declarations.purge_queue(name)
@@ -213,7 +213,7 @@ def test_both_are_one_change_of_the_log_and_come_back() -> None:
     assert routed(again, "x") == ["old", "older"]
 
 
-def test_what_cannot_be_kept_is_not_done() -> None:
+def test_a_change_that_cannot_be_logged_is_not_made() -> None:
     store = RecordingStore()
     vhost = new_broker(store).declare_vhost("/")
     queue = add_queue(vhost, "q", durable=True)

@@ -14,11 +14,11 @@ from tests.support.core.definition_histories import (
     NAMES,
     SOURCES,
     VHOSTS,
-    Noting,
+    ChangeStore,
     Step,
     applied,
-    durable,
-    world,
+    durable_changes,
+    new_world,
 )
 from tests.support.core.topology import (
     RecordingStore,
@@ -345,17 +345,17 @@ TURNS: list[tuple[Step, ...]] = [
     (("no user", "", "p", "", 0), ("forbid", "a", "q", "", 0)),
     (("no user", "", "q", "", 0), ("user", "", "q", "", 2), ("permit", "b", "q", "", 3)),
 ]
-"""What may happen between two objects."""
+"""Steps between two described objects."""
 
 
 @pytest.mark.parametrize("turn", TURNS)
 def test_wherever_the_description_stands(turn: tuple[Step, ...]) -> None:
     stands = 0
     going = True
-    stride = 1 if THOROUGH else 3  # of the places where the description may stand
+    stride = 1 if THOROUGH else 3  # the distance of tried positions of the description
     while going:
-        store = Noting()
-        live = world(store)
+        store = ChangeStore()
+        live = new_world(store)
         for step in FULL:
             live.follow(step)
         going = not store.take(live.broker, stands)
@@ -364,6 +364,6 @@ def test_wherever_the_description_stands(turn: tuple[Step, ...]) -> None:
                 live.follow(step)
             while not store.take(live.broker, 1):
                 pass
-        assert durable(applied(store.text).broker) == durable(live.broker), stands
+        assert durable_changes(applied(store.text).broker) == durable_changes(live.broker), stands
         stands += stride
     assert stands > 60

@@ -23,11 +23,11 @@ from broker.core.routing.graph import Exchange
 from broker.core.transactions.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
 from broker.core.vhosts.deletion import DISPOSAL_SLICE, QUEUE, SLICE, Dependent
 from broker.core.vhosts.vhost import VirtualHost
-from tests.support.core.delayed_exchange import Site
+from tests.support.core.delayed_exchange import DelayBench
 from tests.support.core.group_bench import GroupBench
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.policies import put
-from tests.support.core.timed_vhost import Yard, entry_of, numbers
+from tests.support.core.policies import set_policy
+from tests.support.core.timed_vhost import VhostBench, entry_of, numbers
 from tests.support.core.topology import (
     RecordingStore,
     add_exchange,
@@ -48,47 +48,47 @@ def groups_alive() -> int:
 
 
 @pytest.mark.parametrize("limits", [{}, {"message_ttl": 60_000}, {"max_priority": 2}], ids=str)
-def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
+def test_entries_of_a_deleted_queue_leave_in_slices(limits: dict[str, Any]) -> None:
     store = RecordingStore()
-    yard = Yard(store)
-    queue = yard.queue(durable=True, **limits)
-    client = yard.client(queue)
-    yard.publish(count=MANY, persistent=True)
-    yard.run()
+    bench = VhostBench(store)
+    queue = bench.queue(durable=True, **limits)
+    client = bench.client(queue)
+    bench.publish(count=MANY, persistent=True)
+    bench.run()
     client.close()
     last = entry_of(queue, MANY)
     others = client.held[:-1]
     release_entries(queue, others, client.consumer)
-    yard.clock.advance(0)
+    bench.clock.advance(0)
     assert (queue.ready, queue.unacked) == (MANY - 1, 1)
     client.held = [last]
-    yard.vhost.declarations.delete_queue("q", False, False)
+    bench.vhost.declarations.delete_queue("q", False, False)
     assert (client.removed, len(client.cancelled)) == ([], 1)
     assert (queue.ready, queue.unacked, queue.ready_bytes) == (0, 0, 0)
-    assert "q" not in yard.vhost.topology.queues
+    assert "q" not in bench.vhost.topology.queues
     assert len(store.forgotten) == CLEARING_SLICE
-    again = yard.queue(**limits)
-    yard.publish(persistent=True)
+    again = bench.queue(**limits)
+    bench.publish(persistent=True)
     for _ in range(2):
-        yard.clock.advance(0)
+        bench.clock.advance(0)
     assert len(store.forgotten) == MANY
     assert (client.removed, client.consumer.inflight, list(queue.entries)) == ([last], 0, [])
     assert numbers(again) == [MANY + 1]
-    yard.clock.advance(60_000)
+    bench.clock.advance(60_000)
     assert len(store.forgotten) == MANY, "no timer of it runs any more"
 
 
 @pytest.mark.parametrize("way", ["settled", "released", "discarded", "lost", "kept"])
-def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
+def test_acquired_entries_are_taken_from_clients_in_slices(way: str) -> None:
     store = RecordingStore()
-    yard = Yard(store)
-    queue = yard.queue(durable=True, delivery_limit=0, dead_letter_exchange="", dead_letter_routing_key="d")
-    dead = yard.queue("d")
-    client = yard.client(queue)
-    yard.publish(count=MANY, persistent=True)
-    yard.run()
+    bench = VhostBench(store)
+    queue = bench.queue(durable=True, delivery_limit=0, dead_letter_exchange="", dead_letter_routing_key="d")
+    dead = bench.queue("d")
+    client = bench.client(queue)
+    bench.publish(count=MANY, persistent=True)
+    bench.run()
     held = list(client.held)
-    yard.vhost.declarations.delete_queue("q", False, False)
+    bench.vhost.declarations.delete_queue("q", False, False)
     assert (client.consumer.inflight, len(client.removed)) == (MANY - CLEARING_SLICE, CLEARING_SLICE)
     assert (queue.ready, queue.unacked, queue.unacked_bytes) == (0, 0, 0)
     for entry in held if way in ("settled", "discarded") else ():
@@ -97,11 +97,11 @@ def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
         release_entries(queue, list(held), client.consumer)
     elif way == "lost":
         detach(queue, client.consumer, list(held))
-    assert (len(store.settled), dead.ready, yard.died()) == (0, 0, {})
+    assert (len(store.settled), dead.ready, bench.died()) == (0, 0, {})
     assert (queue.ready, queue.unacked, queue.acked) == (0, 0, 0)
     left = []
     for _ in range(2):
-        yard.clock.advance(0)
+        bench.clock.advance(0)
         left.append(int(client.consumer.inflight))
     assert left == [0, 0]
     assert (client.removed, len(store.forgotten), list(queue.entries)) == (held, MANY, [])
@@ -110,24 +110,24 @@ def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
 
 def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     store = RecordingStore()
-    yard = Yard(store)
-    queue = yard.queue(durable=True)
-    client = yard.client(queue)
-    yard.publish(count=MANY, persistent=True)
-    yard.run()
+    bench = VhostBench(store)
+    queue = bench.queue(durable=True)
+    client = bench.client(queue)
+    bench.publish(count=MANY, persistent=True)
+    bench.run()
     settlement = HeldSettlement(client.consumer, SETTLE, NACK)
     settlement.entries.append(client.held[-1])
     assert settlement.valid_entries() == client.held[-1:]
-    yard.vhost.declarations.delete_queue("q", False, False)
+    bench.vhost.declarations.delete_queue("q", False, False)
     assert client.consumer.inflight == MANY - CLEARING_SLICE
     assert settlement.valid_entries() == []
-    assert not settlement.append(yard.vhost, PreparedReceipts(yard.vhost.receipts))
-    settlement.put(store, yard.vhost.dead_letters, PUBLISHED)
+    assert not settlement.append(bench.vhost, PreparedReceipts(bench.vhost.receipts))
+    settlement.put(store, bench.vhost.dead_letters, PUBLISHED)
     assert store.settled == []
 
 
 def test_no_group_is_left_to_the_garbage_collector() -> None:
-    """It hardly ever looks at what is old, and what is parked keeps its message."""
+    """The collector rarely looks at old objects, and a parked entry keeps its message."""
     bench = GroupBench()
     before = groups_alive()
     gc.disable()
@@ -151,17 +151,17 @@ def test_no_group_is_left_to_the_garbage_collector() -> None:
         gc.enable()
 
 
-def test_what_an_exchange_holds_goes_in_slices_too() -> None:
-    site = Site(durable=True)
+def test_delayed_messages_of_an_exchange_leave_in_slices_too() -> None:
+    bench = DelayBench(durable=True)
     for _ in range(MANY):
-        site.publish(100, persistent=True)
-    site.vhost.declarations.delete_exchange("x", False)
-    assert len(site.store.forgotten) == CLEARING_SLICE
+        bench.publish(100, persistent=True)
+    bench.vhost.declarations.delete_exchange("x", False)
+    assert len(bench.store.forgotten) == CLEARING_SLICE
     for _ in range(2):
-        site.clock.advance(0)
-    assert len(site.store.forgotten) == MANY
-    site.clock.advance(1000)
-    assert len(site.store.forgotten) == MANY, "nothing of it is released"
+        bench.clock.advance(0)
+    assert len(bench.store.forgotten) == MANY
+    bench.clock.advance(1000)
+    assert len(bench.store.forgotten) == MANY, "nothing of it is released"
 
 
 def test_a_history_goes_in_slices_as_well() -> None:
@@ -196,12 +196,12 @@ class LargeVhost:
             self.vhost.declarations.declare_queue(f"q{number}", number % 2 == 0, None, False, {})
 
     def delete(self) -> None:
-        """Delete it: a first slice has gone, and there is more."""
+        """Delete the virtual host: a first slice is unlinked, and more is left."""
         self.broker.delete_vhost("v")
         assert self.left == []
 
     def turn(self) -> None:
-        """One turn, much later, so that whatever was to happen by then is due."""
+        """Run the schedule once, so much later that all alarms are due."""
         self.clock.now += LATER_MS
         self.clock.schedule.run()
 
@@ -212,46 +212,46 @@ class LargeVhost:
 
 
 def kinds(broker: Broker) -> set[object]:
-    """What there is to say of a broker."""
+    """Return the kinds of the changes that describe the broker."""
     return {change["kind"] for change in definitions_of(broker)}
 
 
-def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
-    land = LargeVhost()
-    add_exchange(land.vhost, "x", durable=True)
-    queues = list(land.vhost.topology.queues.values())
+def test_a_deleted_vhost_is_invisible_at_once_and_unlinked_in_slices() -> None:
+    bench = LargeVhost()
+    add_exchange(bench.vhost, "x", durable=True)
+    queues = list(bench.vhost.topology.queues.values())
     for queue in queues:
-        land.vhost.declarations.bind_queue(queue.name, "x", queue.name, {})
-    before = len(land.store.changes)
-    land.delete()
-    assert land.store.changes[before:] == [{"kind": "vhost.delete", "name": "v"}]
-    assert (list(land.broker.vhosts), kinds(land.broker)) == ([], {"next_number"})
+        bench.vhost.declarations.bind_queue(queue.name, "x", queue.name, {})
+    before = len(bench.store.changes)
+    bench.delete()
+    assert bench.store.changes[before:] == [{"kind": "vhost.delete", "name": "v"}]
+    assert (list(bench.broker.vhosts), kinds(bench.broker)) == ([], {"next_number"})
     assert all(queue.deleted for queue in queues)
-    assert (land.vhost.topology.queues, land.vhost.topology.exchanges) == ({}, {})
+    assert (bench.vhost.topology.queues, bench.vhost.topology.exchanges) == ({}, {})
     numbered = []
-    while not land.left:
+    while not bench.left:
         numbered.append(
-            sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2))
+            sum(bench.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2))
         )
-        land.clock.schedule.run()
+        bench.clock.schedule.run()
     assert numbered[0] > numbered[-1] > 0
     assert len(numbered) >= 3, "each of them has turns of its own"
-    assert sum(land.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2)) == 0
-    land.clock.advance(0)
-    assert not land.vhost.topology.bindings.has_deleted()
-    assert rebuilt(land.store.changes).vhosts == {}
+    assert sum(bench.broker.queue_numbered(n) is not None for n in range(1, MANY_QUEUES // 2 + 2)) == 0
+    bench.clock.advance(0)
+    assert not bench.vhost.topology.bindings.has_deleted()
+    assert rebuilt(bench.store.changes).vhosts == {}
 
 
-def test_what_is_in_its_queues_counts() -> None:
-    land = LargeVhost()
+def test_messages_of_the_queues_count_in_the_slices() -> None:
+    bench = LargeVhost()
     for number in range(10):
-        publish(land.vhost, "", f"q{2 * number}", persistent=True)
+        publish(bench.vhost, "", f"q{2 * number}", persistent=True)
     for _ in range(int(DISPOSAL_SLICE)):
-        publish(land.vhost, "", "first", persistent=True)
-    land.delete()
-    land.finish()
-    assert len(land.store.forgotten) == DISPOSAL_SLICE + 10
-    assert list(land.first.entries) == []
+        publish(bench.vhost, "", "first", persistent=True)
+    bench.delete()
+    bench.finish()
+    assert len(bench.store.forgotten) == DISPOSAL_SLICE + 10
+    assert list(bench.first.entries) == []
 
 
 @pytest.mark.parametrize(
@@ -268,107 +268,107 @@ def test_what_is_in_its_queues_counts() -> None:
     ids=lambda arguments: "-".join(arguments),
 )
 def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> None:
-    land = LargeVhost(arguments)
-    queue = land.first
+    bench = LargeVhost(arguments)
+    queue = bench.first
     taker, consumer = consume(queue)
-    publish(land.vhost, "", "first", persistent=True, message_id="1")
+    publish(bench.vhost, "", "first", persistent=True, message_id="1")
     if "x-retry-min" in arguments:
         entry = next(iter(queue.entries))
         queue.acquire(entry, consumer)
         release_entries(queue, [entry], consumer)
         assert queue.held == 1
-    land.delete()
-    changes, depth = len(land.store.changes), queue.depth
-    land.turn()
-    assert (queue.depth, len(land.store.settled), taker.taken) == (depth, 0, [])
-    assert len(land.store.changes) == changes
+    bench.delete()
+    changes, depth = len(bench.store.changes), queue.depth
+    bench.turn()
+    assert (queue.depth, len(bench.store.settled), taker.taken) == (depth, 0, [])
+    assert len(bench.store.changes) == changes
     detach(queue, consumer, [])
-    land.vhost.declarations.delete_if_unused(queue)
-    land.turn()
-    assert land.store.settled == []
-    land.finish()
-    assert (queue.depth, sum(land.broker.counters.discarded)) == (0, 0)
-    assert len(land.store.changes) == changes
+    bench.vhost.declarations.delete_if_unused(queue)
+    bench.turn()
+    assert bench.store.settled == []
+    bench.finish()
+    assert (queue.depth, sum(bench.broker.counters.discarded)) == (0, 0)
+    assert len(bench.store.changes) == changes
 
 
-def test_what_is_delayed_is_never_sent() -> None:
-    land = LargeVhost()
+def test_delayed_messages_are_never_sent() -> None:
+    bench = LargeVhost()
     delayed: dict[str, object] = {"x-delayed-type": "direct"}
-    land.vhost.declarations.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
-    land.vhost.declarations.bind_queue("q0", "x", "k", {})
+    bench.vhost.declarations.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
+    bench.vhost.declarations.bind_queue("q0", "x", "k", {})
     for number in range(MANY_QUEUES):
-        add_exchange(land.vhost, f"x{number}")  # the last ones go first
-    publish(land.vhost, "x", "k", persistent=True, headers={"x-delay": 1000})
-    message = Message(land.vhost.publisher.route("", "first").address, b"", 0, True, 0)
+        add_exchange(bench.vhost, f"x{number}")  # the last ones go first
+    publish(bench.vhost, "x", "k", persistent=True, headers={"x-delay": 1000})
+    message = Message(bench.vhost.publisher.route("", "first").address, b"", 0, True, 0)
     message.marks = DELAYED
-    message.date = land.clock.date() + 1000
-    land.vhost.publisher.publish_carefully(land.vhost.publisher.route("", "first"), message)
-    assert count_delayed(land.first) == 1
-    appended = len(land.store.enqueued)
-    land.delete()
-    land.turn()
-    land.finish()
-    assert (len(land.store.enqueued), land.store.settled) == (appended, [])
-    assert len(land.store.forgotten) == appended
+    message.date = bench.clock.date() + 1000
+    bench.vhost.publisher.publish_carefully(bench.vhost.publisher.route("", "first"), message)
+    assert count_delayed(bench.first) == 1
+    appended = len(bench.store.enqueued)
+    bench.delete()
+    bench.turn()
+    bench.finish()
+    assert (len(bench.store.enqueued), bench.store.settled) == (appended, [])
+    assert len(bench.store.forgotten) == appended
 
 
-def test_it_is_made_again_under_its_name_meanwhile() -> None:
-    land = LargeVhost()
-    old = land.vhost
-    put(old, "limit", "^q", max_length=1)
-    land.delete()
-    highest = land.broker.next_number
-    again = land.broker.declare_vhost("v")
+def test_the_vhost_is_declared_again_during_the_deletion() -> None:
+    bench = LargeVhost()
+    old = bench.vhost
+    set_policy(old, "limit", "^q", max_length=1)
+    bench.delete()
+    highest = bench.broker.next_number
+    again = bench.broker.declare_vhost("v")
     queues = [again.declarations.declare_queue(f"q{number}", True, None, False, {}) for number in range(2)]
     again.declarations.bind_queue("q0", "amq.fanout", "", {})
     for _ in range(2):
         assert publish(again, "amq.fanout", persistent=True) is ROUTED
-    land.finish()
+    bench.finish()
     assert [queue.number for queue in queues] == [highest, highest + 1]
-    assert [land.broker.queue_numbered(queue.number) for queue in queues] == queues
+    assert [bench.broker.queue_numbered(queue.number) for queue in queues] == queues
     assert (queues[0].ready, routed(again, "amq.fanout"), again.policies.all()) == (2, ["q0"], [])
-    assert land.store.forgotten == []
-    assert definitions_of(rebuilt(land.store.changes)) == definitions_of(land.broker)
+    assert bench.store.forgotten == []
+    assert definitions_of(rebuilt(bench.store.changes)) == definitions_of(bench.broker)
     with pytest.raises(NotFound):
         publish(old, "", "q0")
 
 
-def test_it_is_deleted_again_before_the_first_one_is_let_go_of() -> None:
-    land = LargeVhost()
-    land.delete()
-    again = land.broker.declare_vhost("v")
+def test_the_vhost_is_deleted_again_before_the_first_one_is_unlinked() -> None:
+    bench = LargeVhost()
+    bench.delete()
+    again = bench.broker.declare_vhost("v")
     queue = again.declarations.declare_queue("q", True, None, False, {})
-    land.broker.delete_vhost("v")
-    assert (land.left, queue.deleted, land.broker.vhosts) == (["v"], True, {})
-    land.clock.advance(0)
-    assert land.left == ["v", "v"]
+    bench.broker.delete_vhost("v")
+    assert (bench.left, queue.deleted, bench.broker.vhosts) == (["v"], True, {})
+    bench.clock.advance(0)
+    assert bench.left == ["v", "v"]
 
 
-def test_its_bindings_go_in_slices_too() -> None:
-    land = LargeVhost()
-    add_exchange(land.vhost, "x")
-    gone = land.vhost.topology.exchanges["x"]
+def test_bindings_are_unlinked_in_slices_too() -> None:
+    bench = LargeVhost()
+    add_exchange(bench.vhost, "x")
+    gone = bench.vhost.topology.exchanges["x"]
     selected: dict[str, object] = {"x-filter-jms-selector": "TRUE"}
     count = 2 * int(BINDINGS) + 500
     for number in range(count):
-        land.vhost.declarations.bind_queue("q0", "x", str(number), selected)
-    land.delete()
+        bench.vhost.declarations.bind_queue("q0", "x", str(number), selected)
+    bench.delete()
     left = [int(gone.conditional)]
     while gone.conditional:
-        land.clock.schedule.run()
+        bench.clock.schedule.run()
         left.append(int(gone.conditional))
     assert left == [count, count - BINDINGS, count - 2 * BINDINGS, 0]
 
 
 class Pledge(Transaction):
-    """A transaction that is told nothing."""
+    """A transaction without a waiting client."""
 
     def committed(self) -> None:
         pass
 
 
 class Pledged(HeldPublish):
-    """A publish that is told nothing."""
+    """A publish without a waiting client."""
 
     def report_outcome(self, outcome: Outcome) -> None:
         pass
@@ -381,25 +381,25 @@ def promised(vhost: VirtualHost, key: str) -> Pledged:
 
 
 def test_a_transaction_that_waits_for_the_disk_puts_nothing_into_it() -> None:
-    land = LargeVhost()
-    pledge = Pledge(land.vhost.publisher)
-    pledge.publishes.append(promised(land.vhost, "first"))
+    bench = LargeVhost()
+    pledge = Pledge(bench.vhost.publisher)
+    pledge.publishes.append(promised(bench.vhost, "first"))
     waiting: list[object] = []
-    land.store.wait = waiting.append  # type: ignore[method-assign,assignment]
+    bench.store.wait = waiting.append  # type: ignore[method-assign,assignment]
     pledge.commit()
     assert waiting == [pledge]
-    land.delete()
+    bench.delete()
     pledge.on_durable(1)
-    assert (land.first.depth, len(land.store.forgotten)) == (0, 1)
-    land.finish()
-    assert len(land.store.forgotten) == 1
+    assert (bench.first.depth, len(bench.store.forgotten)) == (0, 1)
+    bench.finish()
+    assert len(bench.store.forgotten) == 1
 
 
 MANY_DEPENDENTS: Final = 3 * int(SLICE) + 1
 
 
 class Sender(Dependent):
-    """Notes that it was told, and what it then leaves."""
+    """A dependent that records its call, and the dependents that it makes leave."""
 
     def __init__(self, vhost: VirtualHost, node: Queue | Exchange, told: list["Sender"]) -> None:
         super().__init__(node)
@@ -409,14 +409,14 @@ class Sender(Dependent):
         vhost.dependents.add(self)
 
     def node_deleted(self) -> None:
-        """It leaves, as all do, and takes others along (Dependent)."""
+        """Leave, as every dependent does, and make others leave."""
         self._told.append(self)
         for sender in [self, *self.others]:
             self._vhost.dependents.remove(sender)
 
 
 class DependentVhost:
-    """A virtual host with a queue, an exchange and whoever is told."""
+    """A virtual host with a queue, an exchange and dependents."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -432,7 +432,7 @@ class DependentVhost:
         return [Sender(self.vhost, node, self.told) for _ in range(count)]
 
     def slices(self) -> list[int]:
-        """How many are told in each of the turns to come."""
+        """Return the number of called dependents in each of the next turns."""
         found: list[int] = []
         while self.vhost.dependents.due:
             before = len(self.told)
@@ -442,78 +442,78 @@ class DependentVhost:
 
 
 @pytest.fixture
-def land() -> DependentVhost:
+def bench() -> DependentVhost:
     return DependentVhost()
 
 
-def test_they_hear_in_slices_and_never_from_inside_the_deletion(land: DependentVhost) -> None:
-    senders = land.senders(land.queue, MANY_DEPENDENTS)
-    land.vhost.declarations.delete_queue("q", False, False, None)
-    assert land.told == []
-    assert land.slices() == [SLICE, SLICE, SLICE, 1]
-    assert set(land.told) == set(senders)
-    assert len(land.told) == MANY_DEPENDENTS
+def test_dependents_are_called_in_slices_and_never_from_inside_the_deletion(bench: DependentVhost) -> None:
+    senders = bench.senders(bench.queue, MANY_DEPENDENTS)
+    bench.vhost.declarations.delete_queue("q", False, False, None)
+    assert bench.told == []
+    assert bench.slices() == [SLICE, SLICE, SLICE, 1]
+    assert set(bench.told) == set(senders)
+    assert len(bench.told) == MANY_DEPENDENTS
 
 
-def test_only_those_of_what_is_deleted_hear_of_it(land: DependentVhost) -> None:
-    other = land.vhost.declarations.declare_queue("other", False, None, False, {})
-    land.senders(other, 2)
-    ours = land.senders(land.exchange, 2)
-    land.vhost.declarations.delete_queue("q", False, False, None)
-    assert land.slices() == []  # nobody is asked
-    land.vhost.declarations.delete_exchange("x", False)
-    land.slices()
-    assert set(land.told) == set(ours)
+def test_only_those_of_what_is_deleted_hear_of_it(bench: DependentVhost) -> None:
+    other = bench.vhost.declarations.declare_queue("other", False, None, False, {})
+    bench.senders(other, 2)
+    ours = bench.senders(bench.exchange, 2)
+    bench.vhost.declarations.delete_queue("q", False, False, None)
+    assert bench.slices() == []  # nobody is asked
+    bench.vhost.declarations.delete_exchange("x", False)
+    bench.slices()
+    assert set(bench.told) == set(ours)
 
 
-def test_who_leaves_before_its_turn_is_not_told(land: DependentVhost) -> None:
-    senders = land.senders(land.queue, MANY_DEPENDENTS)
-    land.vhost.declarations.delete_queue("q", False, False, None)
-    land.clock.schedule.run()
+def test_a_dependent_that_leaves_before_its_slice_is_not_called(bench: DependentVhost) -> None:
+    senders = bench.senders(bench.queue, MANY_DEPENDENTS)
+    bench.vhost.declarations.delete_queue("q", False, False, None)
+    bench.clock.schedule.run()
     for sender in senders:
-        land.vhost.dependents.remove(sender)
-    land.slices()
-    assert len(land.told) == SLICE
+        bench.vhost.dependents.remove(sender)
+    bench.slices()
+    assert len(bench.told) == SLICE
 
 
-def test_who_is_told_may_take_others_along(land: DependentVhost) -> None:
-    first, last = land.senders(land.queue, 2)
+def test_a_called_dependent_may_remove_others(bench: DependentVhost) -> None:
+    first, last = bench.senders(bench.queue, 2)
     first.others, last.others = [last], [first]
-    land.vhost.declarations.delete_queue("q", False, False, None)
-    land.slices()
-    assert len(land.told) == 1
+    bench.vhost.declarations.delete_queue("q", False, False, None)
+    bench.slices()
+    assert len(bench.told) == 1
 
 
-def test_another_queue_of_the_name_is_another_node(land: DependentVhost) -> None:
-    old = land.senders(land.queue, 1)
-    land.vhost.declarations.delete_queue("q", False, False, None)
-    new = land.senders(land.vhost.declarations.declare_queue("q", False, None, False, {}), 1)
-    land.slices()
-    assert land.told == old
-    land.vhost.declarations.delete_queue("q", False, False, None)
-    land.slices()
-    assert land.told == old + new
+def test_another_queue_of_the_name_is_another_node(bench: DependentVhost) -> None:
+    old = bench.senders(bench.queue, 1)
+    bench.vhost.declarations.delete_queue("q", False, False, None)
+    new = bench.senders(bench.vhost.declarations.declare_queue("q", False, None, False, {}), 1)
+    bench.slices()
+    assert bench.told == old
+    bench.vhost.declarations.delete_queue("q", False, False, None)
+    bench.slices()
+    assert bench.told == old + new
 
 
 @pytest.mark.parametrize("kind", ["queue", "exchange"])
-def test_a_virtual_host_that_is_deleted(land: DependentVhost, kind: str) -> None:
+def test_a_virtual_host_that_is_deleted(bench: DependentVhost, kind: str) -> None:
     nodes: list[Queue | Exchange] = []
     name = "q" if kind == "queue" else "x"
     for number in range(MANY_DEPENDENTS):
-        land.vhost.declarations.declare_queue(f"q{number}", False, None, False, {})
-        add_exchange(land.vhost, f"x{number}")
+        bench.vhost.declarations.declare_queue(f"q{number}", False, None, False, {})
+        add_exchange(bench.vhost, f"x{number}")
         nodes.append(
-            (land.vhost.topology.queues if kind == "queue" else land.vhost.topology.exchanges)[
+            (bench.vhost.topology.queues if kind == "queue" else bench.vhost.topology.exchanges)[
                 f"{name}{number}"
             ]
         )
-    senders = [sender for node in nodes for sender in land.senders(node, 1)]
-    land.broker.delete_vhost("v")
-    assert land.told == []
+    senders = [sender for node in nodes for sender in bench.senders(node, 1)]
+    bench.broker.delete_vhost("v")
+    assert bench.told == []
     told = []
-    while len(land.told) < MANY_DEPENDENTS:
-        before = len(land.told)
-        land.clock.schedule.run()
-        told.append(len(land.told) - before)
+    while len(bench.told) < MANY_DEPENDENTS:
+        before = len(bench.told)
+        bench.clock.schedule.run()
+        told.append(len(bench.told) - before)
     assert max(told) <= SLICE
-    assert set(land.told) == set(senders)
+    assert set(bench.told) == set(senders)

@@ -15,7 +15,7 @@ from protocol.errors import FRAME_ERROR, ProtocolError
 
 
 class Taker(IncomingChannel):
-    """Keeps what it was given."""
+    """A channel that keeps its content."""
 
     def __init__(self) -> None:
         super().__init__(1 << 40)
@@ -46,7 +46,7 @@ def split(whole: bytes) -> list[tuple[int, int, bytes]]:
 
 
 def receive(pieces: list[bytes], channel: int = 7) -> Taker:
-    """A channel that was sent these pieces of one body."""
+    """Return a channel that has received these pieces of a single body."""
     taker = Taker()
     taker.begin_content(b"")
     head = head_frame(channel, sum(map(len, pieces)))
@@ -107,7 +107,7 @@ def test_merged_frames_suit_every_peer() -> None:
     assert max(len(payload) + 8 for _, _, payload in merged) == FRAME_MIN_SIZE
 
 
-def test_what_has_arrived_is_dropped_with_the_channel() -> None:
+def test_received_frames_are_dropped_with_the_channel() -> None:
     taker = Taker()
     taker.begin_content(b"")
     head = head_frame(1, 10)
@@ -136,7 +136,7 @@ def test_after_a_whole_content_a_method_is_next() -> None:
     ("headers", "traits"),
     [
         ({}, 0),
-        ({"a": "x-delay", "delay": 5}, content.DELAYS),  # it may be one: whoever asks decodes them
+        ({"a": "x-delay", "delay": 5}, content.DELAYS),  # possibly: routing decodes the headers
         ({"x-delay": 5}, content.DELAYS),
         ({"x-delivery-time": 5}, content.DELAYS),
         ({"x-death": [], "delay": 5}, 0),

@@ -1,4 +1,4 @@
-"""x-death and its like, byte by byte, and what is not touched."""
+"""x-death and related headers, byte by byte, and headers that stay."""
 
 import pytest
 
@@ -81,12 +81,12 @@ def test_a_history_keeps_the_first_time_and_moves_to_the_front() -> None:
 
 
 @pytest.mark.parametrize("value", [b"S\0\0\0\1x", b"A\0\0\0\1V", b"A\0\0\0\5F\0\0\0\0"])
-def test_what_is_no_history_is_no_history(value: bytes) -> None:
+def test_an_invalid_history_is_ignored(value: bytes) -> None:
     with pytest.raises(ValueError, match="x-death"):
         decode_deaths(value)
 
 
-def test_what_a_message_has_stays_byte_for_byte() -> None:
+def test_existing_headers_keep_their_bytes() -> None:
     mine = field(b"odd", b"u\1\2") + field(b"twice", b"t\1") + field(b"twice", b"t\0")
     letter = die(message(content(mine, b"60")))
     properties = Properties(letter.content)
@@ -110,7 +110,7 @@ def test_a_message_without_headers_gets_some() -> None:
     }
 
 
-def test_what_a_publisher_says_of_deaths_is_not_believed() -> None:
+def test_deaths_claimed_by_a_publisher_are_ignored() -> None:
     lie = Death("q", "expired", 1, "x", ["k"], count=9)
     headers = field(b"x-death", encode_deaths([lie])) + field(b"x-first-death-queue", long_string(b"lie"))
     letter = die(message(content(headers)))

@@ -1,4 +1,4 @@
-"""Field tables and method arguments: the same values as pamqp's, in one pass, and nothing beyond the end."""
+"""Field tables and method arguments: the same values as pamqp's, read in a single pass within bounds."""
 
 import struct
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def table_bytes(entries: bytes) -> bytes:
 
 
 def nested(depth: int) -> bytes:
-    """A table with `depth - 1` tables in it, one within the other."""
+    """Return `depth` nested tables."""
     encoded = table_bytes(b"")
     for _ in range(depth - 1):
         encoded = table_bytes(b"\1aF" + encoded)
@@ -48,7 +48,7 @@ def nested(depth: int) -> bytes:
 
 @settings(max_examples=cases(150), deadline=None)
 @given(st.dictionaries(names, values, max_size=6))
-def test_what_pamqp_encodes_is_decoded_as_pamqp_does(table: dict[str, object]) -> None:
+def test_tables_encoded_by_pamqp_are_decoded_the_same(table: dict[str, object]) -> None:
     encoded = encode.field_table(table)  # type: ignore[arg-type]
     reader = Reader(encoded)
     assert reader.table() == decode.field_table(encoded)[1]
@@ -174,7 +174,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5))
-def test_what_is_written_is_read(table: dict[str, object]) -> None:
+def test_written_tables_are_read_back(table: dict[str, object]) -> None:
     assert Reader(encode_table(table)).table() == table
 
 
@@ -188,6 +188,6 @@ def test_what_is_written_is_read(table: dict[str, object]) -> None:
         ({"n": "\ud800"}, "surrogates not allowed"),
     ],
 )
-def test_what_cannot_be_written(table: dict[str, object], words: str) -> None:
+def test_values_that_cannot_be_written(table: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         encode_table(table)

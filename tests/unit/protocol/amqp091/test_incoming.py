@@ -13,7 +13,7 @@ BODY_MAX = 8 * WHOLE_BYTES_MAX
 
 
 class Heard(IncomingChannel):
-    """Remembers what it is told."""
+    """A channel that records its calls."""
 
     def __init__(self) -> None:
         super().__init__(BODY_MAX)

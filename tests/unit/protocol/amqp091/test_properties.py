@@ -21,7 +21,7 @@ def with_headers(table: bytes) -> bytes:
     return message(1 << 13, len(table).to_bytes(4, "big") + table)
 
 
-def test_what_is_not_changed_goes_out_as_it_came_in() -> None:
+def test_unchanged_properties_are_sent_as_received() -> None:
     given = with_headers(ODD)
     properties = Properties(given)
     assert properties.content() == given

@@ -1,4 +1,4 @@
-"""Publishes that differ in nothing but their bodies: taken for what they are, and only while that is so."""
+"""Publishes that differ only in their bodies: recognized, and only while nothing else changes."""
 
 import pytest
 from pamqp.commands import Basic, Channel
@@ -30,7 +30,7 @@ class Taken(IncomingChannel):
 
 
 class Reopening:
-    """A MethodSink that puts a new channel where one is closed."""
+    """A MethodSink that opens a new channel for each closed one."""
 
     def __init__(self) -> None:
         self.wire = Wire(self, FRAME_MAX)
@@ -116,8 +116,8 @@ def test_a_wrong_last_octet_is_a_frame_error() -> None:
     assert len(peer.first.contents) == 5
 
 
-def test_what_is_suspended_by_a_method_goes_on_where_it_stood() -> None:
-    """A large read after an incomplete one is not joined to it whole; nothing is parsed twice or lost."""
+def test_a_content_interrupted_by_a_method_continues() -> None:
+    """A large read after an incomplete one is not joined to it; nothing is parsed twice or lost."""
     peer = Reopening()
     long = [publish(bytes([i]) * 3000) for i in range(20)]
     stream = b"".join(long)

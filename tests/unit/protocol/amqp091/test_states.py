@@ -1,4 +1,4 @@
-"""The tables of connection and channel states: where they lead, and what is refused."""
+"""The tables of connection and channel states: transitions, and refused methods."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_channels_open_fail_and_close() -> None:
         (states.CHANNEL_CLOSED, c.CHANNEL_CLOSE, "expected 'channel.open'"),
     ],
 )
-def test_what_channels_refuse(state: int, given: int, text: str) -> None:
+def test_refused_methods_of_channels(state: int, given: int, text: str) -> None:
     with pytest.raises(ProtocolError, match=text) as refused:
         advance_channel(state, given)
     assert refused.value.code == CHANNEL_ERROR

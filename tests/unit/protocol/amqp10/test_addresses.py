@@ -1,4 +1,4 @@
-"""What addresses of AMQP 1.0 name."""
+"""Addresses of AMQP 1.0, and the nodes that they name."""
 
 from contextlib import suppress
 

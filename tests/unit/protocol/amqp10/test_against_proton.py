@@ -1,4 +1,4 @@
-"""Another implementation of AMQP 1.0 reads what we write as we mean it, and we read what it writes."""
+"""Values between our codec and proton's, another implementation of AMQP 1.0, in both directions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ proton: Any = pytest.importorskip("proton", reason="python-qpid-proton is not in
 
 
 def written(value: object) -> bytes:
-    """What proton writes for a typed value."""
+    """Return the bytes that proton writes for a typed value."""
     data = proton.Data()
     put(data, value)
     return bytes(data.encode())
@@ -97,7 +97,7 @@ def inside(data: Any, values: list[object]) -> None:
 
 
 def read(raw: bytes) -> object:
-    """What proton reads, as our typed value."""
+    """Return the value that proton reads, as a typed value."""
     data = proton.Data()
     assert data.decode(raw) == len(raw)
     data.rewind()
@@ -151,7 +151,7 @@ def children(data: Any) -> list[object]:
 
 
 def comparable(value: object) -> bool:
-    """Not descriptors of descriptors, which proton does not know, nor arrays in arrays, told like lists."""
+    """Whether proton can represent a value: no descriptor of a descriptor, and no array of arrays."""
     if isinstance(value, Array):
         return len(value.items) == value.count and value.code != 0xE0
     return not isinstance(value, Described) or not isinstance(value.descriptor, Described)
@@ -178,7 +178,7 @@ def test_proton_reads_the_same_value_of_the_same_type(digits: str, value: object
 
 
 @pytest.mark.parametrize(("digits", "value"), WRITTEN)
-def test_what_proton_writes_is_the_same_value_of_the_same_type(digits: str, value: object) -> None:
+def test_values_written_by_proton_have_the_same_value_and_type(digits: str, value: object) -> None:
     found, behind = decode_typed(written(value))
 
     assert (found, type(found)) == (value, type(value))

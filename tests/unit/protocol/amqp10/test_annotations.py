@@ -1,4 +1,4 @@
-"""Annotations put among those of a message, which keep their bytes."""
+"""New annotations of a message; existing annotations keep their bytes."""
 
 import pytest
 

@@ -51,7 +51,7 @@ from protocol.amqp10.types import (
     Ulong,
     symbols,
 )
-from tests.support.amqp10.described_lists import at
+from tests.support.amqp10.described_lists import described_list
 
 FILLED: list[Composite] = [
     Open(
@@ -89,7 +89,7 @@ FILLED: list[Composite] = [
 
 
 @pytest.mark.parametrize("composite", FILLED, ids=lambda composite: type(composite).__name__)
-def test_what_is_written_is_read_again(composite: Composite) -> None:
+def test_written_composites_are_read_again(composite: Composite) -> None:
     data = encode_composite(composite)
 
     assert decode_composite(b"\xff" + data + b"\xff", 1) == (composite, 1 + len(data))
@@ -142,7 +142,7 @@ def test_either_descriptor_will_do() -> None:
 
 @pytest.mark.spec("amqp-1.0", "1.3.4")
 @pytest.mark.spec("amqp-1.0", "1.4")
-def test_what_is_missing_at_the_end_has_its_default() -> None:
+def test_missing_fields_at_the_end_have_their_defaults() -> None:
     expected = Open(container_id="c")
 
     assert compose(Described(Ulong(0x10), ["c"])) == expected
@@ -154,7 +154,7 @@ def test_what_is_missing_at_the_end_has_its_default() -> None:
     )
     assert compose(Described(Ulong(0x29), [])) == Target()
     assert (Target().durable, Target().expiry_policy, Target().timeout) == (0, "session-end", 0)
-    attach = compose(at(0x12, name="l", handle=0, role=False))
+    attach = compose(described_list(0x12, name="l", handle=0, role=False))
     assert isinstance(attach, Attach)
     assert (attach.snd_settle_mode, attach.rcv_settle_mode, attach.source) == (2, 0, None)
 
@@ -164,8 +164,8 @@ def test_what_is_missing_at_the_end_has_its_default() -> None:
     "capabilities",
     [Symbol("a"), "a", symbols(["a"]), [Symbol("a")], Array(0xB3, [Symbol("a")]), Array(0xA1, ["a"])],
 )
-def test_one_value_or_a_list_will_do_where_there_may_be_several(capabilities: object) -> None:
-    opened = compose(at(0x10, container_id="c", offered_capabilities=capabilities))
+def test_a_single_value_or_a_list_is_read_for_a_multiple_field(capabilities: object) -> None:
+    opened = compose(described_list(0x10, container_id="c", offered_capabilities=capabilities))
 
     assert opened == Open(container_id="c", offered_capabilities=("a",))
     assert isinstance(opened, Open)
@@ -173,7 +173,9 @@ def test_one_value_or_a_list_will_do_where_there_may_be_several(capabilities: ob
 
 
 def test_integers_have_any_width_and_are_plain() -> None:
-    opened = compose(at(0x10, container_id=Symbol("c"), max_frame_size=Ulong(512), channel_max=Byte(1)))
+    opened = compose(
+        described_list(0x10, container_id=Symbol("c"), max_frame_size=Ulong(512), channel_max=Byte(1))
+    )
 
     assert opened == Open(container_id="c", max_frame_size=512, channel_max=1)
     assert isinstance(opened, Open)
@@ -181,7 +183,7 @@ def test_integers_have_any_width_and_are_plain() -> None:
     assert type(opened.container_id) is str
 
 
-def test_what_a_map_holds_keeps_its_types_and_its_bytes() -> None:
+def test_values_of_a_map_keep_their_types_and_bytes() -> None:
     filters = {
         "f": Described(Ulong(0x468C00000004), "a = 1"),
         "g": [Ubyte(1), Map([(Char("k"), Timestamp(1))])],
@@ -213,7 +215,7 @@ def test_composites_in_maps_are_written_as_such() -> None:
     ],
     ids=repr,
 )
-def test_what_a_field_cannot_be_is_not_written(composite: Composite) -> None:
+def test_invalid_field_values_are_not_written(composite: Composite) -> None:
     with pytest.raises(ValueError, match=r"(open|close)\.[a-z-]+ cannot be"):
         encode_composite(composite)
 
@@ -242,73 +244,119 @@ def refusal(value: object) -> str:
         (Described(Ulong(0x10), []), "open.container-id is missing"),
         (Described(Ulong(0x10), ["c"] * 11), "open has 11 fields, 10 are defined"),
         (Described(Ulong(0x24), [None]), "accepted has 1 fields, 0 are defined"),
-        (at(0x10, container_id=5), "open.container-id is int 5 instead of string"),
-        (at(0x10, container_id=Char("c")), "open.container-id is char 'c' instead of string"),
-        (at(0x10, container_id=b"c"), "open.container-id is bytes b'c' instead of string"),
-        (at(0x10, container_id="c", channel_max=65536), "open.channel-max is int 65536 instead of ushort"),
-        (at(0x10, container_id="c", channel_max=-1), "open.channel-max is int -1 instead of ushort"),
-        (at(0x10, container_id="c", channel_max=True), "open.channel-max is bool True instead of ushort"),
-        (at(0x10, container_id="c", idle_time_out=Timestamp(1)), "open.idle-time-out is timestamp 1 instead"),
-        (at(0x10, container_id="c", idle_time_out=1.0), "open.idle-time-out is float 1.0 instead of uint"),
+        (described_list(0x10, container_id=5), "open.container-id is int 5 instead of string"),
+        (described_list(0x10, container_id=Char("c")), "open.container-id is char 'c' instead of string"),
+        (described_list(0x10, container_id=b"c"), "open.container-id is bytes b'c' instead of string"),
         (
-            at(0x10, container_id="c", offered_capabilities=symbols(["a"]).count),
+            described_list(0x10, container_id="c", channel_max=65536),
+            "open.channel-max is int 65536 instead of ushort",
+        ),
+        (
+            described_list(0x10, container_id="c", channel_max=-1),
+            "open.channel-max is int -1 instead of ushort",
+        ),
+        (
+            described_list(0x10, container_id="c", channel_max=True),
+            "open.channel-max is bool True instead of ushort",
+        ),
+        (
+            described_list(0x10, container_id="c", idle_time_out=Timestamp(1)),
+            "open.idle-time-out is timestamp 1 instead",
+        ),
+        (
+            described_list(0x10, container_id="c", idle_time_out=1.0),
+            "open.idle-time-out is float 1.0 instead of uint",
+        ),
+        (
+            described_list(0x10, container_id="c", offered_capabilities=symbols(["a"]).count),
             "open.offered-capabilities is int 1",
         ),
-        (at(0x10, container_id="c", offered_capabilities=[None]), "open.offered-capabilities is nonetype"),
-        (at(0x10, container_id="c", offered_capabilities="\u00e9"), "instead of symbol"),
-        (at(0x10, container_id="c", offered_capabilities=Array(0x40, [], (), 9)), "without width"),
         (
-            at(0x10, container_id="c", offered_capabilities=Array(0xA3, [Symbol("a")], (1,))),
+            described_list(0x10, container_id="c", offered_capabilities=[None]),
+            "open.offered-capabilities is nonetype",
+        ),
+        (described_list(0x10, container_id="c", offered_capabilities="\u00e9"), "instead of symbol"),
+        (
+            described_list(0x10, container_id="c", offered_capabilities=Array(0x40, [], (), 9)),
+            "without width",
+        ),
+        (
+            described_list(0x10, container_id="c", offered_capabilities=Array(0xA3, [Symbol("a")], (1,))),
             "described values",
         ),
-        (at(0x10, container_id="c", properties=[]), "open.properties is a list instead of map of symbols"),
         (
-            at(0x10, container_id="c", properties=Map([("a", 1), ("a", 2)])),
+            described_list(0x10, container_id="c", properties=[]),
+            "open.properties is a list instead of map of symbols",
+        ),
+        (
+            described_list(0x10, container_id="c", properties=Map([("a", 1), ("a", 2)])),
             "open.properties is a map instead of map",
         ),
         (
-            at(0x10, container_id="c", properties={5: 1}),
+            described_list(0x10, container_id="c", properties={5: 1}),
             "open.properties is a dict instead of map of symbols",
         ),
         (
-            at(0x10, container_id="c", properties=Map([([], 1)])),
+            described_list(0x10, container_id="c", properties=Map([([], 1)])),
             "open.properties is a map instead of map of symbols",
         ),
-        (at(0x12, name="l", handle=0), "attach.role is missing"),
-        (at(0x12, name="l", handle=0, role=0), "attach.role is int 0 instead of boolean"),
+        (described_list(0x12, name="l", handle=0), "attach.role is missing"),
+        (described_list(0x12, name="l", handle=0, role=0), "attach.role is int 0 instead of boolean"),
         (
-            at(0x12, name="l", handle=0, role=True, snd_settle_mode=3),
+            described_list(0x12, name="l", handle=0, role=True, snd_settle_mode=3),
             "attach.snd-settle-mode is int 3, which is none",
         ),
-        (at(0x12, name="l", handle=0, role=True, source=at(0x29)), "attach.source is of type target"),
-        (at(0x12, name="l", handle=0, role=True, source="a"), "attach.source is str 'a' instead of source"),
-        (at(0x12, name="l", handle=0, role=True, source=at(0x28, timeout="1")), "source.timeout is str '1'"),
         (
-            at(0x12, name="l", handle=0, role=True, source=at(0x28, expiry_policy="soon")),
+            described_list(0x12, name="l", handle=0, role=True, source=described_list(0x29)),
+            "attach.source is of type target",
+        ),
+        (
+            described_list(0x12, name="l", handle=0, role=True, source="a"),
+            "attach.source is str 'a' instead of source",
+        ),
+        (
+            described_list(0x12, name="l", handle=0, role=True, source=described_list(0x28, timeout="1")),
+            "source.timeout is str '1'",
+        ),
+        (
+            described_list(
+                0x12, name="l", handle=0, role=True, source=described_list(0x28, expiry_policy="soon")
+            ),
             "none of its choices",
         ),
-        (at(0x12, name="l", handle=0, role=True, target=at(0x24)), "attach.target is of type accepted"),
         (
-            at(0x12, name="l", handle=0, role=True, unsettled={"a": None}),
+            described_list(0x12, name="l", handle=0, role=True, target=described_list(0x24)),
+            "attach.target is of type accepted",
+        ),
+        (
+            described_list(0x12, name="l", handle=0, role=True, unsettled={"a": None}),
             "attach.unsettled is a dict instead of map",
         ),
-        (at(0x15, role=True, first=0, state=at(0x1D, condition="a")), "disposition.state is of type error"),
-        (at(0x18, error="x"), "close.error is str 'x' instead of error"),
-        (at(0x18, error=at(0x1D)), "error.condition is missing"),
-        (at(0x32, txn_id="a"), "discharge.txn-id is str 'a' instead of binary"),
-        (at(0x34, txn_id=b"a", outcome=at(0x23, section_number=0, section_offset=0)), "is of type received"),
-        (at(0x40), "sasl-mechanisms.sasl-server-mechanisms is missing"),
-        (at(0x44, code=5), "sasl-outcome.code is int 5, which is none of its choices"),
         (
-            at(0x73, message_id=True),
+            described_list(0x15, role=True, first=0, state=described_list(0x1D, condition="a")),
+            "disposition.state is of type error",
+        ),
+        (described_list(0x18, error="x"), "close.error is str 'x' instead of error"),
+        (described_list(0x18, error=described_list(0x1D)), "error.condition is missing"),
+        (described_list(0x32, txn_id="a"), "discharge.txn-id is str 'a' instead of binary"),
+        (
+            described_list(
+                0x34, txn_id=b"a", outcome=described_list(0x23, section_number=0, section_offset=0)
+            ),
+            "is of type received",
+        ),
+        (described_list(0x40), "sasl-mechanisms.sasl-server-mechanisms is missing"),
+        (described_list(0x44, code=5), "sasl-outcome.code is int 5, which is none of its choices"),
+        (
+            described_list(0x73, message_id=True),
             "properties.message-id is bool True instead of ulong or uuid or binary or string",
         ),
-        (at(0x73, message_id=-1), "properties.message-id is int -1"),
-        (at(0x73, creation_time=5), "properties.creation-time is int 5 instead of timestamp"),
-        (at(0x10, container_id=["x" * 1000]), "open.container-id is a list instead of string"),
+        (described_list(0x73, message_id=-1), "properties.message-id is int -1"),
+        (described_list(0x73, creation_time=5), "properties.creation-time is int 5 instead of timestamp"),
+        (described_list(0x10, container_id=["x" * 1000]), "open.container-id is a list instead of string"),
     ],
 )
-def test_what_does_not_belong_is_refused_by_name(value: object, said: str) -> None:
+def test_unexpected_values_are_refused_by_name(value: object, said: str) -> None:
     text = refusal(value)
 
     assert said in text
@@ -316,4 +364,4 @@ def test_what_does_not_belong_is_refused_by_name(value: object, said: str) -> No
 
 
 def test_a_long_value_is_not_repeated_to_the_peer() -> None:
-    assert len(refusal(at(0x10, container_id=b"x" * 100_000))) < 120
+    assert len(refusal(described_list(0x10, container_id=b"x" * 100_000))) < 120

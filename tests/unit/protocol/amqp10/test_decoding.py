@@ -19,7 +19,7 @@ FRAME_BYTES = 128 * 1024
 
 
 def kinds(value: object) -> object:
-    """The type of a value and of all that it holds."""
+    """Return the type of a value and of all its items."""
     match value:
         case list():
             return [kinds(item) for item in value]
@@ -33,7 +33,7 @@ def kinds(value: object) -> object:
 
 
 def plain(value: object) -> object:
-    """What the plain decoding makes of a typed value."""
+    """Return the plain decoded form of a typed value."""
     if isinstance(value, Map) and len(dict(value.pairs)) == len(value.pairs):
         return dict(value.pairs)
     return value
@@ -63,7 +63,7 @@ def test_the_plain_value_has_pythons_types(digits: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(("digits", "value"), SMALLEST)
-def test_what_is_decoded_with_its_type_is_encoded_as_it_was(digits: str, value: object) -> None:
+def test_typed_values_are_encoded_as_they_were(digits: str, value: object) -> None:
     found, _ = decode_typed(bytes.fromhex(digits))
 
     assert encode(found).hex() == encode(value).hex() == digits
@@ -91,7 +91,7 @@ def test_a_value_cut_anywhere_is_an_error(digits: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(("digits", "said"), MALFORMED)
-def test_what_is_no_value_is_an_error_that_says_why(digits: str, said: str) -> None:
+def test_invalid_bytes_have_an_error_with_the_reason(digits: str, said: str) -> None:
     for read in (decode, decode_typed):
         with pytest.raises(DecodeError) as caught:
             read(bytes.fromhex(digits))

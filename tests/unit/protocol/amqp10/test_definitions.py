@@ -1,4 +1,4 @@
-"""What is derived from the specification's XML is what the XML says."""
+"""The derived modules agree with the specification's XML."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Values of AMQP 1.0 as bytes: the smallest encoding of each, and what has none."""
+"""Values of AMQP 1.0 as bytes: the smallest encoding of each, and values without an encoding."""
 
 from uuid import UUID
 
@@ -76,13 +76,13 @@ def test_an_encoded_list_is_never_the_empty_one_without_size() -> None:
         Array(0x84, [Decimal(0x84, b"")]),
     ],
 )
-def test_what_a_type_cannot_hold_is_refused(value: object) -> None:
+def test_values_out_of_range_are_refused(value: object) -> None:
     with pytest.raises((ValueError, OverflowError)):
         encode(value)
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, 1j, bytearray(b"x")])
-def test_what_has_no_encoding_is_a_type_error(value: object) -> None:
+def test_values_without_an_encoding_raise_a_type_error(value: object) -> None:
     with pytest.raises(TypeError, match=f"{type(value).__name__} has no encoding"):
         encode(value)
 

@@ -1,4 +1,4 @@
-"""Frame headers: what is refused, in which order and when; streams in pieces."""
+"""Frame headers: the order and time of errors, and streams in pieces."""
 
 import struct
 
@@ -63,7 +63,7 @@ def test_a_pause_after_any_frame_loses_nothing() -> None:
     assert drain(frames) == FOUND[2:]
 
 
-def test_what_is_used_is_let_go() -> None:
+def test_consumed_bytes_are_released() -> None:
     frames = stream()
     frames.append(frame(b"x" * 1000) + b"\x00\x00")
     drain(frames)

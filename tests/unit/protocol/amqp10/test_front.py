@@ -1,4 +1,4 @@
-"""What lies in front of a body: how far it is sound, and the entries of its maps."""
+"""The sections before a body: validity, and the entries of their maps."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_the_front_is_where_a_whole_scan_finds_it(data: bytes) -> None:
         (H + MA, b"\0\x53\x75\xb0\x7f\xff\xff\xff"),
     ],
 )
-def test_what_is_no_section_begins_the_body(sound: bytes, rest: bytes) -> None:
+def test_bytes_that_are_no_section_begin_the_body(sound: bytes, rest: bytes) -> None:
     front = scan_front(sound + rest)
     assert front.bare == len(sound)
     assert (front.header != NONE, front.annotations != NONE) == (H in sound, MA in sound)
@@ -104,7 +104,7 @@ def test_entries_in_front_of_a_fault_are_found(tail: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\xc1", b"\xd1\0\0\0\4", b"\xd1\0\0\0\4" + b"\xff" * 4, b"\x45", b"\xc1\1\0"]
 )
-def test_what_is_no_map_has_no_entries(data: bytes) -> None:
+def test_values_that_are_no_map_have_no_entries(data: bytes) -> None:
     assert found(data, SYMBOL8) == []
     assert Entries(data, 0, len(data), SYMBOL8).malformed or data == b"\xc1\1\0"
     absent = Entries(data, NONE, NONE, SYMBOL8)

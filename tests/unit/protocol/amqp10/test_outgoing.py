@@ -1,4 +1,4 @@
-"""What is sent: all fields of every performative, transfers split as the peer needs them, outcomes."""
+"""Sent frames: all fields of every performative, transfers split for the peer, outcomes."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_a_transfer_is_whole_up_to_the_last_byte_of_a_frame() -> None:
 
 
 def split(parts: list[bytes], size_max: int, **more: object) -> tuple[list[Transfer], bytes]:
-    """The transfers that a delivery becomes, and what they carry."""
+    """Return the transfers of a delivery, and their payload."""
     sending = SplitTransfer(TransferTemplate(3, 4, size_max), 2**32 - 1, b"tag", False, parts, **more)  # type: ignore[arg-type]
     found = []
     payload = b""
@@ -90,7 +90,7 @@ def split(parts: list[bytes], size_max: int, **more: object) -> tuple[list[Trans
 @pytest.mark.parametrize(
     "sizes", [[], [0], [1], [0, 0, 5], [400], [478], [479], [480], [3, 0, 2000, 1], [1000, 1000], [1] * 1500]
 )
-def test_what_is_split_for_frames_of_512_bytes_is_whole_again(sizes: list[int]) -> None:
+def test_transfers_split_for_frames_of_512_bytes_are_complete(sizes: list[int]) -> None:
     parts = [bytes([index % 251]) * size for index, size in enumerate(sizes)]
     found, payload = split(parts, 512)
     head = TransferTemplate(3, 4, 512).whole(1, b"tag", False, 0)
@@ -123,7 +123,7 @@ def test_a_state_and_a_format_are_in_every_frame(id_bytes: int) -> None:
         assert (read.message_format, read.resume) == (0x80013700, True)
 
 
-def test_what_is_abandoned_is_aborted() -> None:
+def test_an_abandoned_delivery_is_aborted() -> None:
     sending = SplitTransfer(TransferTemplate(0, 0, 512), 5, b"t", False, [b"x" * 1000])
     assert not sending.write([])
     [(_, body)] = frames_of(sending.abort())

@@ -119,7 +119,7 @@ def test_another_descriptor_is_refused(descriptor: bytes) -> None:
         ([b"\x43", *[NULL] * 11], "transfer has more than 11 fields"),
     ],
 )
-def test_what_is_wrong_with_a_transfer_is_said_by_its_field(fields: list[bytes], said: str) -> None:
+def test_errors_of_a_transfer_name_the_field(fields: list[bytes], said: str) -> None:
     with pytest.raises(DecodeError, match=said) as caught:
         transfer(*fields)
 
@@ -172,7 +172,7 @@ def test_a_disposition_without_last_is_for_one_delivery() -> None:
         ([b"\x41", b"\x43", *[NULL] * 5], "more than 6 fields"),
     ],
 )
-def test_what_is_wrong_with_a_disposition_is_said_by_its_field(fields: list[bytes], said: str) -> None:
+def test_errors_of_a_disposition_name_the_field(fields: list[bytes], said: str) -> None:
     with pytest.raises(DecodeError, match=said):
         disposition(*fields)
 
@@ -235,7 +235,7 @@ def test_a_state_in_a_transaction_has_its_outcome_inside() -> None:
         (described(0x34, compound(0xC0, [b"\xa0\x00", described(0x23, b"\x45")])), "outcome is none"),
     ],
 )
-def test_what_is_wrong_with_a_state_is_said(state: bytes, said: str) -> None:
+def test_errors_of_a_state_are_explained(state: bytes, said: str) -> None:
     with pytest.raises(DecodeError, match=said):
         state_of(state)
 
@@ -376,7 +376,7 @@ RECORDED: list[tuple[str, Composite]] = [
 
 
 @pytest.mark.parametrize(("digits", "expected"), RECORDED)
-def test_what_a_client_sends_is_understood(digits: str, expected: Composite) -> None:
+def test_recorded_performatives_are_decoded(digits: str, expected: Composite) -> None:
     data = bytes.fromhex(digits)
 
     assert decode_composite(data + b"payload") == (expected, len(data))
@@ -384,7 +384,7 @@ def test_what_a_client_sends_is_understood(digits: str, expected: Composite) -> 
 
 
 @pytest.mark.parametrize(("digits", "expected"), RECORDED)
-def test_its_values_keep_their_types(digits: str, expected: Composite) -> None:
+def test_recorded_values_keep_their_types(digits: str, expected: Composite) -> None:
     typed, _ = decode_typed(bytes.fromhex(digits))
     again, _ = decode_typed(encode(typed))
 

@@ -111,7 +111,7 @@ def test_properties_are_found_by_their_places() -> None:
     assert read_user_id(b"\x45", 0, 1) is None
 
 
-def test_what_stands_behind_a_property_is_not_looked_at() -> None:
+def test_bytes_behind_a_property_are_not_read() -> None:
     value = compound(0xC0, [NULL, NULL, sized(0xA1, b"to"), b"\x57"])
 
     assert read_text(value, 0, len(value), TO) == "to"

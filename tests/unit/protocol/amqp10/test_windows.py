@@ -1,4 +1,4 @@
-"""What each side of a session or link may send, also where serial numbers wrap."""
+"""Windows of sessions and credit of links, also where serial numbers wrap."""
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ def test_a_window_that_is_shut_takes_what_is_on_its_way() -> None:
 
 @starts
 def test_the_peer_is_not_before_the_first_transfer(start: int) -> None:
-    """It may be behind what has come: other threads of it have sent that, or it counts deliveries."""
+    """The peer may be behind: its other threads have sent transfers, or it counts deliveries."""
     window = IncomingWindow(start, 4)
     with pytest.raises(PeerError, match=f"next-outgoing-id is {forward(start, -1)}"):
         window.follow(forward(start, -1))
@@ -55,7 +55,7 @@ def test_the_peer_is_not_before_the_first_transfer(start: int) -> None:
         window.follow(forward(start, -1))
 
 
-def test_what_the_peer_counts_on_its_way_is_believed() -> None:
+def test_transfers_that_the_peer_counts_as_sent_are_accepted() -> None:
     window = IncomingWindow(LAST, 4)
     window.follow(3)
     assert window.next_id == 3

@@ -1,4 +1,4 @@
-"""The history of a dead letter is told to clients of both protocols."""
+"""The history of a dead letter, for clients of both protocols."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ REJECTED = Death("q2", "rejected", 1_700_000_001, "", ["q2"], "", 3)
 
 
 def history(**changed: object) -> Map:
-    """A death as clients of AMQP 1.0 are told of it."""
+    """Return a death in the form of AMQP 1.0."""
     pairs: dict[str, object] = {
         "queue": "q1",
         "reason": Symbol("expired"),
@@ -39,7 +39,7 @@ def test_x_death_is_an_array_of_maps() -> None:
     }
 
 
-def test_what_else_headers_tell_of_deaths_are_annotations() -> None:
+def test_other_headers_about_deaths_are_annotations() -> None:
     table = b"".join(field(name, value) for name, value in write_headers([], [EXPIRED], "ex", True))
     found = converted10({}, table)[ANNOTATIONS]
     said = {"reason": "expired", "queue": "q1", "exchange": "ex"}

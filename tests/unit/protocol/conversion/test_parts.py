@@ -1,4 +1,4 @@
-"""Bodies of AMQP 1.0 that come in parts: what is in their data sections, wherever they are cut."""
+"""Bodies of AMQP 1.0 that come in parts: the content of data sections, wherever they are cut."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,7 @@ def joined(parts: BodyParts, pieces: list[bytes]) -> bytes:
 
 @pytest.mark.parametrize(("body", "contents"), BODIES)
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 26, 1000])
-def test_what_is_in_data_sections_is_found_wherever_they_are_cut(
+def test_the_content_of_data_sections_is_found_however_they_are_cut(
     body: bytes, contents: bytes, step: int
 ) -> None:
     parts = BodyParts()
@@ -48,7 +48,7 @@ def test_any_data_sections_are_joined(contents: list[bytes], data: st.DataObject
     assert joined(BodyParts(), pieces) == b"".join(contents)
 
 
-def test_what_is_in_a_section_can_be_passed_over() -> None:
+def test_the_content_of_a_section_can_be_skipped() -> None:
     parts = BodyParts()
     assert parts.feed(described(DATA, b"\xb0\x00\x00\x00\x0912")) == [b"12"]
     parts.pass_over(5)
@@ -81,13 +81,13 @@ def test_a_body_without_data_sections_is_known_by_its_first_one(code: int, cut: 
         EMPTY * (SECTIONS_MAX + 1),
     ],
 )
-def test_what_is_no_section_of_a_body_is_refused(body: bytes) -> None:
+def test_sections_that_are_no_body_are_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         BodyParts().feed(body)
 
 
 @pytest.mark.parametrize("body", [b"\x00", b"no", b"\x00\x53\x75\xb0\x00", b"\x00\x53\x75\xa0\x02h"])
-def test_what_ends_within_a_section_is_refused(body: bytes) -> None:
+def test_an_end_within_a_section_is_refused(body: bytes) -> None:
     parts = BodyParts()
     parts.feed(body)
     with pytest.raises(DecodeError):

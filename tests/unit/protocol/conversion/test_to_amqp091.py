@@ -1,4 +1,4 @@
-"""What a message of AMQP 1.0 is to a client of AMQP 0-9-1, section by section."""
+"""Messages of AMQP 1.0 converted to AMQP 0-9-1, section by section."""
 
 from uuid import UUID
 
@@ -28,10 +28,10 @@ from tests.support.conversion.contents import (
     annotations,
     application,
     converted091,
-    opened,
+    decoded_content,
+    long_string_value,
+    other_properties,
     properties_section,
-    said,
-    text,
 )
 
 X = "x" * 255
@@ -42,7 +42,7 @@ def test_a_message_of_a_body_alone_is_transient_and_has_no_other_property() -> N
     properties, headers, body = converted091(HELLO)
     assert body == b"hello"
     assert headers == {}
-    assert said(properties) == {}
+    assert other_properties(properties) == {}
     assert properties.number(basic.DELIVERY_MODE) == 1
 
 
@@ -62,7 +62,7 @@ def test_a_message_of_a_body_alone_is_transient_and_has_no_other_property() -> N
 def test_the_header_is_mode_priority_and_expiration(
     fields: list[object], mode: int, priority: int | None, expiration: bytes | None
 ) -> None:
-    properties, _, _ = opened(content091(described(HEADER, encode(fields)) + HELLO))
+    properties, _, _ = decoded_content(content091(described(HEADER, encode(fields)) + HELLO))
     assert properties.number(basic.DELIVERY_MODE) == mode
     assert properties.number(basic.PRIORITY) == priority
     assert properties.octets(basic.EXPIRATION) == expiration
@@ -101,7 +101,7 @@ def test_the_header_is_mode_priority_and_expiration(
 )
 def test_properties_have_their_counterparts(name: str, value: object, index: int, expected: object) -> None:
     properties, headers, body = converted091(properties_section(**{name: value}), HELLO)
-    assert said(properties) == {index: expected}
+    assert other_properties(properties) == {index: expected}
     assert headers == {}
     assert body == b"hello"
 
@@ -129,10 +129,10 @@ def test_properties_have_their_counterparts(name: str, value: object, index: int
         ("content_type", 5),
     ],
 )
-def test_what_no_property_can_say_is_left_out_and_the_next_one_is_not(name: str, value: object) -> None:
+def test_a_value_without_a_property_is_left_out_and_the_next_one_is_not(name: str, value: object) -> None:
     others = {"correlation_id": "c"} if name != "correlation_id" else {}
     properties, headers, body = converted091(properties_section(**others, **{name: value}), HELLO)
-    assert said(properties) == {basic.CORRELATION_ID: b"c"}
+    assert other_properties(properties) == {basic.CORRELATION_ID: b"c"}
     assert headers == {}
     assert body == b"hello"
 
@@ -142,14 +142,14 @@ def test_what_no_property_can_say_is_left_out_and_the_next_one_is_not(name: str,
     [
         (b"binary", b"x" + long_string(b"binary")),
         (b"b" * 300, b"x" + long_string(b"b" * 300)),
-        ("x" * 256, text("x" * 256)),
-        ("\u00e9" * 128, text("\u00e9" * 128)),
+        ("x" * 256, long_string_value("x" * 256)),
+        ("\u00e9" * 128, long_string_value("\u00e9" * 128)),
     ],
 )
 def test_ids_that_are_no_short_strings_are_headers(value: object, expected: bytes) -> None:
     section = properties_section(message_id=value, correlation_id=value)
     properties, headers, _ = converted091(section, HELLO)
-    assert said(properties) == {}
+    assert other_properties(properties) == {}
     assert headers == {b"x-message-id": expected, b"x-correlation-id": expected}
 
 
@@ -163,7 +163,7 @@ def test_an_id_that_is_no_short_string_is_not_hidden_by_an_annotation_or_applica
 
 def test_an_annotation_stands_in_place_of_an_application_property_of_its_name() -> None:
     _, headers, _ = converted091(annotations({"x-a": "a"}), application({"x-a": "p", "b": "p"}), HELLO)
-    assert headers == {b"x-a": text("a"), b"b": text("p")}
+    assert headers == {b"x-a": long_string_value("a"), b"b": long_string_value("p")}
 
 
 @pytest.mark.parametrize("size", [255, 256])
@@ -174,7 +174,7 @@ def test_names_have_up_to_255_bytes(size: int) -> None:
     assert headers == named | {b"": b"V"}
 
 
-def test_what_annotations_say_of_the_way_here_is_no_header() -> None:
+def test_annotations_about_the_route_are_no_headers() -> None:
     names = ("x-exchange", "x-routing-key", "x-basic-other", "x-death", "x-message-id", "x-correlation-id")
     _, headers, _ = converted091(annotations(dict.fromkeys(names, "said")), HELLO)
     assert headers == {}
@@ -185,13 +185,13 @@ def test_the_type_comes_from_an_annotation() -> None:
     assert properties.octets(basic.TYPE) == b"t"
     assert headers == {}
     for wrong in (5, "t" * 256, Symbol("t"), b"t"):
-        assert said(converted091(annotations({"x-basic-type": wrong}), HELLO)[0]) == {}
+        assert other_properties(converted091(annotations({"x-basic-type": wrong}), HELLO)[0]) == {}
 
 
 def test_x_cc_is_the_header_cc_if_it_is_a_list() -> None:
-    keys = b"A" + long_string(text("k1") + text("k2"))
+    keys = b"A" + long_string(long_string_value("k1") + long_string_value("k2"))
     assert converted091(annotations({"x-cc": ["k1", "k2"]}), HELLO)[1] == {b"CC": keys}
-    assert converted091(annotations({"x-cc": "k"}), HELLO)[1] == {b"x-cc": text("k")}
+    assert converted091(annotations({"x-cc": "k"}), HELLO)[1] == {b"x-cc": long_string_value("k")}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_x_cc_is_the_header_cc_if_it_is_a_list() -> None:
 def test_data_sections_are_the_body(sections: list[bytes], body: bytes) -> None:
     properties, _, found = converted091(*sections)
     assert found == body
-    assert said(properties) == {}
+    assert other_properties(properties) == {}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_data_sections_are_the_body(sections: list[bytes], body: bytes) -> None:
 def test_other_bodies_stay_sections(body: bytes) -> None:
     properties, _, found = converted091(annotations({"x-basic-type": "other"}), application({}), body)
     assert found == body
-    assert said(properties) == {basic.TYPE: b"amqp-1.0"}
+    assert other_properties(properties) == {basic.TYPE: b"amqp-1.0"}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_value_may_be_wanted_as_text(
 ) -> None:
     fields = {} if type_before is None else {"content_type": Symbol(type_before.decode())}
     content = EMPTY_HEADER + properties_section(**fields) + described(VALUE, encode(value)) + foot
-    properties, _, body = opened(content091(content, value_as_text=True))
+    properties, _, body = decoded_content(content091(content, value_as_text=True))
     assert body == (value.encode() if isinstance(value, str) else value)
     assert properties.octets(basic.CONTENT_TYPE) == type_after
     assert properties.octets(basic.TYPE) is None
@@ -252,29 +252,29 @@ def test_a_value_may_be_wanted_as_text(
     "body", [described(VALUE, b"\x40"), described(VALUE, b"\xa3\x01s"), described(SEQUENCE, b"\x45")]
 )
 def test_other_values_wanted_as_text_stay_sections(body: bytes) -> None:
-    properties, _, found = opened(content091(EMPTY_HEADER + body, value_as_text=True))
+    properties, _, found = decoded_content(content091(EMPTY_HEADER + body, value_as_text=True))
     assert found == body
-    assert said(properties) == {basic.TYPE: b"amqp-1.0"}
+    assert other_properties(properties) == {basic.TYPE: b"amqp-1.0"}
 
 
 @pytest.mark.parametrize("opaque", [True, False])
 @pytest.mark.parametrize("rest", [b"no sections", b"", HELLO + HELLO[:-1], described(VALUE, b"\x40") + HELLO])
-def test_what_is_not_to_be_looked_at_or_no_sections_is_the_body_as_a_whole(rest: bytes, opaque: bool) -> None:
+def test_an_opaque_payload_or_invalid_sections_are_the_whole_body(rest: bytes, opaque: bool) -> None:
     whole = described(HEADER, encode([True, Ubyte(3)])) + rest
-    properties, headers, body = opened(content091(whole, opaque=opaque))
+    properties, headers, body = decoded_content(content091(whole, opaque=opaque))
     if rest == b"" and not opaque:
         assert body == b""
         return
     assert body == whole
     assert headers == {}
-    assert said(properties) == {basic.TYPE: b"amqp-1.0", basic.PRIORITY: 3}
+    assert other_properties(properties) == {basic.TYPE: b"amqp-1.0", basic.PRIORITY: 3}
     assert properties.number(basic.DELIVERY_MODE) == 2
 
 
 def test_a_message_that_is_not_to_be_looked_at_may_have_no_header() -> None:
-    properties, _, body = opened(content091(b"\x80whatever", opaque=True))
+    properties, _, body = decoded_content(content091(b"\x80whatever", opaque=True))
     assert body == b"\x80whatever"
-    assert said(properties) == {basic.TYPE: b"amqp-1.0"}
+    assert other_properties(properties) == {basic.TYPE: b"amqp-1.0"}
     assert properties.number(basic.DELIVERY_MODE) == 1
 
 
@@ -284,7 +284,7 @@ def test_entries_before_one_that_overruns_the_map_are_kept(rest: bytes) -> None:
     map_of = b"\xc1" + bytes([len(items) + 1, 4]) + items
     properties, headers, body = converted091(described(0x72, map_of), described(0x74, map_of), HELLO)
     assert headers == {b"x-a": b"V"}
-    assert said(properties) == {}
+    assert other_properties(properties) == {}
     assert body == b"hello"
 
 
@@ -293,5 +293,5 @@ def test_properties_before_one_that_overruns_the_list_are_kept(rest: bytes) -> N
     items = encode("id") + encode(b"me") + rest
     section = described(PROPERTIES, b"\xc0" + bytes([len(items) + 1, 3]) + items)
     properties, _, body = converted091(section, HELLO)
-    assert said(properties) == {basic.MESSAGE_ID: b"id", basic.USER_ID: b"me"}
+    assert other_properties(properties) == {basic.MESSAGE_ID: b"id", basic.USER_ID: b"me"}
     assert body == b"hello"

@@ -1,4 +1,4 @@
-"""What a message of AMQP 0-9-1 is to a client of AMQP 1.0, property by property."""
+"""Messages of AMQP 0-9-1 converted to AMQP 1.0, property by property."""
 
 import struct
 from uuid import UUID
@@ -27,7 +27,7 @@ from tests.support.conversion.contents import (
     content,
     converted10,
     sections,
-    short,
+    short_string,
 )
 
 X = "x" * 255
@@ -51,14 +51,14 @@ def test_a_message_without_properties_is_its_body_and_where_it_was_sent() -> Non
         (basic.DELIVERY_MODE, b"\x03", 0, False),
         (basic.PRIORITY, b"\x00", 1, Ubyte(0)),
         (basic.PRIORITY, b"\xff", 1, Ubyte(255)),
-        (basic.EXPIRATION, short(b"0"), 2, Uint(0)),
-        (basic.EXPIRATION, short(b"60000"), 2, Uint(60000)),
-        (basic.EXPIRATION, short(b"4294967295"), 2, Uint(4294967295)),
-        (basic.EXPIRATION, short(b"4294967296"), 2, None),
-        (basic.EXPIRATION, short(b"9" * 255), 2, None),
-        (basic.EXPIRATION, short(b"-1"), 2, None),
-        (basic.EXPIRATION, short("\u0661".encode()), 2, None),
-        (basic.EXPIRATION, short(b""), 2, None),
+        (basic.EXPIRATION, short_string(b"0"), 2, Uint(0)),
+        (basic.EXPIRATION, short_string(b"60000"), 2, Uint(60000)),
+        (basic.EXPIRATION, short_string(b"4294967295"), 2, Uint(4294967295)),
+        (basic.EXPIRATION, short_string(b"4294967296"), 2, None),
+        (basic.EXPIRATION, short_string(b"9" * 255), 2, None),
+        (basic.EXPIRATION, short_string(b"-1"), 2, None),
+        (basic.EXPIRATION, short_string("\u0661".encode()), 2, None),
+        (basic.EXPIRATION, short_string(b""), 2, None),
     ],
 )
 def test_the_header_says_how_it_is_kept(index: int, value: bytes, place: int, expected: object) -> None:
@@ -91,7 +91,7 @@ def test_the_header_says_how_it_is_kept(index: int, value: bytes, place: int, ex
     ],
 )
 def test_short_strings_are_properties(index: int, value: bytes, place: int, expected: object) -> None:
-    found = converted10({index: short(value)})[PROPERTIES]
+    found = converted10({index: short_string(value)})[PROPERTIES]
     assert found == [expected if at == place else None for at in range(11)]
     assert type(found[place]) is type(expected)
 
@@ -99,16 +99,16 @@ def test_short_strings_are_properties(index: int, value: bytes, place: int, expe
 @pytest.mark.parametrize(
     ("index", "value"),
     [
-        (basic.REPLY_TO, short(b"\xff")),
-        (basic.CONTENT_TYPE, short("\u00e9".encode())),
-        (basic.CONTENT_ENCODING, short(b"\xff")),
-        (basic.APP_ID, short(b"\xff")),
-        (basic.TYPE, short(b"\xff")),
-        (basic.CLUSTER_ID, short(b"c")),
+        (basic.REPLY_TO, short_string(b"\xff")),
+        (basic.CONTENT_TYPE, short_string("\u00e9".encode())),
+        (basic.CONTENT_ENCODING, short_string(b"\xff")),
+        (basic.APP_ID, short_string(b"\xff")),
+        (basic.TYPE, short_string(b"\xff")),
+        (basic.CLUSTER_ID, short_string(b"c")),
         (basic.TIMESTAMP, struct.pack(">Q", 2**63 // 1000 + 1)),
     ],
 )
-def test_what_no_property_can_say_is_left_out(index: int, value: bytes) -> None:
+def test_values_without_a_property_are_left_out(index: int, value: bytes) -> None:
     assert converted10({index: value, basic.DELIVERY_MODE: b"\x02"}) == {
         HEADER: [True, None, None, True, 0],
         ANNOTATIONS: OURS,
@@ -124,10 +124,10 @@ def test_a_timestamp_is_the_creation_time_in_milliseconds(seconds: int) -> None:
 
 
 def test_the_type_is_an_annotation() -> None:
-    assert converted10({basic.TYPE: short(b"t")})[ANNOTATIONS] == OURS | {"x-basic-type": "t"}
+    assert converted10({basic.TYPE: short_string(b"t")})[ANNOTATIONS] == OURS | {"x-basic-type": "t"}
 
 
-def test_what_the_broker_says_itself_is_not_taken_from_headers() -> None:
+def test_annotations_of_the_broker_are_not_taken_from_headers() -> None:
     names = (b"x-exchange", b"x-routing-key", b"x-basic-type", b"x-basic-other", b"x-death")
     table = b"".join(field(name, b"S" + long_string(b"forged")) for name in names)
     assert converted10({}, table) == converted10({})
@@ -145,7 +145,7 @@ def test_ids_that_are_no_short_strings_come_from_headers() -> None:
     assert found[PROPERTIES][MESSAGE_ID] == b"\x00\xff"
     assert found[PROPERTIES][CORRELATION_ID] == "x" * 50_000
     assert found[ANNOTATIONS] == OURS
-    assert converted10({basic.MESSAGE_ID: short(b"id")}, table)[PROPERTIES][MESSAGE_ID] == "id"
+    assert converted10({basic.MESSAGE_ID: short_string(b"id")}, table)[PROPERTIES][MESSAGE_ID] == "id"
     assert PROPERTIES not in converted10({}, field(b"x-message-id", b"I\0\0\0\1"))
 
 
@@ -164,7 +164,7 @@ def test_a_body_of_several_frames_is_joined() -> None:
     "body", [described(VALUE, b"\xa1\x01v"), described(VALUE, b"\x40") + described(0x78, b"\xc1\x01\x00")]
 )
 def test_a_body_of_sections_is_these_sections_again(body: bytes) -> None:
-    made = content10(content({basic.TYPE: short(b"amqp-1.0")}, None, body), "ex", "key")
+    made = content10(content({basic.TYPE: short_string(b"amqp-1.0")}, None, body), "ex", "key")
     assert made.endswith(body)
     assert sections(made) == {HEADER: [False, None, None, True, 0], ANNOTATIONS: OURS} | {
         int(code): value for code, value in sections(body).items()
@@ -182,7 +182,7 @@ def test_a_body_of_sections_is_these_sections_again(body: bytes) -> None:
     ],
 )
 def test_a_body_that_only_claims_to_be_sections_is_data(body: bytes) -> None:
-    found = converted10({basic.TYPE: short(b"amqp-1.0")}, None, body)
+    found = converted10({basic.TYPE: short_string(b"amqp-1.0")}, None, body)
     assert found[DATA] == body
     assert found[ANNOTATIONS] == OURS | {"x-basic-type": "amqp-1.0"}
 
@@ -212,7 +212,7 @@ def test_headers_that_do_not_decode_are_left_out_and_those_before_are_not(broken
 
 
 def test_properties_behind_one_that_overruns_the_frame_are_absent() -> None:
-    made = content({basic.CONTENT_TYPE: short(b"t"), basic.MESSAGE_ID: b"\x09id"})
+    made = content({basic.CONTENT_TYPE: short_string(b"t"), basic.MESSAGE_ID: b"\x09id"})
     assert sections(content10(made, "ex", "key")) == {
         HEADER: [False, None, None, True, 0],
         ANNOTATIONS: OURS,

@@ -39,9 +39,9 @@ from tests.support.conversion.contents import (
     application,
     converted091,
     converted10,
+    long_string_value,
+    other_properties,
     properties_section,
-    said,
-    text,
 )
 
 TYPED: dict[str, object] = {
@@ -134,8 +134,8 @@ VALUES: list[tuple[object, bytes | None]] = [
     (Ulong(0), b"l" + bytes(8)),
     (Ulong(255), b"l" + bytes(7) + b"\xff"),
     (Ulong(2**63 - 1), b"l\x7f" + b"\xff" * 7),
-    (Ulong(2**63), text("9223372036854775808")),
-    (Ulong(2**64 - 1), text("18446744073709551615")),
+    (Ulong(2**63), long_string_value("9223372036854775808")),
+    (Ulong(2**64 - 1), long_string_value("18446744073709551615")),
     (Byte(-128), b"b\x80"),
     (Short(-32768), b"s\x80\x00"),
     (Int(-1), b"I" + b"\xff" * 4),
@@ -153,37 +153,40 @@ VALUES: list[tuple[object, bytes | None]] = [
     (Decimal(0x74, bytes(4)), None),
     (Decimal(0x84, bytes(8)), None),
     (Decimal(0x94, bytes(16)), None),
-    (Char("\U0001f600"), text("\U0001f600")),
+    (Char("\U0001f600"), long_string_value("\U0001f600")),
     (Timestamp(1_700_000_000_999), b"T" + struct.pack(">Q", 1_700_000_000)),
     (Timestamp(-1), None),
     (Timestamp(2**63 - 1), None),
-    (UUID(int=7), text("urn:uuid:00000000-0000-0000-0000-000000000007")),
+    (UUID(int=7), long_string_value("urn:uuid:00000000-0000-0000-0000-000000000007")),
     (b"\x00\xff", b"x" + long_string(b"\x00\xff")),
     (b"b" * 256, b"x" + long_string(b"b" * 256)),
-    ("h\u00e9llo", text("h\u00e9llo")),
-    ("", text("")),
-    ("x" * 256, text("x" * 256)),
-    (Symbol("s"), text("s")),
-    (Symbol("s" * 256), text("s" * 256)),
+    ("h\u00e9llo", long_string_value("h\u00e9llo")),
+    ("", long_string_value("")),
+    ("x" * 256, long_string_value("x" * 256)),
+    (Symbol("s"), long_string_value("s")),
+    (Symbol("s" * 256), long_string_value("s" * 256)),
     (Described(Symbol("d"), "v"), None),
     ([], b"A" + long_string(b"")),
-    ([None, "a", Described(1, 2), [True]], b"A" + long_string(b"V" + text("a") + b"A\0\0\0\2t\1")),
+    (
+        [None, "a", Described(1, 2), [True]],
+        b"A" + long_string(b"V" + long_string_value("a") + b"A\0\0\0\2t\1"),
+    ),
     ([None] * 300, b"A" + long_string(b"V" * 300)),
     ({}, b"F" + long_string(b"")),
     (
         {"a": Ubyte(1), Symbol("b"): "x", 5: "dropped", b"c": "dropped", "x" * 256: "dropped"},
-        b"F" + long_string(field(b"a", b"B\1") + field(b"b", text("x"))),
+        b"F" + long_string(field(b"a", b"B\1") + field(b"b", long_string_value("x"))),
     ),
-    ({"k": "v" * 300}, b"F" + long_string(field(b"k", text("v" * 300)))),
+    ({"k": "v" * 300}, b"F" + long_string(field(b"k", long_string_value("v" * 300)))),
     (Array(0x70, [1, 2]), b"A" + long_string(b"i\0\0\0\1i\0\0\0\2")),
     (Array(0x54, [-1]), b"A" + long_string(b"I\xff\xff\xff\xff")),
     (Array(0x56, [True, False]), b"A" + long_string(b"t\1t\0")),
-    (Array(0xA1, ["a", ""]), b"A" + long_string(text("a") + text(""))),
-    (Array(0xB3, [Symbol("s")] * 2), b"A" + long_string(text("s") * 2)),
+    (Array(0xA1, ["a", ""]), b"A" + long_string(long_string_value("a") + long_string_value(""))),
+    (Array(0xB3, [Symbol("s")] * 2), b"A" + long_string(long_string_value("s") * 2)),
     (Array(0xA0, [b"b"]), b"A" + long_string(b"x\0\0\0\1b")),
-    (Array(0x98, [UUID(int=0)]), b"A" + long_string(text("urn:uuid:" + str(UUID(int=0))))),
+    (Array(0x98, [UUID(int=0)]), b"A" + long_string(long_string_value("urn:uuid:" + str(UUID(int=0))))),
     (Array(0x94, [Decimal(0x94, bytes(16))]), b"A" + long_string(b"")),
-    (Array(0xD0, [["a"]]), b"A" + long_string(b"A" + long_string(text("a")))),
+    (Array(0xD0, [["a"]]), b"A" + long_string(b"A" + long_string(long_string_value("a")))),
     (Array(0xD1, [{"a": None}]), b"A" + long_string(b"F" + long_string(field(b"a", b"V")))),
     (Array(0xE0, [Array(0x50, [1])]), b"A" + long_string(b"A\0\0\0\2B\1")),
     (Array(0x40, [], (), 1_000_000), None),
@@ -230,7 +233,7 @@ def test_a_value_that_does_not_decode_is_left_out_and_the_others_are_not(value: 
     section = described(0x74, b"\xc1" + bytes([len(items) + 1, 6]) + items)
     properties, headers, body = converted091(properties_section(message_id="id"), section, HELLO)
     assert headers == {b"before": b"V", b"behind": b"V"}
-    assert said(properties) == {basic.MESSAGE_ID: b"id"}
+    assert other_properties(properties) == {basic.MESSAGE_ID: b"id"}
     assert body == b"hello"
 
 

@@ -1,4 +1,4 @@
-"""What recovery and check make of files that were cut, changed or lost."""
+"""Recovery and check of log files that were cut, changed or lost."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from broker.store.errors import LogDamaged, LogLocked, LogVersionUnknown
 from broker.store.format import FORMAT_VERSION, HEADER_BYTES, checksum
 from broker.store.repair.check import check, repair
 from broker.store.segment import segment_name
-from tests.support.store.hand_log import Sink, content_of, files_of, logged_queue, open_log, publish
+from tests.support.store.hand_log import RecordingSink, content_of, files_of, logged_queue, open_log, publish
 from tests.support.store.small_log import AFTER_BATCH, DISK, FIRST, batch_ends, recovered, small_log
 
 
@@ -101,7 +101,7 @@ EXPECTED = [n for n in range(1, 21) if n % 2 == 0 or n == 19]
 
 def test_a_segment_that_is_gone_or_short_is_damage(tmp_path: Path) -> None:
     many_segments(tmp_path)
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     log.release()
     assert [message.sequence for message, _, _ in sink.messages] == EXPECTED
@@ -177,7 +177,7 @@ def test_a_stray_file_is_found_and_kept_aside(tmp_path: Path, number: int) -> No
     assert (tmp_path / (stray.name + ".damaged")).read_bytes() == b"something else" * 10
     after = check(str(tmp_path), DISK)
     assert (after.healthy, after.messages) == (True, before)
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [message.sequence for message, _, _ in sink.messages] == EXPECTED
     assert max(files_of(log).numbers()) < 1000, "numbers go on where they were"
@@ -213,7 +213,7 @@ def test_check_and_repair_say_what_is_lost(tmp_path: Path) -> None:
     assert any("lost: 1 messages" in line for line in repaired.lines())
     assert (tmp_path / (third.name + ".damaged")).read_bytes() == data
     assert not third.exists()
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     assert [message.sequence for message, _, _ in sink.messages] == [n for n in EXPECTED if n not in lost]
     for message, _, redelivered in sink.messages:
@@ -225,12 +225,12 @@ def test_check_and_repair_say_what_is_lost(tmp_path: Path) -> None:
 
 
 def held_by(folder: Path) -> list[int]:
-    """What a repair would keep."""
+    """Return the messages that a repair would keep."""
     report = check(str(folder), DISK)
     assert not report.healthy
     data = {path.name: path.read_bytes() for path in folder.iterdir()}
     repair(str(folder), DISK)
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(folder), DISK, sink)
     log.release()
     for path in folder.iterdir():
@@ -259,7 +259,7 @@ def test_repair_copes_with_every_single_damaged_byte_of_a_segment(tmp_path: Path
         assert len(lost) + len(back) <= 2, "one damaged batch costs what it held"
 
 
-def test_of_a_single_segment_the_first_batch_may_be_damaged(tmp_path: Path) -> None:
+def test_the_first_batch_of_a_single_segment_may_be_damaged(tmp_path: Path) -> None:
     data = bytearray(small_log(tmp_path))
     end = batch_ends(tmp_path)[1]
     data[end - 1] ^= 1
@@ -268,7 +268,7 @@ def test_of_a_single_segment_the_first_batch_may_be_damaged(tmp_path: Path) -> N
     report = check(str(tmp_path), DISK)
     assert [(damage.offset, damage.length) for damage in report.damages] == [(0, end)]
     assert repair(str(tmp_path), DISK).repaired
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     log.release()
     assert sink.held() == AFTER_BATCH[-1]
@@ -279,7 +279,7 @@ def test_repair_without_a_whole_segment(tmp_path: Path) -> None:
     (tmp_path / segment_name(2)).unlink()
     report = repair(str(tmp_path), DISK)
     assert any("missing" in line for line in report.lines())
-    sink = Sink()
+    sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
     log.release()
     assert len(sink.messages) >= len(EXPECTED) - 4

@@ -1,4 +1,4 @@
-"""What is read of streams in bulk: extents of whole chunks, and how far bytes reach."""
+"""Bulk reads of streams: extents of whole chunks, and the end of the readable bytes."""
 
 import random
 from itertools import accumulate, pairwise
@@ -30,7 +30,7 @@ def a_stream(seed: int) -> Stream:
 
 
 def places(stream: Stream) -> list[float]:
-    """Where each row begins among all bytes, and behind them where the last ends: shares of their chunks."""
+    """Return the byte position of each row, a share of its chunk, and the end of the last row."""
     sizes: list[float] = []
     offset = stream.first
     while (page := stream.at(offset)) is not None:
@@ -50,7 +50,7 @@ def taken(stream: Stream, extent: StreamExtent) -> bytes:
 
 
 def chunks(data: bytes) -> list[Chunk]:
-    """The chunks in it, one behind the other."""
+    """Return the chunks of the bytes."""
     found: list[Chunk] = []
     position = 0
     while position < len(data):

@@ -1,4 +1,4 @@
-"""What check and repair make of files of streams that were cut, changed or lost."""
+"""Check and repair of stream files that were cut, changed or lost."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ WHOLE = list(enumerate(BODIES))
 
 
 def write(folder: Path) -> None:
-    """Two streams with the same rows: chunks of one or two rows, files of about four chunks."""
+    """Write two streams with the same rows: chunks of a row or two, files of about four chunks."""
     log, found, _ = open_streams(str(folder), DISK, *QUEUES)
     log.streams.chunk_bytes = 250
     for stream in found:
@@ -41,12 +41,12 @@ def write(folder: Path) -> None:
 
 
 def files(folder: Path, number: int = 1) -> list[Path]:
-    """Those of a stream."""
+    """Return the files of a stream."""
     return sorted(folder.glob(f"stream-{number}-*.chunks"))
 
 
 def chunks(path: Path) -> list[tuple[int, Header]]:
-    """Where chunks are in a file, and what they say."""
+    """Return the positions and headers of the chunks in a file."""
     data = path.read_bytes()
     found: list[tuple[int, Header]] = []
     at = 0
@@ -64,7 +64,7 @@ def spoil(path: Path, position: int) -> None:
 
 
 def repaired(folder: Path) -> tuple[CheckReport, list[tuple[int, bytes]]]:
-    """What a check says, which is what the repair says; and what can be read of the first stream then."""
+    """Return the report, the same from check and repair, and the readable rows of the first stream."""
     before = check(str(folder), DISK)
     assert not before.healthy
     report = repair(str(folder), DISK)
@@ -86,7 +86,7 @@ def repaired(folder: Path) -> tuple[CheckReport, list[tuple[int, bytes]]]:
 
 
 def check_reading(stream: Stream, found: list[tuple[int, bytes]]) -> None:
-    """From any offset and any time on, the next row that is there is found."""
+    """Check that a read from any offset and any time finds the next existing row."""
     offsets = [offset for offset, _ in found]
     for offset in range(ROWS):
         page = stream.at(offset)
@@ -177,7 +177,7 @@ def test_all_files_of_a_stream_may_be_gone(tmp_path: Path) -> None:
     )
 
 
-def test_what_was_lost_before_is_said(tmp_path: Path) -> None:
+def test_earlier_losses_are_reported(tmp_path: Path) -> None:
     write(tmp_path)
     files(tmp_path)[1].unlink()
     repair(str(tmp_path), DISK)
@@ -286,7 +286,7 @@ def test_readers_step_over_what_is_damaged_while_the_log_is_open(tmp_path: Path,
         [line] = told
         assert (line["file"], line["offset"]) == (str(folder / name), at)
         assert line["rows"] == f"{header.first} to {header.behind - 1}"
-        for offset in range(ROWS):  # what is sent as it is stored
+        for offset in range(ROWS):  # bulk reads, as stored
             extent = stream.extent(offset, ROWS)
             if extent is not None:
                 assert extent.behind <= header.first or extent.first >= header.behind

@@ -15,14 +15,14 @@ from protocol.streams.chunk import BASIC, ChunkWriter
 from tests.simulation.sim_disk import SimDisk
 from tests.support.amqp091.field_bytes import long_string
 from tests.support.amqp10.contents import content10
-from tests.support.conversion.contents import content, short
-from tests.support.store.bad_disk import FOLDER, BadDisk, durable, fill_disk
-from tests.support.store.hand_log import Deferred, Waiter, chunks_of, logged_queue, publish
+from tests.support.conversion.contents import content, short_string
+from tests.support.store.bad_disk import FOLDER, BadDisk, fill_disk, make_durable
+from tests.support.store.hand_log import DeferredWork, RecordingWaiter, chunks_of, logged_queue, publish
 from tests.support.store.streams import add, open_streams, rows
 
 
 class Watcher(StreamWatcher):
-    """Remembers what it was told."""
+    """A watcher that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[int] = []
@@ -33,9 +33,9 @@ class Watcher(StreamWatcher):
 
 
 def test_a_chunk_that_was_there_before_does_not_pass_for_that_of_the_last_batch() -> None:
-    """It is what a refused batch has left behind: whole, and of as many rows."""
+    """A refused batch has left the chunk behind, whole and with as many rows."""
     disk = SimDisk(random.Random(1))
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)
     add(stream, b"first")
     log.commit()
@@ -64,7 +64,7 @@ def bodies(stream: Stream) -> list[bytes]:
 
 def test_rows_are_seen_when_they_are_durable_and_not_before() -> None:
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)
     watcher = Watcher()
     stream.watch(watcher)
@@ -81,11 +81,11 @@ def test_rows_are_seen_when_they_are_durable_and_not_before() -> None:
 @pytest.mark.parametrize("place", ["chunk", "log"])
 def test_rows_that_a_full_disk_does_not_take_are_gone_and_their_offsets_are_given_again(place: str) -> None:
     disk = BadDisk()
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, (stream, other), _ = open_streams(FOLDER, disk, 1, 2, deferred=deferred)
     add(stream, b"kept")
-    durable(log, deferred)
-    watcher, refused = Watcher(), Waiter()
+    make_durable(log, deferred)
+    watcher, refused = Watcher(), RecordingWaiter()
     stream.watch(watcher)
     add(stream, b"refused", b"refused too")
     add(other, b"refused there")
@@ -110,11 +110,11 @@ def test_rows_that_a_full_disk_does_not_take_are_gone_and_their_offsets_are_give
     log.tick()
     deferred.run_all()
     assert log.failure == ""
-    accepted = Waiter()
+    accepted = RecordingWaiter()
     add(stream, b"later")
     add(other, b"later there")
     log.wait(accepted)
-    durable(log, deferred)
+    make_durable(log, deferred)
     assert len(accepted.durable) == 1
     assert (rows(stream), rows(other)) == ([(0, b"kept"), (1, b"later")], [(0, b"later there")])
     disk.crash()
@@ -127,7 +127,7 @@ def test_rows_that_a_full_disk_does_not_take_are_gone_and_their_offsets_are_give
 @pytest.mark.parametrize("by_age", [False, True])
 def test_files_are_let_go_of_when_the_log_says_so_on_disk(durably: bool, by_age: bool) -> None:
     disk = SimDisk(random.Random(3))
-    deferred = Deferred()
+    deferred = DeferredWork()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)
     chunks_of(stream).segment_bytes = 200
     for number in range(6):
@@ -188,8 +188,8 @@ def test_files_have_sizes_that_make_sense(asked: int, size: int) -> None:
 
 def test_a_page_has_messages_of_both_protocols_that_say_their_offsets() -> None:
     log, (stream,), _ = open_streams(FOLDER, SimDisk(random.Random(1)), 1)
-    header = short(b"x-stream-filter-value") + b"S" + long_string(b"invoices")
-    basic = content({0: short(b"text/plain")}, header, b"hello")
+    header = short_string(b"x-stream-filter-value") + b"S" + long_string(b"invoices")
+    basic = content({0: short_string(b"text/plain")}, header, b"hello")
     sections = content10({"x-opt-n": 1}, {"a": 1}, subject="s")
     for number, made in enumerate((basic, sections)):
         message = Message(Address("logs", f"key.{number}"), made, len(made), True, 0)

@@ -255,7 +255,7 @@ def test_the_order_of_the_fields_and_the_widths_of_integers_make_no_difference()
     assert properties(to="a").canonical != application({"to": "a"}).canonical
 
 
-def test_what_is_demanded() -> None:
+def test_demanded_values() -> None:
     fields: dict[str, object] = {
         "kind": "a",
         "level": Uint(5),

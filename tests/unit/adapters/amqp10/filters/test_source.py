@@ -1,4 +1,4 @@
-"""The filters of a source: which are known, what is told of them, what they let pass."""
+"""The filters of a source: known and unknown ones, the answer about them, and matching messages."""
 
 from datetime import UTC, datetime
 from uuid import UUID
@@ -28,7 +28,7 @@ from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.types import Array, Char, Described, Map, Symbol, Timestamp, Ubyte, Uint, Ulong
 from tests.support.amqp10.contents import content10
-from tests.support.core.topology import Taker, content_of, new_vhost, pull
+from tests.support.core.topology import KeepingTarget, content_of, new_vhost, pull
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 SQL = Symbol("amqp:sql-filter")
@@ -140,7 +140,7 @@ def test_only_what_is_known_is_in_force() -> None:
     assert filters.in_force() == {"sel": Described(SELECTOR, "a = 1")}
 
 
-def test_what_is_in_force_goes_back_as_it_came() -> None:
+def test_effective_filters_are_echoed_unchanged() -> None:
     given: dict[str, object] = {
         "selector": Described(SELECTOR, "a = 1"),
         "jms-selector": Described(Ulong(0x468C00000004), "b = 1"),
@@ -272,7 +272,7 @@ def test_consumers_with_equal_filters_share_a_cursor_over_the_row_that_they_dema
         contents.append(content)
         queue.enqueue(Message(Address("", "q"), content, 4, False, 0))
     consumers = []
-    takers = [Taker(), Taker()]
+    takers = [KeepingTarget(), KeepingTarget()]
     for taker in takers:
         filters = read(sql=Described(SQL, "level > 1"), app=Described(APPLICATION, {"kind": "a"}))
         entry_filter = filters.entry_filter(vhost.store)

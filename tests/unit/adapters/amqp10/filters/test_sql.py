@@ -1,4 +1,4 @@
-"""SQL filters: what they accept, what they mean for messages of both protocols, how they are refused."""
+"""SQL filters: syntax, meaning for messages of both protocols, and errors."""
 
 import re
 from datetime import UTC, datetime
@@ -162,7 +162,7 @@ def test_a_message_without_anything_has_a_priority_of_4_and_is_not_durable() -> 
         "town = 'bergen'",
         "TOWN = 'Bergen'",
         "town = 5",
-        "town <> 5",  # of other types: neither equal nor unequal
+        "town <> 5",  # different types are neither equal nor unequal
         "town > 5",
         "raw = 'Hello'",
         "raw LIKE '%'",
@@ -227,7 +227,7 @@ def test_conditions_that_do_not_hold(text: str) -> None:
         ("(" * 51 + "a" + ")" * 51, "position 51: more than 50 parentheses within each other"),
     ],
 )
-def test_what_is_no_condition_is_refused(text: str, refusal: str) -> None:
+def test_an_expression_without_a_boolean_value_is_refused(text: str, refusal: str) -> None:
     with pytest.raises(PreconditionFailed, match="^" + re.escape(refusal) + "$"):
         SqlFilter(text, date)
 
@@ -263,7 +263,7 @@ def test_the_time_is_asked_for_each_message() -> None:
     assert [late.matches(OF_10), late.matches(OF_10)] == [False, True]
 
 
-def test_what_is_demanded_are_headers_of_selectors() -> None:
+def test_demanded_values_are_headers_of_selectors() -> None:
     text = (
         "kind = 'a' AND 5 = a.level AND [x-a] = 1 AND p.to = 'q' AND h.priority = 4 AND b = 0x00 AND c = TRUE"
     )

@@ -1,4 +1,4 @@
-"""What the node `/management` makes of any message, and when it answers."""
+"""Answers of the node `/management` to any message, and when they are sent."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -11,17 +11,17 @@ from broker.core.schedule import PAYLOAD, REQUEST, Worker
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, DATA, PROPERTIES
 from protocol.amqp10.encoding import encode, encode_described
 from protocol.amqp10.types import Ulong
-from tests.support.adapters.connection_without_socket import House
-from tests.support.adapters.management_client import Desk, Response, request, sections
-from tests.support.auth.broker_with_users import furnished
-from tests.support.auth.open_login import Door
+from tests.support.adapters.connection_without_socket import BrokerBench
+from tests.support.adapters.management_client import ManagementClient, Response, request, sections
+from tests.support.auth.broker_with_users import user_bench
+from tests.support.auth.open_login import OpenAccess
 
 NULL = b"\x40"
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def client() -> ManagementClient:
+    return ManagementClient()
 
 
 def properties(*fields: object) -> bytes:
@@ -47,40 +47,42 @@ def properties(*fields: object) -> bytes:
     ],
     ids=["ulong", "small ulong", "ulong 0", "uuid", "binary", "long binary", "string", "long string", "none"],
 )
-def test_the_response_has_the_id_of_the_request_octet_for_octet(desk: Desk, message_id: bytes) -> None:
+def test_the_response_has_the_id_of_the_request_octet_for_octet(
+    client: ManagementClient, message_id: bytes
+) -> None:
     fields = message_id + NULL + encode("/queues/q") + encode("GET") + encode("$me")
     data = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 5)) + fields
-    desk.management.ask(data)
-    (said,) = desk.said
+    client.management.ask(data)
+    (said,) = client.responses
     assert b"\xa1\x03404" + NULL + message_id + b"\x00\x53\x74" in said
-    assert desk.take().body == "queue 'q' in vhost '/' not found"
+    assert client.take().body == "queue 'q' in vhost '/' not found"
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0), (1, 2)])
-def test_sections_may_come_in_any_order(desk: Desk, order: tuple[int, ...]) -> None:
+def test_sections_may_come_in_any_order(client: ManagementClient, order: tuple[int, ...]) -> None:
     parts = sections("PUT", "/queues/q", {"durable": False})
-    response = desk.send(b"".join(parts[index] for index in order))
+    response = client.send(b"".join(parts[index] for index in order))
     assert (response.status, response.correlation_id) == (201, encode(Ulong(1)))
 
 
-def test_a_request_without_a_body_has_none(desk: Desk) -> None:
-    assert desk.send(properties("1", None, "/queues/q", "DELETE")).both == (200, {"message_count": 0})
+def test_a_request_without_a_body_has_none(client: ManagementClient) -> None:
+    assert client.send(properties("1", None, "/queues/q", "DELETE")).both == (200, {"message_count": 0})
 
 
-def test_the_address_to_reply_to_may_be_missing(desk: Desk) -> None:
+def test_the_address_to_reply_to_may_be_missing(client: ManagementClient) -> None:
     data = properties("1", None, "/exchanges/x", "DELETE", None)
-    assert desk.send(data).status == 204
+    assert client.send(data).status == 204
 
 
-def test_a_body_of_data_is_its_bytes(desk: Desk) -> None:
+def test_a_body_of_data_is_its_bytes(client: ManagementClient) -> None:
     parts = properties("1", None, "/auth/tokens", "PUT", "$me"), encode_described(DATA, encode(b"t"))
-    assert desk.send(b"".join((*parts, parts[1]))).status == 501
+    assert client.send(b"".join((*parts, parts[1]))).status == 501
 
 
-def test_there_are_no_tokens_to_renew(desk: Desk) -> None:
+def test_there_are_no_tokens_to_renew(client: ManagementClient) -> None:
     text = "this broker has no authentication by tokens"
-    assert desk.ask("PUT", "/auth/tokens", b"token") == (501, text)
-    assert desk.ask("PUT", "/auth/tokens", "token") == (400, "the body is not a binary, which a token is")
+    assert client.ask("PUT", "/auth/tokens", b"token") == (501, text)
+    assert client.ask("PUT", "/auth/tokens", "token") == (400, "the body is not a binary, which a token is")
 
 
 @pytest.mark.parametrize(
@@ -104,17 +106,17 @@ def test_there_are_no_tokens_to_renew(desk: Desk) -> None:
     ],
 )
 def test_a_malformed_request_is_told_why(
-    desk: Desk, data: bytes, text: str, correlation: bytes | None
+    client: ManagementClient, data: bytes, text: str, correlation: bytes | None
 ) -> None:
-    response = desk.send(data)
+    response = client.send(data)
     assert isinstance(response.body, str)
     assert (response.status, text in response.body) == (400, True), response.body
     assert response.correlation_id == (correlation or b"\xa1\x01m")
 
 
-def test_an_id_that_is_no_value_is_not_sent_back(desk: Desk) -> None:
+def test_an_id_that_is_no_value_is_not_sent_back(client: ManagementClient) -> None:
     data = b"\x00\x53\x73\xc0\x04\x01\xa1\x01\xff"
-    response = desk.send(data)
+    response = client.send(data)
     assert (response.status, response.correlation_id) == (400, NULL)
 
 
@@ -123,10 +125,10 @@ def large(path: str, size: int) -> bytes:
     return request("PUT", path, {"arguments": {"a": "v" * size}}, "m")
 
 
-def test_a_request_that_would_take_long_to_decode_is_refused(desk: Desk) -> None:
+def test_a_request_that_would_take_long_to_decode_is_refused(client: ManagementClient) -> None:
     room = 60000 + REQUEST_BYTES_MAX - len(large("/queues/q", 60000))
-    assert desk.send(large("/queues/q", room)).status == 201
-    response = desk.send(large("/queues/r", room + 1))
+    assert client.send(large("/queues/q", room)).status == 201
+    response = client.send(large("/queues/r", room + 1))
     assert response.both == (413, "request of 32769 bytes, at most 32768 are taken")
     assert response.correlation_id == b"\xa1\x01m"
 
@@ -156,8 +158,10 @@ def test_a_request_that_would_take_long_to_decode_is_refused(desk: Desk) -> None
         ("GET", "/bindings?src=%", 400, "address '/bindings?src=%' has a % without two hexadecimal digits"),
     ],
 )
-def test_what_is_not_there_is_refused(desk: Desk, method: str, path: str, status: int, text: str) -> None:
-    found, why = desk.ask(method, path)
+def test_missing_objects_are_refused(
+    client: ManagementClient, method: str, path: str, status: int, text: str
+) -> None:
+    found, why = client.ask(method, path)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
 
@@ -183,48 +187,50 @@ BINDING = {"source": "x", "destination_queue": "q", "binding_key": "k"}
         ("GET", "/bindings?src=x&dstq=q&key=k", None, "configure", "exchange", "x"),
     ],
 )
-def test_who_may_not_is_refused(
+def test_a_user_without_permission_is_refused(
     method: str, path: str, body: object, what: str, kind: str, name: str
 ) -> None:
-    town = furnished()
-    town.users.permit("ann", "/", "^none$", "^none$", "^none$")
+    bench = user_bench()
+    bench.users.permit("ann", "/", "^none$", "^none$", "^none$")
     text = f"{what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
-    assert Desk(town, "ann").ask(method, path, body) == (403, text)
+    assert ManagementClient(bench, "ann").ask(method, path, body) == (403, text)
 
 
 # --- when the answer comes
 
 
-def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(desk: Desk) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}, "first"))
-    desk.management.ask(request("GET", "/queues/q", None, "second"))
-    desk.management.ask(request("PUT", "/exchanges/x", {}, "third"))
-    assert desk.said == []
-    assert "x" not in desk.vhost.topology.exchanges
-    desk.house.store.complete()
-    assert [Response(said).status for said in desk.said] == [201, 200]
-    desk.house.store.complete()
-    correlations = [Response(said).correlation_id for said in desk.said]
+def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(
+    client: ManagementClient,
+) -> None:
+    client.management.ask(request("PUT", "/queues/q", {}, "first"))
+    client.management.ask(request("GET", "/queues/q", None, "second"))
+    client.management.ask(request("PUT", "/exchanges/x", {}, "third"))
+    assert client.responses == []
+    assert "x" not in client.vhost.topology.exchanges
+    client.bench.store.complete()
+    assert [Response(said).status for said in client.responses] == [201, 200]
+    client.bench.store.complete()
+    correlations = [Response(said).correlation_id for said in client.responses]
     assert correlations == [encode("first"), encode("second"), encode("third")]
 
 
-def test_what_may_not_survive_is_not_promised(desk: Desk) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}))
-    desk.house.store.fail("no space")
-    assert desk.take().both == (503, "the log has failed: no space")
-    assert desk.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
+def test_an_object_that_might_not_survive_is_not_confirmed(client: ManagementClient) -> None:
+    client.management.ask(request("PUT", "/queues/q", {}))
+    client.bench.store.fail("no space")
+    assert client.take().both == (503, "the log has failed: no space")
+    assert client.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
 
 
-def test_nothing_is_said_when_the_links_are_gone(desk: Desk) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}))
-    desk.management.ask(request("PUT", "/queues/q2", {}))
-    desk.management.close()
-    desk.house.store.complete()
-    assert desk.said == []
-    assert list(desk.vhost.topology.queues) == ["q"]
+def test_nothing_is_said_when_the_links_are_gone(client: ManagementClient) -> None:
+    client.management.ask(request("PUT", "/queues/q", {}))
+    client.management.ask(request("PUT", "/queues/q2", {}))
+    client.management.close()
+    client.bench.store.complete()
+    assert client.responses == []
+    assert list(client.vhost.topology.queues) == ["q"]
 
 
-class Mistaken(Door):
+class Mistaken(OpenAccess):
     """An Access that fails."""
 
     def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
@@ -232,11 +238,16 @@ class Mistaken(Door):
 
 
 def test_a_mistake_of_the_broker_is_an_answer_too() -> None:
-    assert Desk(House(Mistaken())).ask("DELETE", "/queues/q") == (500, "internal error, see the broker's log")
+    assert ManagementClient(BrokerBench(Mistaken())).ask("DELETE", "/queues/q") == (
+        500,
+        "internal error, see the broker's log",
+    )
 
 
-def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(desk: Desk) -> None:
-    again: list[Callable[[], None]] = [lambda: desk.management.ask(request("GET", "/queues/b"))]
+def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(
+    client: ManagementClient,
+) -> None:
+    again: list[Callable[[], None]] = [lambda: client.management.ask(request("GET", "/queues/b"))]
     said: list[bytes] = []
 
     def say(data: bytes) -> None:
@@ -244,8 +255,8 @@ def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(de
         if again:
             again.pop()()
 
-    desk.management = type(desk.management)(desk.connection, desk.vhost, say)
-    desk.management.ask(request("GET", "/queues/a"))
+    client.management = type(client.management)(client.connection, client.vhost, say)
+    client.management.ask(request("GET", "/queues/a"))
     assert [Response(data).body for data in said] == [
         "queue 'a' in vhost '/' not found",
         "queue 'b' in vhost '/' not found",
@@ -262,15 +273,15 @@ class Meter(Worker):
         self.spent += 1
 
 
-def test_requests_count_towards_what_a_connection_may_do_in_a_turn(desk: Desk) -> None:
-    allowance = desk.vhost.schedule.allowance
+def test_requests_count_towards_what_a_connection_may_do_in_a_turn(client: ManagementClient) -> None:
+    allowance = client.vhost.schedule.allowance
     meter = Meter()
     before = allowance.begin(meter)
     data = request("GET", "/queues/q")
     for _ in range(2000 // (REQUEST + len(data) // PAYLOAD)):
-        desk.send(data)
+        client.send(data)
     assert meter.spent == 0
-    desk.send(data)
+    client.send(data)
     assert meter.spent == 1
     allowance.end(before)
 

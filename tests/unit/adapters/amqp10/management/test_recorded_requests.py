@@ -1,10 +1,10 @@
-"""The requests of real clients, as they wrote them, and that they can read what they get for them."""
+"""Recorded requests of real clients, and answers that these clients can read."""
 
 from typing import Any
 
 import pytest
 
-from tests.support.adapters.management_client import Desk
+from tests.support.adapters.management_client import ManagementClient
 
 Requests = list[tuple[int, str]]
 """Each with the status of its response."""
@@ -210,40 +210,42 @@ SECOND: Requests = [
 
 
 @pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.vhost.declarations.declare_exchange("x2", "direct", True, False, False, {})
-    return desk
+def client() -> ManagementClient:
+    client = ManagementClient()
+    client.vhost.declarations.declare_exchange("x2", "direct", True, False, False, {})
+    return client
 
 
 @pytest.mark.parametrize("requests", [FIRST, SECOND], ids=["1.0.1", "2.0.0b2"])
-def test_each_request_has_the_response_that_the_client_waits_for(desk: Desk, requests: Requests) -> None:
+def test_each_request_has_the_response_that_the_client_waits_for(
+    client: ManagementClient, requests: Requests
+) -> None:
     for status, request in requests:
-        assert desk.send(bytes.fromhex(request)).status == status
-    assert list(desk.vhost.topology.queues) == (["c", "s"] if requests is FIRST else ["c"])
-    assert "orders" not in desk.vhost.topology.exchanges
+        assert client.send(bytes.fromhex(request)).status == status
+    assert list(client.vhost.topology.queues) == (["c", "s"] if requests is FIRST else ["c"])
+    assert "orders" not in client.vhost.topology.exchanges
 
 
-def test_what_the_client_removes_as_bound_to_a_queue_was_bound_to_an_exchange(desk: Desk) -> None:
+def test_a_client_that_unbinds_a_queue_removes_the_binding_of_an_exchange(client: ManagementClient) -> None:
     for _, request in FIRST[:9]:
-        desk.send(bytes.fromhex(request))
-    assert [binding.destination_name for binding in desk.vhost.topology.exchanges["orders"].bindings()] == [
+        client.send(bytes.fromhex(request))
+    assert [binding.destination_name for binding in client.vhost.topology.exchanges["orders"].bindings()] == [
         "x2"
     ]
-    desk.send(bytes.fromhex(FIRST[9][1]))
-    assert list(desk.vhost.topology.exchanges["orders"].bindings()) == []
+    client.send(bytes.fromhex(FIRST[9][1]))
+    assert list(client.vhost.topology.exchanges["orders"].bindings()) == []
 
 
-def test_the_other_implementation_reads_the_responses(desk: Desk) -> None:
+def test_the_other_implementation_reads_the_responses(client: ManagementClient) -> None:
     proton: Any = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
     answered = []
     for status, request in FIRST:
         sent, got = proton.Message(), proton.Message()
         sent.decode(bytes.fromhex(request))
-        desk.management.ask(bytes.fromhex(request))
-        if not desk.said:
-            desk.house.store.complete()
-        got.decode(desk.said.pop())
+        client.management.ask(bytes.fromhex(request))
+        if not client.responses:
+            client.bench.store.complete()
+        got.decode(client.responses.pop())
         assert got.correlation_id == sent.id
         assert int(got.subject) == status
         assert got.properties == {"http:response": "1.1"}

@@ -1,4 +1,4 @@
-"""What the node `/management` does with queues and exchanges, and what it refuses."""
+"""Queues and exchanges through the node `/management`, and refused requests."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -8,8 +8,8 @@ import pytest
 from broker.core.queues.purge import SLICE
 from protocol.amqp10.types import Array, Map, Symbol, Timestamp, Uint, Ulong, Ushort
 from protocol.amqp10.types import Decimal as Decimal10
-from tests.support.adapters.management_client import Desk, request
-from tests.support.auth.broker_with_users import Town
+from tests.support.adapters.management_client import ManagementClient, request
+from tests.support.auth.broker_with_users import UserBench
 from tests.support.core.topology import publish
 
 SHOWN = {
@@ -32,53 +32,53 @@ LOCKED = (
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def client() -> ManagementClient:
+    return ManagementClient()
 
 
 # --- queues
 
 
-def test_a_queue_is_made_once_and_shown_each_time(desk: Desk) -> None:
-    assert desk.ask("PUT", "/queues/q", {}) == (201, SHOWN)
-    assert desk.ask("PUT", "/queues/q", {}) == (200, SHOWN)
-    assert desk.ask("GET", "/queues/q") == (200, SHOWN)
+def test_a_queue_is_made_once_and_shown_each_time(client: ManagementClient) -> None:
+    assert client.ask("PUT", "/queues/q", {}) == (201, SHOWN)
+    assert client.ask("PUT", "/queues/q", {}) == (200, SHOWN)
+    assert client.ask("GET", "/queues/q") == (200, SHOWN)
 
 
-def test_counts_have_their_types_and_are_those_of_now(desk: Desk) -> None:
-    desk.ask("PUT", "/queues/q", {"durable": False})
-    publish(desk.vhost, "", "q")
-    typed = desk.send(request("GET", "/queues/q")).typed
+def test_counts_have_their_types_and_are_those_of_now(client: ManagementClient) -> None:
+    client.ask("PUT", "/queues/q", {"durable": False})
+    publish(client.vhost, "", "q")
+    typed = client.send(request("GET", "/queues/q")).typed
     assert isinstance(typed, Map)
     shown = dict(typed.pairs)
     assert (shown["message_count"], type(shown["message_count"])) == (1, Ulong)
     assert (shown["consumer_count"], type(shown["consumer_count"])) == (0, Uint)
 
 
-def test_a_queue_has_the_properties_that_it_is_declared_with(desk: Desk) -> None:
+def test_a_queue_has_the_properties_that_it_is_declared_with(client: ManagementClient) -> None:
     body = {"exclusive": True, "auto_delete": True, "durable": True, "arguments": {"x-max-length": Ushort(5)}}
-    status, shown = desk.ask("PUT", "/queues/my%20queue%2F%F0%9F%99%88", body)
+    status, shown = client.ask("PUT", "/queues/my%20queue%2F%F0%9F%99%88", body)
     assert isinstance(shown, dict)
     assert (status, shown["name"]) == (201, "my queue/\N{SEE-NO-EVIL MONKEY}")
     assert (shown["exclusive"], shown["auto_delete"], shown["durable"]) == (True, True, False)
-    queue = desk.vhost.topology.queues["my queue/\N{SEE-NO-EVIL MONKEY}"]
-    assert queue.exclusive_owner is desk.connection
+    queue = client.vhost.topology.queues["my queue/\N{SEE-NO-EVIL MONKEY}"]
+    assert queue.exclusive_owner is client.connection
     assert queue.arguments == {"x-max-length": 5}
 
 
-def test_who_asks_for_a_quorum_queue_is_shown_one(desk: Desk) -> None:
+def test_a_request_for_a_quorum_queue_is_answered_with_a_quorum_queue(client: ManagementClient) -> None:
     body = {"arguments": {"x-queue-type": "quorum"}}
-    status, shown = desk.ask("PUT", "/queues/q", body)
+    status, shown = client.ask("PUT", "/queues/q", body)
     assert (status, shown) == (201, SHOWN | {"type": "quorum", "arguments": {"x-queue-type": "quorum"}})
 
 
-def test_the_virtual_host_says_which_type_a_queue_has_otherwise(desk: Desk) -> None:
-    desk.vhost.default_queue_type = "quorum"
-    _, shown = desk.ask("PUT", "/queues/q", {})
+def test_the_virtual_host_says_which_type_a_queue_has_otherwise(client: ManagementClient) -> None:
+    client.vhost.default_queue_type = "quorum"
+    _, shown = client.ask("PUT", "/queues/q", {})
     assert shown == SHOWN | {"type": "quorum", "arguments": {"x-queue-type": "quorum"}}
 
 
-def test_arguments_come_back_as_they_were_given(desk: Desk) -> None:
+def test_arguments_come_back_as_they_were_given(client: ManagementClient) -> None:
     given = {
         "text": "\N{LATIN SMALL LETTER E WITH ACUTE}",
         "word": Symbol("w"),
@@ -90,19 +90,19 @@ def test_arguments_come_back_as_they_were_given(desk: Desk) -> None:
         "words": Array(0xA3, [Symbol("a"), Symbol("b")]),
         "table": {"inner": {"when": Timestamp(1_700_000_000_123)}},
     }
-    desk.ask("PUT", "/queues/q", {"arguments": given})
-    kept = desk.vhost.topology.queues["q"].arguments
+    client.ask("PUT", "/queues/q", {"arguments": given})
+    kept = client.vhost.topology.queues["q"].arguments
     assert kept["bytes"] == bytearray(b"\0\xff")
     assert kept["table"] == {"inner": {"when": datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)}}
-    _, shown = desk.ask("GET", "/queues/q")
+    _, shown = client.ask("GET", "/queues/q")
     assert isinstance(shown, dict)
     assert shown["arguments"] == given | {"words": ["a", "b"]}
-    assert desk.ask("PUT", "/queues/q", {"arguments": given})[0] == 200
+    assert client.ask("PUT", "/queues/q", {"arguments": given})[0] == 200
 
 
-def test_a_decimal_that_came_over_0_9_1_is_shown(desk: Desk) -> None:
-    desk.vhost.declarations.declare_queue("q", False, None, False, {"d": Decimal("1.25"), "raw": b"\xff"})
-    _, shown = desk.ask("GET", "/queues/q")
+def test_a_decimal_that_came_over_0_9_1_is_shown(client: ManagementClient) -> None:
+    client.vhost.declarations.declare_queue("q", False, None, False, {"d": Decimal("1.25"), "raw": b"\xff"})
+    _, shown = client.ask("GET", "/queues/q")
     assert isinstance(shown, dict)
     raw = ((6176 - 2) << 113 | 125).to_bytes(16, "big")
     assert shown["arguments"] == {"d": Decimal10(0x94, raw), "raw": b"\xff"}
@@ -135,72 +135,76 @@ def test_a_decimal_that_came_over_0_9_1_is_shown(desk: Desk) -> None:
         ("n" * 256, {}, 400, "queue name is 256 bytes long, at most 255 are allowed"),
     ],
 )
-def test_a_queue_is_refused(desk: Desk, path: str, body: object, status: int, text: str) -> None:
-    found, why = desk.ask("PUT", f"/queues/{path}", body)
+def test_a_queue_is_refused(
+    client: ManagementClient, path: str, body: object, status: int, text: str
+) -> None:
+    found, why = client.ask("PUT", f"/queues/{path}", body)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
-    assert desk.vhost.topology.queues == {}
+    assert client.vhost.topology.queues == {}
 
 
-def test_a_queue_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
-    desk.ask("PUT", "/queues/q", {})
+def test_a_queue_that_is_there_otherwise_is_a_conflict(client: ManagementClient) -> None:
+    client.ask("PUT", "/queues/q", {})
     where = "queue 'q' in vhost '/'"
     text = f"inequivalent arg 'auto_delete' for {where}: received 'true' but current is 'false'"
-    assert desk.ask("PUT", "/queues/q", {"auto_delete": True}) == (409, text)
-    status, _ = desk.ask("PUT", "/queues/q", {"arguments": {"x-max-length": 1}})
+    assert client.ask("PUT", "/queues/q", {"auto_delete": True}) == (409, text)
+    status, _ = client.ask("PUT", "/queues/q", {"arguments": {"x-max-length": 1}})
     assert status == 409
 
 
-def test_no_queue_is_made_beyond_the_limit(desk: Desk) -> None:
-    desk.vhost.queues_max = 0
+def test_no_queue_is_made_beyond_the_limit(client: ManagementClient) -> None:
+    client.vhost.queues_max = 0
     text = "cannot declare queue 'q': queue limit in vhost '/' (0) is reached"
-    assert desk.ask("PUT", "/queues/q", {}) == (403, text)
+    assert client.ask("PUT", "/queues/q", {}) == (403, text)
 
 
 def test_the_exclusive_queue_of_another_is_shown_and_nothing_more() -> None:
-    town = Town()
-    assert Desk(town).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
-    other = Desk(town)
+    bench = UserBench()
+    assert ManagementClient(bench).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
+    other = ManagementClient(bench)
     assert other.ask("GET", "/queues/q") == (200, SHOWN | {"exclusive": True, "durable": False})
     for method, path in (("PUT", "/queues/q"), ("DELETE", "/queues/q"), ("DELETE", "/queues/q/messages")):
         assert other.ask(method, path, {}) == (400, LOCKED)
 
 
-def test_a_queue_that_is_not_there_is_not_found(desk: Desk) -> None:
-    assert desk.ask("GET", "/queues/q") == (404, "queue 'q' in vhost '/' not found")
-    assert desk.ask("DELETE", "/queues/q/messages") == (404, "no queue 'q' in vhost '/'")
+def test_a_queue_that_is_not_there_is_not_found(client: ManagementClient) -> None:
+    assert client.ask("GET", "/queues/q") == (404, "queue 'q' in vhost '/' not found")
+    assert client.ask("DELETE", "/queues/q/messages") == (404, "no queue 'q' in vhost '/'")
 
 
-def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(desk: Desk) -> None:
-    desk.ask("PUT", "/queues/q", {})
-    publish(desk.vhost, "", "q")
-    assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 1})
-    assert desk.vhost.topology.queues == {}
-    assert desk.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
+def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(client: ManagementClient) -> None:
+    client.ask("PUT", "/queues/q", {})
+    publish(client.vhost, "", "q")
+    assert client.ask("DELETE", "/queues/q") == (200, {"message_count": 1})
+    assert client.vhost.topology.queues == {}
+    assert client.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
 
 
-def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(desk: Desk) -> None:
-    desk.ask("PUT", "/queues/q", {"durable": False})
+def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(
+    client: ManagementClient,
+) -> None:
+    client.ask("PUT", "/queues/q", {"durable": False})
     for _ in range(SLICE + 1):
-        publish(desk.vhost, "", "q")
-    desk.management.ask(request("DELETE", "/queues/q/messages"))
-    desk.management.ask(request("GET", "/queues/q"))
-    assert desk.said == []
-    desk.house.clock.advance(1)
-    purged, shown = desk.said
-    desk.said[:] = [purged]
-    assert desk.take().both == (200, {"message_count": SLICE + 1})
-    desk.said[:] = [shown]
-    assert desk.take().both == (200, SHOWN | {"durable": False})
+        publish(client.vhost, "", "q")
+    client.management.ask(request("DELETE", "/queues/q/messages"))
+    client.management.ask(request("GET", "/queues/q"))
+    assert client.responses == []
+    client.bench.clock.advance(1)
+    purged, shown = client.responses
+    client.responses[:] = [purged]
+    assert client.take().both == (200, {"message_count": SLICE + 1})
+    client.responses[:] = [shown]
+    assert client.take().both == (200, SHOWN | {"durable": False})
 
 
 # --- exchanges
 
 
-def test_an_exchange_is_made_once_direct_and_durable(desk: Desk) -> None:
-    assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
-    assert desk.ask("PUT", "/exchanges/x", {}) == (204, None)
-    exchange = desk.vhost.topology.exchanges["x"]
+def test_an_exchange_is_made_once_direct_and_durable(client: ManagementClient) -> None:
+    assert client.ask("PUT", "/exchanges/x", {}) == (204, None)
+    assert client.ask("PUT", "/exchanges/x", {}) == (204, None)
+    exchange = client.vhost.topology.exchanges["x"]
     assert (exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal) == (
         "direct",
         True,
@@ -209,10 +213,10 @@ def test_an_exchange_is_made_once_direct_and_durable(desk: Desk) -> None:
     )
 
 
-def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: Desk) -> None:
+def test_an_exchange_has_the_properties_that_it_is_declared_with(client: ManagementClient) -> None:
     body = {"type": "topic", "durable": False, "auto_delete": True, "internal": True}
-    assert desk.ask("PUT", "/exchanges/x", body | {"arguments": {"alternate-exchange": "y"}}) == (204, None)
-    exchange = desk.vhost.topology.exchanges["x"]
+    assert client.ask("PUT", "/exchanges/x", body | {"arguments": {"alternate-exchange": "y"}}) == (204, None)
+    exchange = client.vhost.topology.exchanges["x"]
     assert (exchange.kind, exchange.durable, exchange.auto_delete, exchange.internal) == (
         "topic",
         False,
@@ -240,38 +244,40 @@ def test_an_exchange_has_the_properties_that_it_is_declared_with(desk: Desk) -> 
         ("a%0Db", {}, 400, "Bad name 'a\rb': line feed"),
     ],
 )
-def test_an_exchange_is_refused(desk: Desk, path: str, body: object, status: int, text: str) -> None:
-    before = list(desk.vhost.topology.exchanges)
-    found, why = desk.ask("PUT", f"/exchanges/{path}", body)
+def test_an_exchange_is_refused(
+    client: ManagementClient, path: str, body: object, status: int, text: str
+) -> None:
+    before = list(client.vhost.topology.exchanges)
+    found, why = client.ask("PUT", f"/exchanges/{path}", body)
     assert isinstance(why, str)
     assert (found, text in why) == (status, True), (found, why)
-    assert list(desk.vhost.topology.exchanges) == before
+    assert list(client.vhost.topology.exchanges) == before
 
 
-def test_an_exchange_that_is_there_otherwise_is_a_conflict(desk: Desk) -> None:
-    desk.ask("PUT", "/exchanges/x", {})
+def test_an_exchange_that_is_there_otherwise_is_a_conflict(client: ManagementClient) -> None:
+    client.ask("PUT", "/exchanges/x", {})
     where = "exchange 'x' in vhost '/'"
     text = f"inequivalent arg 'type' for {where}: received 'fanout' but current is 'direct'"
-    assert desk.ask("PUT", "/exchanges/x", {"type": "fanout"}) == (409, text)
+    assert client.ask("PUT", "/exchanges/x", {"type": "fanout"}) == (409, text)
 
 
-def test_an_exchange_is_deleted_and_once_more(desk: Desk) -> None:
-    desk.ask("PUT", "/exchanges/x", {})
-    assert desk.ask("DELETE", "/exchanges/x") == (204, None)
-    assert "x" not in desk.vhost.topology.exchanges
-    assert desk.ask("DELETE", "/exchanges/x") == (204, None)
+def test_an_exchange_is_deleted_and_once_more(client: ManagementClient) -> None:
+    client.ask("PUT", "/exchanges/x", {})
+    assert client.ask("DELETE", "/exchanges/x") == (204, None)
+    assert "x" not in client.vhost.topology.exchanges
+    assert client.ask("DELETE", "/exchanges/x") == (204, None)
 
 
-def test_exchanges_that_are_always_there_are_not_deleted(desk: Desk) -> None:
-    assert desk.ask("DELETE", "/exchanges/amq.direct") == (
+def test_exchanges_that_are_always_there_are_not_deleted(client: ManagementClient) -> None:
+    assert client.ask("DELETE", "/exchanges/amq.direct") == (
         403,
         "deletion of system exchange 'amq.direct' in vhost '/' not allowed",
     )
-    assert desk.ask("DELETE", "/exchanges/") == (403, "operation not permitted on the default exchange")
+    assert client.ask("DELETE", "/exchanges/") == (403, "operation not permitted on the default exchange")
 
 
-def test_nothing_new_is_declared_while_memory_is_short(desk: Desk) -> None:
-    shortage = desk.house.server.shortage
+def test_nothing_new_is_declared_while_memory_is_short(client: ManagementClient) -> None:
+    shortage = client.bench.server.shortage
     queue: dict[str, object] = {"durable": False}
     exchange: dict[str, object] = {"type": "direct", "durable": False}
     binding: dict[str, object] = {"source": "amq.direct", "destination_queue": "q", "binding_key": "k"}
@@ -282,12 +288,12 @@ def test_nothing_new_is_declared_while_memory_is_short(desk: Desk) -> None:
     ]
     shortage.update(memory=True, disk=False)
     refusal = (403, "nothing new can be declared while the broker is low on memory")
-    assert [desk.ask(*each) for each in asked[:2]] == [refusal, refusal]
+    assert [client.ask(*each) for each in asked[:2]] == [refusal, refusal]
     shortage.update(memory=False, disk=True)
-    assert desk.ask(*asked[0])[0] == 201
+    assert client.ask(*asked[0])[0] == 201
     shortage.update(memory=True, disk=False)
-    assert desk.ask(*asked[2]) == refusal
+    assert client.ask(*asked[2]) == refusal
     shortage.update(memory=False, disk=False)
-    assert [desk.ask(*each)[0] for each in asked] == [200, 204, 204]
+    assert [client.ask(*each)[0] for each in asked] == [200, 204, 204]
     shortage.update(memory=True, disk=False)
-    assert [desk.ask(*each)[0] for each in asked] == [200, 204, 204], "they are there already"
+    assert [client.ask(*each)[0] for each in asked] == [200, 204, 204], "they are there already"
