@@ -25,7 +25,8 @@ class Origin:
     `peer`: the peer's address with the port, as the log names it. `identity`: the name in a verified
     certificate of the peer, None without one. `cipher` is empty on a connection without TLS. `local_address`:
     the address to which the peer connected. `since`: the time of connecting, in milliseconds since 1970.
-    `websocket`: AMQP comes in messages of a WebSocket. `name` tells the connection from others.
+    `websocket`: AMQP comes in messages of a WebSocket. `name`: the name of the connection, with both
+    addresses.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Rights:
             self.require(CONFIGURE, kind, name)
 
     def require_forwarding(self, kind: str, name: str, to: object) -> None:
-        """Refuse a new object that forwards messages, unless the user could forward them directly. [RabbitMQ]
+        """Refuse a new object that forwards messages, unless the user may do so directly. [RabbitMQ]
 
         `to` is the dead-letter exchange of a new queue, or the alternate exchange of a new exchange. The user
         must be able to read the new object and to write to `to`. Raises AccessRefused.
@@ -163,7 +164,7 @@ class Rights:
 
         Raises AccessRefused.
 
-        Only topic exchanges have keys that can be forbidden. [RabbitMQ topic authorisation]
+        Routing keys are restricted at topic exchanges only. [RabbitMQ topic authorisation]
         """
         if exchange.kind == TOPIC and not self._access.topic_allowed(
             self.user, self.vhost, what, exchange.name, routing_key

@@ -20,9 +20,9 @@ class Authenticator:
         self._key = secrets.token_bytes(32)
 
     def remembered(self, user: str, password: str, loopback: bool) -> bool:
-        """Whether a password is known to be right without a slow hash; if not, only the hash can tell.
+        """Whether a password is known to be right without a slow hash.
 
-        Never for a user that may log in from loopback only and does not: the refusal takes as long as others.
+        False for a user that may log in from loopback only and does not: the refusal takes as long as others.
         """
         known = self._users.get(user)
         if known is None or self.is_outside(user, loopback) or not known.remembered:
@@ -35,12 +35,12 @@ class Authenticator:
         return known is not None and known.loopback_only and not loopback
 
     def kept(self, user: str) -> Password:
-        """Return the stored password of `user`; NO_PASSWORD, which nothing matches, for an unknown user."""
+        """Return the stored password of `user`; NO_PASSWORD, which no password matches, if unknown."""
         known = self._users.get(user)
         return NO_PASSWORD if known is None else known.password
 
     def passed(self, user: str, password: str, loopback: bool) -> bool:
-        """Remember a password that matches the stored hash; return whether the user may log in from there."""
+        """Remember a password that matches the stored hash; return whether the user may log in."""
         if self.is_outside(user, loopback):
             return False
         self._users.known(user).remembered = self._digest(user, password)

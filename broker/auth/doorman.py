@@ -1,7 +1,7 @@
 """Check passwords network by network, in threads that the caller provides.
 
-A hash is slow on purpose. So that no peer delays others, only one check of a network runs at a time, and the
-user names that wait there are served round-robin. The result of a check counts for all waiting log-ins with
+A hash is slow on purpose. So that no peer delays others, a network has a single running check, and the user
+names of the network are served round-robin. The result of a check counts for all waiting log-ins with
 the same name and password: hundreds of clients that reconnect at once cost a single hash.
 """
 
@@ -23,17 +23,20 @@ Answer = Callable[[bool], None]
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """A scheduled call."""
 
     def cancel(self) -> object:
-        """Do not call."""
+        """Cancel the call."""
 
 
 Later = Callable[[float, Callable[[], None]], Timer | None]
 
 Place = tuple[str, str | None]
-"""A network, and which of its lines: "" for users who exist, a name for which no password is right, or None
-for all such names as long as no check has been timed."""
+"""A network and a line of the network.
+
+The line "" is for users that exist. Each name for which no password is right has its own line. None: the line
+of all such names until a check has been timed.
+"""
 
 
 @final
@@ -46,7 +49,7 @@ class Check:
         self.user = user
         self.password = password
         self.address = address
-        self.where: Place = ("", "")  # the line that the check waits in
+        self.where: Place = ("", "")  # the line of the check
         self.loopback = loopback
         self.answer: Answer | None = answer
         self.timer: Timer | None = None
@@ -75,7 +78,7 @@ class Check:
 
 
 Guesses = dict[str, list[Check]]
-"""The checks of one user, by the password, in the order in which they came."""
+"""The checks of a user by password, in the order of arrival."""
 
 
 @final
@@ -100,11 +103,11 @@ class _Line:
         return self.ready.setdefault(user, {}) if parked is None else parked
 
     def count(self) -> int:
-        """The count of guesses."""
+        """Return the number of guesses."""
         return sum(map(len, self.ready.values())) + sum(map(len, self.parked.values()))
 
     def drop_one(self, spare: bool) -> list[Check]:
-        """Remove the newest guess of the user with the most guesses; `spare`: not if that is the only one."""
+        """Remove the newest guess of the user with the most guesses. `spare`: keep a user's only guess."""
         among = [*self.ready.items(), *self.parked.items()]
         user, guesses = max(among, key=lambda each: len(each[1]))
         if spare and len(guesses) == 1:
@@ -195,7 +198,7 @@ class Doorman:
         return True
 
     def _next(self, where: Place) -> None:
-        """Begin the next check of a network, unless one is under way."""
+        """Begin the next check of a network, unless a check is running."""
         line = self._lines.get(where)
         if line is None:
             return
@@ -225,7 +228,7 @@ class Doorman:
                 self._spans.rotate()
                 self._later(self._spans[0], partial(checked, False))
             else:
-                outside = self._authenticator.is_outside(user, checks[0].loopback)  # as the whole network is
+                outside = self._authenticator.is_outside(user, checks[0].loopback)  # as all of the network
                 self._off_loop(partial(refuse if outside else matches, kept, password), checked)
         if not line.ready and not line.parked and line.running is None:
             self._lines.pop(where, None)

@@ -17,7 +17,7 @@ from protocol import sasl, scram
 from protocol.errors import COMMAND_INVALID, ProtocolError
 
 MECHANISMS: Final = (sasl.PLAIN, sasl.AMQPLAIN, scram.MECHANISM, sasl.EXTERNAL)
-"""What can be offered, in the order in which it is; ANONYMOUS comes with `anonymous`."""
+"""The mechanisms in the order of the offer; ANONYMOUS follows if `anonymous` is set."""
 
 Login = PasswordLogin | ScramLogin | KnownLogin
 
@@ -56,7 +56,7 @@ class Gate:
         """Derive the challenges of unknown users from `secret`, so that they are the same after a restart."""
         self._decoy.keep(secret)
 
-    # -- who gets in
+    # -- log-ins
 
     def mechanisms(self, origin: Origin) -> str:
         """Return the mechanisms offered to a peer, as connection.start lists them.
@@ -89,14 +89,14 @@ class Gate:
         """Check a name and password; `answer` is called once, perhaps before this returns."""
         return self._doorman.check(user, password, origin.address, origin.loopback, answer)
 
-    # -- what they may do
+    # -- permissions
 
     def may_access(self, user: str, vhost: str) -> bool:
         """Whether `user` may open `vhost`."""
         return self.users.may_access(user, vhost)
 
     def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
-        """Whether `user` may `what` (configure, write or read) an exchange or queue."""
+        """Whether `user` may configure, write or read (`what`) an exchange or queue."""
         return self.users.allowed(user, vhost, what, name)
 
     def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:

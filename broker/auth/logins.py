@@ -1,4 +1,4 @@
-"""The mechanisms of SASL, each with the client's messages step by step and their result. [RFC 4422]"""
+"""The mechanisms of SASL: each takes the client's messages, and accepts or refuses the client. [RFC 4422]"""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PasswordLogin:
 
 @final
 class ScramLogin:
-    """SCRAM-SHA-256. A user without a verifier, and an unknown user, are challenged as others are."""
+    """SCRAM-SHA-256. A user without a verifier, or an unknown user, gets a challenge as any other user."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class ScramLogin:
         self._origin = origin
         self._applicant = applicant
         self._exchange = scram.Exchange(base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode())
-        self._verifier = ""  # of the user when he was challenged
+        self._verifier = ""  # of the user at the time of the challenge
         self._steps = 0
         self._abandoned = False
 
@@ -152,7 +152,8 @@ class ScramLogin:
 class Decoy:
     """Verifiers for users that have none: a name always has the same salt, and no password is right.
 
-    Each process has another set of verifiers, which would give them away, until `keep` sets a secret.
+    Each process has other verifiers until `keep` sets a secret. Without the secret, a salt that changes with
+    a restart shows that the user does not exist.
     """
 
     def __init__(self, iterations: int) -> None:
@@ -172,7 +173,7 @@ class Decoy:
 
 @final
 class KnownLogin:
-    """EXTERNAL and ANONYMOUS: the user is known before the message, which does not matter."""
+    """EXTERNAL and ANONYMOUS: the user is known before the client's message, which is ignored."""
 
     def __init__(self, users: Users, user: str, origin: Origin, applicant: Applicant) -> None:
         self._users = users

@@ -27,7 +27,7 @@ _HASHINGS: Final = f"{ARGON2ID}, {RABBIT_SHA256}, {RABBIT_SHA512}"
 _SALT_BYTES: Final = 4
 _SCRAM_SALT_BYTES: Final = 16
 _HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-_TIME_COST_MAX: Final = 64  # of an imported hash: checking one must not stop the broker
+_TIME_COST_MAX: Final = 64  # of an imported hash, whose check must not stop the broker
 _MEMORY_COST_MAX: Final = 1 << 20
 _LANES_MAX: Final = 64
 
@@ -41,7 +41,7 @@ class Password(NamedTuple):
 
 
 NO_PASSWORD: Final = Password("")
-"""Of users who log in by something else than a password."""
+"""The stored form for users that log in without a password."""
 
 
 def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Password:
@@ -146,5 +146,5 @@ def _check_argon2id(password_hash: str) -> None:
 
 
 def _octets(password: str) -> bytes:
-    # a password of the environment need not be UTF-8 and comes with surrogates then
+    # a password from the environment that is not UTF-8 has surrogates
     return password.encode("utf-8", "surrogatepass")

@@ -10,13 +10,13 @@ from broker.auth.terms import CONFIGURE, READ, WRITE
 from broker.core.policies.pattern import NamePattern
 
 NOTHING: Final = "(?!)"
-"""What the empty expression stands for."""
+"""The expression used for an empty expression: it matches no name."""
 
 ANSWERS_MAX: Final = 4096
-"""Answers remembered per permission; an open set of names (reply queues) must not grow without bound."""
+"""The largest number of answers that a permission remembers: the set of names may be open."""
 
 PATTERNS_MAX: Final = 64
-"""Expressions with values remembered per topic permission: one each for writing and reading is usual."""
+"""The largest number of expressions with values that a topic permission remembers; two are usual."""
 
 
 @final
@@ -39,7 +39,7 @@ class Permission:
             for what, expression in ((CONFIGURE, configure), (WRITE, write), (READ, read))
         }
         self.objection = _objection(self._patterns.values())
-        self._answers: dict[tuple[str, str], bool] = {}  # all of them False with an `objection`
+        self._answers: dict[tuple[str, str], bool] = {}  # with an `objection` all answers are False
 
     def equals(self, other: Permission) -> bool:
         """Whether `other` has the same expressions."""

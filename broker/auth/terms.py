@@ -1,13 +1,13 @@
-"""The names of access rights and of users' limits, and the protocol of a peer that logs in."""
+"""The names of rights and of users' limits, and the interface of a peer that logs in."""
 
 from typing import Final, Protocol
 
-# what may be done with an exchange or queue
+# the rights on an exchange or queue
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
 
-# what is limited for a user
+# the limits of a user
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_CHANNELS: Final = "max-channels"
 

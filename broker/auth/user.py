@@ -37,13 +37,13 @@ class User:
         self.tags = tags
         self.loopback_only = loopback_only
         self.permissions: dict[str, Permission] = {}
-        """By virtual host; none: the user may not open it."""
+        """By virtual host; without a permission the user may not open the virtual host."""
         self.topics: dict[tuple[str, str], TopicPermission] = {}
-        """By virtual host and exchange; none: every routing key is allowed."""
+        """By virtual host and exchange; without a topic permission every routing key is allowed."""
         self.limits: dict[str, int] = {}
-        """`max-connections` and `max-channels`, those that are set."""
+        """The limits `max-connections` and `max-channels`, if set."""
         self.remembered = b""
-        """Digest of the password, once it was right; see `Authenticator`."""
+        """The digest of a password that was right, b"" if unknown; see `Authenticator`."""
 
     def replaced(self, password: Password, tags: tuple[str, ...], loopback_only: bool) -> "User":
         """Return the same user with another password, without the digest of the old password."""

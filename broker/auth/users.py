@@ -33,7 +33,7 @@ from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.ports import MessageStore
 
 LOOPBACK_ONLY: Final = "guest"
-"""Who may log in from loopback only: everybody knows the name, and often the password."""
+"""The user that may log in from loopback only: everybody knows the name, and often the password."""
 
 
 class Users:
@@ -67,7 +67,7 @@ class Users:
         """Return the names of all users, sorted."""
         return sorted(self._users)
 
-    # -- who there is
+    # -- users
 
     def add(
         self, name: str, password: Password, tags: Iterable[str] = (), loopback_only: bool | None = None
@@ -132,7 +132,7 @@ class Users:
         self.permit(name, vhost, ".*", ".*", ".*")
         return True
 
-    # -- what each may do
+    # -- permissions and limits
 
     def permit(self, name: str, vhost: str, configure: str, write: str, read: str) -> None:
         """Allow the user to open `vhost`, with the rights that the regular expressions give there.
@@ -213,7 +213,7 @@ class Users:
             if where == vhost
         ]
 
-    # -- questions
+    # -- checks
 
     def may_access(self, name: str, vhost: str) -> bool:
         """Whether the user may open `vhost`."""
@@ -221,7 +221,7 @@ class Users:
         return user is not None and vhost in user.permissions
 
     def allowed(self, name: str, vhost: str, what: str, resource: str) -> bool:
-        """Whether the user may `what` (configure, write or read) the exchange or queue called `resource`."""
+        """Whether the user may configure, write or read (`what`) the exchange or queue `resource`."""
         user = self._users.get(name)
         permission = user.permissions.get(vhost) if user is not None else None
         return permission is not None and permission.allows(what, resource)

@@ -11,8 +11,8 @@ from broker.auth.backoff import network
 from broker.logs import Seldom
 from broker.net.strangers import ADMIN, Stranger, Strangers
 
-SHARE: Final = 4  # HTTP connections have at most one in so many of the file descriptors for connections
-DESCRIPTORS: Final = 3  # of a connection with a request of a known user: an answer may send files
+SHARE: Final = 4  # HTTP connections have at most a quarter of the file descriptors for connections
+DESCRIPTORS: Final = 3  # for a connection with a request of a known user, whose answer may send files
 
 _log = structlog.get_logger("amqpd.admin")
 
@@ -40,9 +40,9 @@ class Callers:
     """All HTTP connections, by their networks.
 
     At most `most` are open, and at most `per_address` from the same network: an IPv4 address, or 64 bits of
-    an IPv6 address. Above a limit, a connection of the network with the most connections is closed: the
-    oldest one that is not answering a request of a known user, or else the new connection. `strangers` counts
-    the file descriptors together with the descriptors of AMQP connections.
+    an IPv6 address. Above a limit, a connection of the network with the most connections is closed. The
+    oldest connection without a request of a known user is closed, or else the new connection. `strangers`
+    counts the file descriptors together with the descriptors of AMQP connections.
     """
 
     def __init__(self, strangers: Strangers, most: int, per_address: int, clock: Callable[[], float]) -> None:
@@ -50,7 +50,7 @@ class Callers:
         self._most = max(1, min(most, strangers.descriptors_max // SHARE))
         self._per_address = per_address
         self._seldom = Seldom(clock)
-        self._networks: dict[str, dict[Caller, None]] = {}  # in the order in which the callers came
+        self._networks: dict[str, dict[Caller, None]] = {}  # in the order of arrival
         self._count = 0
         self._busy: set[Caller] = set()
 
@@ -71,7 +71,7 @@ class Callers:
         if caller in self._networks.get(where, {}):
             self._strangers.arrived(caller, _stranger(caller))
         else:
-            self._strangers.gone(caller)  # it was one since its handshake, if it is over TLS
+            self._strangers.gone(caller)  # over TLS, the caller is a stranger since its handshake
 
     def logged_in(self, caller: Caller) -> None:
         """Protect a connection from being closed for a new one: a request of a known user has begun."""

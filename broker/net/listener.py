@@ -22,26 +22,26 @@ from config.settings import Settings
 
 BACKLOG: Final = 1024
 ACCEPTED_AT_ONCE: Final = 8
-"""Connections that are accepted in a turn of the event loop, which accepts one for each descriptor."""
+"""The connections accepted in a turn of the event loop, which accepts a connection for each descriptor."""
 SCHEMES: Final = {"amqp": "amqp", "amqp/ssl": "amqps", "http/web-amqp": "ws", "https/web-amqp": "wss"}
-"""What URLs call the protocols that are listened for, by what RabbitMQ's API calls them."""
+"""The URL schemes of the protocols, by the names that RabbitMQ's HTTP API has for the protocols."""
 SPOKEN: Final = {
     "amqp": "AMQP",
     "amqp/ssl": "AMQP over TLS",
     "http/web-amqp": "AMQP over WebSocket",
     "https/web-amqp": "AMQP over WebSocket and TLS",
 }
-"""What people call them."""
+"""The names of the protocols in messages for operators."""
 OPTIONS: Final = {
     "amqp": "--listen",
     "amqp/ssl": "--tls-listen",
     "http/web-amqp": "--websocket-listen",
     "https/web-amqp": "--websocket-tls-listen",
 }
-"""The options that set their addresses."""
+"""The options that set the addresses of the protocols."""
 
 Layer = Callable[[Transport], object]
-"""Gives what the event loop talks to: the transport itself, or what stands in front of it."""
+"""A function that returns the protocol for the event loop: the transport, or a layer before the transport."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -51,7 +51,7 @@ class ListenError(Exception):
 
 
 class Bound(NamedTuple):
-    """An address that is listened on, and its scheme, from SCHEMES."""
+    """An address that is listened on, and its protocol, a key of SCHEMES."""
 
     protocol: str
     host: str
@@ -60,7 +60,7 @@ class Bound(NamedTuple):
 
 @final
 class Listener:
-    """All AMQP addresses of the daemon, and every connection that came through them."""
+    """All AMQP addresses of the daemon, and the connections through these addresses."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Listener:
             await self._open_tls("amqp/ssl", place.host, place.port, _directly)
         if not (settings.websocket_listen or settings.websocket_tls_listen):
             return
-        from broker.net.websocket import WebSocket  # slow to import, and few brokers want it
+        from broker.net.websocket import WebSocket  # slow to import, and few brokers use WebSockets
 
         def over(transport: Transport) -> WebSocket:
             return WebSocket(transport, self._loop, settings.websocket_origins)
@@ -109,12 +109,12 @@ class Listener:
         return " ".join(f"{scheme}={endpoints(places)}" for scheme, places in found.items())
 
     async def _open(self, protocol: str, host: str, port: int, layer: Layer) -> None:
-        """Accept connections on an address; port 0 takes a free one. Raises ListenError."""
+        """Accept connections on an address; port 0 means a free port. Raises ListenError."""
 
         def make() -> object:
             return layer(self._accept())
 
-        create: Any = self._loop.create_server  # which types what it calls as a protocol, see Transport
+        create: Any = self._loop.create_server  # typed for asyncio protocols only, see Transport
         try:
             listening = await create(make, host, port, backlog=BACKLOG, reuse_address=True)
             self._sockets.append(listening)
@@ -129,8 +129,8 @@ class Listener:
         self.bound.append(Bound(protocol, str(name[0]), int(name[1])))
 
     async def _open_tls(self, protocol: str, host: str, port: int, layer: Layer) -> None:
-        """Accept connections over TLS on an address; as `_open` otherwise. Raises ListenError."""
-        assert self._tls is not None  # where it is listened for, there is a certificate
+        """Accept connections over TLS on an address, as `_open` does without TLS. Raises ListenError."""
+        assert self._tls is not None  # the settings refuse a TLS address without a certificate
         name_in = self._tls.tls.name_in
 
         def make() -> tuple[Transport, object]:
@@ -170,16 +170,16 @@ class Listener:
         return Transport(self._server, self._pump, self._loop, self, name_in)
 
     def arrived(self, transport: Transport) -> None:
-        """A peer has connected (Watcher)."""
+        """Add a transport whose peer has connected (Watcher)."""
         self.transports.add(transport)
         self._strangers.arrived(transport, Stranger(transport.peer, 1, transport.abort))
 
     def logged_in(self, transport: Transport) -> None:
-        """A peer has logged in (Watcher)."""
+        """Note that the peer of a transport has logged in (Watcher)."""
         self._strangers.logged_in(transport)
 
     def gone(self, transport: Transport) -> None:
-        """A peer has disconnected (Watcher)."""
+        """Remove a transport whose peer has disconnected (Watcher)."""
         self.transports.discard(transport)
         self._strangers.gone(transport)
         if self._empty is not None and not self.transports:
@@ -200,7 +200,7 @@ def _directly(transport: Transport) -> Transport:
 
 
 def _not_listening(host: str, port: int, protocol: str, error: OSError) -> ListenError:
-    """Say which address cannot be listened on, why, and which setting names another one."""
+    """Return the error with the address, the reason, and the setting for another address."""
     return ListenError(
         f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(error)}; set "
         f"{OPTIONS[protocol]} HOST:PORT to a free address, or end what listens there"

@@ -18,7 +18,7 @@ LARGE_BYTES: Final = 4 << 20
 TOP_BYTES: Final = 32 << 20
 IDLE_CHECKS: Final = 10
 IDLE_BYTES: Final = 16 << 20
-TRIM_EVERY: Final = 10  # checks during a shortage of memory; it may take 50 ms
+TRIM_EVERY: Final = 10  # checks during a shortage of memory; a trim may take 50 ms
 STATM: Final = Path("/proc/self/statm")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -26,7 +26,7 @@ _log = structlog.get_logger("amqpd")
 
 
 def resident_bytes(statm: Path = STATM) -> int:
-    """Return the process's resident memory, 0 if the system does not tell."""
+    """Return the process's resident memory in bytes, 0 if unknown."""
     try:
         return int(statm.read_text().split()[1]) * PAGE_BYTES
     except (OSError, IndexError, ValueError):
@@ -34,7 +34,7 @@ def resident_bytes(statm: Path = STATM) -> int:
 
 
 def free_bytes(folder: str) -> int:
-    """Return the bytes that may still be written to the disk of `folder`, -1 if the system does not tell."""
+    """Return the free bytes on the disk of `folder`, -1 if unknown."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -64,7 +64,7 @@ _TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def free_in_library() -> int:
-    """Return the free bytes that the C library keeps, 0 if the library does not tell (only glibc does)."""
+    """Return the free bytes that the C library keeps, 0 if unknown: only glibc reports this."""
     return 0 if _MALLOC_INFO is None else _MALLOC_INFO().fordblks
 
 
@@ -77,7 +77,7 @@ def keep_no_large_blocks() -> None:
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         set_option(M_MMAP_THRESHOLD, LARGE_BYTES)
-        set_option(M_TRIM_THRESHOLD, TOP_BYTES)  # which the library would derive from freed blocks
+        set_option(M_TRIM_THRESHOLD, TOP_BYTES)  # else the library derives the value from freed blocks
 
 
 def give_memory_back() -> None:
@@ -96,8 +96,8 @@ class Spare:
 
     def __init__(self, give_back: Callable[[], None]) -> None:
         self._give_back = give_back
-        self._returned = 0  # bytes that are free and belong to the system already
-        self._least = 0  # of the others, since the checks were counted last
+        self._returned = 0  # free bytes that were returned to the system already
+        self._least = 0  # the least number of other free bytes during the counted checks
         self._checks = 0
 
     def check(self, free: int) -> None:
@@ -118,7 +118,7 @@ class Spare:
 class Resources:
     """The check of the process's memory and disk space against their limits, which updates `shortage`.
 
-    `memory_max` is in bytes of resident memory, `disk_free_min` in bytes of free space; 0: not watched.
+    `memory_max`: bytes of resident memory. `disk_free_min`: bytes of free space. 0: not checked.
     """
 
     def __init__(self, shortage: Shortage, folder: str, memory_max: int, disk_free_min: int) -> None:

@@ -15,7 +15,9 @@ _log = structlog.get_logger("amqpd.net")
 
 @final
 class Stranger:
-    """A peer that has not logged in. `descriptors`: its file descriptors; `turn_away` ends it at once.
+    """A peer that has not logged in.
+
+    `descriptors`: the number of its file descriptors. `turn_away` closes its connection at once.
 
     `door`: the ports through which the peer came, AMQP or ADMIN.
     """
@@ -44,7 +46,7 @@ class Strangers:
         self._strangers_max = strangers_max
         self.descriptors_max = descriptors_max
         self._doors: dict[str, dict[object, Stranger]] = {AMQP: {}, ADMIN: {}}  # in the order of arrival
-        self._known: dict[object, int] = {}  # how many descriptors each has
+        self._known: dict[object, int] = {}  # with the number of descriptors
         self._descriptors = 0
 
     def arrived(self, connection: object, stranger: Stranger) -> None:

@@ -17,7 +17,7 @@ from config.settings import Settings
 VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
-WEBSOCKET: Final = "websocket"  # whether it is one, as transports tell: there is no such word of asyncio's
+WEBSOCKET: Final = "websocket"  # an extra of transports that asyncio does not define: whether a WebSocket
 
 NameIn = Callable[[dict[str, object]], str | None]
 
@@ -25,7 +25,7 @@ _log = structlog.get_logger("amqpd.net")
 
 
 class TlsError(Exception):
-    """TLS cannot be set up; the text names the file and says why."""
+    """TLS cannot be set up; the text names the file and the reason."""
 
 
 @final
@@ -156,7 +156,7 @@ def admin_tls_of(settings: Settings) -> Tls | None:
     if certificate is None:
         certificate = _source("tls_certificate", settings.tls_certificate)
         key = _source("tls_key", settings.tls_key)
-    assert certificate is not None  # the settings without one are refused
+    assert certificate is not None  # the settings refuse a TLS address without a certificate
     authorities = _source("admin_tls_ca", settings.admin_tls_ca) or _source("tls_ca", settings.tls_ca)
     verify = settings.admin_tls_verify
     asked = authorities if verify != "off" else None
@@ -186,13 +186,13 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
     """Return the origin of a connection's peer, with the name in its certificate; `since` as in Origin."""
     peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     if not isinstance(peer, tuple) or not isinstance(own, tuple):
-        return Origin("", 0, False, since=since)  # gone already
+        return Origin("", 0, False, since=since)  # the socket is closed already
     host = str(peer[0])
     identity, version, cipher = None, "", ""
     websocket = bool(transport.get_extra_info(WEBSOCKET, False))
     tls = transport.get_extra_info("ssl_object")
     if tls is not None:
-        certificate = tls.getpeercert()  # empty unless it was verified
+        certificate = tls.getpeercert()  # empty unless the certificate was verified
         identity = name_in(certificate) if certificate and name_in is not None else None
         version, cipher = tls.version() or "", (tls.cipher() or ("",))[0]
     return Origin(

@@ -25,14 +25,14 @@ from broker.net.strangers import ADMIN, AMQP, Stranger, Strangers
 from broker.net.tls import HandshakeFailed, Tls
 
 BACKLOG: Final = 1024
-PAUSE_SECONDS: Final = 1.0  # when there are no descriptors left; it is the listener that must not spin
-DESCRIPTORS: Final = 2  # of a handshake: see `_shake_hands`
-SHUTDOWN_SECONDS: Final = 5.0  # for a peer to say goodbye in TLS too
-UNREAD_BYTES: Final = 4096  # read at once of what nobody wants
+PAUSE_SECONDS: Final = 1.0  # after an accept without free descriptors: the loop must not spin
+DESCRIPTORS: Final = 2  # for a handshake: see `_shake_hands`
+SHUTDOWN_SECONDS: Final = 5.0  # for the peer to close TLS
+UNREAD_BYTES: Final = 4096  # read at once of input that is ignored
 
 Address = tuple[str, int]
 Make = Callable[[], tuple[object, object]]
-"""Makes a connection, as the strangers know the connection, and its protocol, which the event loop calls."""
+"""A function that returns a new connection, the key among the strangers, and its asyncio protocol."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -103,7 +103,7 @@ class TlsListener:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     _log.error("no connection can be accepted", reason=error.strerror)
                     await asyncio.sleep(PAUSE_SECONDS)
-                continue  # or the client left before it was accepted
+                continue  # or the client has disconnected before the accept
             peer = Origin(str(address[0]), int(address[1]), False).peer
             connection, protocol = make()
             task = self._loop.create_task(self._shake_hands(client, peer, protocol))
@@ -136,9 +136,9 @@ class TlsListener:
             self._seldom.warning(_log, event, peer=peer, reason=reason)
 
     async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
-        """Return whether the protocol that the event loop will call has the connection now."""
+        """Do the handshake; return whether `protocol` has taken over the connection."""
         try:
-            spare = client.dup()  # the event loop closes the other one as soon as a handshake fails
+            spare = client.dup()  # the event loop closes `client` when a handshake fails
         except OSError as error:
             _log.error("TLS handshake failed", peer=peer, reason=error.strerror)
             client.close()
@@ -179,7 +179,7 @@ class TlsListener:
     def _done(self, client: socket.socket, connection: object, task: asyncio.Task[bool]) -> None:
         self._forget(task)
         if task.cancelled():
-            client.close()  # here, as it may not even have begun
+            client.close()  # the handshake may not have begun
         elif task.exception() is not None:
             _log.error("TLS handshake failed", reason=repr(task.exception()))
         elif task.result():

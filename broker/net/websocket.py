@@ -12,9 +12,9 @@ from broker.net.tls import WEBSOCKET
 from broker.net.transport import READ_BYTES, Transport
 from protocol.websocket import MESSAGE_BYTES, WebSocketWire
 
-FRAMES_PER_TURN: Final = 128  # what 256 KiB of the smallest frames would take is a third of a second
+FRAMES_PER_TURN: Final = 128  # 256 KiB of the smallest frames would take a third of a second
 
-_BUFFER: Final = bytearray(READ_BYTES)  # shared, as that of all transports is
+_BUFFER: Final = bytearray(READ_BYTES)  # shared by all WebSockets, as the transports share a buffer
 _VIEW: Final = memoryview(_BUFFER)
 
 _log = structlog.get_logger("amqpd.net")
@@ -36,10 +36,10 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
         self._loop = loop
         self._wire = WebSocketWire(origins)
         self._below: asyncio.Transport | None = None
-        self._paused = False  # the transport above wants to be given nothing now
+        self._paused = False  # the transport above takes no payload now
         self._reading = True
-        self._due = False  # a further turn is to come
-        self._full = False  # the peer does not take what it is sent
+        self._due = False  # a further step is scheduled
+        self._full = False  # the peer does not read
         self._closing = False
 
     # -- called by the event loop
@@ -64,7 +64,7 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
         return self._above.eof_received()
 
     def pause_writing(self) -> None:
-        """Note that the client does not read as fast as it is written to."""
+        """Note that the client reads more slowly than the broker writes."""
         self._full = True
         self._above.pause_writing()
 
@@ -75,7 +75,7 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
         self._pong()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the transport above that the socket is closed."""
+        """Notify the transport above that the socket is closed."""
         self._below = None
         self._above.connection_lost(exc)
         self._wire.release()
@@ -127,7 +127,7 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
             self._below.abort()
 
     def is_closing(self) -> bool:
-        """Whether writing is pointless."""
+        """Whether written bytes no longer reach the peer."""
         return self._closing or self._wire.ended or self._below is None or self._below.is_closing()
 
     def pause_reading(self) -> None:
@@ -140,14 +140,14 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
         self._paused = False
         self._regulate()
 
-    # -- turns
+    # -- steps
 
     def _take_turn(self) -> None:
-        """Pass on the payload of a turn, and answer the frames that are not for AMQP."""
+        """Pass on the payload of a step, and answer the frames that are not for AMQP."""
         self._due = False
         below = self._below
         if self._paused or below is None or below.is_closing():
-            return  # if it is paused, resume_reading leads here again
+            return  # resume_reading schedules a step after a pause
         payload = self._wire.read(FRAMES_PER_TURN)
         for start in range(0, len(payload), READ_BYTES):
             self._hand_over(payload[start : start + READ_BYTES])
@@ -174,7 +174,7 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
                 self._below.write(pong)
 
     def _regulate(self) -> None:
-        """Schedule a further turn if frames are left, and read from the socket if none are."""
+        """Schedule a further step if frames are left, and read from the socket if no frame is left."""
         below = self._below
         if below is None or below.is_closing():
             return

@@ -154,7 +154,7 @@ class Channel(ChannelState):
             return Address("", "")
 
     def on_kept(self, method: i64) -> None:
-        """Note a frame behind a basic.get or basic.consume without an answer yet (IncomingChannel)."""
+        """Note a frame after a basic.get or basic.consume that is not answered yet (IncomingChannel)."""
         if self.waiting_get is not None:
             self.waiting_get.frame_kept(method)
         elif self.picked is not None:
@@ -180,7 +180,7 @@ class Channel(ChannelState):
         settle_one(entry, consumer)
         consumer.target.restore_credit(size)
 
-    # -- everything else
+    # -- other methods
 
     def on_method(self, method: int, payload: bytes) -> None:
         """Take a method that is not on the hot path. Raises ProtocolError."""

@@ -28,11 +28,11 @@ class Confirms(PublisherConfirms):
         super().__init__()
         self.channel = channel
         self.store = channel.server.store
-        self._owes = False  # whether it is in the connection's `owing`
+        self._owes = False  # whether these confirms are in the connection's `owing`
         self._logged_batch: i64 = 0  # the batch with the latest logged publish; 0: none
         self._waiting_batch: i64 = 0  # the latest batch to wait for; 0: none
-        self._waiting_upto: i64 = 0  # the last publish that its sync confirms
-        self._sealed_upto: i64 = 0  # the last that the sync of the batch before confirms
+        self._waiting_upto: i64 = 0  # the last publish that the sync of `_waiting_batch` confirms
+        self._sealed_upto: i64 = 0  # the last publish that the sync of the batch before confirms
         self._refused: deque[int] = deque()  # unconfirmed publishes to be nacked in order
 
     def add(self, message: Message) -> None:

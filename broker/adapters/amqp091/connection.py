@@ -314,7 +314,7 @@ def not_open(connection: Connection091, channel: i64, method: int) -> ProtocolEr
 
 
 def await_close_ok(connection: Connection091, found: list[int]) -> None:
-    """Take the methods that a CloseWatch has found after this side has sent close.
+    """Handle the methods that a CloseWatch has found after this side has sent connection.close.
 
     A close that crosses this side's close is answered first: its sender may wait for the answer instead of
     answering.
@@ -339,12 +339,12 @@ def closed_by_peer(connection: Connection091) -> None:
     connection.wire.stop()
     let_go(connection)
     answer_closes(connection, [c.CONNECTION_CLOSE])
-    connection.edge.release(HELD)  # the end of the stream has to be read
+    connection.edge.release(HELD)  # so that the end of the stream is read
     connection.edge.await_hangup(HANGUP_SECONDS)
 
 
 def answer_closes(connection: Connection091, found: list[int]) -> None:
-    """Answer each close among `found`: several threads of a client may close the same connection."""
+    """Answer each connection.close in `found`: several threads of a client may close the same connection."""
     closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes)
     if closes > 0:
         connection.closes += closes
@@ -426,7 +426,7 @@ class Connection091(Connection091State):
         self._turns = Turns(self)
         self._holds: i64 = 0  # the reasons for keeping frames back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
-        self.closes: i64 = 0  # of the peer, and answered
+        self.closes: i64 = 0  # the number of the peer's connection.close that are answered
         self._close_watch = CloseWatch()
         self._dead = False
 
@@ -436,7 +436,7 @@ class Connection091(Connection091State):
             self.handshake.start()
         self.flush()
 
-    # -- in
+    # -- input
 
     def receive(self, data: bytes) -> None:
         """Take the next bytes from the socket; ends the turn with a single write."""
@@ -541,7 +541,7 @@ class Connection091(Connection091State):
         self.server.counters.channels_closed += 1
         self.server.connections.add_channels(self.user, -1)
 
-    # -- out
+    # -- output
 
     def pump(self, budget: i64) -> None:
         """Deliver to this client, and write the deliveries."""
@@ -587,7 +587,7 @@ class Connection091(Connection091State):
             if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
                 self.hold(HELD_FOR_PEER)
 
-    # -- the end
+    # -- the end of the connection
 
     def fail(self, error: ProtocolError) -> None:
         """Close with an error, release everything, and wait for close-ok (Connection091State)."""

@@ -63,7 +63,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     check_consumer_arguments(arguments, where)
-    selector = selector_argument(arguments, where)  # once: a long one takes milliseconds
+    selector = selector_argument(arguments, where)  # parsed once: a long selector takes milliseconds
     queues = _queues(channel, queue, arguments)
     notified = arguments.get(NOTIFY_ACTIVE, "")
     assert isinstance(notified, str), "arguments have been checked"
@@ -116,7 +116,7 @@ def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -
 
 def _target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
     credit, window = Credit(), None
-    if not no_ack:  # else no delivery is ever unacknowledged, so there is nothing to limit
+    if not no_ack:  # without acknowledgements no delivery is unacknowledged, and no limit applies
         credit, window = Credit(prefetch, channel.prefetch_bytes), channel.window
     if counted:
         return CountedTarget(channel, credit, window, tag, no_ack)

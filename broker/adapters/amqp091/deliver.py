@@ -152,7 +152,7 @@ class Target091(ChannelTarget):
         try:
             return self.channel.server.store.load(entry.message)
         except Exception:
-            self.channel.unacked.add(entry, consumer)  # so that it is requeued with the channel
+            self.channel.unacked.add(entry, consumer)  # so that the entry is requeued with the channel
             raise
 
     def _refuse(self, consumer: QueueConsumer, entry: QueueEntry, content: bytes) -> None:
@@ -164,7 +164,7 @@ class Target091(ChannelTarget):
         self.channel.unacked.add(entry, consumer)
         consumer.no_ack = False  # or the queue would take the message for settled
         Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
-        self.close()  # later messages must not overtake it
+        self.close()  # later messages must not overtake this message
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Send basic.cancel after the last consumer has been cancelled, to clients that support it.
@@ -178,7 +178,7 @@ class Target091(ChannelTarget):
         channel.forget_target(self)
         connection = channel.connection
         if connection.leaving:
-            return  # the client is told by connection.close
+            return  # connection.close notifies the client
         if connection.client_capabilities.get("consumer_cancel_notify") is True:
             connection.out.write(methods.basic_cancel(channel.number, self.tag))
             connection.schedule()

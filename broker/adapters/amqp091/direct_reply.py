@@ -5,9 +5,9 @@ Requests that it publishes with `amq.rabbitmq.reply-to` as their reply-to are se
 message to the default exchange with the name as routing key is written to the channel at once. No queue and
 no log are involved. A name lives as long as its consumer, and is good in its virtual host only.
 
-A requester of AMQP 1.0 gets such a name too. It is the name of a queue of the requester's link, which keeps
-replies until the requester has credit for them (`amqp10/nodes.py`). Requesters and repliers may use different
-protocols.
+A requester of AMQP 1.0 gets such a name too. The name belongs to a queue of the requester's link. The queue
+keeps replies until the requester has credit for the replies (`amqp10/nodes.py`). Requesters and repliers may
+use different protocols.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ReplyConsumer(ChannelReplies):
         out.write(self._suffix)
         write_message(channel, message, kept, _content(channel, message))
         channel.server.counters.delivered += 1
-        connection.schedule()  # outside its turn, so it has to be scheduled to flush
+        connection.schedule()  # outside a turn, a connection flushes only when scheduled
 
 
 def _content(channel: ChannelState, message: Message) -> bytes:

@@ -27,7 +27,7 @@ from broker.core.schedule import Alarm
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
-BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a waiting get: more end the wait
+BEHIND_BYTES_MAX: Final = 1048576  # the most bytes of frames after a waiting get: more bytes end the wait
 
 
 def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
@@ -161,7 +161,7 @@ class WaitingGet(PullingTarget, PendingRequest):
             try:
                 content = channel.server.store.load(entry.message)
             except Exception:
-                channel.unacked.add(entry, consumer)  # so that it is requeued with the channel
+                channel.unacked.add(entry, consumer)  # so that the entry is requeued with the channel
                 raise
         content, given = _given(channel, queue_of(consumer), entry, content)
         fitting = _fitting(channel, queue_of(consumer), entry, given)

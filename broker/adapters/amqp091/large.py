@@ -130,7 +130,7 @@ def take_piece(
     piece = piece_of(body, frames, size)
     if persistent:
         connection.server.store.append_piece(piece)
-        connection.publishes = True  # so that it waits while the log is behind
+        connection.publishes = True  # so that the publisher waits while the log is behind
     if connection.server.shortage.reason:
         hold_publisher(connection)
 
@@ -233,7 +233,7 @@ class SendingSections(Sending):
         return out.getvalue()
 
     def _measure(self, connection: Connection091State) -> None:
-        """Scan up to the next piece that has to be read; after the last piece, write the content header."""
+        """Scan up to the next piece that must be read; after the last piece, write the content header."""
         parts = self._parts
         pieces = self.body.pieces
         try:

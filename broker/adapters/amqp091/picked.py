@@ -1,6 +1,6 @@
 """basic.consume of chosen messages: by id, by place, or by number; then the consumer is cancelled. [amqpd]
 
-The messages are searched first, over several turns if the search is long. Meanwhile the frames behind the
+The messages are searched first, over several turns if the search is long. Meanwhile the frames after the
 basic.consume wait. So consume-ok means that such messages exist, and 406 that none exists.
 """
 
@@ -31,7 +31,7 @@ from protocol.errors import ProtocolError
 
 LOOK: Final[i64] = 5000  # entries that are checked in a turn
 LOOK_AGAIN_MS: Final[i64] = 500  # between checks of a counted consumer that may be served
-BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: more end the channel
+BEHIND_BYTES_MAX: Final = 1048576  # the most bytes of frames after the request: more bytes close the channel
 
 
 @final

@@ -38,7 +38,7 @@ from protocol.errors import (
     ProtocolError,
 )
 
-REMEMBERED_MAX: Final = 4096  # per channel; with more all are forgotten, which costs a look-up each
+REMEMBERED_MAX: Final = 4096  # routes of a channel; the next route clears all, and each is resolved again
 
 
 @final
@@ -92,7 +92,10 @@ def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
 
 
 def not_taken(channel: ChannelState, publication: Publication, message: Message, taken: i64) -> None:
-    """Return a message that its publisher wants back; `taken` is the result of VirtualHost.publish."""
+    """Send basic.return for a message that was not taken, if its publisher has requested this.
+
+    `taken`: the result of VirtualHost.publish.
+    """
     if taken == DUPLICATE:
         if publication.mandatory:
             _give_back(channel, message, PRECONDITION_FAILED, "DUPLICATE")
@@ -171,12 +174,12 @@ class HeldPublish091(HeldPublish):
         return super().put(virtual_host)
 
     def taken(self, count: i64) -> None:
-        """Return the message if no queue took it and the publisher asked for this (HeldPublish)."""
+        """Return the message if no queue has taken it and the publisher requests this (HeldPublish)."""
         if count <= 0 and self.channel.is_open():
             not_taken(self.channel, self.publication, self.message, count)
 
 
-DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that have to be decoded
+DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that are decoded before routing
 
 
 def publish_special(channel: ChannelState, publication: Publication, message: Message, traits: i64) -> i64:

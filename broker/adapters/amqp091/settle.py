@@ -209,6 +209,6 @@ def give_everything_back(channel: ChannelState) -> None:
             entries = held.pop(consumer, [])
             detach(queue_of(consumer), consumer, entries if consumer.acquires else [])
             channel.virtual_host.consumer_gone(queue_of(consumer))
-    for consumer, entries in held.items():  # of cancelled consumers, or of basic.get
+    for consumer, entries in held.items():  # deliveries of cancelled consumers, or of basic.get
         if consumer.acquires:
             release_entries(queue_of(consumer), entries, consumer, CRASH)

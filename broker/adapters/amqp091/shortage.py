@@ -12,7 +12,7 @@ from protocol.amqp091 import methods
 from protocol.amqp091.closing import asks_to_close
 
 CAPABILITY: Final = "connection.blocked"
-KEPT_BYTES_MAX: Final = 16384  # of a held publisher; with more it is no longer read
+KEPT_BYTES_MAX: Final = 16384  # of a held publisher; with more bytes the connection is no longer read
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -21,9 +21,9 @@ _log = structlog.get_logger("amqpd.connection")
 class HeldPublisher(HeldConnection):
     """A connection of AMQP 0-9-1 that has published during a shortage.
 
-    Its frames are kept back. The connection is still read until KEPT_BYTES_MAX are kept, so that its
-    heartbeats and its end are noticed. If the client closes the connection, the frames before the close are
-    taken after all.
+    The connection's frames are kept back. The connection is still read until KEPT_BYTES_MAX are kept, so that
+    heartbeats and the end of the connection are noticed. If the client closes the connection, the frames
+    before the close are taken after all.
     """
 
     def __init__(self, connection: Connection091State) -> None:

@@ -31,8 +31,9 @@ class Connection091State(ServedConnection):
     """A connection of a client of AMQP 0-9-1.
 
     `frame_max` and `channel_max` are the negotiated values. `out`: the output of this turn. `bodies`: the
-    large bodies that are being sent, behind which `out` waits. `owing`: the confirms that have to answer at
-    the turn's end. `held`: set while the connection is held because it has published during a shortage.
+    large bodies that are being sent, behind which `out` waits. `owing`: the channels' confirms that are sent
+    at the end of the turn. `held`: set while the connection is held, because the client has published during
+    a shortage.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -231,7 +232,7 @@ class ChannelTransaction(Transaction):
     def roll_back(self, why: str) -> None:
         """Forget the publishes, and make the deliveries unacknowledged again. [amqp-0-9-1 1.9.2.6]
 
-        `why`: the cause, for the journal; "": the client asked for it.
+        `why`: the cause, for the journal; "" for tx.rollback of the client.
         """
         raise NotImplementedError
 
@@ -276,7 +277,7 @@ class OutgoingBodies:
         self.waiting: i64 = 0
 
     def go_on(self) -> bool:
-        """Write about as much as the peer takes; return whether all bodies are sent.
+        """Write about as much as the peer reads; return whether all bodies are sent.
 
         Raises what MessageStore.load raises.
         """
@@ -287,7 +288,7 @@ class HeldConnection(Held):
     """The hold of a connection that has published during a shortage."""
 
     def listen(self) -> None:
-        """Look at the frames that have been kept back: more have come."""
+        """Check the frames that are kept back: more bytes have arrived."""
         raise NotImplementedError
 
     def forget(self) -> None:

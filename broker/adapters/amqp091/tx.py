@@ -30,7 +30,7 @@ class Transaction091(ChannelTransaction):
         self.channel = channel
         self.bytes: i64 = 0
         self._tags: set[int] = set()
-        self._run: i64 = 0  # the index of the first settlement that `_tags` may lack tags of,
+        self._run: i64 = 0  # the index of the first settlement with tags that may be missing in `_tags`,
         self._known: i64 = 0  # and the number of its tags in `_tags`
         self.ended = False
 

@@ -209,9 +209,9 @@ def marks(name: str, value: object) -> bytes:
     try:
         raw = value.encode() if isinstance(value, str) else b""
         named = bytes([len(name.encode())]) + name.encode()
-    except ValueError:  # a name is too long, or a text is not UTF-8: no message has it
+    except ValueError:  # the name is too long, or the text is not UTF-8: no message has this value
         return b""
-    if name in _INDEXES:  # a property or a header: both have, as the last octet of the length, the same
+    if name in _INDEXES:  # in a property and in a header the last octet of the length is the same
         return bytes([len(raw) & 0xFF]) + raw if isinstance(value, str) else b""
     return named + b"S" + len(raw).to_bytes(4, "big") + raw if isinstance(value, str) else named
 
@@ -408,7 +408,7 @@ class Sieve091:
             return True
         start = at + len(named)
         if start + 9 > end or content.find(named, at + 1, end) >= 0:
-            return False  # which of them is the header, if it is not a value that looks like one?
+            return False  # the header, or a value that looks like the header
         value = integer_at(content, start)
         if value == NO_INTEGER:
             return False

@@ -1,9 +1,9 @@
 """Messages of AMQP 1.0 as they are stored: views, headers and dead letters.
 
-The headers of a message are its annotations that begin with x- and its application properties. Of several
-with the same name the first counts. An annotation counts before an application property, because these are
-part of the bare message and never change. x-opt-delivery-delay and x-opt-delivery-time are headers by the
-core's names for them too. Malformed headers count as absent.
+The headers of a message are its annotations that begin with x- and its application properties. If
+several have the same name, the first counts. An annotation counts before an application property, because
+application properties are part of the bare message and never change. x-opt-delivery-delay and
+x-opt-delivery-time are also the headers x-delay and x-delivery-time. Malformed headers count as absent.
 """
 
 from __future__ import annotations
@@ -392,7 +392,7 @@ _ACQUIRED: Final = b"x-acquired-count"
 _RETURNED: Final = b"x-delivery-count"
 _EXPIRED_BY: Final = b"x-expired-by"
 _EXPIRED_WHILE: Final = b"x-expired-while"
-_TOLD: Final = (b"reason", b"queue", b"exchange")  # of the first death and the last one
+_TOLD: Final = (b"reason", b"queue", b"exchange")  # the facts of the first and of the last death
 
 
 def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:

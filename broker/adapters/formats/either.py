@@ -52,8 +52,9 @@ def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadL
 class SelectorFilter(EntryFilter):
     """The filter of entries by a criterion on their messages, most often a selector.
 
-    `trouble` is called once if a content cannot be read. Such an entry does not pass, because the check may
-    run for another connection, which its error must not close. None: the error is raised.
+    `trouble` is called once if a content cannot be read. An entry without readable content does not pass,
+    because the check may run for another connection, which the error must not close. None: the error is
+    raised.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class SelectorFilter(EntryFilter):
 
 
 KEPT_BYTES_MAX: Final = 1048576
-KEPT_EACH_MAX: Final = 4096  # looking up a longer content takes longer than converting it
+KEPT_EACH_MAX: Final = 4096  # finding a longer content takes longer than converting the content
 _OVERHEAD: Final = 256  # bytes of memory for each kept conversion
 
 
@@ -164,8 +165,9 @@ def content_for091(conversions: Conversions, message: Message, content: bytes) -
 def content_for10(message: Message, content: bytes) -> bytes:
     """Return the stored `content` of `message` as sections: a header, annotations, and the bare message.
 
-    The annotations name exchange and routing key. Of a large body only the bytes before it are returned. They
-    include the start of its data section, the last section: `message.size` bytes follow.
+    The annotations name exchange and routing key. For a large body only the bytes before the body are
+    returned. These bytes include the start of the last section, the data section: `message.size` bytes
+    follow.
     """
     address = message.address
     if message.body is None:

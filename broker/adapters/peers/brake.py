@@ -1,4 +1,4 @@
-"""The brake on publishers that are ahead of the log: they wait for the disk."""
+"""The throttle of publishers that are ahead of the log: such publishers wait for the disk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from broker.adapters.peers.connections import HELD_FOR_LOG
 from broker.adapters.peers.peer import ServedConnection
 from broker.core.ports import DurableWaiter
 
-UNSYNCED_BYTES_MAX: Final = 8388608  # appended, but not on disk: beyond this a publisher is not read
-FAR_BEHIND_BYTES: Final = 67108864  # beyond this all publishers wait, even those that sent nothing lately
+UNSYNCED_BYTES_MAX: Final = 8388608  # appended, and not on disk: beyond this a publisher is not read
+FAR_BEHIND_BYTES: Final = 67108864  # beyond this all publishers wait, also idle ones
 
 
 def brake(connection: ServedConnection) -> None:
@@ -28,7 +28,7 @@ def brake(connection: ServedConnection) -> None:
 
 @final
 class LogBrake(DurableWaiter):
-    """The brake on a publisher while the log is behind: batches stay small, and so do memory and stalls."""
+    """The throttle of a publisher while the log is behind: so batches, memory and stalls stay small."""
 
     def __init__(self, connection: ServedConnection) -> None:
         self.connection = connection

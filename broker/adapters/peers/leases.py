@@ -11,7 +11,7 @@ from broker.core.counters import Counters
 from broker.core.queues.lease import Lease, LeaseHolder
 from broker.core.schedule import Schedule
 
-SWEEP_MIN: Final = 16  # leases that are kept, used or not
+SWEEP_MIN: Final = 16  # leases that are kept, used or unused
 TELL_INTERVAL: Final = 60_000  # milliseconds between log lines about a channel
 
 _log = structlog.get_logger("amqpd.channel")
@@ -31,7 +31,7 @@ class Leases(LeaseHolder):
         self._untold: i64 = 0
         self._tell_at: i64 = 0
 
-    # ---- what a subclass implements, with `is_unsettled`
+    # -- implemented by the subclass, as is `is_unsettled`
 
     def used(self) -> set[Lease | None]:
         """Return the leases that consumers have."""
@@ -45,7 +45,7 @@ class Leases(LeaseHolder):
         """Return the peer, the user and the channel, for the log."""
         raise NotImplementedError
 
-    # ----
+    # -- for consumers and the schedule
 
     def lasting(self, milliseconds: i64) -> Lease:
         """Return the lease of this length."""

@@ -1,4 +1,4 @@
-"""A client's connection of either protocol, and the turns in which it takes frames."""
+"""A client's connection of either protocol, and the steps in which the connection takes frames."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from broker.core.schedule import Alarm, Worker
 class ServedConnection(Connection):
     """A client's connection. Created by the transport after the protocol header; ends with the socket.
 
-    `heartbeat`: seconds; the transport sends AMQP 0-9-1 heartbeats and hangs up without them; 0: it does
-    neither. `publishes`: the connection may be ahead of the log. `braked`: it was ahead, and is not read
-    from.
+    `heartbeat`: the seconds after which the transport sends AMQP 0-9-1 heartbeats and expects heartbeats of
+    the peer; 0: no heartbeats. `publishes`: the connection may be ahead of the log. `braked`: the connection
+    was ahead of the log, and is not read.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -36,7 +36,7 @@ class ServedConnection(Connection):
         self.sole = False  # the only connection of its container
         self.publishes = False
         self.braked = False
-        self.leaving = False  # its virtual host is deleted, and it is about to be closed
+        self.leaving = False  # the virtual host is deleted, and the connection is about to be closed
 
     def is_open(self) -> bool:
         """Whether the handshake is over."""
@@ -95,14 +95,14 @@ class ServedConnection(Connection):
         raise NotImplementedError
 
 
-KEPT_BYTES_MAX: Final = 1048576  # with more, reading pauses until the next turn
+KEPT_BYTES_MAX: Final = 1048576  # with more bytes, reading pauses until the next step
 
 
 @final
 class Turns(Worker):
-    """The turns in which a connection takes frames.
+    """The steps in which a connection takes frames.
 
-    When a turn has cost enough, the rest of a read is kept back in its order. Reading continues as long as
+    When a step has cost enough, the rest of a read is kept back in its order. Reading continues as long as
     little is kept, because TLS loses bytes that arrive when the peer hangs up while reading is paused. If the
     socket closes first, the kept frames are handled before the connection ends. If the connection is closed,
     the rest is dropped.
@@ -110,11 +110,11 @@ class Turns(Worker):
 
     def __init__(self, connection: ServedConnection) -> None:
         self._connection: ServedConnection | None = connection
-        self._next: _NextTurn | None = None  # while a turn is due
+        self._next: _NextTurn | None = None  # while a step is due
         self._ended: str | None = None  # the reason why the socket has closed, if it has
 
     def give_way(self) -> None:
-        """Take no more frames in this turn (Worker)."""
+        """Take no more frames in this step (Worker)."""
         connection = self._connection
         if connection is not None and not connection.is_deaf():
             connection.keep_back(HELD_FOR_TURN)
@@ -126,7 +126,7 @@ class Turns(Worker):
     def end_later(self, reason: str) -> bool:
         """Return whether the connection, whose socket has closed, ends after the kept frames are handled.
 
-        If not, no more turns come.
+        If not, no further step follows.
         """
         connection = self._connection
         if connection is not None and self._next is not None and not connection.is_deaf():
@@ -153,13 +153,13 @@ class Turns(Worker):
             connection.lost(reason)
 
     def _is_due(self) -> bool:
-        """Whether another turn has been requested."""
+        """Whether another step has been requested."""
         return self._next is not None
 
 
 @final
 class _NextTurn(Alarm):
-    """The alarm for the next turn."""
+    """The alarm for the next step."""
 
     def __init__(self, turns: Turns) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from broker.core.vhosts.vhost import VirtualHost
 
 
 class LinkRegister:
-    """The links of AMQP 1.0 that clients may take up again after their connection has ended."""
+    """The links of AMQP 1.0 that clients may resume after the end of their connection."""
 
     def user_deleted(self, user: str) -> None:
         """Forget the links of a user who no longer exists."""
@@ -35,7 +35,10 @@ class ReplyReceiver:
     """The receiver of direct replies: clients of either protocol publish to its name. [RabbitMQ]"""
 
     def deliver(self, message: Message, counters: Counters) -> i64:
-        """Send a reply, or drop the reply if the requester cannot take it; returns 1: it counts as routed."""
+        """Send a reply, or drop the reply if the requester cannot take it.
+
+        Return 1, because the reply counts as routed.
+        """
         raise NotImplementedError
 
 
@@ -72,7 +75,7 @@ class Server:
         self.connections = Connections(broker.schedule)
         self.shortage = Shortage(self.connections)
         self.notices = ActivityNotices(broker.schedule)
-        self.replies: dict[tuple[VirtualHost, bytes], ReplyReceiver] = {}  # by their encoded names
+        self.replies: dict[tuple[VirtualHost, bytes], ReplyReceiver] = {}  # by encoded name
         self.conversions = Conversions(broker.schedule, value_as_text)
         self.link_names = link_names
         self.auto_creation = AutoCreation(auto_create)
@@ -105,7 +108,7 @@ class Server:
         self.link_names.vhost_deleted(vhost)
 
     def pass_for(self, product: str | None, version: str | None) -> None:
-        """Tell clients of both protocols another name or version of the broker."""
+        """Set the product name and version that clients of both protocols see. None: unchanged."""
         for told, rabbitmq_version in (
             (self.properties, RABBITMQ_VERSION_091),
             (self.said, RABBITMQ_VERSION_10),
@@ -114,9 +117,9 @@ class Server:
             told["version"] = version or (rabbitmq_version if product == RABBITMQ else told["version"])
 
 
-PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever product it names
+PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever product name clients see
 RABBITMQ: Final = "RabbitMQ"
-RABBITMQ_VERSION_091: Final = "3.13.7"  # the last with which Kombu shares a prefetch window among queues
+RABBITMQ_VERSION_091: Final = "3.13.7"  # later versions: Kombu shares no prefetch window among queues
 RABBITMQ_VERSION_10: Final = "4.2.0"  # earlier versions have another AMQP 1.0
 CAPABILITIES = (
     "publisher_confirms",

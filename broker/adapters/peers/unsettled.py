@@ -24,7 +24,7 @@ class Stragglers:
     """
 
     def __init__(self) -> None:
-        self.count: i64 = 0  # of unsettled deliveries
+        self.count: i64 = 0  # the number of unsettled deliveries
         self._tags: list[int] = []
         self._deliveries: list[Delivery | None] = []
         self._first: i64 = 0  # all deliveries before this index are settled
@@ -68,7 +68,7 @@ class Stragglers:
 
     def put_back(self, deliveries: dict[int, Delivery]) -> None:
         """Make settled deliveries unsettled again."""
-        closed: dict[int, Delivery] = {}  # their gaps have been closed
+        closed: dict[int, Delivery] = {}  # deliveries whose gaps have been closed
         for tag, delivery in deliveries.items():
             index = self._index(tag)
             if index < 0:
@@ -109,7 +109,7 @@ class Stragglers:
 
 
 TRIM: Final = 1024
-SPARSE: Final = 8  # slots for each unsettled delivery: with more, the oldest leave the ring
+SPARSE: Final = 8  # slots for each unsettled delivery: with more slots, the oldest deliveries leave the ring
 FORGIVEN_MAX: Final = 4096
 
 
@@ -117,9 +117,9 @@ FORGIVEN_MAX: Final = 4096
 class Unacked:
     """A ring of deliveries, indexed by tag: tags are consecutive, so there is no hashing and no scan.
 
-    `_entries[i]` is the delivery with tag `base + i`. It is None after the delivery was settled, and for a
-    delivery that needs no settlement. Unsettled deliveries older than the ring are among the stragglers, so a
-    delivery that is never settled does not keep the slots of all later ones.
+    `_entries[i]` is the delivery with tag `base + i`. The slot is None after the delivery was settled, and
+    for a delivery that needs no settlement. Unsettled deliveries older than the ring are among the
+    stragglers, so a delivery that is never settled does not keep the slots of all later ones.
     """
 
     def __init__(self) -> None:
@@ -245,10 +245,10 @@ class Unacked:
         return delivery[0]
 
     def forgive(self, tags: list[i64]) -> None:
-        """Note deliveries that are taken back: a later settlement of them is no error.
+        """Note deliveries that are taken back: a later settlement of such a delivery is no error.
 
-        A client may never settle them, so no more than FORGIVEN_MAX are told apart. Beyond that, no tag up to
-        the highest of them is an error.
+        The client may never settle these deliveries, so at most FORGIVEN_MAX tags are kept. After more tags,
+        no tag up to the highest earlier one is an error.
         """
         forgiven = self._forgiven
         if forgiven is None:
