@@ -1,7 +1,7 @@
 """SCRAM-SHA-256, the server's side: verifiers of passwords, and the exchange. [RFC 5802, RFC 7677]
 
-Nothing is looked up here and nothing is random. The caller finds the verifier of the user that the client
-names, and makes up the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
+The module looks up nothing and uses no random numbers. The caller finds the verifier of the user, and makes
+the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
 """
 
 import base64
@@ -76,9 +76,9 @@ def read_verifier(text: str) -> Verifier:
 
 
 def prepared(text: str) -> str:
-    """Return a name or password as SASLprep has it; unchanged if SASLprep forbids it. [RFC 4013]
+    """Return a name or password after SASLprep; a text that SASLprep forbids is unchanged. [RFC 4013]
 
-    Text that SASLprep forbids was the client's choice and is compared octet by octet, as PostgreSQL does.
+    A forbidden text is compared octet by octet, as PostgreSQL does.
     """
     mapped = "".join(
         " " if stringprep.in_table_c12(character) else character
@@ -86,7 +86,7 @@ def prepared(text: str) -> str:
         if not stringprep.in_table_b1(character)
     )
     found = unicodedata.normalize("NFKC", mapped)
-    characters = set(found)  # a short text may become a long one, with few characters again and again
+    characters = set(found)  # a short text may become long, with few different characters
     for character in characters:
         if stringprep.in_table_a1(character) or any(forbids(character) for forbids in _FORBIDDEN):
             return text
@@ -101,8 +101,8 @@ def prepared(text: str) -> str:
 class Exchange:
     """The exchange of a log-in: `first`, then `challenge`, then `final`. [RFC 5802 5]
 
-    `user` is the user that the client claims to be, known after `first`. All three methods raise
-    ProtocolError(SYNTAX_ERROR) for the client's mistakes, but not for a false proof.
+    `user`: the user name that the client sends, known after `first`. All three methods raise
+    ProtocolError(SYNTAX_ERROR) for a malformed message, but not for a false proof.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -170,7 +170,7 @@ def _text(message: bytes) -> str:
 
 
 def _user(escaped: str) -> str:
-    """Return the user of a written name. Long names are refused, because the peer may be unknown."""
+    """Return the user of an escaped name. Raises ProtocolError for a long name: the peer may be unknown."""
     name = _name(escaped)
     size = len(name.encode(errors=_BYTES))
     if size > NAME_BYTES_MAX:
@@ -181,7 +181,7 @@ def _user(escaped: str) -> str:
 
 
 def _name(escaped: str) -> str:
-    """Return a name, whose commas and equal signs are written =2C and =3D."""
+    """Return the name of an escaped name, in which commas and equal signs are =2C and =3D."""
     if re.search("=(?!2C|3D)", escaped) or not escaped:
         raise _malformed("the user name")
     return escaped.replace("=2C", ",").replace("=3D", "=")

@@ -19,11 +19,11 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import RemoteProtocolError
 
-SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the binding's own name, and what Azure's clients call it
+SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the name in the binding, and the name of Azure's clients
 MESSAGE_BYTES: Final = 32768  # sent as one message: by default some clients take no more than 32 or 64 KiB
-ANY: Final = "any"  # among the origins that are welcome: every one is
-NO_HTTP: Final = (b"AMQP", b"\x16\x03")  # what comes from who takes the address for one of AMQP, or of TLS
-REASON_CHARACTERS: Final = 200  # of what a peer sent, in what is said about it
+ANY: Final = "any"  # among the origins: every origin is allowed
+NO_HTTP: Final = (b"AMQP", b"\x16\x03")  # the first bytes of clients that use AMQP, or TLS, instead of HTTP
+REASON_CHARACTERS: Final = 200  # the longest reason of a refusal
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 
@@ -66,7 +66,7 @@ class WebSocketWire:
             self.behind = True
 
     def read(self, frames: int) -> bytes:
-        """Return the payload of at most `frames` frames, or of the received part of the last one."""
+        """Return the payload of at most `frames` frames, and of the received part of an incomplete frame."""
         self.behind = False
         if self.ended or self._peer.connection is None:
             return b""
@@ -102,7 +102,7 @@ class WebSocketWire:
         return self._peer.send(BytesMessage(data=data))
 
     def close(self) -> bytes:
-        """Close the connection; return the bytes to send, empty if not open. The peer's answer ends it."""
+        """Close the connection; return the bytes to send, if any. The peer's answer ends it."""
         return self._peer.send(CloseConnection(CloseReason.NORMAL_CLOSURE)) if self.open else b""
 
     def release(self) -> None:
@@ -127,7 +127,7 @@ class WebSocketWire:
             if isinstance(request, Request):
                 self._consider(request)
                 early = _HEAD_END.split(before + data, 1)[1]
-                if early and self.open:  # from a peer that did not wait to be accepted
+                if early and self.open:  # the peer has not waited for the answer
                     self.feed(early)
         except RemoteProtocolError as error:
             self._refuse(*_refusal_of(error))
@@ -150,12 +150,12 @@ class WebSocketWire:
             self._answer += self._peer.send(AcceptConnection(subprotocol=chosen))
 
     def _is_welcome(self, origin: str, host: str) -> bool:
-        """Whether a page of `origin` may connect to the broker, which it calls `host`. [RFC 6455 10.2]"""
+        """Whether a web page of `origin` may connect to the broker at `host`. [RFC 6455 10.2]"""
         own = _name_in(origin).encode().decode("idna") == _name_in(host.lower())
         return own or origin in self._origins or ANY in self._origins
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Answer the request with an error, whatever state the request has left wsproto in."""
+        """Answer the request with an HTTP error, whatever state wsproto is in."""
         self.ended = True
         self.trouble = reason[:REASON_CHARACTERS]
         body = f"This is for AMQP over WebSocket: {self.trouble}\n".encode("ascii", "backslashreplace")
@@ -173,7 +173,7 @@ class WebSocketWire:
     def _closed(self, event: CloseConnection) -> None:
         frames = self._peer.connection
         assert frames is not None
-        if frames.state is ConnectionState.OPEN:  # so it is what wsproto says of a frame that is none
+        if frames.state is ConnectionState.OPEN:  # wsproto reports a malformed frame as a close
             self._fail(event.code, event.reason or "")
             return
         self.ended = True
@@ -181,7 +181,7 @@ class WebSocketWire:
             self._answer += frames.send(event.response())
 
     def _fail(self, code: int, reason: str) -> None:
-        """Tell the peer what it did wrong. [RFC 6455 7.1.7]"""
+        """Close the connection with the reason of an error. [RFC 6455 7.1.7]"""
         self.trouble = reason[:REASON_CHARACTERS]
         if self.open:
             self._answer += self._peer.send(CloseConnection(code, self.trouble))
@@ -194,7 +194,7 @@ def _refusal_of(error: RemoteProtocolError) -> tuple[HTTPStatus, str]:
     unreadable = error.__context__
     if isinstance(unreadable, h11.RemoteProtocolError):
         status, reason = HTTPStatus(unreadable.error_status_hint), str(unreadable)
-        unreadable.__traceback__ = None  # h11's error leads back to itself, and so would the connection
+        unreadable.__traceback__ = None  # a cycle of references would keep the connection in memory
     error.__traceback__ = None
     return status, reason
 

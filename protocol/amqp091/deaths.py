@@ -72,7 +72,7 @@ def encode_deaths(deaths: list[Death]) -> bytes:
 
 
 def decode_deaths(value: bytes) -> list[Death]:
-    """Return the deaths in a value that `encode_deaths` has made. Raises ValueError for any other."""
+    """Return the deaths in a value from `encode_deaths`. Raises ValueError for any other value."""
     deaths: list[Death] = []
     for table in _array_in(value):
         if not isinstance(table, dict):
@@ -106,7 +106,7 @@ def _death(table: dict[str, object]) -> Death:
 
 
 def add_death(deaths: list[Death], death: Death) -> list[Death]:
-    """Return the history with a further death; it adds to the count of the same queue and reason."""
+    """Return the history with a further death, which is counted with deaths of the same queue and reason."""
     for known in deaths:
         if known.queue == death.queue and known.reason == death.reason:
             known.count += 1
@@ -115,9 +115,9 @@ def add_death(deaths: list[Death], death: Death) -> list[Death]:
 
 
 def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first: bool) -> list[Field]:
-    """Return headers with this history; the latest death was of a message published to `exchange`.
+    """Return headers with this history. The message of the latest death was published to `exchange`.
 
-    `first`: the message had not died before, and a history in its headers is not the broker's. Other fields
+    `first`: the message had not died before, and a publisher wrote any history in the headers. Other fields
     keep their places and bytes.
     """
     latest = deaths[0]
@@ -132,7 +132,7 @@ def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first
             written.append((name, value))
         elif values[name]:
             written.append((name, values[name]))
-            values[name] = b""  # of several with this name one stays
+            values[name] = b""  # only the first field of this name stays
     return written + [(name, value) for name, value in values.items() if value]
 
 
