@@ -56,7 +56,7 @@ class ProtocolError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The text as it goes on the wire: the constant's name, then what happened."""
+        """The text in the close method: the constant's name, then the reason."""
         return f"{REPLY_NAMES[self.code]} - {self.text}"
 
 

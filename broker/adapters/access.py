@@ -1,7 +1,7 @@
 """Access control as the adapters see it: SASL log-ins and the rights of users, behind a port.
 
-No adapter knows users, passwords or permissions. An adapter has a peer with an origin. The peer goes through
-a SASL exchange, and has a user name afterwards.
+Adapters do not import users, passwords or permissions. An adapter has a peer with an origin. The peer does a
+SASL exchange, and has a user name afterwards.
 """
 
 from __future__ import annotations

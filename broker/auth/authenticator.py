@@ -22,7 +22,8 @@ class Authenticator:
     def remembered(self, user: str, password: str, loopback: bool) -> bool:
         """Whether a password is known to be right without a slow hash.
 
-        False for a user that may log in from loopback only and does not: the refusal takes as long as others.
+        False for a user that may log in from loopback only and does not: the refusal then takes as long as
+        any refusal.
         """
         known = self._users.get(user)
         if known is None or self.is_outside(user, loopback) or not known.remembered:

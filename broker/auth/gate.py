@@ -1,4 +1,4 @@
-"""The adapters' port `Access`: authentication and authorisation, with everything behind them."""
+"""The implementation of the adapters' port `Access`: authentication and authorisation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Login = PasswordLogin | ScramLogin | KnownLogin
 
 @final
 class Gate:
-    """The users behind the adapters' port `Access`.
+    """The authentication and authorisation of users (Access).
 
     `mechanisms`: the mechanisms of `MECHANISMS` that are offered. `anonymous`: the user that ANONYMOUS logs
     in, "" to refuse ANONYMOUS. `later` and `off_loop` are as for `Doorman`.

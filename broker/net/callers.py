@@ -32,7 +32,7 @@ class Caller(Protocol):
         """Close at once."""
 
     def refuse(self) -> None:
-        """Tell a peer that has just connected that there are too many connections, and close."""
+        """Refuse a new connection because there are too many, and close the connection."""
 
 
 @final

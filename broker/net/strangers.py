@@ -36,10 +36,10 @@ class Strangers:
     """All peers from the moment they are accepted: strangers until they log in, known afterwards.
 
     At most `strangers_max` strangers come through the same door. All peers together have at most
-    `descriptors_max` file descriptors, because the log needs others. With a stranger too many, the oldest
-    stranger of this door is closed. With a descriptor too many, the oldest stranger of the door with the most
-    strangers is closed, so a flood at one door shuts no peer out at the other. If all other peers are known,
-    the new peer itself is closed.
+    `descriptors_max` file descriptors, because the log needs descriptors too. With a stranger too many, the
+    oldest stranger of this door is closed. With a descriptor too many, the oldest stranger of the door with
+    the most strangers is closed, so a flood at a door shuts out no peer of the other door. If all other peers
+    are known, the new peer itself is closed.
     """
 
     def __init__(self, strangers_max: int, descriptors_max: int) -> None:

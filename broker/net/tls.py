@@ -30,7 +30,7 @@ class TlsError(Exception):
 
 @final
 class HandshakeFailed(ssl.SSLError):
-    """A failed handshake: `why`, and the `alert` that tells the peer. [RFC 8446 6.2]"""
+    """A failed handshake: `why` is the reason, `alert` the alert for the peer. [RFC 8446 6.2]"""
 
     def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
         super().__init__(*error.args)

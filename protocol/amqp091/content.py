@@ -241,7 +241,7 @@ def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) 
 
 
 def write_frames(out: BytesWriter, frames: bytes, channel: i64, frame_max: i64) -> None:
-    """Write body frames for `channel`, as received or split anew for a smaller `frame_max`."""
+    """Write body frames for `channel`, as received, or in new frames for a smaller `frame_max`."""
     if len(frames) > frame_max and largest_frame(frames) > frame_max:
         write_body(out, _payloads(frames, 0), channel, frame_max)
     else:

@@ -1,4 +1,4 @@
-"""Look up a single header or property of a content without decoding the others. [amqp-0-9-1 4.2.5, 4.2.6]
+"""Look up a single header or property of a content, without decoding the rest. [amqp-0-9-1 4.2.5, 4.2.6]
 
 A malformed header or property counts as absent. No function raises for bytes that a publisher sent.
 """

@@ -368,7 +368,7 @@ def forget_deliveries(connection: Connection091, most: i64) -> i64:
 
 
 def let_go(connection: Connection091) -> None:
-    """Release everything that the channels own, after stopping the deliveries to all of them.
+    """Release everything that the channels own, after stopping the deliveries to all channels.
 
     Otherwise messages of the first channel would be delivered to the second channel of the same connection.
     """
@@ -477,7 +477,7 @@ class Connection091(Connection091State):
             self.held.listen()
 
     def internal_error(self) -> None:
-        """Close this connection, and no other, over the broker's own error (Connection091State)."""
+        """Close this connection only, over the broker's own error (Connection091State)."""
         _log.exception("internal error", peer=self.peer)
         self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
 
@@ -610,7 +610,7 @@ class Connection091(Connection091State):
         self.flush()
 
     def rights_changed(self) -> None:
-        """Tell all channels that the user's permissions have changed (OpenConnection)."""
+        """Notify all channels that the user's permissions have changed (OpenConnection)."""
         for channel in channels_of(self):
             channel.rights_changed()
 

@@ -98,7 +98,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
 
 
 def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
-    """Return the queues to consume from: `queue`, and those that `x-also-consume` names.
+    """Return the queues to consume from: `queue`, and the queues in `x-also-consume`.
 
     Raises what `readable` raises, and PreconditionFailed for a queue that is named twice.
     """

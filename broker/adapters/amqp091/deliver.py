@@ -216,14 +216,14 @@ class Target091(ChannelTarget):
 
 
 def write_message(channel: ChannelState, message: Message, kept: bytes, content: bytes) -> None:
-    """Write an answer on `channel`: `kept` is the stored content of `message`, `content` the one to send."""
+    """Write an answer on `channel`. `kept`: the stored content; `content`: the content to send."""
     write_content_for(channel, content)
     if message.body is not None:
         _send_body(channel, message.body, message.size, kept, content)
 
 
 def _send_body(channel: ChannelState, body: Body, size: i64, kept: bytes, content: bytes) -> None:
-    """Send a large body behind its content header, which is written already; `size` as in `send_body`."""
+    """Send a large body after its content header, which is written already; `size` as in `send_body`."""
     if kept[0] == 0:
         head = header_frame_bytes(content)
         send_sections(channel.connection, body, channel.number, size, kept, head)
@@ -232,7 +232,7 @@ def _send_body(channel: ChannelState, body: Body, size: i64, kept: bytes, conten
 
 
 def write_content_for(channel: ChannelState, content: bytes) -> None:
-    """Write content for `channel`, as received or split anew for a smaller frame_max."""
+    """Write content for `channel`, as received, or in new frames for a smaller frame_max."""
     out = channel.connection.out
     frame_max = channel.connection.frame_max
     if len(content) > FRAME_MIN_SIZE and len(content) > frame_max and largest_frame(content) > frame_max:

@@ -1,7 +1,7 @@
 """Large bodies, handled piece by piece as they arrive and as the client takes them.
 
 A content header contains the length of the body. For a body of sections the length is known only after a scan
-of all of them. The scan is done step by step, as the sending is. [amqp-0-9-1 4.2.6.1]
+of all sections. The scan is done step by step, as is the sending. [amqp-0-9-1 4.2.6.1]
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Sending:
 class LargeBodies(OutgoingBodies):
     """The large bodies that a connection sends, in order.
 
-    Everything written meanwhile waits behind them, because no other frame of a channel may interrupt its
+    Later output waits behind the bodies, because no other frame of a channel may interrupt a
     content [amqp-0-9-1 4.2.6]. Only a piece at a time of these bodies is in memory.
     """
 
@@ -93,7 +93,7 @@ class LargeBodies(OutgoingBodies):
         self._sendings: deque[Sending] = deque()
 
     def add(self, sending: Sending) -> None:
-        """Add a body behind the others."""
+        """Add a body after the others."""
         self._sendings.append(sending)
         self.waiting += sending.counted
 
@@ -136,7 +136,7 @@ def take_piece(
 
 
 def send_body(connection: Connection091State, body: Body, channel: i64, size: i64) -> None:
-    """Send a large body behind the output, which ends with its content header.
+    """Send a large body after the output, which ends with its content header.
 
     `size`: the bytes of the body if it is an answer. 0 for a delivery, because deliveries stop by themselves.
     """
@@ -204,7 +204,7 @@ _ENCODED: Final = Properties(content091(b"", opaque=True))  # with the type of a
 class SendingSections(Sending):
     """A body that is stored as sections; `kept` is the message's stored content before the body.
 
-    The content of data sections is sent as the body. Sections of another kind are sent as they are. If the
+    The content of data sections is sent as the body. Sections of another kind are sent unchanged. If the
     bytes are no sections, the whole message is sent. `before` ends with a content header of `head` bytes,
     which the scan replaces.
     """
@@ -216,7 +216,7 @@ class SendingSections(Sending):
         self._parts = BodyParts()
         self._walked: i64 = 0  # the number of scanned pieces
         self._measured = False
-        self._as_they_are = False  # the pieces are the body
+        self._as_they_are = False  # the pieces are the body, unchanged
 
     def next(self, connection: Connection091State) -> bytes:
         """Return the next bytes to write, if any (Sending)."""
@@ -255,7 +255,7 @@ class SendingSections(Sending):
         self._measured = True
 
     def _announce_encoded(self, frame_max: i64) -> None:
-        """Announce the sections as they are as the body."""
+        """Announce the unchanged sections as the body."""
         properties = Properties(self._header())
         properties.adopt(_ENCODED, TYPE)
         header = properties.content()

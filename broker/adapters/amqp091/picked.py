@@ -86,7 +86,8 @@ class Ending(Alarm):
     def ring(self) -> None:
         """Cancel the consumer, unless there is work for it or it waits for its client (Alarm).
 
-        A queue that does not serve, as during a purge, does not tell its consumers that no messages are left.
+        A queue that does not serve, as during a purge, does not notify its consumers that no messages are
+        left.
         """
         target = self._target
         for consumer in list(target.consumers):
@@ -161,7 +162,7 @@ class PickedConsume(Alarm, PendingRequest):
             self._channel.refuse(error, c.BASIC_CONSUME)
 
     def frame_kept(self, method: i64) -> None:
-        """Close the channel if too much waits behind the request (PendingRequest)."""
+        """Close the channel if the kept frames have too many bytes (PendingRequest)."""
         if self._channel.kept_bytes > BEHIND_BYTES_MAX:
             text = f"{self._channel.kept_bytes} bytes came behind a basic.consume that is not answered yet"
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)

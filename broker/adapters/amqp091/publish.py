@@ -81,7 +81,7 @@ def address_of(arguments: bytes) -> Address:
 
 
 def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
-    """Return the short string at `p` and the offset behind it."""
+    """Return the short string at `p` and the offset after the string."""
     end: i64 = p + 1 + data[p] if p < len(data) else -1
     if end < 0 or end > len(data):
         raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
@@ -112,7 +112,7 @@ def not_taken(channel: ChannelState, publication: Publication, message: Message,
 def refuse_publish(
     channel: ChannelState, publication: Publication, message: Message, error: BrokerError
 ) -> None:
-    """Tell the publisher of a message that could not be stored, and is in no queue.
+    """Report a message that could not be stored, and is in no queue, to its publisher.
 
     With confirms, a stopped queue or a failed log nacks the message. A stopped queue also returns a mandatory
     or immediate message. In all other cases the channel or the connection is closed.

@@ -37,7 +37,7 @@ from protocol.streams.chunk import BASIC, BODY, EXCHANGE, PROPERTIES, ROUTING_KE
 from protocol.streams.rows import content_of
 
 STORED_IN: Final = "amqpd.sink"  # the exchange of stored chunks, in the log
-HAS_HEADERS: Final = 0x20  # in the first octet of properties
+HAS_HEADERS: Final = 0x20  # in the first octet of the properties
 NO_KEYS: Final[list[str]] = []
 _NO_PROPERTIES: Final = b"\0\0"
 
@@ -49,7 +49,7 @@ def stored(chunk: bytes, rows: int) -> Message:
 
 
 def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
-    """Return the rows of a stored chunk except those `known`, which were checked on arrival (OpenRows)."""
+    """Return the rows of a stored chunk, without `known` rows, which were checked on arrival (OpenRows)."""
     chunk = Chunk(body(content))
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
     rows: list[Row] = []
@@ -106,7 +106,7 @@ class Checker:
         self._exchanges: dict[tuple[bytes, bytes], Exchange] = {}
 
     def check(self, chunk: Chunk) -> None:
-        """Refuse a chunk with a row that cannot be published as it is; the refusal names the row.
+        """Refuse a chunk with a row that cannot be published; the refusal names the row.
 
         Raises:
             PreconditionFailed: the row is no message of AMQP 0-9-1, or a property makes no sense.

@@ -71,10 +71,10 @@ AGAIN_MAX: Final[i64] = 5000  # deliveries that a basic.recover sends again
 
 
 def known(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
-    """Whether a settlement names an unacknowledged delivery; tag 0 with `multiple` names all of them.
+    """Whether a settlement names an unacknowledged delivery; tag 0 with `multiple` names all deliveries.
 
-    If not, the channel ends with 406, unless the delivery was released because it was late. `multiple` then
-    settles the earlier ones. [amqp-0-9-1 1.8.3.13.2]
+    If not, the channel ends with 406, unless the delivery was released because it was late. In that case
+    `multiple` settles the earlier deliveries. [amqp-0-9-1 1.8.3.13.2]
     """
     unacked = channel.unacked
     if unacked.find(tag) is not None or (multiple and tag == 0):

@@ -143,7 +143,7 @@ class ChannelState(IncomingChannel):
         raise NotImplementedError
 
 
-# pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
+# each handler takes its own class of pamqp; the tables of handlers have the number of this class as key
 Handler = Callable[[ChannelState, Any], None]
 
 
@@ -255,7 +255,7 @@ class ChannelReplies(ReplyReceiver):
 
 @trait
 class PendingRequest:
-    """A request that is not answered yet. Meanwhile the channel keeps the frames behind the request."""
+    """A request that is not answered yet. Meanwhile the channel keeps the frames after the request."""
 
     def frame_kept(self, method: i64) -> None:
         """Note that another frame is kept; `method` is 0 for a part of a content."""

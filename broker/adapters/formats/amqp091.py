@@ -137,7 +137,7 @@ class View091(MessageView):
 class ContentView(MessageView):
     """A view of the content header of a message that was published before.
 
-    `lookup` and `property` find a value without decoding the others. Malformed values count as absent.
+    `lookup` and `property` decode the requested value only. Malformed values count as absent.
     """
 
     def __init__(self, content: bytes) -> None:

@@ -190,7 +190,7 @@ def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes
 
 
 def annotated_content(content: bytes, annotations: bytes) -> bytes:
-    """Return a content with annotations from an encoded map, which replace those with the same names.
+    """Return a content with annotations from an encoded map, in place of annotations with the same names.
 
     In a message of AMQP 0-9-1 annotations become headers. Annotations without a field value are left out, and
     all annotations if the message's headers do not decode.

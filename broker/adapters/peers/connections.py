@@ -180,7 +180,7 @@ class Farewells(Alarm):
         self._waiting.setdefault(vhost, []).append(connection)
 
     def begin(self, vhost: str) -> None:
-        """Begin to close the connections of a virtual host, the first of them at once."""
+        """Begin to close the connections of a virtual host, the first ones at once."""
         for connection in self._waiting.pop(vhost, ()):
             self._due.append((connection, vhost))
         if self.due == 0:

@@ -20,7 +20,7 @@ _log = structlog.get_logger("amqpd.channel")
 class Leases(LeaseHolder):
     """The leases of the consumers of a channel or session, a Lease for each length.
 
-    A subclass knows the deliveries by their numbers.
+    Deliveries are identified by numbers, which the subclass resolves.
     """
 
     def __init__(self, schedule: Schedule, counters: Counters) -> None:
@@ -80,7 +80,7 @@ class Leases(LeaseHolder):
         self._sweep_at = 2 * len(self._by_length) + SWEEP_MIN
 
     def _tell(self, numbers: list[i64]) -> None:
-        """Log late deliveries, but not each of them."""
+        """Log late deliveries, at most once in TELL_INTERVAL."""
         self._untold += len(numbers)
         now = self._schedule.now()
         if now < self._tell_at:
