@@ -24,7 +24,7 @@ def plain(response: bytes) -> tuple[str, str]:
     if len(parts) != 3:
         raise ProtocolError(SYNTAX_ERROR, f"PLAIN response has {len(parts)} parts instead of 3")
     if parts[0] not in (b"", parts[1]):
-        raise ProtocolError(SYNTAX_ERROR, "PLAIN response asks to be somebody else")
+        raise ProtocolError(SYNTAX_ERROR, "PLAIN response has an authorization identity that is not the user")
     return parts[1].decode(errors="surrogateescape"), parts[2].decode(errors="surrogateescape")
 
 

@@ -65,11 +65,11 @@ def read_verifier(text: str) -> Verifier:
     """Read the text of a verifier. Raises ValueError."""
     match = re.fullmatch(r"SCRAM-SHA-256\$(\d{1,8}):([^$:]+)\$([^$:]+):([^$:]+)", text, re.ASCII)
     if match is None:
-        raise ValueError("not of the form SCRAM-SHA-256$iterations:salt$stored key:server key")
+        raise ValueError("expected the form SCRAM-SHA-256$iterations:salt$stored key:server key")
     salt, stored_key, server_key = (_unb64(part) for part in match.group(2, 3, 4))
     iterations = int(match[1])
     if not salt or len(stored_key) != _KEY_BYTES or len(server_key) != _KEY_BYTES:
-        raise ValueError("the salt is empty, or a key has not 32 bytes")
+        raise ValueError("the salt is empty, or a key does not have 32 bytes")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ValueError(f"{iterations} iterations, allowed: {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     return Verifier(salt, iterations, stored_key, server_key)
@@ -124,7 +124,7 @@ class Exchange:
             raise _malformed("the first message")
         header, binding, wanted, self._bare, extension, name, nonce = match.groups()
         if binding.startswith("p"):
-            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} does no channel binding")
+            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} does not support channel binding")
         if extension is not None:
             raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} extension {extension!r} is not supported")
         if not _NONCE.fullmatch(nonce):
@@ -151,7 +151,7 @@ class Exchange:
         proof = _decoded(proof_text, "the proof")
         if _decoded(binding, "the channel binding") != self._header:
             raise ProtocolError(
-                SYNTAX_ERROR, f"{MECHANISM}: the channel binding is not that of the first message"
+                SYNTAX_ERROR, f"{MECHANISM}: the channel binding differs from the first message"
             )
         verifier = self._verifier
         signed = f"{self._bare},{self._first},{unsigned}".encode(errors=_BYTES)

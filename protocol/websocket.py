@@ -79,7 +79,7 @@ class WebSocketWire:
             elif isinstance(event, Ping):
                 self._ping = event.payload
             elif isinstance(event, TextMessage):
-                self._fail(CloseReason.UNSUPPORTED_DATA, "a text message: AMQP is binary")
+                self._fail(CloseReason.UNSUPPORTED_DATA, "text messages are not allowed: AMQP is binary")
                 break
             elif isinstance(event, CloseConnection):
                 self._closed(event)
@@ -119,7 +119,7 @@ class WebSocketWire:
         before = self._tail
         self._start, self._tail = (self._start + data)[:4], (before + data)[-2:]
         if self._start.startswith(NO_HTTP):
-            self._refuse(HTTPStatus.BAD_REQUEST, "the protocol here is HTTP at first")
+            self._refuse(HTTPStatus.BAD_REQUEST, "expected an HTTP request for a WebSocket, got AMQP or TLS")
             return
         try:
             self._peer.receive_data(data)
@@ -138,14 +138,16 @@ class WebSocketWire:
         """Accept a request, or refuse it. Raises UnicodeError."""
         for origin in (value.decode("ascii") for name, value in request.extra_headers if name == b"origin"):
             if not self._is_welcome(origin.lower(), request.host):
-                reason = f"pages of {origin} are not welcome; the setting is websocket_origins"
+                reason = (
+                    f"web pages of {origin} are not allowed; add the origin to the setting websocket_origins"
+                )
                 self._refuse(HTTPStatus.FORBIDDEN, reason)
                 return
         asked = request.subprotocols
         chosen = next((name for name in SUBPROTOCOLS if name in asked), None)
         if chosen is None:
-            said = f"none of {', '.join(asked)} is known" if asked else "none was asked for"
-            self._refuse(HTTPStatus.BAD_REQUEST, f"the subprotocol has to be amqp; {said}")
+            said = f"requested: {', '.join(asked)}" if asked else "none was requested"
+            self._refuse(HTTPStatus.BAD_REQUEST, f"expected the subprotocol amqp; {said}")
         else:
             self._answer += self._peer.send(AcceptConnection(subprotocol=chosen))
 
@@ -158,7 +160,9 @@ class WebSocketWire:
         """Answer the request with an HTTP error, whatever state wsproto is in."""
         self.ended = True
         self.trouble = reason[:REASON_CHARACTERS]
-        body = f"This is for AMQP over WebSocket: {self.trouble}\n".encode("ascii", "backslashreplace")
+        body = f"This address is for AMQP over WebSocket: {self.trouble}\n".encode(
+            "ascii", "backslashreplace"
+        )
         upgrade = status is HTTPStatus.UPGRADE_REQUIRED
         lines = (
             f"HTTP/1.1 {status.value} {status.phrase}",

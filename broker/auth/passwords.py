@@ -50,7 +50,9 @@ def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Pa
     Raises PreconditionFailed for the empty password, with which no log-in is allowed.
     """
     if not password:
-        raise PreconditionFailed("a password cannot be empty; a user without a password has none")
+        raise PreconditionFailed(
+            "a password must not be empty; give an empty password hash for a user without a password"
+        )
     verifier = ""
     if scram_iterations:
         verifier = str(scram.derive(password, secrets.token_bytes(_SCRAM_SALT_BYTES), scram_iterations))

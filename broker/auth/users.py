@@ -97,7 +97,7 @@ class Users:
         old = self._users.get(name)
         if old is None:
             if password is None:
-                raise PreconditionFailed(f"user '{name}' is new: a password, or a hash, has to be given")
+                raise PreconditionFailed(f"user '{name}' is new, and needs a password or a password hash")
             check_name(name)
         if loopback_only is None:
             loopback_only = name == LOOPBACK_ONLY if old is None else old.loopback_only

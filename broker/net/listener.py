@@ -203,7 +203,7 @@ def _not_listening(host: str, port: int, protocol: str, error: OSError) -> Liste
     """Return the error with the address, the reason, and the setting for another address."""
     return ListenError(
         f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(error)}; set "
-        f"{OPTIONS[protocol]} HOST:PORT to a free address, or end what listens there"
+        f"{OPTIONS[protocol]} HOST:PORT to a free address, or stop the program that listens there"
     )
 
 

@@ -153,7 +153,7 @@ class Resources:
                 disk_free_min=self.disk_free_min,
             )
         elif before and not shortage.reason:
-            _log.warning("publishers go on", was=before)
+            _log.warning("publishers continue", was=before)
 
     def _is_low_on_memory(self) -> bool:
         self.memory = resident_bytes()

@@ -79,7 +79,7 @@ class Strangers:
             if not largest:
                 return
             self._turn_away(
-                largest, "too many connections for the file descriptors there are", self.descriptors_max
+                largest, "too many connections for the available file descriptors", self.descriptors_max
             )
 
     def _forget(self, connection: object) -> Stranger | None:

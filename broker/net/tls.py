@@ -171,11 +171,11 @@ def reload_all(served: Iterable[Tls]) -> None:
         try:
             tls.reload()
         except TlsError as error:
-            _log.error("TLS stays as it was", reason=str(error))
+            _log.error("TLS files not reloaded, the previous ones stay in use", reason=str(error))
         else:
-            _log.info("TLS certificates read again", certificate=str(tls.certificate.path))
+            _log.info("TLS certificates reloaded", certificate=str(tls.certificate.path))
     if not reloaded:
-        _log.info("nothing to read again: TLS is off")
+        _log.info("no TLS certificates to reload: TLS is off")
 
 
 def _source(setting: str, path: Path | None) -> Source | None:
@@ -218,7 +218,7 @@ def _check_readable(source: Source | None) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted, and there is nobody to ask for its password")
+    raise ValueError("the key is encrypted; use a key without a password")
 
 
 def _reason(error: Exception) -> str:

@@ -254,7 +254,7 @@ class Transport:
             self.abort()
             return False
         if size > PART_BYTES_MAX and self._held_ticks > PARTS_SECONDS * TICKS_PER_SECOND:
-            text = f"low on memory for {PARTS_SECONDS} seconds, with {size} bytes of bodies kept in part"
+            text = f"low on memory for {PARTS_SECONDS} seconds, with {size} bytes of incomplete bodies"
             _log.warning("held publisher is closed", peer=self._origin.peer, reason=text)
             connection.force_close(text)
             return False

@@ -76,7 +76,7 @@ def decode_deaths(value: bytes) -> list[Death]:
     deaths: list[Death] = []
     for table in _array_in(value):
         if not isinstance(table, dict):
-            raise ValueError("x-death holds something else than tables")
+            raise ValueError("x-death has an element that is no table")
         deaths.append(_death(table))
     return deaths
 

@@ -67,7 +67,7 @@ class Reader:
             setattr(frame, name, octet >> bits % 8 & 1 != 0)
             bits += 1
         if self.position != self.end:
-            raise ValueError(f"{self.end - self.position} bytes too many")
+            raise ValueError(f"{self.end - self.position} bytes follow the last argument")
 
     def table(self) -> dict[str, object]:
         """Read a field table with its length."""
@@ -95,7 +95,7 @@ class Reader:
         """Read the next `size` bytes."""
         start = self.position
         if start + size > self.end:
-            raise ValueError(f"{size} bytes are announced where {self.end - start} are left")
+            raise ValueError(f"{size} bytes are announced, {self.end - start} bytes are left")
         self.position = start + size
         return self.data[start : start + size]
 
@@ -163,7 +163,7 @@ class Reader:
         try:
             return datetime.fromtimestamp(seconds, tz=UTC)
         except (OverflowError, OSError) as e:
-            raise ValueError(f"a timestamp of {seconds} seconds") from e
+            raise ValueError(f"a timestamp of {seconds} seconds is out of range") from e
 
     def _number(self, kind: struct.Struct) -> int:
         number: int = kind.unpack(self.take(kind.size))[0]
@@ -173,11 +173,11 @@ class Reader:
         """Begin a table or an array; return its end, and the end of the enclosing value."""
         self._depth += 1
         if self._depth > TABLE_DEPTH_MAX:
-            raise ValueError(f"more than {TABLE_DEPTH_MAX} tables within each other")
+            raise ValueError(f"more than {TABLE_DEPTH_MAX} nested tables")
         size = self._number(_LENGTH)
         outer = self.end
         if self.position + size > outer:
-            raise ValueError(f"{size} bytes are announced where {outer - self.position} are left")
+            raise ValueError(f"{size} bytes are announced, {outer - self.position} bytes are left")
         self.end = self.position + size
         return self.end, outer
 

@@ -34,8 +34,8 @@ class File(NamedTuple):
     def path(self) -> str:
         """The path in the journal's folder. An open file can be ended, and so renamed, at any time."""
         if self.state == "sealed":
-            assert self.last is not None, "its name says it"
-            assert self.earliest is not None, "the manifest says it"
+            assert self.last is not None, "the name of a sealed file has the last seq"
+            assert self.earliest is not None, "the manifest has the time of each sealed file"
             return sealed_path(self.node, self.first, self.last, self.earliest)
         return f"{LIVE}/{self.name}{OPEN if self.state == 'open' else ''}"
 

@@ -108,14 +108,14 @@ _HEADER_BYTES: Final = BLOCK_HEADER.size
 def read_header(data: bytes) -> FileHeader:
     """Return the header in the first bytes of a file. Raises JournalDamagedError for bytes of no journal."""
     if len(data) < FILE_HEADER.size or data[:4] != FILE_MAGIC:
-        raise JournalDamagedError("it does not begin as a journal does")
+        raise JournalDamagedError(f"the file does not begin with '{FILE_MAGIC.decode()}'")
     _, version, length, first, created, _ = FILE_HEADER.unpack_from(data)
     if version not in VERSIONS:
         raise JournalDamagedError(f"the file has version {version}, this program reads 1 to {VERSION}")
     size = FILE_HEADER.size + length
     name = data[FILE_HEADER.size : size]
     if len(name) < length or checked(data[: FILE_HEADER.size], name) != data[:size]:
-        raise JournalDamagedError("its header is damaged")
+        raise JournalDamagedError("the header is damaged")
     return FileHeader(name.decode(), first, created, size)
 
 
@@ -198,4 +198,4 @@ class Decoder:
                     at += 2 + length
                 self.names[number] = (kind, tuple(fields))
         except (KeyError, UnicodeDecodeError, struct_error) as error:
-            raise JournalDamagedError(f"names that are none: {error}") from error
+            raise JournalDamagedError(f"a block of names is malformed: {error}") from error

@@ -69,7 +69,7 @@ class Encoder:
 
     def end_file(self) -> None:
         """End the file: later records belong to another file, which defines its names anew."""
-        assert self.count == 0, "what waits has used names of the file before"
+        assert self.count == 0, "the waiting records use names of the file before"
         self._file += 1
 
     def record(

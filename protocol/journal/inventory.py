@@ -92,7 +92,7 @@ class Inventory:
         """Add a fault for a missing manifest, if sealed files exist."""
         names = [parsed(path.rpartition("/")[2]) for path in there]
         if any(name is not None and name.last is not None for name in names):
-            text = "sealed files are there without it"
+            text = "sealed files exist without a manifest"
             self.faults.append(Fault(MISSING, MANIFEST, None, None, None, text))
         else:
             self._find_beginnings([], raws)
@@ -132,7 +132,7 @@ class Inventory:
             firsts[node] = min(first, firsts.get(node, first))
         for node, first in sorted(firsts.items()):
             if first > 1:
-                text = f"events 1 to {first - 1} of node '{node}' are in no file, nor were they dropped"
+                text = f"events 1 to {first - 1} of node '{node}' are in no file, and were not dropped"
                 self.faults.append(Fault(MISSING, "", node, 1, first - 1, text))
 
     def _add(self, what: str, listed: Listed, text: str) -> None:

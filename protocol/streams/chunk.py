@@ -99,7 +99,7 @@ class Header:
         self.behind = self.first + self.rows
         self.lost = flags & LOST != 0
         if not rows or size % 8 or size < HEADER_BYTES + (0 if self.lost else 8 * rows):
-            raise ChunkDamagedError(f"chunk at {at} says that {rows} rows are {size} bytes")
+            raise ChunkDamagedError(f"chunk at {at} has an impossible size: {size} bytes for {rows} rows")
 
 
 @final
@@ -121,7 +121,7 @@ class Chunk:
         if len(data) - at < header.size:
             raise ChunkDamagedError(f"chunk at {at} is cut off: {len(data) - at} of {header.size} bytes")
         if _checksum(data, at, header.size) != header.crc:
-            raise ChunkDamagedError(f"chunk at {at} does not have the checksum that it says")
+            raise ChunkDamagedError(f"chunk at {at} has a wrong checksum")
         self.times: i64 = at + HEADER_BYTES
         self._end = at + header.size
         self.kinds: i64 = 0  # the position of the kinds, 0: all are BASIC
@@ -160,7 +160,7 @@ class Chunk:
             at: i64 = column.offsets
             before: i64 = 0
             if i64(read_i32_le(data, at)) != 0:
-                raise ChunkDamagedError(f"chunk at {self.at} has a column that does not begin with its bytes")
+                raise ChunkDamagedError(f"chunk at {self.at} has a column whose first offset is not 0")
             for row in range(1, self.rows + 1):
                 end = i64(read_i32_le(data, at + 4 * row))
                 if not before <= end <= length:

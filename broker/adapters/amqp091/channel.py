@@ -190,7 +190,7 @@ class Channel(ChannelState):
             frame = methods.decode_method(method, payload)
             handler = HANDLERS.get(method)
             if handler is None:
-                text = f"{frame.name} is no method for a client on a channel"
+                text = f"{frame.name} is not a method that a client sends on a channel"
                 raise ProtocolError(COMMAND_INVALID, text, method)
             journal = self.virtual_host.journal
             before = journal.actor

@@ -160,7 +160,7 @@ def _stream_extent(
     """Return the part of a stream that the consumer gets, which has to acknowledge and to set a prefetch."""
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     if frame.no_ack:
-        raise Unsupported(f"{where} is a stream: its consumers have to acknowledge what they get")
+        raise Unsupported(f"{where} is a stream: its consumers must acknowledge, so no-ack must be false")
     if prefetch == 0 and (channel.window is None or channel.window.count_max == 0):
         raise PreconditionFailed(f"consumer prefetch count is not set for {where}, which is a stream")
     return stream_extent(arguments, where, channel.virtual_host.schedule.date())

@@ -143,7 +143,7 @@ def addressed(channel: ChannelState, content: bytes) -> bytes:
     size, frame_max = header_frame_bytes(changed), channel.connection.frame_max
     if size > frame_max:
         raise PreconditionFailed(
-            f"content header has {size} bytes with the name to reply to, frame_max is {frame_max}"
+            f"content header has {size} bytes with the reply address, the negotiated frame_max is {frame_max}"
         )
     return changed
 

@@ -164,7 +164,10 @@ class PickedConsume(Alarm, PendingRequest):
     def frame_kept(self, method: i64) -> None:
         """Close the channel if the kept frames have too many bytes (PendingRequest)."""
         if self._channel.kept_bytes > BEHIND_BYTES_MAX:
-            text = f"{self._channel.kept_bytes} bytes came behind a basic.consume that is not answered yet"
+            text = (
+                f"{self._channel.kept_bytes} bytes arrived after a basic.consume that is not answered yet, "
+                f"at most {BEHIND_BYTES_MAX} are kept"
+            )
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
 
     def rights_changed(self) -> None:
@@ -235,7 +238,7 @@ def _search_for(channel: ChannelState, target: Target091, consumer: QueueConsume
         return PlaceSearch(queue, place - 1)
     count = arguments[GET_COUNT]
     assert isinstance(count, int), "arguments have been checked"
-    assert isinstance(target, CountedTarget), "it is made for this"
+    assert isinstance(target, CountedTarget), "a search by number has a CountedTarget"
     target.left = count
     consumer.getting = True
     return FirstSearch(queue, consumer.filter)

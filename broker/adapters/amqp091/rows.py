@@ -147,7 +147,7 @@ class Checker:
 
     def _check(self, chunk: Chunk, number: int) -> None:
         if chunk.kind(number) != BASIC:
-            raise PreconditionFailed(f"its kind is {chunk.kind(number)}, sinks take {BASIC}: AMQP 0-9-1")
+            raise PreconditionFailed(f"its kind is {chunk.kind(number)}, expected {BASIC} (AMQP 0-9-1)")
         size = len(chunk.value(BODY, number))
         if size > self._body_max:
             raise PreconditionFailed(
@@ -164,7 +164,9 @@ class Checker:
             )
         traits = scan(content, 0, len(content) - 8)
         if traits & REPLIES != 0:
-            raise PreconditionFailed("its reply-to is a direct one, and no client is there to be answered")
+            raise PreconditionFailed(
+                "its reply-to is amq.rabbitmq.reply-to, and a sink has no consumer of replies"
+            )
         if traits & DECODED != 0:
             self._check_special(content, traits, exchange)
 
@@ -192,7 +194,7 @@ class Checker:
         if traits & DELAYS != 0:
             due_date(view, self._vhost.schedule)
         if traits & RECEIPTS != 0 and receipt_marks(view.headers()) != 0:
-            raise PreconditionFailed("it asks for receipts, which sinks do not give")
+            raise PreconditionFailed("it requests receipts, which sinks do not send")
         if traits & EXPIRES != 0:
             parse_expiration(properties.text(EXPIRATION))
 

@@ -109,7 +109,7 @@ class View091(MessageView):
     def released_content(self, name: str) -> bytes:
         """The content without BCC, and with the number in this header negated (MessageView)."""
         number = self.headers().get(name, 0)
-        assert isinstance(number, int | float | str), "what was held has a number there"
+        assert isinstance(number, int | float | str), "the header of a delayed message is a number"
         held = (name.encode(), b"l" + (-int(number)).to_bytes(8, "big", signed=True))
         fields = [held if field[0] == held[0] else field for field in self._properties.fields()]
         return self._with([field for field in fields if field[0] != _HIDDEN])

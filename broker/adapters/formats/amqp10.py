@@ -271,7 +271,7 @@ class View10(MessageView):
         message stays unchanged.
         """
         number = header_named(self.content, self.layout, name)
-        assert isinstance(number, int | float | str), "what was held has a number there"
+        assert isinstance(number, int | float | str), "the header of a delayed message is a number"
         key = annotation_name(self.content, self.layout, name)
         return with_annotations(self.content, self.layout, [], [key], [encode(-int(number))])
 

@@ -92,7 +92,7 @@ class SelectorFilter(EntryFilter):
             if not self._told:
                 self._told = True
                 trouble(
-                    f"a selector passes by what cannot be read: '{self.key}', message {message.sequence}: "
+                    f"a selector skips an unreadable message: '{self.key}', message {message.sequence}: "
                     f"{type(error).__name__}: {error}"
                 )
             return None

@@ -32,7 +32,7 @@ def test_no_verifier_is_kept_where_none_is_wanted() -> None:
 
 
 def test_the_empty_password_is_none() -> None:
-    with pytest.raises(PreconditionFailed, match="cannot be empty"):
+    with pytest.raises(PreconditionFailed, match="must not be empty"):
         make_password("")
     assert not matches(Password(passwords.hash_password("")), "")
 

@@ -281,7 +281,9 @@ def test_put_without_a_password_keeps_the_one_there_is(ann_and_bob: Users) -> No
         ("policymaker", "anything at all"),
         b"digest",
     )
-    with pytest.raises(PreconditionFailed, match="user 'eve' is new: a password, or a hash, has to be given"):
+    with pytest.raises(
+        PreconditionFailed, match="user 'eve' is new, and needs a password or a password hash"
+    ):
         ann_and_bob.put("eve", None)
 
 

@@ -143,7 +143,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
     path = put(tmp_path, everything())
     path.write_bytes(b"?")
-    with pytest.raises(JournalError, match="cannot be sealed: it does not begin as a journal does"):
+    with pytest.raises(JournalError, match="cannot be sealed: the file does not begin with 'AJL1'"):
         list(seal(tmp_path))
 
 

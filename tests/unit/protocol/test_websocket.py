@@ -194,7 +194,7 @@ def refusal(request: bytes, wire: WebSocketWire | None = None) -> tuple[bytes, d
     status, *lines = head.split(b"\r\n")
     headers = dict(line.lower().split(b": ", 1) for line in lines)
     assert int(headers[b"content-length"]) == len(body)
-    assert body.startswith(b"This is for AMQP over WebSocket: ")
+    assert body.startswith(b"This address is for AMQP over WebSocket: ")
     assert body.endswith(b"\n")
     assert b"close" in headers[b"connection"]
     return status, headers, body
@@ -255,8 +255,8 @@ def test_compression_is_not_agreed_to() -> None:
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        (b"", b"has to be amqp; none was asked for"),
-        (b"Sec-WebSocket-Protocol: mqtt, AMQP\r\n", b"has to be amqp; none of mqtt, AMQP is known"),
+        (b"", b"expected the subprotocol amqp; none was requested"),
+        (b"Sec-WebSocket-Protocol: mqtt, AMQP\r\n", b"expected the subprotocol amqp; requested: mqtt, AMQP"),
         (b"Sec-WebSocket-Protocol: \xe9\r\n", b"beyond ASCII"),
     ],
 )
@@ -306,7 +306,7 @@ def test_amqp_that_comes_byte_by_byte_is_noticed_at_its_fourth() -> None:
     for byte in (b"A", b"M", b"Q"):
         wire.feed(byte)
         assert not wire.ended
-    assert b"the protocol here is HTTP at first" in refusal(b"P", wire)[2]
+    assert b"expected an HTTP request for a WebSocket, got AMQP or TLS" in refusal(b"P", wire)[2]
 
 
 def test_a_request_without_end() -> None:
@@ -352,7 +352,10 @@ def test_pages_that_are_not_welcome(origin: bytes) -> None:
     request = UPGRADE + b"Origin: " + origin + b"\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
     status, _, body = refusal(request, WebSocketWire(("https://app.example.org",)))
     assert status == b"HTTP/1.1 403 Forbidden"
-    assert b"pages of " + origin + b" are not welcome; the setting is websocket_origins" in body
+    assert (
+        b"web pages of " + origin + b" are not allowed; add the origin to the setting websocket_origins"
+        in body
+    )
     everybody = WebSocketWire(("any",))
     everybody.feed(request)
     assert everybody.open
