@@ -155,11 +155,11 @@ class Daemon:
             value_as_text=settings.amqp_value_as_text,
             auto_create=settings.auto_create,
         )
-        self.server.pass_for(settings.compat_product, settings.compat_version)
+        self.server.set_product(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.user_deleted
         broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
-        broker.left.append(self.server.connections.vhost_left)
+        broker.left.append(self.server.connections.vhost_released)
         self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)
         self.strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
@@ -167,7 +167,7 @@ class Daemon:
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
-        self.server.shortage.look = self._look_at_memory
+        self.server.shortage.measure = self._look_at_memory
         self.started, self.failure = False, ""
         self.admin: AdminServer | None = None
         self.admin_handshakes: TlsListener | None = None

@@ -95,13 +95,13 @@ class Gate:
         """Whether `user` may open `vhost`."""
         return self.users.may_access(user, vhost)
 
-    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
+    def is_allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
         """Whether `user` may configure, write or read (`what`) an exchange or queue."""
-        return self.users.allowed(user, vhost, what, name)
+        return self.users.is_allowed(user, vhost, what, name)
 
-    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+    def is_topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
         """Whether `user` may publish (write) or bind (read) with a routing key at a topic exchange."""
-        return self.users.topic_allowed(user, vhost, what, exchange, routing_key)
+        return self.users.is_topic_allowed(user, vhost, what, exchange, routing_key)
 
     def may_impersonate(self, user: str) -> bool:
         """Whether `user` may publish in the name of others."""

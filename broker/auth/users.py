@@ -220,13 +220,13 @@ class Users:
         user = self._users.get(name)
         return user is not None and vhost in user.permissions
 
-    def allowed(self, name: str, vhost: str, what: str, resource: str) -> bool:
+    def is_allowed(self, name: str, vhost: str, what: str, resource: str) -> bool:
         """Whether the user may configure, write or read (`what`) the exchange or queue `resource`."""
         user = self._users.get(name)
         permission = user.permissions.get(vhost) if user is not None else None
         return permission is not None and permission.allows(what, resource)
 
-    def topic_allowed(self, name: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+    def is_topic_allowed(self, name: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
         """Whether the user may publish (write) or bind (read) with `routing_key` at a topic exchange."""
         user = self._users.get(name)
         if user is None:

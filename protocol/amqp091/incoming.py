@@ -78,7 +78,7 @@ class IncomingChannel:
         """Note that a frame has been kept: a method, or 0 for a part of a content."""
 
     def hold(self) -> None:
-        """Keep all further frames until `go_on`. Called while a method of the channel is handled."""
+        """Keep all further frames until `end_hold`. Called while a method of the channel is handled."""
         self.expecting = HELD
 
     def keep(self, frame: bytes, method: i64) -> None:
@@ -87,7 +87,7 @@ class IncomingChannel:
         self.kept_bytes += len(frame)
         self.on_kept(method)
 
-    def go_on(self) -> bytes:
+    def end_hold(self) -> bytes:
         """Stop keeping frames; return the kept frames, which the caller puts back into the stream."""
         if self.expecting == HELD:
             self.expecting = EXPECT_METHOD

@@ -134,7 +134,7 @@ class Decoder:
         self._data = data
         self._start = 0  # the offset of these bytes in the file
 
-    def go_on(self, data: bytes, start: int) -> None:
+    def replace_data(self, data: bytes, start: int) -> None:
         """Continue with other bytes of the file, a block at `start`; their names must be known."""
         self._data = data
         self._start = self.end = start

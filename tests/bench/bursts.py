@@ -33,7 +33,7 @@ def _fill(site: Site, count: int, clients: int) -> list[Wired]:
     """Make the virtual host; returns its clients, who share the consumers."""
     broker = site.broker
     broker.leaving.append(site.server.connections.vhost_deleted)
-    broker.left.append(site.server.connections.vhost_left)
+    broker.left.append(site.server.connections.vhost_released)
     there = broker.declare_vhost(VHOST)
     there.declare_exchange("x", "topic", True, False, False, {})
     opened = [_open(site) for _ in range(clients)]

@@ -19,12 +19,12 @@ from broker.adapters.amqp091.publish import (
     REMEMBERED_MAX,
     Publication,
     address_of,
-    not_taken,
     publish_special,
     refuse_publish,
     resolve,
+    return_if_requested,
 )
-from broker.adapters.amqp091.settle import give_everything_back, hold_ack, known, settle_up_to
+from broker.adapters.amqp091.settle import check_tag, hold_ack, requeue_everything, settle_up_to
 from broker.adapters.amqp091.shortage import hold_publisher
 from broker.adapters.amqp091.state import ChannelState, ChannelTarget, Connection091State, Handler
 from broker.core.delivery.credit import Credit
@@ -71,7 +71,7 @@ class Channel(ChannelState):
             self._body = None
         self.virtual_host.journal.publisher = self.session
         try:
-            if publication.special or traits & SPECIAL != 0:
+            if publication.is_special or traits & SPECIAL != 0:
                 taken = publish_special(self, publication, message, traits)
             else:
                 taken = self.virtual_host.publish(route, message)
@@ -84,14 +84,14 @@ class Channel(ChannelState):
             return
         if taken <= 0:
             if taken == BY_MESSAGE:  # a later binding needs more than the key
-                publication.special = True
+                publication.is_special = True
                 self._publish_again(arguments, content, message, traits)
                 return
             if taken == REFUSED:
                 if self.confirms is not None:
                     self.confirms.add_refused()
                 return
-            not_taken(self, publication, message, taken)
+            return_if_requested(self, publication, message, taken)
         if self.confirms is not None:
             self.confirms.add(message)
 
@@ -127,9 +127,9 @@ class Channel(ChannelState):
             return None
         if len(self._publications) >= REMEMBERED_MAX:
             self._publications.clear()
-        publication.replies = direct_reply.answered(self, publication.route.address)
+        publication.replies = direct_reply.find_consumer(self, publication.route.address)
         if self.transaction is not None or publication.replies is not None:
-            publication.special = True
+            publication.is_special = True
         self._publications[arguments] = publication
         self.connection.publishes = True
         if self.server.shortage.reason:
@@ -155,10 +155,10 @@ class Channel(ChannelState):
 
     def on_kept(self, method: i64) -> None:
         """Note a frame after a basic.get or basic.consume that is not answered yet (IncomingChannel)."""
-        if self.waiting_get is not None:
-            self.waiting_get.frame_kept(method)
-        elif self.picked is not None:
-            self.picked.frame_kept(method)
+        if self.pending_get is not None:
+            self.pending_get.frame_kept(method)
+        elif self.pending_consume is not None:
+            self.pending_consume.frame_kept(method)
 
     # -- settling
 
@@ -174,7 +174,7 @@ class Channel(ChannelState):
         entry = unacked.take(tag)
         consumer = unacked.holder
         if entry is None or consumer is None:
-            known(self, tag, False, c.BASIC_ACK)
+            check_tag(self, tag, False, c.BASIC_ACK)
             return
         size = entry.message.size
         settle_one(entry, consumer)
@@ -210,8 +210,8 @@ class Channel(ChannelState):
         if self.state == CHANNEL_CLOSED:
             if self.confirms is not None:
                 self.confirms.end_turn()
-            self.silence()
-            self.let_go("the channel was closed")
+            self.stop_deliveries()
+            self.release_everything("the channel was closed")
             self.connection.channel_closed(self.number)
             if method == c.CHANNEL_CLOSE:
                 self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
@@ -245,8 +245,8 @@ class Channel(ChannelState):
         self.discard()
         if self.confirms is not None:
             self.confirms.end_turn()  # publishes before the error are confirmed
-        self.silence()
-        self.let_go(text)
+        self.stop_deliveries()
+        self.release_everything(text)
         connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
 
     def rights_changed(self) -> None:
@@ -254,13 +254,13 @@ class Channel(ChannelState):
         self.forget_publications()
         consume.cancel_forbidden(self)
 
-    def silence(self) -> None:
+    def stop_deliveries(self) -> None:
         """Stop all deliveries to the channel before anything is requeued: see `Connection091`."""
         self.session.close_targets()
         if self.confirms is not None:
             self.confirms.ended = True
 
-    def let_go(self, why: str) -> None:
+    def release_everything(self, why: str) -> None:
         """Requeue every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
         journal = self.virtual_host.journal
         before = journal.actor
@@ -269,13 +269,13 @@ class Channel(ChannelState):
             if self.transaction is not None:
                 self.transaction.roll_back(why)
                 self.transaction = None
-            give_everything_back(self)
+            requeue_everything(self)
         finally:
             journal.actor = before
-        if self.waiting_get is not None:
-            self.waiting_get.abandon()
-        if self.picked is not None:
-            self.picked.abandon()
+        if self.pending_get is not None:
+            self.pending_get.abandon()
+        if self.pending_consume is not None:
+            self.pending_consume.abandon()
         if self.leases is not None:
             self.leases.stop()
             self.leases = None

@@ -7,8 +7,8 @@ from pamqp import commands
 
 from broker.adapters.access import QUEUE
 from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp091.chosen_messages import ChosenConsume, CountedTarget
 from broker.adapters.amqp091.deliver import Target091
-from broker.adapters.amqp091.picked import CountedTarget, PickedConsume
 from broker.adapters.amqp091.settle import ChannelLeases
 from broker.adapters.amqp091.state import ChannelState, queue_named
 from broker.adapters.amqp091.topology import serve_first
@@ -54,11 +54,11 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     if frame.queue == DIRECT_REPLY_TO:
         direct_reply.consume(channel, frame)
         return
-    queue = readable(channel, frame.queue)
+    queue = readable_queue(channel, frame.queue)
     tag = frame.consumer_tag
     if not tag:
-        tag = channel.server.generate("amq.ctag-")
-    elif direct_reply.is_used(channel, tag):
+        tag = channel.server.generate_name("amq.ctag-")
+    elif direct_reply.is_tag_used(channel, tag):
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
@@ -79,7 +79,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
             arguments, frame.exclusive, queue.arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'"
         )
         consumer = _consumer(channel, target, queue, frame, arguments, selector)
-        PickedConsume(channel, target, consumer, frame.nowait).begin()
+        ChosenConsume(channel, target, consumer, frame.nowait).begin()
         return
     try:
         for each in queues:
@@ -100,13 +100,13 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
 def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
     """Return the queues to consume from: `queue`, and the queues in `x-also-consume`.
 
-    Raises what `readable` raises, and PreconditionFailed for a queue that is named twice.
+    Raises what `readable_queue` raises, and PreconditionFailed for a queue that is named twice.
     """
     queues = [queue]
     names = arguments.get(ALSO_CONSUME, [])
     assert isinstance(names, list), "arguments have been checked"
     for name in names:
-        other = readable(channel, name)
+        other = readable_queue(channel, name)
         if other in queues:
             where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
             raise invalid(ALSO_CONSUME, where, name, "is consumed already")
@@ -189,7 +189,7 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
 
 
-def readable(channel: ChannelState, name: str) -> Queue:
+def readable_queue(channel: ChannelState, name: str) -> Queue:
     """Return the queue of a name, which the user may read.
 
     Raises NotFound, ResourceLocked, AccessRefused.
@@ -201,22 +201,22 @@ def readable(channel: ChannelState, name: str) -> Queue:
 
 def cancel_forbidden(channel: ChannelState) -> None:
     """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
-    for pending in (channel.waiting_get, channel.picked):
+    for pending in (channel.pending_get, channel.pending_consume):
         if pending is not None:
             pending.rights_changed()
     for target in list(channel.targets.values()):
         for consumer in list(target.consumers):
-            if not channel.connection.rights.allow(READ, consumer.queue.name):
+            if not channel.connection.rights.has_right(READ, consumer.queue.name):
                 detach(queue_of(consumer), consumer, [])
                 target.consumer_cancelled(consumer)
                 channel.virtual_host.consumer_gone(queue_of(consumer))
 
 
-def lease_of(channel: ChannelState, queue: Queue, asked: object) -> Lease | None:
+def lease_of(channel: ChannelState, queue: Queue, requested: object) -> Lease | None:
     """Return the lease of deliveries of `queue`, None without a time limit."""
-    milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
+    milliseconds = lease_milliseconds(queue, requested, channel.server.consumer_timeout)
     if milliseconds == 0:
         return None
     if channel.leases is None:
         channel.leases = ChannelLeases(channel)
-    return channel.leases.lasting(milliseconds)
+    return channel.leases.get_lease(milliseconds)

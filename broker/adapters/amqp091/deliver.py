@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from broker.adapters.amqp091.large import send_body, send_sections
 from broker.adapters.amqp091.state import ChannelState, ChannelTarget
 from broker.adapters.formats.amqp091 import with_counts
-from broker.adapters.formats.either import content_for091, given091
+from broker.adapters.formats.either import content_for091, delivered_content091
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
 from broker.core.delivery.credit import Credit
 from broker.core.entries.entry import QueueEntry
@@ -33,7 +33,7 @@ from protocol.amqp091.properties import Properties
 from protocol.errors import PRECONDITION_FAILED
 
 
-def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
+def fit_content(message: Message, content: bytes, frame_max: i64) -> bytes | None:
     """Return the content of `message` for a client with this frame_max; None if the header cannot fit."""
     excess = header_frame_bytes(content) - frame_max
     if excess <= 0:
@@ -50,7 +50,7 @@ def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
     return None
 
 
-def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
+def describe_long_header(queue: QueueState, content: bytes, frame_max: i64) -> str:
     """Return the error text for a message of `queue` whose header the client cannot take."""
     return (
         f"message in queue '{queue.name}' in vhost '{queue.vhost}' has a content header of "
@@ -59,7 +59,7 @@ def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
 
 
 @final
-class Misfit(Alarm):
+class MisfitAlarm(Alarm):
     """The alarm that closes a channel over a header that does not fit, in a turn of its own.
 
     A delivery itself must not close the channel.
@@ -108,7 +108,9 @@ class Target091(ChannelTarget):
         queue = consumer.queue
         if queue.entries.annotations is not None:
             frame_max = channel.connection.frame_max
-            kept, content = given091(channel.server.conversions, message, content, queue, entry, frame_max)
+            kept, content = delivered_content091(
+                channel.server.conversions, message, content, queue, entry, frame_max
+            )
         elif content[0] == 0:
             content = content_for091(channel.server.conversions, message, content)
         if message.address is not self._address:
@@ -119,7 +121,7 @@ class Target091(ChannelTarget):
             if consumer.queue.counts:
                 content = with_counts(content, entry, channel.connection.frame_max)
         if len(content) > FRAME_MIN_SIZE:
-            fitting = fitted(message, content, channel.connection.frame_max)
+            fitting = fit_content(message, content, channel.connection.frame_max)
             if fitting is None:
                 self._refuse(consumer, entry, content)
                 return
@@ -163,7 +165,7 @@ class Target091(ChannelTarget):
         connection = self.channel.connection
         self.channel.unacked.add(entry, consumer)
         consumer.no_ack = False  # or the queue would take the message for settled
-        Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
+        MisfitAlarm(self.channel, describe_long_header(consumer.queue, content, connection.frame_max))
         self.close()  # later messages must not overtake this message
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
@@ -177,7 +179,7 @@ class Target091(ChannelTarget):
         self.close()
         channel.forget_target(self)
         connection = channel.connection
-        if connection.leaving:
+        if connection.vhost_is_deleted:
             return  # connection.close notifies the client
         if connection.client_capabilities.get("consumer_cancel_notify") is True:
             connection.out.write(methods.basic_cancel(channel.number, self.tag))

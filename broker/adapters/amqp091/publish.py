@@ -43,7 +43,7 @@ REMEMBERED_MAX: Final = 4096  # routes of a channel; the next route clears all, 
 
 @final
 class Publication:
-    """A route with the two bits of basic.publish. `special`: the hot path does not suffice.
+    """A route with the two bits of basic.publish. `is_special`: the hot path does not suffice.
 
     `replies`: the receiver of a direct reply, if the publish is one.
     """
@@ -53,7 +53,7 @@ class Publication:
         self.mandatory = mandatory
         self.immediate = immediate
         self.replies: ReplyReceiver | None = None
-        self.special = immediate or route.by_message
+        self.is_special = immediate or route.by_message
 
 
 def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publication:
@@ -91,14 +91,16 @@ def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
         raise ProtocolError(SYNTAX_ERROR, "a name in Basic.Publish is not UTF-8", BASIC_PUBLISH) from e
 
 
-def not_taken(channel: ChannelState, publication: Publication, message: Message, taken: i64) -> None:
+def return_if_requested(
+    channel: ChannelState, publication: Publication, message: Message, taken: i64
+) -> None:
     """Send basic.return for a message that was not taken, if its publisher has requested this.
 
     `taken`: the result of VirtualHost.publish.
     """
     if taken == DUPLICATE:
         if publication.mandatory:
-            _give_back(channel, message, PRECONDITION_FAILED, "DUPLICATE")
+            _return_message(channel, message, PRECONDITION_FAILED, "DUPLICATE")
         return
     if publication.mandatory and taken != NOT_NOW:
         code = NO_ROUTE
@@ -106,7 +108,7 @@ def not_taken(channel: ChannelState, publication: Publication, message: Message,
         code = NO_CONSUMERS
     else:
         return
-    _give_back(channel, message, code, REPLY_NAMES[code])
+    _return_message(channel, message, code, REPLY_NAMES[code])
 
 
 def refuse_publish(
@@ -124,7 +126,7 @@ def refuse_publish(
         wanted = publication.mandatory or publication.immediate
         if wanted:
             text = f"{REPLY_NAMES[PRECONDITION_FAILED]} - {error.text}"
-            _give_back(channel, message, PRECONDITION_FAILED, text)
+            _return_message(channel, message, PRECONDITION_FAILED, text)
         if confirms is not None:
             channel.server.counters.refused += 1
             confirms.add_refused()
@@ -137,7 +139,7 @@ def refuse_publish(
     channel.refuse(error, c.BASIC_PUBLISH)
 
 
-def _give_back(channel: ChannelState, message: Message, code: int, text: str) -> None:
+def _return_message(channel: ChannelState, message: Message, code: int, text: str) -> None:
     assert message.content is not None
     channel.server.counters.returned += 1
     channel.virtual_host.schedule.allowance.use(PROPERTIES)
@@ -176,7 +178,7 @@ class HeldPublish091(HeldPublish):
     def taken(self, count: i64) -> None:
         """Return the message if no queue has taken it and the publisher requests this (HeldPublish)."""
         if count <= 0 and self.channel.is_open():
-            not_taken(self.channel, self.publication, self.message, count)
+            return_if_requested(self.channel, self.publication, self.message, count)
 
 
 DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that are decoded before routing
@@ -196,7 +198,7 @@ def publish_special(channel: ChannelState, publication: Publication, message: Me
     view: View091 | None = None
     if traits & REPLIES != 0:
         assert message.content is not None
-        message.content = direct_reply.addressed(channel, message.content)
+        message.content = direct_reply.set_reply_to(channel, message.content)
     if traits & DECODED != 0:
         assert message.content is not None
         channel.virtual_host.schedule.allowance.use(PROPERTIES)

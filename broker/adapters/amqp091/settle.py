@@ -34,7 +34,7 @@ class ChannelLeases(Leases):
         super().__init__(channel.virtual_host.schedule, channel.server.counters)
         self._channel = channel
 
-    def used(self) -> set[Lease | None]:
+    def used_leases(self) -> set[Lease | None]:
         """Return the leases of the channel's consumers (Leases)."""
         targets = self._channel.targets.values()
         return {consumer.lease for target in targets for consumer in target.consumers}
@@ -61,16 +61,16 @@ class ChannelLeases(Leases):
         channel.unacked.forgive(numbers)
         requeue(channel, numbers, TIMEOUT)
 
-    def whose(self) -> tuple[str, str, i64]:
+    def identify(self) -> tuple[str, str, i64]:
         """Return the peer, the user and the number of the channel (Leases)."""
         channel = self._channel
         return channel.connection.peer, channel.connection.user, channel.number
 
 
-AGAIN_MAX: Final[i64] = 5000  # deliveries that a basic.recover sends again
+RESEND_MAX: Final[i64] = 5000  # deliveries that a basic.recover sends again
 
 
-def known(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
+def check_tag(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
     """Whether a settlement names an unacknowledged delivery; tag 0 with `multiple` names all deliveries.
 
     If not, the channel ends with 406, unless the delivery was released because it was late. In that case
@@ -92,30 +92,30 @@ def hold_ack(channel: ChannelState, tag: i64, multiple: bool) -> None:
     """basic.ack in a transaction. [amqp-0-9-1 1.9.1]"""
     unacked = channel.unacked
     transaction = channel.transaction
-    if transaction is not None and known(channel, tag, multiple, BASIC_ACK):
-        transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE, NACK)
+    if transaction is not None and check_tag(channel, tag, multiple, BASIC_ACK):
+        transaction.settle(unacked.tags_up_to(tag) if multiple else [tag], SETTLE, NACK)
 
 
 def settle_up_to(channel: ChannelState, tag: i64) -> None:
     """basic.ack of several deliveries, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
-    if not known(channel, tag, True, BASIC_ACK):
+    if not check_tag(channel, tag, True, BASIC_ACK):
         return
     settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
 
 
-def give_back(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
+def return_deliveries(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
     """basic.nack, basic.reject: requeue or discard deliveries. [amqp-0-9-1 1.8.3.14]"""
     unacked = channel.unacked
-    if not known(channel, tag, multiple, method):
+    if not check_tag(channel, tag, multiple, method):
         return
     outcome = NACK if method == BASIC_NACK else REJECT
     if channel.transaction is not None:
-        tags = unacked.up_to(tag) if multiple else [tag]
+        tags = unacked.tags_up_to(tag) if multiple else [tag]
         channel.transaction.settle(tags, RELEASE if to_queue else DISCARD, outcome)
     elif to_queue:
-        _release(channel, unacked.take_all(tag) if multiple else take_back(unacked, [tag]), outcome)
+        _release(channel, unacked.take_all(tag) if multiple else take_deliveries(unacked, [tag]), outcome)
     else:
-        runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
+        runs = unacked.take_up_to(tag) if multiple else list(take_deliveries(unacked, [tag]).items())
         for consumer, entries in runs:
             discard_all(queue_of(consumer), entries, consumer)
             restore(entries, consumer)
@@ -126,14 +126,14 @@ def requeue(channel: ChannelState, tags: list[i64], outcome: i64) -> None:
 
     `outcome`: the cause, a constant of `broker.core.arguments.queue`.
     """
-    _release(channel, take_back(channel.unacked, tags), outcome)
+    _release(channel, take_deliveries(channel.unacked, tags), outcome)
 
 
 def _release(channel: ChannelState, taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
     core.give_back(list(taken.items()), outcome, channel.session, channel.virtual_host)
 
 
-def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
+def take_deliveries(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
     """Remove deliveries from the unacknowledged ones; return them by their consumers."""
     taken: dict[QueueConsumer, list[QueueEntry]] = {}
     last: QueueConsumer | None = None
@@ -154,11 +154,11 @@ def recover_deliveries(channel: ChannelState, to_queue: bool) -> None:
     """Requeue all unacknowledged deliveries, or send them again to their consumers.
 
     Deliveries without a consumer (basic.get, cancelled) are requeued in either case. Deliveries beyond
-    AGAIN_MAX, and deliveries that the client does not take now, are requeued too. A few bytes can request
+    RESEND_MAX, and deliveries that the client does not take now, are requeued too. A few bytes can request
     many deliveries, which must neither take long nor pile up while the client does not read.
     """
     unacked = channel.unacked
-    tags = unacked.up_to(0)
+    tags = unacked.tags_up_to(0)
     if to_queue:
         requeue(channel, tags, RECOVER)
         return
@@ -166,11 +166,11 @@ def recover_deliveries(channel: ChannelState, to_queue: bool) -> None:
     left: list[i64] = []
     sent: i64 = 0
     for tag in tags:
-        target = None if sent == AGAIN_MAX or connection.blocked else _target(unacked, tag)
+        target = None if sent == RESEND_MAX or connection.blocked else _target(unacked, tag)
         if target is None:
             left.append(tag)
             continue
-        _send_again(unacked, tag, target)
+        _resend(unacked, tag, target)
         sent += 1
         if connection.full:
             connection.full = False
@@ -188,7 +188,7 @@ def _target(unacked: Unacked, tag: i64) -> Target091 | None:
     return target if isinstance(target, Target091) and consumer.state != REMOVED else None
 
 
-def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
+def _resend(unacked: Unacked, tag: i64, target: Target091) -> None:
     entry = unacked.take(tag)
     consumer = unacked.holder
     if entry is None or consumer is None:
@@ -199,7 +199,7 @@ def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
         target.restore_credit(entry.message.size)
 
 
-def give_everything_back(channel: ChannelState) -> None:
+def requeue_everything(channel: ChannelState) -> None:
     """Requeue all deliveries of an ending channel, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
     held = channel.unacked.take_all()
     targets = channel.targets

@@ -28,22 +28,22 @@ class HeldPublisher(HeldConnection):
 
     def __init__(self, connection: Connection091State) -> None:
         self.connection = connection
-        self._told = connection.client_capabilities.get(CAPABILITY) is True
-        self._leaving = False
+        self._is_notified = connection.client_capabilities.get(CAPABILITY) is True
+        self._is_closing = False
         shortage = connection.server.shortage
         shortage.held[self] = None
         _log.info("publisher held", peer=connection.peer, user=connection.user, reason=shortage.reason)
-        if self._told:
+        if self._is_notified:
             connection.out.write(methods.connection_blocked(shortage.reason))
 
-    def listen(self) -> None:
+    def check_kept_frames(self) -> None:
         """Look for a close in the kept frames: more bytes have come (HeldConnection)."""
         connection = self.connection
-        if self._leaving:
+        if self._is_closing:
             return
         kept = connection.wire.kept()
         if asks_to_close(kept):
-            self._leaving = True
+            self._is_closing = True
             connection.release(HELD_FOR_SHORTAGE)
         elif len(kept) > KEPT_BYTES_MAX:
             connection.edge.hold(HELD_FOR_SHORTAGE)
@@ -52,7 +52,7 @@ class HeldPublisher(HeldConnection):
         """Release the connection: the shortage is over (Held)."""
         connection = self.connection
         self.forget()
-        if self._told and connection.is_open():
+        if self._is_notified and connection.is_open():
             connection.out.write(methods.connection_unblocked())
         connection.release(HELD_FOR_SHORTAGE)
 
@@ -66,4 +66,4 @@ def hold_publisher(connection: Connection091State) -> None:
     """Hold a connection that publishes, unless it is held already."""
     if connection.held is None:
         connection.held = HeldPublisher(connection)
-        connection.keep_back(HELD_FOR_SHORTAGE)
+        connection.keep_frames(HELD_FOR_SHORTAGE)

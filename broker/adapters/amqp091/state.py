@@ -31,9 +31,9 @@ class Connection091State(ServedConnection):
     """A connection of a client of AMQP 0-9-1.
 
     `frame_max` and `channel_max` are the negotiated values. `out`: the output of this turn. `bodies`: the
-    large bodies that are being sent, behind which `out` waits. `owing`: the channels' confirms that are sent
-    at the end of the turn. `held`: set while the connection is held, because the client has published during
-    a shortage.
+    large bodies that are being sent, behind which `out` waits. `pending_confirms`: the channels' confirms
+    that are sent at the end of the turn. `held`: set while the connection is held, because the client has
+    published during a shortage.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -48,7 +48,7 @@ class Connection091State(ServedConnection):
         self.out = BytesWriter()
         self.bodies: OutgoingBodies | None = None
         self.wire = Wire(self, FRAME_BYTES_MAX)
-        self.owing: list[PublisherConfirms] = []
+        self.pending_confirms: list[PublisherConfirms] = []
         self.held: HeldConnection | None = None
 
     def is_open(self) -> bool:
@@ -88,9 +88,9 @@ class ChannelState(IncomingChannel):
     """A channel.
 
     `window`: the credit of the whole channel (basic.qos, global=true). `prefetch_count` and `prefetch_bytes`:
-    for each later consumer (global=false). `targets`: by consumer tag. `waiting_get` and `picked`: the
-    basic.get, or the basic.consume of chosen messages, that is not answered yet. `last_queue`: the name of
-    the last declared queue, which an empty name means.
+    for each later consumer (global=false). `targets`: by consumer tag. `pending_get` and `pending_consume`:
+    the basic.get, or the basic.consume of chosen messages, that is not answered yet. `last_queue`: the name
+    of the last declared queue, which an empty name means.
     """
 
     def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
@@ -110,8 +110,8 @@ class ChannelState(IncomingChannel):
         self.leases: Leases | None = None
         self.transaction: ChannelTransaction | None = None
         self.replies: ChannelReplies | None = None
-        self.waiting_get: PendingRequest | None = None
-        self.picked: PendingRequest | None = None
+        self.pending_get: PendingRequest | None = None
+        self.pending_consume: PendingRequest | None = None
         self.last_queue = ""
 
     def is_open(self) -> bool:
@@ -276,7 +276,7 @@ class OutgoingBodies:
     def __init__(self) -> None:
         self.waiting: i64 = 0
 
-    def go_on(self) -> bool:
+    def send_more(self) -> bool:
         """Write about as much as the peer reads; return whether all bodies are sent.
 
         Raises what MessageStore.load raises.
@@ -287,7 +287,7 @@ class OutgoingBodies:
 class HeldConnection(Held):
     """The hold of a connection that has published during a shortage."""
 
-    def listen(self) -> None:
+    def check_kept_frames(self) -> None:
         """Check the frames that are kept back: more bytes have arrived."""
         raise NotImplementedError
 

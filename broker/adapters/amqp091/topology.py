@@ -65,7 +65,7 @@ class DurableReply(DurableWaiter):
         self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
 
 
-def await_durable(connection: Connection091State, reply: bytes) -> None:
+def answer_when_durable(connection: Connection091State, reply: bytes) -> None:
     """Send `reply` when everything appended is on disk, and take no frames before."""
     connection.hold(HELD_FOR_REPLY)
     connection.server.store.wait(DurableReply(connection, reply))
@@ -76,7 +76,7 @@ def _answer(channel: ChannelState, frame: bytes, durable: bool, nowait: bool) ->
     if nowait:
         return
     if durable:
-        await_durable(channel.connection, frame)
+        answer_when_durable(channel.connection, frame)
     else:
         channel.reply(frame)
 

@@ -113,7 +113,7 @@ class Transaction091(ChannelTransaction):
         channel = self.channel
         if channel.is_open():
             channel.reply(methods.method_frame(channel.number, c.TX_COMMIT_OK))
-        self._go_on()
+        self._release_connection()
 
     def failed(self, reason: str) -> None:
         """Close the channel: the log has failed (Transaction)."""
@@ -122,9 +122,9 @@ class Transaction091(ChannelTransaction):
         if channel.is_open():
             text = f"the transaction was not committed: the log has failed: {reason}"
             channel.fail(PRECONDITION_FAILED, text, c.TX_COMMIT)
-        self._go_on()
+        self._release_connection()
 
-    def _go_on(self) -> None:
+    def _release_connection(self) -> None:
         """Take frames again: the connection may be open although the channel has been closed meanwhile."""
         connection = self.channel.connection
         if connection.is_open():

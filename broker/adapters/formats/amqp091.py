@@ -199,7 +199,7 @@ def _indexes() -> dict[str, int]:
 _INDEXES: Final = _indexes()
 
 
-def marks(name: str, value: object) -> bytes:
+def header_mark(name: str, value: object) -> bytes:
     """Return bytes that are in the header of every message for which this identifier has this value.
 
     b"" if no such bytes are certain.
@@ -368,7 +368,7 @@ _SHORT: Final = 1024  # bytes of content in which a search is faster than findin
 
 
 @final
-class Sieve091:
+class ContentFilter091:
     """The filter of contents for which a criterion is true.
 
     If the criterion demands an equality, most other contents are excluded by a search of the header for the
@@ -381,7 +381,7 @@ class Sieve091:
         self._named = b""  # the name of a header that must be `_number`
         self._number: i64 = 0
         for name, value in criterion.demands:
-            mark = marks(name, value)
+            mark = header_mark(name, value)
             if isinstance(value, str):
                 self._mark = max(self._mark, mark, key=len)
             elif mark and -(1 << 63) <= value < 1 << 63:

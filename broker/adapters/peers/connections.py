@@ -70,7 +70,7 @@ class OpenConnection(Protocol):
     def shortage_began(self) -> None:
         """Hold the connection from its next publish on."""
 
-    def log_is_behind(self) -> None:
+    def throttle_publisher(self) -> None:
         """Publish no more until everything appended is on disk."""
 
     def vhost_deleted(self) -> None:
@@ -95,7 +95,7 @@ class Connections:
         self._of_user: dict[str, dict[OpenConnection, None]] = {}
         self._in_vhost: dict[str, dict[OpenConnection, None]] = {}
         self._channels: dict[str, int] = {}
-        self._farewells = Farewells(schedule)
+        self._closures = VhostClosures(schedule)
 
     def add(self, connection: OpenConnection, user: str, vhost: str) -> None:
         """Add a connection that has been opened."""
@@ -158,15 +158,15 @@ class Connections:
         for connection in self._in_vhost.pop(vhost, {}):
             _remove(self._of_user, self.all.pop(connection), connection)
             connection.vhost_deleted()
-            self._farewells.add(connection, vhost)
+            self._closures.add(connection, vhost)
 
-    def vhost_left(self, vhost: str) -> None:
+    def vhost_released(self, vhost: str) -> None:
         """Begin to close the connections of a deleted virtual host, whose other objects are released."""
-        self._farewells.begin(vhost)
+        self._closures.begin(vhost)
 
 
 @final
-class Farewells(Alarm):
+class VhostClosures(Alarm):
     """The connections to deleted virtual hosts, which are closed in slices."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -214,7 +214,7 @@ def _remove(group: dict[str, dict[OpenConnection, None]], name: str, connection:
         del group[name]
 
 
-LOOK_BYTES: Final = 16777216
+MEASURE_BYTES: Final = 16777216
 """Received bytes after which memory is measured: a fast client fills it several times a second."""
 
 
@@ -231,8 +231,8 @@ class Shortage:
     """The shortage of memory or disk space, and the held publishers. `reason` is empty without a shortage.
 
     As in RabbitMQ, a connection is held when it publishes during a shortage, and gets connection.blocked if
-    the client supports this. Connections that only consume continue, and free space. `look` measures memory
-    and disk space, and may call `update`.
+    the client supports this. Connections that only consume continue, and free space. `measure` measures
+    memory and disk space, and may call `update`.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -240,9 +240,9 @@ class Shortage:
         self.disk = False
         self.reason = ""
         self.held: dict[Held, None] = {}
-        self.look: Callable[[], None] = _look_nowhere
+        self.measure: Callable[[], None] = _measure_nothing
         self._connections = connections
-        self._unlooked: i64 = 0  # bytes received since the last measurement
+        self._unmeasured: i64 = 0  # bytes received since the last measurement
 
     def update(self, memory: bool, disk: bool) -> None:
         """Set the shortages; hold publishers from their next publish on, or release them."""
@@ -260,12 +260,12 @@ class Shortage:
 
     def received(self, size: i64) -> None:
         """Count bytes that a client has sent, before they are handled; may begin a shortage and ends none."""
-        self._unlooked += size
-        if self._unlooked >= LOOK_BYTES:
-            self._unlooked = 0
+        self._unmeasured += size
+        if self._unmeasured >= MEASURE_BYTES:
+            self._unmeasured = 0
             if not self.reason:
-                self.look()
+                self.measure()
 
 
-def _look_nowhere() -> None:
+def _measure_nothing() -> None:
     """Do nothing: no resource is watched."""

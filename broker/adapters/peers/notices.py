@@ -21,13 +21,13 @@ SLICE: Final = 200  # messages that are published in a turn
 
 
 @final
-class _Change:
+class _Notice:
     """A notice to publish. `to`: the name of the queue that gets the notice."""
 
-    def __init__(self, virtual_host: VirtualHost, to: str, told: dict[str, object]) -> None:
+    def __init__(self, virtual_host: VirtualHost, to: str, facts: dict[str, object]) -> None:
         self.virtual_host = virtual_host
         self.to = to
-        self.told = told
+        self.facts = facts
 
 
 @final
@@ -40,40 +40,40 @@ class ActivityNotices(Alarm):
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
         self._schedule = schedule
-        self._changes: list[_Change] = []
+        self._notices: list[_Notice] = []
 
     def add(
         self, virtual_host: VirtualHost, to: str, consumer: QueueConsumer, active: bool, why: str
     ) -> None:
         """Add the notice that `consumer` is active from now on, or inactive, because of `why`."""
-        told: dict[str, object] = {
+        facts: dict[str, object] = {
             "queue": consumer.queue.name,
             "consumer_tag": consumer.tag,
             "active": active,
             "why": why,
         }
-        self._changes.append(_Change(virtual_host, to, told))
+        self._notices.append(_Notice(virtual_host, to, facts))
         self._schedule.set(self, self._schedule.now())
 
     def ring(self) -> None:
         """Publish a slice of the notices (Alarm)."""
-        changes = self._changes[:SLICE]
-        del self._changes[:SLICE]
-        if self._changes:
+        notices = self._notices[:SLICE]
+        del self._notices[:SLICE]
+        if self._notices:
             self._schedule.set(self, self._schedule.now())
-        for change in changes:
-            _publish(change)
+        for notice in notices:
+            _publish(notice)
 
 
-def _publish(change: _Change) -> None:
+def _publish(notice: _Notice) -> None:
     """Enqueue a notice; it is lost if the queue is deleted, or is full and refuses it."""
-    virtual_host = change.virtual_host
-    queue = virtual_host.queues.get(change.to)
+    virtual_host = notice.virtual_host
+    queue = virtual_host.queues.get(notice.to)
     if queue is None:
         return
-    body = json.dumps(change.told, ensure_ascii=False).encode()
-    content = compose(change.told, body, "application/json")
-    message = Message(Address(DEFAULT_EXCHANGE, change.to), content, len(body), False, 0)
+    body = json.dumps(notice.facts, ensure_ascii=False).encode()
+    content = compose(notice.facts, body, "application/json")
+    message = Message(Address(DEFAULT_EXCHANGE, notice.to), content, len(body), False, 0)
     if not is_refused(virtual_host, message, [queue]):
         Passage(message, [queue], []).put(virtual_host, OWN)
 

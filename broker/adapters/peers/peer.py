@@ -17,8 +17,8 @@ class ServedConnection(Connection):
     """A client's connection. Created by the transport after the protocol header; ends with the socket.
 
     `heartbeat`: the seconds after which the transport sends AMQP 0-9-1 heartbeats and expects heartbeats of
-    the peer; 0: no heartbeats. `publishes`: the connection may be ahead of the log. `braked`: the connection
-    was ahead of the log, and is not read.
+    the peer; 0: no heartbeats. `publishes`: the connection may be ahead of the log. `waits_for_log`: the
+    connection was ahead of the log, and is not read.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -33,10 +33,10 @@ class ServedConnection(Connection):
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0
         self.container: str | None = None  # the peer's container-id; clients of AMQP 0-9-1 have none
-        self.sole = False  # the only connection of its container
+        self.is_sole = False  # the only connection of its container
         self.publishes = False
-        self.braked = False
-        self.leaving = False  # the virtual host is deleted, and the connection is about to be closed
+        self.waits_for_log = False
+        self.vhost_is_deleted = False  # the virtual host is deleted, and the connection is about to be closed
 
     def is_open(self) -> bool:
         """Whether the handshake is over."""
@@ -50,7 +50,7 @@ class ServedConnection(Connection):
         """Take the next bytes from the socket; ends the turn with a single write."""
         raise NotImplementedError
 
-    def keep_back(self, reason: i64) -> None:
+    def keep_frames(self, reason: i64) -> None:
         """Take no more frames, but continue to read, until every reason has been released."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class ServedConnection(Connection):
         """Return the number of bytes that were read and belong to no frame taken so far."""
         raise NotImplementedError
 
-    def admit_new(self) -> None:
+    def require_memory(self) -> None:
         """Check whether a queue, exchange or binding may be added, because memory may be short.
 
         Raises:
@@ -74,11 +74,11 @@ class ServedConnection(Connection):
         """Return the bytes in memory of incomplete contents, if frames of the connection may be held."""
         return 0
 
-    def is_deaf(self) -> bool:
+    def ignores_input(self) -> bool:
         """Whether the connection takes no frames any more."""
         raise NotImplementedError
 
-    def log_is_behind(self) -> None:
+    def throttle_publisher(self) -> None:
         """Read nothing more from a publishing connection until everything appended is on disk."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class ServedConnection(Connection):
         """Close the connection: an operator has closed it, or the broker stops."""
         raise NotImplementedError
 
-    def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
+    def close_replaced(self, condition: str, text: str, info: dict[str, object]) -> None:
         """Close the connection, which has a container, because another connection has taken its place."""
         raise NotImplementedError
 
@@ -116,8 +116,8 @@ class Turns(Worker):
     def give_way(self) -> None:
         """Take no more frames in this step (Worker)."""
         connection = self._connection
-        if connection is not None and not connection.is_deaf():
-            connection.keep_back(HELD_FOR_TURN)
+        if connection is not None and not connection.ignores_input():
+            connection.keep_frames(HELD_FOR_TURN)
             if self._next is None:
                 self._next = _NextTurn(self)
             schedule = connection.server.broker.schedule
@@ -129,7 +129,7 @@ class Turns(Worker):
         If not, no further step follows.
         """
         connection = self._connection
-        if connection is not None and self._next is not None and not connection.is_deaf():
+        if connection is not None and self._next is not None and not connection.ignores_input():
             self._ended = reason
             return True
         if connection is not None and self._next is not None:
@@ -138,7 +138,7 @@ class Turns(Worker):
         self._connection = None
         return False
 
-    def go_on(self) -> None:
+    def take_frames(self) -> None:
         """Take the next frames."""
         self._next = None
         connection = self._connection
@@ -167,4 +167,4 @@ class _NextTurn(Alarm):
 
     def ring(self) -> None:
         """Take the next frames (Alarm)."""
-        self._turns.go_on()
+        self._turns.take_frames()

@@ -55,7 +55,7 @@ class Server:
         store: MessageStore,
         access: Access,
         version: str,
-        generate: Callable[[str], str],
+        generate_name: Callable[[str], str],
         link_names: LinkRegister,
         frame_max: int = 131072,
         channel_max: int = 2047,
@@ -79,7 +79,7 @@ class Server:
         self.conversions = Conversions(broker.schedule, value_as_text)
         self.link_names = link_names
         self.auto_creation = AutoCreation(auto_create)
-        self.generate = generate  # a unique name that begins with the given prefix
+        self.generate_name = generate_name  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max
         self.heartbeat: i64 = heartbeat
@@ -95,7 +95,7 @@ class Server:
             "information": "Apache-2.0",
             "capabilities": dict.fromkeys(CAPABILITIES, True),
         }
-        self.said = {name: self.properties[name] for name in ("product", "version", "platform")}
+        self.open_properties = {name: self.properties[name] for name in ("product", "version", "platform")}
 
     def user_deleted(self, user: str) -> None:
         """Close the connections of a deleted user, and forget the user's suspended links."""
@@ -107,14 +107,14 @@ class Server:
         self.connections.vhost_deleted(vhost)
         self.link_names.vhost_deleted(vhost)
 
-    def pass_for(self, product: str | None, version: str | None) -> None:
+    def set_product(self, product: str | None, version: str | None) -> None:
         """Set the product name and version that clients of both protocols see. None: unchanged."""
-        for told, rabbitmq_version in (
+        for shown, rabbitmq_version in (
             (self.properties, RABBITMQ_VERSION_091),
-            (self.said, RABBITMQ_VERSION_10),
+            (self.open_properties, RABBITMQ_VERSION_10),
         ):
-            told["product"] = product or told["product"]
-            told["version"] = version or (rabbitmq_version if product == RABBITMQ else told["version"])
+            shown["product"] = product or shown["product"]
+            shown["version"] = version or (rabbitmq_version if product == RABBITMQ else shown["version"])
 
 
 PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever product name clients see

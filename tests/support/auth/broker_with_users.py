@@ -53,7 +53,7 @@ class Town(House):
         self.users.changed = connections.rights_changed
         self.users.deleted = connections.user_deleted
         self.broker.leaving += [connections.vhost_deleted, self.users.forget_vhost]
-        self.broker.left.append(connections.vhost_left)
+        self.broker.left.append(connections.vhost_released)
         for name in ("boss", "ann"):
             self.users.add(name, quick(name))
         self.users.permit("boss", "/", ALL, ALL, ALL)

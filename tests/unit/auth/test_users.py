@@ -166,7 +166,7 @@ def test_a_malformed_expression_changes_nothing(users: Users, log: Log) -> None:
     with pytest.raises(PreconditionFailed, match=r"'\(' is not a regular expression"):
         users.permit("ann", "/", "a", "(", "a")
     assert log.changes == before
-    assert users.allowed("ann", "/", "write", "a")
+    assert users.is_allowed("ann", "/", "write", "a")
 
 
 def test_what_was_never_permitted_is_not_forbidden_in_the_log(users: Users, log: Log) -> None:
@@ -207,19 +207,19 @@ def test_permissions_are_expressions_over_names(
         users.permit("ann", "/", **({"configure": "", "write": "", "read": ""} | {what: expression}))
         for asked in ("configure", "write", "read"):
             for _ in range(2):  # computed, then remembered
-                assert users.allowed("ann", "/", asked, name) == (expected and asked == what)
-        assert not users.allowed("ann", "other", what, name)
-        assert not users.allowed("bob", "/", what, name)
+                assert users.is_allowed("ann", "/", asked, name) == (expected and asked == what)
+        assert not users.is_allowed("ann", "other", what, name)
+        assert not users.is_allowed("bob", "/", what, name)
 
 
 def test_remembered_answers_follow_a_change(users: Users) -> None:
     users.add("ann", Password("h"))
     users.permit("ann", "/", "a", "", "")
-    assert users.allowed("ann", "/", "configure", "a")
+    assert users.is_allowed("ann", "/", "configure", "a")
     users.permit("ann", "/", "b", "", "")
-    assert not users.allowed("ann", "/", "configure", "a")
+    assert not users.is_allowed("ann", "/", "configure", "a")
     users.put("ann", Password("h2"))
-    assert users.allowed("ann", "/", "configure", "b")
+    assert users.is_allowed("ann", "/", "configure", "b")
 
 
 def test_the_first_user(users: Users) -> None:
@@ -227,7 +227,7 @@ def test_the_first_user(users: Users) -> None:
     boss = users.get("boss")
     assert boss is not None
     assert (boss.tags, boss.loopback_only) == (("administrator",), False)
-    assert all(users.allowed("boss", "/", what, "q") for what in ("configure", "write", "read"))
+    assert all(users.is_allowed("boss", "/", what, "q") for what in ("configure", "write", "read"))
     assert not users.may_access("boss", "other")
     assert not users.add_first("guest", Password("h"), "/")
     assert users.names() == ["boss"]
@@ -396,18 +396,18 @@ def test_topic_permissions(
     ann_and_bob.add("a.n", Password("h"))
     ann_and_bob.permit_topic("a.n", "/", "t", write, read)
     for _ in range(2):  # computed, then remembered
-        assert ann_and_bob.topic_allowed("a.n", "/", what, "t", key) is expected
-    assert ann_and_bob.topic_allowed("a.n", "/", what, "other", key)
-    assert ann_and_bob.topic_allowed("a.n", "other", what, "t", key)
-    assert ann_and_bob.topic_allowed("ann", "/", what, "t", key)
-    assert not ann_and_bob.topic_allowed("nobody", "/", what, "t", key)
+        assert ann_and_bob.is_topic_allowed("a.n", "/", what, "t", key) is expected
+    assert ann_and_bob.is_topic_allowed("a.n", "/", what, "other", key)
+    assert ann_and_bob.is_topic_allowed("a.n", "other", what, "t", key)
+    assert ann_and_bob.is_topic_allowed("ann", "/", what, "t", key)
+    assert not ann_and_bob.is_topic_allowed("nobody", "/", what, "t", key)
 
 
 def test_what_stands_for_a_user_is_not_expanded_again(ann_and_bob: Users) -> None:
     ann_and_bob.add("{vhost}", Password("h"))
     ann_and_bob.permit_topic("{vhost}", "v", "t", "^{username}$", "")
-    assert ann_and_bob.topic_allowed("{vhost}", "v", "write", "t", "{vhost}")
-    assert not ann_and_bob.topic_allowed("{vhost}", "v", "write", "t", "v")
+    assert ann_and_bob.is_topic_allowed("{vhost}", "v", "write", "t", "{vhost}")
+    assert not ann_and_bob.is_topic_allowed("{vhost}", "v", "write", "t", "v")
 
 
 def test_a_malformed_topic_expression(ann_and_bob: Users) -> None:
