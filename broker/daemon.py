@@ -31,7 +31,7 @@ from broker.adapters.amqp10.names import LinkNames
 from broker.adapters.formats.amqp091 import write_receipt
 from broker.adapters.formats.either import view_of, write_letter
 from broker.adapters.peers.server import Server
-from broker.auth.gate import Gate
+from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
@@ -42,12 +42,12 @@ from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
 from broker.journal.journal import journal_of
 from broker.net.alarm_clock import AlarmClock
-from broker.net.callers import Callers
 from broker.net.descriptors import for_connections, raise_limit
-from broker.net.doormen import Doormen
+from broker.net.http_connections import HttpConnections
 from broker.net.listener import Listener, ListenError, why
+from broker.net.password_threads import PasswordThreads
 from broker.net.pump import Pump
-from broker.net.resources import Resources, keep_no_large_blocks
+from broker.net.resources import Resources, return_large_blocks
 from broker.net.strangers import ADMIN, Strangers
 from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
 from broker.net.tls_listener import TlsListener
@@ -78,7 +78,7 @@ _log = structlog.get_logger("amqpd")
 def run(settings: Settings) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns the exit status."""
     logs.configure(settings.log_format, settings.log_level)
-    keep_no_large_blocks()
+    return_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(Daemon(settings, runner.get_loop()).main())
@@ -111,7 +111,7 @@ class Daemon:
         self._context = Context()  # of what no request does, although one may have asked for a turn
         self.stopping = asyncio.Event()
         self.writers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-log")
-        self.doormen = Doormen(loop)
+        self.password_threads = PasswordThreads(loop)
         self.lag = Latency()
         self.syncer = HelperSyncer(RealDisk(), self._off_loop)
         self.log = Log(
@@ -129,10 +129,10 @@ class Daemon:
         self.users = Users(self.log)
         broker.appliers["user"] = self.users.apply
         broker.definers.append(self.users.describe)
-        self.gate = Gate(
+        self.access = AccessControl(
             self.users,
             loop.call_later,
-            self.doormen.check,
+            self.password_threads.check,
             settings.sasl_mechanisms,
             settings.anonymous_user or "",
             settings.scram_iterations,
@@ -140,7 +140,7 @@ class Daemon:
         self.server = Server(
             self.broker,
             self.log,
-            self.gate,
+            self.access,
             __version__,
             lambda prefix: prefix + self._unique(),
             LinkNames(),
@@ -219,7 +219,7 @@ class Daemon:
             self.journal.stop(status == 0)
             _log.info("stopped", status=status)
             self.writers.shutdown(wait=False)
-            self.doormen.stop()
+            self.password_threads.stop()
         return status
 
     def _recover(self) -> None:
@@ -227,7 +227,7 @@ class Daemon:
         began = time.monotonic()
         self.broker.sinks.open_rows = rows_of
         report = self.log.recover(Recovered(self.broker))
-        self.gate.keep_decoys(self.log.identity.to_bytes(8))
+        self.access.set_decoy_secret(self.log.identity.to_bytes(8))
         self.journal.start(__version__)
         self.log.defined = self.journal.recorder.defined
         self.broker.resume()
@@ -278,11 +278,11 @@ class Daemon:
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
-        callers = Callers(
+        callers = HttpConnections(
             self.strangers, settings.admin_connections, settings.admin_connections_per_address, time.monotonic
         )
         bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
-        served = (state, self.server, self.users, self.gate, self._make_password, self.journal.served())
+        served = (state, self.server, self.users, self.access, self._make_password, self.journal.served())
         self.admin = admin_server(*served, listeners, callers, bounds, settings.admin_origins)
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]
@@ -330,7 +330,8 @@ class Daemon:
 
     async def _make_password(self, password: str) -> Password:
         """Hash a password in a thread: that takes long."""
-        return await self.doormen.run(partial(make_password, password, self.settings.scram_iterations))
+        hashing = partial(make_password, password, self.settings.scram_iterations)
+        return await self.password_threads.run(hashing)
 
     def _not_ready(self) -> str:
         if self.log.failure:

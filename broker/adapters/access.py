@@ -99,7 +99,7 @@ class Access(Protocol):
     def may_impersonate(self, user: str) -> bool:
         """Whether `user` may publish in the name of others."""
 
-    def limit(self, user: str, right: str) -> int | None:
+    def limit(self, user: str, kind: str) -> int | None:
         """The limit `max-connections` or `max-channels` of `user`, if it is set."""
 
 

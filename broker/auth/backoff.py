@@ -32,15 +32,15 @@ class BackOff:
     def __len__(self) -> int:
         return len(self._failures)
 
-    def wait(self, address: str, user: str, now: float) -> float:
+    def login_delay(self, address: str, user: str, now: float) -> float:
         """Return the seconds until `user` may log in from `address`; 0: now."""
         return max(0.0, self._ready((network(address), user), FREE_FAILURES) - now)
 
-    def hold(self, address: str, now: float) -> float:
+    def refusal_delay(self, address: str, now: float) -> float:
         """Return the seconds by which a refusal to `address` is delayed after failures of many names."""
         return max(0.0, self._ready((network(address), None), FREE_NAMES) - now)
 
-    def failed(self, address: str, user: str, now: float) -> None:
+    def count_failure(self, address: str, user: str, now: float) -> None:
         """Count a failure."""
         while self._failures:
             key, (_, then) = next(iter(self._failures.items()))
@@ -52,7 +52,7 @@ class BackOff:
             self._count((where, None), now)
         self._count((where, user), now)
 
-    def succeeded(self, address: str, user: str) -> None:
+    def forget_failures(self, address: str, user: str) -> None:
         """Forget the failures of a user from the network of `address`: the user knows the password."""
         self._failures.pop((network(address), user), None)
 

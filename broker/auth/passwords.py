@@ -64,7 +64,7 @@ def hash_password(password: str) -> str:
     return _HASHER.hash(_octets(password))
 
 
-def imported(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "") -> Password:
+def import_hash(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "") -> Password:
     """Return the stored form of a password hashed elsewhere; an empty hash: the user has no password.
 
     Raises PreconditionFailed if the hash does not have the form of its kind, or the kind is unknown.

@@ -25,7 +25,7 @@ ACCEPTED_AT_ONCE: Final = 8
 """The connections accepted in a turn of the event loop, which accepts a connection for each descriptor."""
 SCHEMES: Final = {"amqp": "amqp", "amqp/ssl": "amqps", "http/web-amqp": "ws", "https/web-amqp": "wss"}
 """The URL schemes of the protocols, by the names that RabbitMQ's HTTP API has for the protocols."""
-SPOKEN: Final = {
+PROTOCOL_NAMES: Final = {
     "amqp": "AMQP",
     "amqp/ssl": "AMQP over TLS",
     "http/web-amqp": "AMQP over WebSocket",
@@ -86,20 +86,20 @@ class Listener:
     async def open_all(self, settings: Settings) -> None:
         """Accept connections on all configured addresses, `bound` from then on. Raises ListenError."""
         for place in settings.listen:
-            await self._open("amqp", place.host, place.port, _directly)
+            await self._open("amqp", place.host, place.port, _no_layer)
         for place in settings.tls_listen:
-            await self._open_tls("amqp/ssl", place.host, place.port, _directly)
+            await self._open_tls("amqp/ssl", place.host, place.port, _no_layer)
         if not (settings.websocket_listen or settings.websocket_tls_listen):
             return
         from broker.net.websocket import WebSocket  # slow to import, and few brokers use WebSockets
 
-        def over(transport: Transport) -> WebSocket:
+        def layer_websocket(transport: Transport) -> WebSocket:
             return WebSocket(transport, self._loop, settings.websocket_origins)
 
         for place in settings.websocket_listen:
-            await self._open("http/web-amqp", place.host, place.port, over)
+            await self._open("http/web-amqp", place.host, place.port, layer_websocket)
         for place in settings.websocket_tls_listen:
-            await self._open_tls("https/web-amqp", place.host, place.port, over)
+            await self._open_tls("https/web-amqp", place.host, place.port, layer_websocket)
 
     def where(self) -> str:
         """Return the addresses as the daemon shows them when it is ready."""
@@ -169,19 +169,19 @@ class Listener:
     def _accept(self, name_in: NameIn | None = None) -> Transport:
         return Transport(self._server, self._pump, self._loop, self, name_in)
 
-    def arrived(self, transport: Transport) -> None:
+    def add(self, transport: Transport) -> None:
         """Add a transport whose peer has connected (Watcher)."""
         self.transports.add(transport)
-        self._strangers.arrived(transport, Stranger(transport.peer, 1, transport.abort))
+        self._strangers.add(transport, Stranger(transport.peer, 1, transport.abort))
 
     def logged_in(self, transport: Transport) -> None:
         """Note that the peer of a transport has logged in (Watcher)."""
         self._strangers.logged_in(transport)
 
-    def gone(self, transport: Transport) -> None:
+    def remove(self, transport: Transport) -> None:
         """Remove a transport whose peer has disconnected (Watcher)."""
         self.transports.discard(transport)
-        self._strangers.gone(transport)
+        self._strangers.remove(transport)
         if self._empty is not None and not self.transports:
             self._empty.set()
 
@@ -195,14 +195,14 @@ class Listener:
             transport.tick()
 
 
-def _directly(transport: Transport) -> Transport:
+def _no_layer(transport: Transport) -> Transport:
     return transport
 
 
 def _not_listening(host: str, port: int, protocol: str, error: OSError) -> ListenError:
     """Return the error with the address, the reason, and the setting for another address."""
     return ListenError(
-        f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(error)}; set "
+        f"cannot listen on {host}:{port} for {PROTOCOL_NAMES[protocol]}: {why(error)}; set "
         f"{OPTIONS[protocol]} HOST:PORT to a free address, or stop the program that listens there"
     )
 

@@ -68,7 +68,7 @@ def free_in_library() -> int:
     return 0 if _MALLOC_INFO is None else _MALLOC_INFO().fordblks
 
 
-def keep_no_large_blocks() -> None:
+def return_large_blocks() -> None:
     """Make the C library return large blocks to the system when they are freed, if it can (glibc).
 
     By default the library keeps such blocks once one has been freed, and the blocks of threads for ever. A
@@ -80,22 +80,22 @@ def keep_no_large_blocks() -> None:
         set_option(M_TRIM_THRESHOLD, TOP_BYTES)  # else the library derives the value from freed blocks
 
 
-def give_memory_back() -> None:
+def return_memory() -> None:
     """Make the C library return its free memory to the system, if it can (glibc)."""
     if _TRIM is not None:
         _TRIM(0)
 
 
 @final
-class Spare:
+class IdleMemory:
     """Memory that the C library keeps unused after a burst, and that is returned to the system.
 
     `check` takes the free bytes of the library each second. If at least IDLE_BYTES were free at all of the
     last IDLE_CHECKS checks, the burst is over. The broker does not need this memory for the next burst.
     """
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back = give_back
+    def __init__(self, return_idle: Callable[[], None]) -> None:
+        self._return_memory = return_idle
         self._returned = 0  # free bytes that were returned to the system already
         self._least = 0  # the least number of other free bytes during the counted checks
         self._checks = 0
@@ -111,7 +111,7 @@ class Spare:
         elif self._checks == IDLE_CHECKS:
             self._checks = 0
             self._returned = free
-            self._give_back()
+            self._return_memory()
 
 
 @final
@@ -129,11 +129,11 @@ class Resources:
         self.shortage = shortage
         self._folder = folder
         self._until_trim = 0
-        self._spare = Spare(give_memory_back)
+        self._idle_memory = IdleMemory(return_memory)
 
     def tick(self) -> None:
         """Return unused memory to the system; called every second."""
-        self._spare.check(free_in_library())
+        self._idle_memory.check(free_in_library())
 
     def check(self, log_is_full: bool) -> None:
         """Measure and update `shortage`; `log_is_full`: the log had no room for its latest batch."""
@@ -163,6 +163,6 @@ class Resources:
         self._until_trim -= 1
         if self._until_trim < 0:
             self._until_trim = TRIM_EVERY
-            give_memory_back()
+            return_memory()
             self.memory = resident_bytes()
         return self.memory > self.memory_max

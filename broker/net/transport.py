@@ -42,7 +42,7 @@ _BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so fre
 _VIEW: Final = memoryview(_BUFFER)
 
 PAUSED_FULL: Final = 1  # a reason for not reading, besides the reasons of the connection
-EXCUSED: Final = PAUSED_FULL | HELD_FOR_PEER  # pauses during which heartbeats are still expected
+HEARTBEAT_PAUSES: Final = PAUSED_FULL | HELD_FOR_PEER  # pauses during which heartbeats are still expected
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -50,13 +50,13 @@ _log = structlog.get_logger("amqpd.net")
 class Watcher(Protocol):
     """The owner of all transports."""
 
-    def arrived(self, transport: Transport) -> None:
+    def add(self, transport: Transport) -> None:
         """Take a transport whose peer has connected, after the handshake if it is over TLS."""
 
     def logged_in(self, transport: Transport) -> None:
         """Note that the transport's peer has authenticated."""
 
-    def gone(self, transport: Transport) -> None:
+    def remove(self, transport: Transport) -> None:
         """Forget a transport whose socket is closed."""
 
 
@@ -82,10 +82,10 @@ class Transport:
         self.connection: ServedConnection | None = None
         self._origin = Origin("", 0, False)
         self._pauses: i64 = 0
-        self._heard = False
-        self._silent_ticks: i64 = 0
-        self._spoke = False
-        self._mute_ticks: i64 = 0
+        self._has_received = False
+        self._receive_idle_ticks: i64 = 0
+        self._has_sent = False
+        self._send_idle_ticks: i64 = 0
         self._age_ticks: i64 = 0
         self._handshake_ticks: i64 = int(server.handshake_seconds * TICKS_PER_SECOND)
         self._closing_ticks: i64 = -1  # -1: not closing
@@ -105,7 +105,7 @@ class Transport:
             with suppress(OSError):  # some systems refuse the option for a closed socket
                 socket.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, LOOPBACK_SEND_BYTES)
         self._server.counters.connections_opened += 1
-        self._watcher.arrived(self)
+        self._watcher.add(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """Return the buffer into which the loop reads."""
@@ -113,7 +113,7 @@ class Transport:
 
     def buffer_updated(self, size: int) -> None:
         """Take `size` bytes that have arrived."""
-        self._heard = True
+        self._has_received = True
         data = bytes(_VIEW[:size])
         connection = self.connection
         if connection is not None:
@@ -147,14 +147,14 @@ class Transport:
         self._socket = None
         self.connection = None
         self._server.counters.connections_closed += 1
-        self._watcher.gone(self)
+        self._watcher.remove(self)
 
     # -- called by the connection
 
     def write(self, data: bytes) -> None:
         """Write `data` to the socket; nothing happens after the socket is closed."""
         if not self.is_closing() and self._socket is not None:
-            self._spoke = True
+            self._has_sent = True
             self._socket.write(data)
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class Transport:
         """Note that the peer has authenticated."""
         self._watcher.logged_in(self)
 
-    def closing(self, seconds: int) -> None:
+    def limit_close(self, seconds: int) -> None:
         """Wait for close-ok, for at most `seconds`."""
         self._closing_ticks = seconds * TICKS_PER_SECOND
 
@@ -275,27 +275,30 @@ class Transport:
 
         [amqp-0-9-1 4.2.7]
         """
-        if self._heard:
-            self._heard = False
-            self._silent_ticks = 0
+        if self._has_received:
+            self._has_received = False
+            self._receive_idle_ticks = 0
         else:
-            self._silent_ticks += 1
-        if self._spoke:
-            self._spoke = False
-            self._mute_ticks = 0
+            self._receive_idle_ticks += 1
+        if self._has_sent:
+            self._has_sent = False
+            self._send_idle_ticks = 0
         else:
-            self._mute_ticks += 1
+            self._send_idle_ticks += 1
         if seconds == 0:
             return
         if self._pauses & HELD_FOR_PEER and self._socket is not None:
             unsent: i64 = self._socket.get_write_buffer_size()
             if unsent < self._unsent:
-                self._silent_ticks = 0  # its input is not read, but the peer reads
+                self._receive_idle_ticks = 0  # its input is not read, but the peer reads
             self._unsent = unsent
-        if self._mute_ticks * 2 >= seconds * TICKS_PER_SECOND:
-            self._mute_ticks = 0
+        if self._send_idle_ticks * 2 >= seconds * TICKS_PER_SECOND:
+            self._send_idle_ticks = 0
             self.write(HEARTBEAT_FRAME)
-        if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & ~EXCUSED == 0:
+        if (
+            self._receive_idle_ticks > 2 * seconds * TICKS_PER_SECOND
+            and self._pauses & ~HEARTBEAT_PAUSES == 0
+        ):
             _log.warning("missed heartbeats", peer=self._origin.peer, heartbeat_s=seconds)
             self.abort()
 

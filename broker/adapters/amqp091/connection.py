@@ -610,7 +610,7 @@ class Connection091(Connection091State):
         self.out.write(methods.close(0, code, text, method))
         self._holds = 0
         self.edge.release(HELD)
-        self.edge.closing(CLOSING_SECONDS)
+        self.edge.limit_close(CLOSING_SECONDS)
         self.flush()
 
     def rights_changed(self) -> None:

@@ -184,7 +184,7 @@ def close(
     connection.write(close_with(condition, text, info))
     connection.holds = 0
     connection.edge.release(HELD)
-    connection.edge.closing(CLOSING_SECONDS)
+    connection.edge.limit_close(CLOSING_SECONDS)
     connection.flush()
 
 

@@ -46,7 +46,7 @@ class Edge(Protocol):
     def logged_in(self) -> None:
         """Note that the peer has authenticated."""
 
-    def closing(self, seconds: int) -> None:
+    def limit_close(self, seconds: int) -> None:
         """Wait for close-ok, for at most `seconds`."""
 
 

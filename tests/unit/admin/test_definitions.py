@@ -40,7 +40,7 @@ def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
     place = Place()
     password = make_password("secret", 0)
     place.take(document, passwords={"u": password})
-    assert place.users.known("u").password == password
+    assert place.users.require_user("u").password == password
 
 
 def bad(category: str, **entry: object) -> dict[str, Any]:
@@ -270,8 +270,8 @@ def test_what_is_exported_makes_the_same_elsewhere() -> None:
     document = place.document()
     other.take(document)
     assert other.document() == document
-    assert other.users.known("own").password == place.users.known("own").password
-    assert other.users.known("own").loopback_only
+    assert other.users.require_user("own").password == place.users.require_user("own").password
+    assert other.users.require_user("own").loopback_only
     assert set(document) >= {"users", "vhosts", "permissions", "parameters", "policies", "queues", "bindings"}
 
 
@@ -353,12 +353,12 @@ def test_what_rabbitmq_exports_is_imported() -> None:
     assert vhost.queues["live"].auto_delete
     assert routed(vhost, "shop.events", "order.new") == ["orders"]
     assert vhost.exchanges["shop.lost"].internal
-    shop = place.users.known("shop")
+    shop = place.users.require_user("shop")
     assert (shop.tags, shop.limits) == (("management", "policymaker"), {"max-connections": 100})
     assert shop.permissions["shop"].configure == r"^shop\."
     assert shop.topics["shop", "amq.topic"].write == r"^{username}\."
-    assert place.users.known("watcher").tags == ("monitoring",)
-    assert place.users.known("guest").loopback_only
+    assert place.users.require_user("watcher").tags == ("monitoring",)
+    assert place.users.require_user("guest").loopback_only
     assert place.broker.parameters.get("cluster_name") == "rabbit@shop"
 
 

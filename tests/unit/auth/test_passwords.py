@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from broker.auth import passwords
-from broker.auth.passwords import NO_PASSWORD, Password, imported, make_password, matches
+from broker.auth.passwords import NO_PASSWORD, Password, import_hash, make_password, matches
 from broker.core.errors import PreconditionFailed
 from protocol import scram
 from tests.support.effort import hashes_made
@@ -38,7 +38,7 @@ def test_the_empty_password_is_none() -> None:
 
 
 def test_the_example_in_the_documentation_of_rabbitmq() -> None:
-    kept = imported(DOCUMENTED)
+    kept = import_hash(DOCUMENTED)
     assert base64.b64decode(DOCUMENTED)[:4] == DOCUMENTED_SALT
     assert matches(kept, "test12")
     assert not matches(kept, "test13")
@@ -49,18 +49,18 @@ def test_the_example_in_the_documentation_of_rabbitmq() -> None:
 def test_hashes_of_rabbitmq(digest: str) -> None:
     salt = b"\x00\xff\x10\x80"
     hashed = base64.b64encode(salt + hashlib.new(digest, salt + "gehe\u00efm".encode()).digest()).decode()
-    kept = imported(hashed, f"rabbit_password_hashing_{digest}")
+    kept = import_hash(hashed, f"rabbit_password_hashing_{digest}")
     assert matches(kept, "gehe\u00efm")
     assert not matches(kept, "geheim")
 
 
 def test_a_hash_of_this_broker_comes_back() -> None:
     kept = make_password("sesame", 4096)
-    assert imported(*kept) == kept
+    assert import_hash(*kept) == kept
 
 
 def test_an_empty_hash_means_no_password() -> None:
-    assert imported("", "rabbit_password_hashing_sha512") == NO_PASSWORD
+    assert import_hash("", "rabbit_password_hashing_sha512") == NO_PASSWORD
     for password in ("", "x"):
         assert not matches(NO_PASSWORD, password)
 
@@ -80,7 +80,7 @@ def test_an_empty_hash_means_no_password() -> None:
 )
 def test_what_cannot_be_imported(hashed: str, hashing: str, verifier: str, why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why.replace("$", r"\$")):
-        imported(hashed, hashing, verifier)
+        import_hash(hashed, hashing, verifier)
 
 
 def test_how_a_password_is_kept_does_not_show_in_the_time_that_a_wrong_one_takes(
@@ -88,6 +88,6 @@ def test_how_a_password_is_kept_does_not_show_in_the_time_that_a_wrong_one_takes
 ) -> None:
     own = make_password("sesame", 0)
     hashed = hashes_made(monkeypatch)
-    for kept in (own, imported(DOCUMENTED), NO_PASSWORD):
+    for kept in (own, import_hash(DOCUMENTED), NO_PASSWORD):
         assert not matches(kept, "wrong")
     assert hashed == [hashed[0]] * 3

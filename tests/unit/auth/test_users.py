@@ -261,9 +261,9 @@ def test_put_adds_and_replaces(ann_and_bob: Users) -> None:
     ann_and_bob.permit("ann", "/", "a", "b", "c")
     ann_and_bob.permit_topic("ann", "/", "t", "w", "r")
     ann_and_bob.set_limits("ann", {"max-connections": 1})
-    ann_and_bob.known("ann").remembered = b"digest"
+    ann_and_bob.require_user("ann").remembered = b"digest"
     new = ann_and_bob.put("ann", Password("h3"), ("monitoring",))
-    assert new is ann_and_bob.known("ann")
+    assert new is ann_and_bob.require_user("ann")
     assert (new.password.hash, new.tags, new.remembered) == ("h3", ("monitoring",), b"")
     assert (list(new.permissions), list(new.topics), new.limits) == (
         ["/"],
@@ -274,7 +274,7 @@ def test_put_adds_and_replaces(ann_and_bob: Users) -> None:
 
 
 def test_put_without_a_password_keeps_the_one_there_is(ann_and_bob: Users) -> None:
-    ann_and_bob.known("ann").remembered = b"digest"
+    ann_and_bob.require_user("ann").remembered = b"digest"
     ann = ann_and_bob.put("ann", None, ("policymaker", "anything at all", "policymaker"))
     assert (ann.password.hash, ann.tags, ann.remembered) == (
         "h1",
@@ -291,7 +291,7 @@ def test_guest_comes_from_loopback_only_unless_told_otherwise(ann_and_bob: Users
     assert ann_and_bob.add("guest", Password("h")).loopback_only
     assert not ann_and_bob.put("guest", Password("h2"), loopback_only=False).loopback_only
     assert not ann_and_bob.put("guest", Password("h3")).loopback_only
-    assert not ann_and_bob.known("ann").loopback_only
+    assert not ann_and_bob.require_user("ann").loopback_only
     assert ann_and_bob.put("ann", None, loopback_only=True).loopback_only
 
 
@@ -317,7 +317,7 @@ def test_lists_by_user_and_by_virtual_host(ann_and_bob: Users) -> None:
         ("ann", "t", "w", "r")
     ]
     assert (ann_and_bob.permissions_in("nope"), ann_and_bob.topics_in("nope")) == ([], [])
-    assert list(ann_and_bob.known("ann").permissions) == ["/", "other"]
+    assert list(ann_and_bob.require_user("ann").permissions) == ["/", "other"]
 
 
 def test_a_virtual_host_that_is_gone(ann_and_bob: Users) -> None:
@@ -363,7 +363,7 @@ def test_every_change_of_what_a_user_may_do_is_told(ann_and_bob: Users) -> None:
 def test_limits_that_make_no_sense(ann_and_bob: Users, limits: dict[str, int], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
         ann_and_bob.set_limits("ann", limits)
-    assert ann_and_bob.known("ann").limits == {}
+    assert ann_and_bob.require_user("ann").limits == {}
 
 
 def test_limits(ann_and_bob: Users) -> None:
@@ -421,4 +421,4 @@ def test_users_of_a_log_from_before_there_were_hashings() -> None:
     users = Users(MessageStore())
     old: Change = {"kind": "user", "name": "ann", "password_hash": "h", "tags": [], "loopback_only": False}
     users.apply(old)
-    assert users.known("ann").password == Password("h", "argon2id", "")
+    assert users.require_user("ann").password == Password("h", "argon2id", "")

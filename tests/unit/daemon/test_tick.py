@@ -34,4 +34,4 @@ async def test_it_looks_again_whatever_went_wrong(tmp_path: Path, monkeypatch: p
         assert len(errors) >= 2
     finally:
         daemon.writers.shutdown()
-        daemon.doormen.stop()
+        daemon.password_threads.stop()

@@ -51,7 +51,7 @@ def test_a_virtual_host_takes_connections_and_permissions_along(town: Town) -> N
     town.broker.delete_vhost("other")
     assert ended(there) == "320 CONNECTION_FORCED - vhost 'other' is deleted"
     assert ended(here) is None
-    ann = town.users.known("ann")
+    ann = town.users.require_user("ann")
     assert (list(ann.permissions), list(ann.topics)) == (["/"], [])
     assert town.server.connections.count_in_vhost("other") == 0
 

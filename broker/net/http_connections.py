@@ -17,7 +17,7 @@ DESCRIPTORS: Final = 3  # for a connection with a request of a known user, whose
 _log = structlog.get_logger("amqpd.admin")
 
 
-class Caller(Protocol):
+class HttpClient(Protocol):
     """An HTTP connection."""
 
     @property
@@ -36,7 +36,7 @@ class Caller(Protocol):
 
 
 @final
-class Callers:
+class HttpConnections:
     """All HTTP connections, by their networks.
 
     At most `most` are open, and at most `per_address` from the same network: an IPv4 address, or 64 bits of
@@ -50,62 +50,62 @@ class Callers:
         self._most = max(1, min(most, strangers.descriptors_max // SHARE))
         self._per_address = per_address
         self._seldom = Seldom(clock)
-        self._networks: dict[str, dict[Caller, None]] = {}  # in the order of arrival
+        self._networks: dict[str, dict[HttpClient, None]] = {}  # in the order of arrival
         self._count = 0
-        self._busy: set[Caller] = set()
+        self._busy: set[HttpClient] = set()
 
     def __len__(self) -> int:
         return self._count
 
-    def arrived(self, caller: Caller) -> None:
+    def add(self, connection: HttpClient) -> None:
         """Add a connection whose peer has connected, after the handshake if it is over TLS."""
-        where = network(caller.address)
+        where = network(connection.address)
         mine = self._networks.setdefault(where, {})
-        mine[caller] = None
+        mine[connection] = None
         self._count += 1
         if len(mine) > self._per_address:
-            self._turn_away(mine, caller, "too many HTTP connections from one address", self._per_address)
+            self._close_one(mine, connection, "too many HTTP connections from one address", self._per_address)
         if self._count > self._most:
             largest = max(self._networks.values(), key=len)
-            self._turn_away(largest, caller, "too many HTTP connections", self._most)
-        if caller in self._networks.get(where, {}):
-            self._strangers.arrived(caller, _stranger(caller))
+            self._close_one(largest, connection, "too many HTTP connections", self._most)
+        if connection in self._networks.get(where, {}):
+            self._strangers.add(connection, _stranger_of(connection))
         else:
-            self._strangers.gone(caller)  # over TLS, the caller is a stranger since its handshake
+            self._strangers.remove(connection)  # over TLS, the peer is a stranger since its handshake
 
-    def logged_in(self, caller: Caller) -> None:
+    def logged_in(self, connection: HttpClient) -> None:
         """Protect a connection from being closed for a new one: a request of a known user has begun."""
-        if caller in self._networks.get(network(caller.address), {}):
-            self._busy.add(caller)
-            self._strangers.logged_in(caller, DESCRIPTORS)
+        if connection in self._networks.get(network(connection.address), {}):
+            self._busy.add(connection)
+            self._strangers.logged_in(connection, DESCRIPTORS)
 
-    def answered(self, caller: Caller) -> None:
+    def request_answered(self, connection: HttpClient) -> None:
         """End the protection of a connection: the request has been answered."""
-        if caller in self._busy:
-            self._busy.remove(caller)
-            self._strangers.gone(caller)
-            self._strangers.arrived(caller, _stranger(caller))
+        if connection in self._busy:
+            self._busy.remove(connection)
+            self._strangers.remove(connection)
+            self._strangers.add(connection, _stranger_of(connection))
 
-    def gone(self, caller: Caller) -> None:
+    def remove(self, connection: HttpClient) -> None:
         """Remove a connection that is closed."""
-        self._forget(caller)
-        self._strangers.gone(caller)
+        self._forget(connection)
+        self._strangers.remove(connection)
 
-    def _forget(self, caller: Caller) -> None:
-        where = network(caller.address)
+    def _forget(self, connection: HttpClient) -> None:
+        where = network(connection.address)
         mine = self._networks.get(where)
-        if mine is None or caller not in mine:
+        if mine is None or connection not in mine:
             return
-        del mine[caller]
+        del mine[connection]
         self._count -= 1
-        self._busy.discard(caller)
+        self._busy.discard(connection)
         if not mine:
             del self._networks[where]
 
-    def _turn_away(self, among: dict[Caller, None], newest: Caller, reason: str, most: int) -> None:
-        idle = next((caller for caller in among if caller not in self._busy), newest)
+    def _close_one(self, among: dict[HttpClient, None], newest: HttpClient, reason: str, most: int) -> None:
+        idle = next((connection for connection in among if connection not in self._busy), newest)
         self._forget(idle)
-        self._strangers.gone(idle)
+        self._strangers.remove(idle)
         self._seldom.warning(_log, reason, closed=idle.peer, max=most)
         if idle is newest:
             idle.refuse()
@@ -113,5 +113,5 @@ class Callers:
             idle.close_now()
 
 
-def _stranger(caller: Caller) -> Stranger:
-    return Stranger(caller.peer, 1, caller.close_now, ADMIN)
+def _stranger_of(connection: HttpClient) -> Stranger:
+    return Stranger(connection.peer, 1, connection.close_now, ADMIN)

@@ -17,7 +17,7 @@ _log = structlog.get_logger("amqpd.net")
 
 
 @final
-class Doormen:
+class PasswordThreads:
     """A pool of threads for work that is slow on purpose."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
