@@ -51,10 +51,10 @@ class Verifier(NamedTuple):
         )
 
 
-def derive(password: str, salt: bytes, iterations: int) -> Verifier:
+def derive_verifier(password: str, salt: bytes, iterations: int) -> Verifier:
     """Return the verifier of a password. The duration depends on `iterations`."""
     salted = hashlib.pbkdf2_hmac(
-        "sha256", prepared(password).encode("utf-8", "surrogatepass"), salt, iterations
+        "sha256", prepare_text(password).encode("utf-8", "surrogatepass"), salt, iterations
     )
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     stored_key = hashlib.sha256(client_key).digest()
@@ -75,7 +75,7 @@ def read_verifier(text: str) -> Verifier:
     return Verifier(salt, iterations, stored_key, server_key)
 
 
-def prepared(text: str) -> str:
+def prepare_text(text: str) -> str:
     """Return a name or password after SASLprep; a text that SASLprep forbids is unchanged. [RFC 4013]
 
     A forbidden text is compared octet by octet, as PostgreSQL does.
@@ -122,7 +122,7 @@ class Exchange:
         )
         if match is None:
             raise _malformed("the first message")
-        header, binding, wanted, self._bare, extension, name, nonce = match.groups()
+        header, binding, authorization, self._bare, extension, name, nonce = match.groups()
         if binding.startswith("p"):
             raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} does not support channel binding")
         if extension is not None:
@@ -130,8 +130,8 @@ class Exchange:
         if not _NONCE.fullmatch(nonce):
             raise _malformed("the nonce")
         self.user = _user(name)
-        if wanted and _user(wanted) != self.user:
-            raise ProtocolError(SYNTAX_ERROR, f"{self.user!r} cannot log in as {_name(wanted)!r}")
+        if authorization and _user(authorization) != self.user:
+            raise ProtocolError(SYNTAX_ERROR, f"{self.user!r} cannot log in as {_name(authorization)!r}")
         self._header = header.encode(errors=_BYTES)
         self._nonce = nonce + self._nonce
 
@@ -157,9 +157,9 @@ class Exchange:
         signed = f"{self._bare},{self._first},{unsigned}".encode(errors=_BYTES)
         signature = hmac.digest(verifier.stored_key, signed, "sha256")
         key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
-        right = hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key)
-        same = hmac.compare_digest(nonce.encode(errors=_BYTES), self._nonce.encode())
-        if not right or not same or len(proof) != _KEY_BYTES:
+        proof_matches = hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key)
+        nonce_matches = hmac.compare_digest(nonce.encode(errors=_BYTES), self._nonce.encode())
+        if not proof_matches or not nonce_matches or len(proof) != _KEY_BYTES:
             return None
         return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, signed, "sha256"))
 
@@ -177,7 +177,7 @@ def _user(escaped: str) -> str:
         raise ProtocolError(
             SYNTAX_ERROR, f"{MECHANISM}: a user name of {size} bytes, at most {NAME_BYTES_MAX} are allowed"
         )
-    return prepared(name)
+    return prepare_text(name)
 
 
 def _name(escaped: str) -> str:

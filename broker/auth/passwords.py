@@ -55,7 +55,9 @@ def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Pa
         )
     verifier = ""
     if scram_iterations:
-        verifier = str(scram.derive(password, secrets.token_bytes(_SCRAM_SALT_BYTES), scram_iterations))
+        verifier = str(
+            scram.derive_verifier(password, secrets.token_bytes(_SCRAM_SALT_BYTES), scram_iterations)
+        )
     return Password(hash_password(password), ARGON2ID, verifier)
 
 

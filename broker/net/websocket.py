@@ -156,8 +156,8 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
             socket.write(answer)
         self._pong()
         if self._wire.ended:
-            if self._wire.trouble:
-                _log.warning("WebSocket refused", peer=self._transport.peer, reason=self._wire.trouble)
+            if self._wire.refusal:
+                _log.warning("WebSocket refused", peer=self._transport.peer, reason=self._wire.refusal)
             socket.close()
         self._schedule_step()
 
@@ -178,10 +178,10 @@ class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
         socket = self._socket
         if socket is None or socket.is_closing():
             return
-        if self._wire.behind and not self._paused and not self._is_scheduled:
+        if self._wire.has_unread and not self._paused and not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._take_step)
-        reading = not self._paused and not self._wire.behind
+        reading = not self._paused and not self._wire.has_unread
         if reading != self._reading:
             self._reading = reading
             if reading:

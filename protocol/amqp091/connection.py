@@ -42,13 +42,13 @@ TRANSITIONS: Final[dict[tuple[str, int], str]] = {
 }
 
 
-def advance(state: str, given: int) -> str:
-    """Return the state after the input `given`. Raises ProtocolError(COMMAND_INVALID) if not allowed."""
-    following = TRANSITIONS.get((state, given))
-    if following is None:
-        text = f"connection method {given & 0xFFFF} on a connection that is {state}"
-        raise ProtocolError(COMMAND_INVALID, text, max(given, 0))
-    return following
+def advance(state: str, event: int) -> str:
+    """Return the state after the input `event`. Raises ProtocolError(COMMAND_INVALID) if not allowed."""
+    next_state = TRANSITIONS.get((state, event))
+    if next_state is None:
+        text = f"connection method {event & 0xFFFF} on a connection that is {state}"
+        raise ProtocolError(COMMAND_INVALID, text, max(event, 0))
+    return next_state
 
 
 CHANNEL_CLOSED: Final = 0
@@ -66,11 +66,11 @@ CHANNEL_TRANSITIONS: Final[dict[tuple[int, int], int]] = {
 """The states of a channel. [amqp-0-9-1 1.5]"""
 
 
-def advance_channel(state: int, given: int) -> int:
-    """Return the channel's state after the input `given`. Raises ProtocolError(CHANNEL_ERROR)."""
-    following = CHANNEL_TRANSITIONS.get((state, given))
-    if following is not None:
-        return following
-    if state == CHANNEL_OPEN and given == c.CHANNEL_OPEN:
-        raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", given)
-    raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", given)
+def advance_channel(state: int, event: int) -> int:
+    """Return the channel's state after the input `event`. Raises ProtocolError(CHANNEL_ERROR)."""
+    next_state = CHANNEL_TRANSITIONS.get((state, event))
+    if next_state is not None:
+        return next_state
+    if state == CHANNEL_OPEN and event == c.CHANNEL_OPEN:
+        raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", event)
+    raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", event)

@@ -218,7 +218,7 @@ def _payloads(frames: bytes, p: i64) -> bytes:
     return b"".join(parts)
 
 
-def merged(frames: bytes) -> bytes:
+def merge_frames(frames: bytes) -> bytes:
     """Return the same body bytes in frames of FRAME_MIN_SIZE, which every peer accepts."""
     high: int = frames[1]
     low: int = frames[2]

@@ -121,10 +121,10 @@ def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first
     keep their places and bytes.
     """
     latest = deaths[0]
-    said = {b"reason": latest.reason, b"queue": latest.queue, b"exchange": exchange}
-    values = {LAST + what: long_string(text) for what, text in said.items()}
+    facts = {b"reason": latest.reason, b"queue": latest.queue, b"exchange": exchange}
+    values = {LAST + field: long_string(text) for field, text in facts.items()}
     if first:
-        values |= {FIRST + what: long_string(text) for what, text in said.items()}
+        values |= {FIRST + field: long_string(text) for field, text in facts.items()}
     values[X_DEATH] = encode_deaths(deaths)
     written: list[Field] = []
     for name, value in fields:

@@ -12,7 +12,7 @@ from protocol.amqp091.constants import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )
-from protocol.amqp091.content import body_size, merged, scan
+from protocol.amqp091.content import body_size, merge_frames, scan
 from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, ProtocolError
 
 EXPECT_METHOD: Final = 0
@@ -39,7 +39,7 @@ class IncomingChannel:
         self.whole_bytes_max: i64 = min(body_bytes_max, WHOLE_BYTES_MAX)
         self._arguments: bytes = b""
         self._parts: list[bytes] = []
-        self._tidy: i64 = 0  # parts before this index are merged already
+        self._merged: i64 = 0  # parts before this index are merged already
         self._missing: i64 = 0
         self._gathered: i64 = 0  # bytes of a large body in the parts
         self._head: bytes = b""  # the header frame of a large body
@@ -110,11 +110,11 @@ class IncomingChannel:
             self.on_oversized(self._size)
             return
         self._parts = [data[start : start + size + FRAME_OVERHEAD]]
-        self._tidy = 1
+        self._merged = 1
         self._missing = self._size
         if self._size > WHOLE_BYTES_MAX:
             self._head = self._parts.pop()
-            self._tidy = 0
+            self._merged = 0
             self._gathered = 0
         self.expecting = EXPECT_BODY
         if self._missing == 0:
@@ -129,7 +129,7 @@ class IncomingChannel:
             )
         if size > 0:  # an empty frame has no effect, and consumers do not get it
             self._parts.append(data[start : start + size + FRAME_OVERHEAD])
-            if len(self._parts) - self._tidy >= PARTS_MAX:
+            if len(self._parts) - self._merged >= PARTS_MAX:
                 self._merge()
             if self._size > WHOLE_BYTES_MAX:
                 self._gather(size)
@@ -154,18 +154,18 @@ class IncomingChannel:
         if self._gathered >= WHOLE_BYTES_MAX or self._missing == 0:
             frames = b"".join(self._parts)
             self._parts = []
-            self._tidy = 0
+            self._merged = 0
             gathered = self._gathered
             self._gathered = 0
             self.on_piece(frames, gathered, self._traits)
 
     def _merge(self) -> None:
         """Merge many small frames, which would take fifty times their body in memory."""
-        recent = b"".join(self._parts[self._tidy :])
+        recent = b"".join(self._parts[self._merged :])
         if len(recent) < PARTS_MAX * SMALL_BYTES:
-            del self._parts[self._tidy :]
-            self._parts.append(merged(recent))
-        self._tidy = len(self._parts)
+            del self._parts[self._merged :]
+            self._parts.append(merge_frames(recent))
+        self._merged = len(self._parts)
 
     def _complete(self) -> None:
         content = self._head if self._size > WHOLE_BYTES_MAX else b"".join(self._parts)

@@ -9,9 +9,9 @@ from mypy_extensions import i64
 from protocol.amqp091.constants import FRAME_END
 from protocol.amqp091.incoming import EXPECT_METHOD, IncomingChannel
 
-LEARNS: Final = __file__.endswith(".py")
+RECOGNISES_REPEATS: Final = __file__.endswith(".py")
 """Whether repeated publishes are recognised, which is faster than parsing in interpreted code only."""
-UNLIKE_MAX: Final = 64  # publishes until the next try, after a publish that differed
+SKIPPED_MAX: Final = 64  # publishes until the next try, after a publish that differed
 NEVER: Final = 1 << 62
 
 

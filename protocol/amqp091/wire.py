@@ -32,7 +32,7 @@ from protocol.amqp091.incoming import (
     check_publish,
     check_start,
 )
-from protocol.amqp091.repeat import LEARNS, NEVER, UNLIKE_MAX, Repeat
+from protocol.amqp091.repeat import NEVER, RECOGNISES_REPEATS, SKIPPED_MAX, Repeat
 from protocol.errors import CHANNEL_ERROR, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
 
 DELIVERY_MODE_ONLY: Final = 0x10  # the first octet of the property flags of many messages
@@ -52,14 +52,14 @@ class MethodSink(Protocol):
 
 
 @final
-class _Nobody:
+class _IgnoringSink:
     """The sink of a stopped parser, which ignores methods."""
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
         """Ignore a method (MethodSink)."""
 
 
-_NOBODY: Final = _Nobody()
+_IGNORING: Final = _IgnoringSink()
 
 
 @final
@@ -82,7 +82,7 @@ class Wire:
         self._have: i64 = 0
         self._need: i64 = 0  # the bytes that the next call needs
         self._repeat: Repeat | None = None  # the publish that the next one may repeat
-        self._unlike: i64 = 0 if LEARNS else NEVER  # publishes to parse before the next try
+        self._skipped: i64 = 0 if RECOGNISES_REPEATS else NEVER  # publishes to parse before the next try
 
     def gathered(self) -> i64:
         """Return the bytes of incomplete contents of all channels that have not been passed on."""
@@ -125,7 +125,7 @@ class Wire:
 
     def stop(self) -> None:
         """Ignore all later bytes, and drop the reference to the sink."""
-        self._sink = _NOBODY
+        self._sink = _IGNORING
         self.stopped = True
         self._halted = True
         self._repeat = None
@@ -238,55 +238,55 @@ class Wire:
             self._need = h + 7 - p
             return _INCOMPLETE
         size: int = read_i32_be(data, h + 3)
-        hend: i64 = h + 7 + size
+        header_end: i64 = h + 7 + size
         other: int = read_i16_be(data, h + 1)
         if data[h] != FRAME_HEADER or (other & 0xFFFF) != channel or size < 14:
             return _APART
-        if hend >= n or size + FRAME_OVERHEAD > self.frame_max:
+        if header_end >= n or size + FRAME_OVERHEAD > self.frame_max:
             check_start(data[h], size, self.frame_max)
-            self._need = hend + 1 - p
+            self._need = header_end + 1 - p
             return _INCOMPLETE
-        if data[hend] != FRAME_END:
-            raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[hend]} instead of 206")
+        if data[header_end] != FRAME_END:
+            raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[header_end]} instead of 206")
         length: i64 = read_i64_be(data, h + 11)
-        bend: i64 = hend
+        body_end: i64 = header_end
         if length < 0 or read_i32_be(data, h + 7) != CLASS_AND_WEIGHT:
             length = body_size(data, h, size)  # raises for the wrong value
         if length > 0:
             if length + FRAME_OVERHEAD > self.frame_max or length > incoming.whole_bytes_max:
                 return _APART
-            bend = hend + 8 + length
-            if n - hend >= 8:
-                first: int = read_i32_be(data, hend + 4)
-                other = read_i16_be(data, hend + 2)
-                if first != length or data[hend + 1] != FRAME_BODY or (other & 0xFFFF) != channel:
+            body_end = header_end + 8 + length
+            if n - header_end >= 8:
+                first: int = read_i32_be(data, header_end + 4)
+                other = read_i16_be(data, header_end + 2)
+                if first != length or data[header_end + 1] != FRAME_BODY or (other & 0xFFFF) != channel:
                     return _APART
-            if bend >= n:
-                self._need = bend + 1 - p
+            if body_end >= n:
+                self._need = body_end + 1 - p
                 return _INCOMPLETE
-            if data[bend] != FRAME_END:
-                raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[bend]} instead of 206")
+            if data[body_end] != FRAME_END:
+                raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[body_end]} instead of 206")
         traits: i64 = 0
         if size == 15 and data[h + 19] == DELIVERY_MODE_ONLY and data[h + 20] == 0:
             traits = PERSISTENT if data[h + 21] == 2 else 0
         elif size != 14 or data[h + 19] != 0 or data[h + 20] != 0:
             traits = scan(data, h, size)
         arguments = data[p + 11 : end]
-        if self._unlike > 0:
-            self._unlike -= 1
+        if self._skipped > 0:
+            self._skipped -= 1
         else:
-            start = data[p : bend - length]
-            self._learn(Repeat(incoming, start, arguments, h - p, bend - p, length, traits))
-        incoming.on_publish(arguments, data[h : bend + 1], length, traits)
-        return bend + 1
+            start = data[p : body_end - length]
+            self._expect_repeat(Repeat(incoming, start, arguments, h - p, body_end - p, length, traits))
+        incoming.on_publish(arguments, data[h : body_end + 1], length, traits)
+        return body_end + 1
 
-    def _learn(self, repeat: Repeat) -> None:
+    def _expect_repeat(self, repeat: Repeat) -> None:
         """Expect a repetition of this publish; after a publish that differs, expect none for a while."""
         if self._repeat is None:
             self._repeat = repeat
         else:
             self._repeat = None
-            self._unlike = UNLIKE_MAX
+            self._skipped = SKIPPED_MAX
 
     def _other_method(self, channel: i64, method: i64, payload: bytes) -> None:
         self._repeat = None  # the channel or frame_max may change with the method

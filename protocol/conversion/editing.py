@@ -40,7 +40,7 @@ _ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # the annotations
 
 
 @final
-class _Front:
+class _BodyPrefix:
     """The sections before a body, and the decoded parts that can be changed. Raises DecodeError."""
 
     def __init__(self, content: bytes) -> None:
@@ -70,54 +70,62 @@ class _Front:
 class Edition:
     """The changes to make in messages.
 
-    `said`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places of the changed
-    properties, by name. A property that `said` lacks is removed. `headers`: the names of the changed headers,
-    which are removed likewise. `bare`: all other headers are removed. `payload`: the new body, None to keep
-    the old body.
+    `template`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places of the
+    changed properties, by name. A property that `template` lacks is removed. `headers`: the names of the
+    changed headers, which are removed likewise. `bare`: all other headers are removed. `payload`: the new
+    body, None to keep the old body.
 
     Raises ValueError for a value that no message of AMQP 1.0 can have.
     """
 
     def __init__(
-        self, said: bytes, changed: dict[str, int], headers: list[bytes], bare: bool, payload: bytes | None
+        self,
+        template: bytes,
+        changed: dict[str, int],
+        headers: list[bytes],
+        bare: bool,
+        payload: bytes | None,
     ) -> None:
-        self._said = _Front(content10(said, "", ""))
+        self._template = _BodyPrefix(content10(template, "", ""))
         self._places = list(changed.values())
         self._bare = bare
         self._payload = payload
         self._headers = headers
         self._annotations = {
             name: value
-            for name, value in self._said.annotations.items()
+            for name, value in self._template.annotations.items()
             if name not in (names.EXCHANGE, names.ROUTING_KEY)
         }
-        self._without = [_ANNOTATIONS.get(name, name) for name in headers]
+        self._removed = [_ANNOTATIONS.get(name, name) for name in headers]
         if basic.TYPE in self._places:
-            self._without.append(names.BASIC_TYPE)
-        self._check(Properties(said), changed)
+            self._removed.append(names.BASIC_TYPE)
+        self._check(Properties(template), changed)
 
-    def _check(self, said: Properties, changed: dict[str, int]) -> None:
+    def _check(self, template: Properties, changed: dict[str, int]) -> None:
         """Raise ValueError for a header or property without a counterpart in AMQP 1.0."""
-        for name, _ in said.fields():
-            if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._said.application:
+        for name, _ in template.fields():
+            if (
+                _ANNOTATIONS.get(name, name) not in self._annotations
+                and name not in self._template.application
+            ):
                 text = name.decode(errors="backslashreplace")
                 raise ValueError(f"header '{text}' cannot be converted to AMQP 1.0")
         for property_name, place in changed.items():
-            if said.octets(place) is not None and not self._has(place):
+            if template.octets(place) is not None and not self._has(place):
                 raise ValueError(f"property {property_name} cannot be converted to AMQP 1.0")
 
     def _has(self, place: int) -> bool:
         if place in _PLACES:
-            return self._said.fields[_PLACES[place]] != NULL_VALUE
+            return self._template.fields[_PLACES[place]] != NULL_VALUE
         if place == basic.TYPE:
             return names.BASIC_TYPE in self._annotations
         if place == basic.EXPIRATION:
-            return self._said.header.ttl != NONE
+            return self._template.header.ttl != NONE
         return place in _IN_HEADER
 
     def content(self, content: bytes) -> bytes:
         """Return the changed content of a message. Raises DecodeError for a malformed content."""
-        old = _Front(content)
+        old = _BodyPrefix(content)
         return b"".join(
             (
                 self._header(old),
@@ -128,44 +136,44 @@ class Edition:
             )
         )
 
-    def _header(self, old: _Front) -> bytes:
+    def _header(self, old: _BodyPrefix) -> bytes:
         if not any(place in _IN_HEADER for place in self._places):
             return old.sections.get(HEADER, b"")
-        said = self._said
+        template = self._template
         return header_section(
-            (said if basic.DELIVERY_MODE in self._places else old).header.durable,
-            (said if basic.PRIORITY in self._places else old).priority,
-            (said if basic.EXPIRATION in self._places else old).header.ttl,
+            (template if basic.DELIVERY_MODE in self._places else old).header.durable,
+            (template if basic.PRIORITY in self._places else old).priority,
+            (template if basic.EXPIRATION in self._places else old).header.ttl,
             old.header.first_acquirer,
             old.header.delivery_count,
         )
 
-    def _annotation_section(self, old: _Front) -> bytes:
-        without = list(self._without)
+    def _annotation_section(self, old: _BodyPrefix) -> bytes:
+        removed = list(self._removed)
         if self._bare:
-            without += [name for name in old.annotations if _is_header(name)]
-        if not self._annotations and not any(name in old.annotations for name in without):
+            removed += [name for name in old.annotations if _is_header(name)]
+        if not self._annotations and not any(name in old.annotations for name in removed):
             return old.sections.get(MESSAGE_ANNOTATIONS, b"")
         layout = old.layout
         values = list(self._annotations.values())
         return reannotated(
-            old.content, layout.annotations, layout.annotations_end, without, list(self._annotations), values
+            old.content, layout.annotations, layout.annotations_end, removed, list(self._annotations), values
         )
 
-    def _property_section(self, old: _Front) -> bytes:
+    def _property_section(self, old: _BodyPrefix) -> bytes:
         fields = list(old.fields)
         for place in self._places:
             if place in _PLACES:
-                fields[_PLACES[place]] = self._said.fields[_PLACES[place]]
+                fields[_PLACES[place]] = self._template.fields[_PLACES[place]]
         if fields == old.fields:
             return old.sections.get(PROPERTIES, b"")
         return composite(PROPERTIES, fields)
 
-    def _application_section(self, old: _Front) -> bytes:
+    def _application_section(self, old: _BodyPrefix) -> bytes:
         entries: dict[bytes, bytes] = {}
         if not self._bare:
             entries = {name: value for name, value in old.application.items() if name not in self._headers}
-        entries.update(self._said.application)
+        entries.update(self._template.application)
         if entries == old.application:
             return old.sections.get(APPLICATION_PROPERTIES, b"")
         return bytes((0, SMALL_ULONG, APPLICATION_PROPERTIES)) + string_map(entries) if entries else b""

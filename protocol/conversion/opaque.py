@@ -22,14 +22,14 @@ _NAMES: Final = [BASIC_FORMAT, BASIC_TYPE]
 _TYPE: Final = encode(ENCODED_BODY.decode())
 
 
-def enclosed(payload: bytes, message_format: i64) -> bytes:
+def enclose_payload(payload: bytes, message_format: i64) -> bytes:
     """Return the sections that keep a payload. `message_format`: not 0."""
     number: int = message_format
-    told = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
+    values = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
     return b"".join(
         [
             header_section(True, NONE, NONE, False, 0),
-            annotated(b"", 0, 0, _NAMES, told),
+            annotated(b"", 0, 0, _NAMES, values),
             _DATA,
             encode(payload),
         ]

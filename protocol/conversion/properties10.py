@@ -13,7 +13,7 @@ from protocol.amqp10.writing import sized
 from protocol.conversion.octets import is_text
 from protocol.conversion.values import milliseconds
 
-NOT_THERE: Final = -1
+ABSENT: Final = -1
 _URN: Final = b"urn:uuid:"
 _URN_BYTES: Final = 45
 _BASIC: Final[dict[int, int]] = {
@@ -29,11 +29,11 @@ _BASIC: Final[dict[int, int]] = {
 
 
 def _sources() -> list[int]:
-    return [_BASIC.get(place, NOT_THERE) for place in range(len(p.NAMES))]
+    return [_BASIC.get(place, ABSENT) for place in range(len(p.NAMES))]
 
 
 SOURCES: Final[list[int]] = _sources()
-"""The place of the property of AMQP 0-9-1 for each property of AMQP 1.0, NOT_THERE without one."""
+"""The place of the property of AMQP 0-9-1 for each property of AMQP 1.0, ABSENT without one."""
 
 
 def property10(place: i64, raw: bytes) -> bytes | None:

@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import Literal, NamedTuple
 
-from protocol.journal.files import DAY, LIVE, OPEN, day_number, file_name, parsed, sealed_name, sealed_path
+from protocol.journal.files import (
+    DAY,
+    LIVE,
+    OPEN,
+    day_number,
+    file_name,
+    parse_file_name,
+    sealed_name,
+    sealed_path,
+)
 
 State = Literal["open", "ended", "sealed"]
 """The state of a file. `open`: a raw file that is being written, or that a crash has left."""
@@ -88,34 +97,34 @@ class Catalogue:
         self._lines = 0
         self._dropped: dict[int, int] = {}  # by day, the last line that drops the day
 
-    def learn(self, line: bytes) -> None:
+    def add_line(self, line: bytes) -> None:
         """Add a line of the manifest. Malformed lines are ignored, because a crash may cut a line."""
         self._lines += 1
         try:
-            said = json.loads(line)
-            if "dropped" in said:
-                day = day_number(said["dropped"])
+            entry = json.loads(line)
+            if "dropped" in entry:
+                day = day_number(entry["dropped"])
                 if day is not None:
                     self._dropped[day] = self._lines
                 return
             first, last, earliest, latest = (
-                int(said[name]) for name in ("first", "last", "earliest", "latest")
+                int(entry[name]) for name in ("first", "last", "earliest", "latest")
             )
-            node = str(said["node"])
+            node = str(entry["node"])
         except (ValueError, KeyError, TypeError, AttributeError):
             return
         self._nodes.setdefault(node, _Node()).add(first, last, earliest, latest, self._lines)
 
-    def see(self, names: Iterable[str], days: Iterable[str]) -> None:
+    def set_present(self, names: Iterable[str], days: Iterable[str]) -> None:
         """Set the names of the present raw files, and of the present folders of days."""
-        there = {day for day in map(day_number, days) if day is not None}
+        present = {day for day in map(day_number, days) if day is not None}
         for node in self._nodes.values():
-            if there != self._days:
+            if present != self._days:
                 node.kept = 0
             node.raw, node.open = [], set()
-        self._days = there
+        self._days = present
         for name in names:
-            found = parsed(name)
+            found = parse_file_name(name)
             if found is None or found.last is not None:
                 continue
             own = self._nodes.setdefault(found.node, _Node())
@@ -125,10 +134,10 @@ class Catalogue:
         self._nodes = {name: node for name, node in self._nodes.items() if node.raw or node.firsts}
         for node in self._nodes.values():
             node.raw = sorted(set(node.raw))
-            while node.kept < len(node.firsts) and self._is_gone(node, node.kept):
+            while node.kept < len(node.firsts) and self._is_deleted(node, node.kept):
                 node.kept += 1
 
-    def _is_gone(self, node: _Node, at: int) -> bool:
+    def _is_deleted(self, node: _Node, at: int) -> bool:
         """Whether retention has deleted a sealed file; later files of its day may exist."""
         day = node.earliest[at] // DAY
         return day not in self._days or node.lines[at] < self._dropped.get(day, 0)
@@ -159,10 +168,10 @@ class Catalogue:
 
     def find(self, name: str) -> File | None:
         """Return the file with this name, None if unknown."""
-        said = parsed(name)
-        if said is None:
+        parts = parse_file_name(name)
+        if parts is None:
             return None
-        files = self.files(said.node, said.first, said.first + 1)
+        files = self.files(parts.node, parts.first, parts.first + 1)
         return next((file for file in files if file.name == name), None)
 
 

@@ -12,13 +12,13 @@ from protocol.journal import records as r
 from protocol.journal.decoder import Block, Decoder, Names
 from protocol.journal.names import ACTORS, QUEUE, ROUTE
 from protocol.journal.rows import (
-    COUNTED,
-    MADE,
-    NOT_SIZED,
-    RANGED,
+    ADDING,
     WITH_MESSAGE_ID,
+    WITH_QUANTITY,
+    WITH_RANGE,
     WITH_TEXT,
     WITH_UNACKED,
+    WITHOUT_SIZE,
 )
 
 SCHEMA: Final = pa.schema(
@@ -112,9 +112,9 @@ def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
     names = decoder.names
     is_message = pc.not_equal(uid, 0)
     has_other = pc.not_equal(other, 0)
-    counted = pc.or_(_among(op, COUNTED), pc.and_(pc.equal(op, r.RECOVER), pc.invert(is_message)))
+    counted = pc.or_(_among(op, WITH_QUANTITY), pc.and_(pc.equal(op, r.RECOVER), pc.invert(is_message)))
     counted = pc.or_(counted, pc.and_(pc.equal(op, r.GAP), has_other))
-    sized = pc.invert(pc.or_(counted, _among(op, NOT_SIZED)))
+    sized = pc.invert(pc.or_(counted, _among(op, WITHOUT_SIZE)))
     size = _high(words[6])
     vhosts, queues, ids = _Table(names, {QUEUE: [0, 1, 2]}, 3).columns(queue)
     peers = _Table(names, {QUEUE: [1]}, 1).columns(place)[0]
@@ -132,9 +132,9 @@ def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
         queues,
         ids.cast(pa.int64()),
         _where(is_message, uid),
-        _where(pc.and_(_among(op, MADE), has_other), other),
+        _where(pc.and_(_among(op, ADDING), has_other), other),
         _where(pc.greater_equal(qpos, 0), qpos),
-        _where(_among(op, RANGED), other),
+        _where(_among(op, WITH_RANGE), other),
         _where(pc.equal(op, r.DEAD_LETTER), peers),
         exchanges,
         keys,

@@ -38,7 +38,7 @@ _WORDS: Final = Struct("<qqqqqQQQ")
 COMPILED: Final = not __file__.endswith(".py")  # interpreted, a single call writes the words faster
 
 
-def checked(header: bytes, *rest: bytes) -> bytes:
+def with_checksum(header: bytes, *rest: bytes) -> bytes:
     """Return a block: the header, whose last 4 bytes become the checksum of the block, and the rest."""
     bare = header[:-4]
     checksum = crc32(bare)
@@ -65,7 +65,7 @@ class Encoder:
         """Return the header of a file that begins with the first waiting record."""
         name = self.node.encode()
         first: int = self.seq - self.count
-        return checked(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
+        return with_checksum(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
 
     def end_file(self) -> None:
         """End the file: later records belong to another file, which defines its names anew."""
@@ -127,7 +127,7 @@ class Encoder:
         records = self._records.getvalue()
         heap = self._heap.getvalue()
         header = BLOCK_HEADER.pack(RECORDS_MAGIC, len(heap), len(records) // RECORD_BYTES, 0)
-        block = checked(header, records, heap)
+        block = with_checksum(header, records, heap)
         if self._names:
             block = _names_block(self._names) + block
             self._names = []
@@ -157,4 +157,4 @@ def _names_block(names: list[Name]) -> bytes:
             parts.append(_LENGTH.pack(len(text)))
             parts.append(text)
     rest = b"".join(parts)
-    return checked(BLOCK_HEADER.pack(NAMES_MAGIC, len(rest), len(names), 0), rest)
+    return with_checksum(BLOCK_HEADER.pack(NAMES_MAGIC, len(rest), len(names), 0), rest)

@@ -78,21 +78,21 @@ def drop_line(day: str, rows: int) -> str:
     return json.dumps({"dropped": day, "rows": rows}) + "\n"
 
 
-def drops(lines: Iterable[str]) -> Iterator[Drop]:
+def read_drops(lines: Iterable[str]) -> Iterator[Drop]:
     """Iterate over the dropped days in the lines of a manifest. Malformed lines are ignored."""
     above: dict[str, list[str]] = {}
     for line in lines:
         try:
-            said = json.loads(line)
-            if "dropped" in said:
-                yield Drop(said["dropped"], said["rows"], above.pop(said["dropped"], []))
+            entry = json.loads(line)
+            if "dropped" in entry:
+                yield Drop(entry["dropped"], entry["rows"], above.pop(entry["dropped"], []))
             else:
-                above.setdefault(said["file"].split("/")[1], []).append(said["file"])
+                above.setdefault(entry["file"].split("/")[1], []).append(entry["file"])
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             continue
 
 
-def parsed(name: str) -> FileName | None:
+def parse_file_name(name: str) -> FileName | None:
     """Return the parts of the name of a raw file (open or not) or a sealed file; None for other names."""
     raw = name.removesuffix(OPEN)
     if raw.endswith(SUFFIX):

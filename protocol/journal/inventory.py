@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from protocol.journal.files import MANIFEST, FileName, drops, parsed
+from protocol.journal.files import MANIFEST, FileName, parse_file_name, read_drops
 
 MISSING: Final = "missing"
 DOUBLED: Final = "doubled"
@@ -59,25 +59,25 @@ class Inventory:
         self.strays: list[str] = []
         self.listed: list[Listed] = []
         self.present: list[Listed] = []
-        there = set(sealed)
-        raws = [name for name in map(parsed, raw) if name is not None and name.last is None]
+        existing = set(sealed)
+        raws = [name for name in map(parse_file_name, raw) if name is not None and name.last is None]
         if lines is None:
-            self._look_without_manifest(there, raws)
+            self._look_without_manifest(existing, raws)
             return
         lines = list(lines)
         listed = _listed(lines)
         dropped = dropped_files(lines)
         self.listed = list(listed.values())
-        self.present = [each for each in self.listed if each.file in there]
+        self.present = [each for each in self.listed if each.file in existing]
         for each in listed.values():
-            if each.file not in there and each.file not in dropped:
+            if each.file not in existing and each.file not in dropped:
                 self._add(MISSING, each, "it is in the manifest and is not there")
-        for path in sorted(there.difference(listed)):
+        for path in sorted(existing.difference(listed)):
             self._look_at_unlisted(path, raws)
         self._find_overlaps()
         self._find_beginnings(list(listed.values()), raws)
 
-    def changed(self, listed: Listed, sha256: str | None) -> Fault | None:
+    def compare_digest(self, listed: Listed, sha256: str | None) -> Fault | None:
         """Compare a file's digest; return the fault, if any. `sha256`: None if the file was deleted since."""
         if sha256 == listed.sha256:
             return None
@@ -88,9 +88,9 @@ class Inventory:
             self._add(CHANGED, listed, f"it has the SHA-256 {sha256}, and {listed.sha256} in the manifest")
         return self.faults[-1]
 
-    def _look_without_manifest(self, there: set[str], raws: list[FileName]) -> None:
+    def _look_without_manifest(self, existing: set[str], raws: list[FileName]) -> None:
         """Add a fault for a missing manifest, if sealed files exist."""
-        names = [parsed(path.rpartition("/")[2]) for path in there]
+        names = [parse_file_name(path.rpartition("/")[2]) for path in existing]
         if any(name is not None and name.last is not None for name in names):
             text = "sealed files exist without a manifest"
             self.faults.append(Fault(MISSING, MANIFEST, None, None, None, text))
@@ -98,7 +98,7 @@ class Inventory:
             self._find_beginnings([], raws)
 
     def _look_at_unlisted(self, path: str, raws: list[FileName]) -> None:
-        name = parsed(path.rpartition("/")[2])
+        name = parse_file_name(path.rpartition("/")[2])
         if name is None or name.last is None:
             self.strays.append(path)
             text = "it is not in the manifest, and its name is not that of a sealed file"
@@ -141,7 +141,7 @@ class Inventory:
 
 def dropped_files(lines: Iterable[str]) -> set[str]:
     """Return the paths of the files that may be missing, because their days are dropped."""
-    return {file for drop in drops(lines) for file in drop.files}
+    return {file for drop in read_drops(lines) for file in drop.files}
 
 
 def _listed(lines: list[str]) -> dict[str, Listed]:
@@ -149,9 +149,11 @@ def _listed(lines: list[str]) -> dict[str, Listed]:
     found: dict[str, Listed] = {}
     for line in lines:
         try:
-            said: dict[str, Any] = json.loads(line)
-            numbers = (int(said["first"]), int(said["last"]), int(said["latest"]))
-            found[said["file"]] = Listed(str(said["file"]), str(said["node"]), *numbers, str(said["sha256"]))
+            entry: dict[str, Any] = json.loads(line)
+            numbers = (int(entry["first"]), int(entry["last"]), int(entry["latest"]))
+            found[entry["file"]] = Listed(
+                str(entry["file"]), str(entry["node"]), *numbers, str(entry["sha256"])
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found

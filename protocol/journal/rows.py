@@ -9,19 +9,19 @@ from protocol.journal import records as r
 from protocol.journal.decoder import Block, Decoder, Names, Record
 from protocol.journal.names import ABSENT, ACTORS
 
-_NOBODY: Final = (ABSENT,) * 6
-COUNTED: Final = frozenset(
+_NO_ACTOR: Final = (ABSENT,) * 6
+WITH_QUANTITY: Final = frozenset(
     {r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST, r.ROLLBACK, r.TRIM}
 )
 """The operations whose records have a quantity instead of a size; also `recover` without a message."""
 
-NOT_SIZED: Final = frozenset({r.GAP, r.LEVEL, r.START, r.CHANGE})
+WITHOUT_SIZE: Final = frozenset({r.GAP, r.LEVEL, r.START, r.CHANGE})
 """The operations that have no size."""
 
-MADE: Final = frozenset({r.ENQUEUE, r.APPEND})
+ADDING: Final = frozenset({r.ENQUEUE, r.APPEND})
 """The operations that add a message to a queue, and that may have an origin."""
 
-RANGED: Final = frozenset({r.PURGE, r.TRIM})
+WITH_RANGE: Final = frozenset({r.PURGE, r.TRIM})
 """The operations on a range of places."""
 
 WITH_UNACKED: Final = frozenset({r.CHECKPOINT, r.ROLLBACK})
@@ -97,9 +97,11 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
     place = _fields(names, record.place, 2)
     kind, actor = names.get(record.actor, (0, ()))
     conn, channel, user, consumer, address, request = (
-        None if at == ABSENT else actor[at] for at in ACTORS.get(kind, _NOBODY)
+        None if at == ABSENT else actor[at] for at in ACTORS.get(kind, _NO_ACTOR)
     )
-    counts = op in COUNTED or (op == r.RECOVER and record.uid == 0) or (op == r.GAP and record.other != 0)
+    counts = (
+        op in WITH_QUANTITY or (op == r.RECOVER and record.uid == 0) or (op == r.GAP and record.other != 0)
+    )
     to_queue = op == TO_A_QUEUE
     routed = record.place != 0 and not to_queue
     return Row(
@@ -112,9 +114,9 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
         queue,
         None if number is None else int(number),
         record.uid or None,
-        (record.other or None) if op in MADE else None,
+        (record.other or None) if op in ADDING else None,
         None if record.qpos < 0 else record.qpos,
-        record.other if op in RANGED else None,
+        record.other if op in WITH_RANGE else None,
         _fields(names, record.place, 3)[1] if to_queue else None,
         place[0] if routed else None,
         place[1] if routed else None,
@@ -122,7 +124,7 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
         conn or None,
         int(channel) if channel else None,
         consumer,
-        None if counts or op in NOT_SIZED else record.size,
+        None if counts or op in WITHOUT_SIZE else record.size,
         record.size if counts else None,
         record.other if op in WITH_UNACKED else None,
         record.deliveries,

@@ -240,15 +240,15 @@ class ChunkWriter:
         times = self._times
         parts = [bytes(HEADER_BYTES), Struct(f"<{self.rows}q").pack(*times)]
         if self._flags & HAS_KINDS:
-            parts += _filled(bytes(self._kinds))
+            parts += _padded(bytes(self._kinds))
         for values in self._columns[: FILTER + 1 if self._flags & HAS_FILTERS else FILTER]:
             ends = [0]
             end = 0
             for value in values:
                 end += len(value)
                 ends.append(end)
-            parts += _filled(Struct(f"<{self.rows + 1}i").pack(*ends))
-            parts += _filled(b"".join(values))
+            parts += _padded(Struct(f"<{self.rows + 1}i").pack(*ends))
+            parts += _padded(b"".join(values))
         data = bytearray(b"".join(parts))
         _set_header(data, self._flags, self.rows, first, incarnation, times[0], times[-1])
         self.clear()
@@ -281,7 +281,7 @@ def _set_header(
     data[_CRC_AT : _CRC_AT + 4] = _checksum(data, 0, size).to_bytes(4, "little")
 
 
-def chain(before: int, crc: int) -> int:
+def chain_checksum(before: int, crc: int) -> int:
     """Return the checksum of consecutive chunks.
 
     `before`: the checksum of the earlier chunks, 0 for none. `crc`: the checksum of the last chunk.
@@ -289,7 +289,7 @@ def chain(before: int, crc: int) -> int:
     return crc32(crc.to_bytes(4, "little"), before)
 
 
-def _filled(part: bytes) -> list[bytes]:
+def _padded(part: bytes) -> list[bytes]:
     """Return a part of a chunk, with zeros up to the next part."""
     return [part, bytes(-len(part) % 8)]
 

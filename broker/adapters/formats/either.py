@@ -24,7 +24,7 @@ from protocol.amqp10.constructors import NONE
 from protocol.amqp10.sections import is_sections, scan_front
 from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
 from protocol.conversion.to091 import content091
-from protocol.conversion.to10 import content10, front10
+from protocol.conversion.to10 import content10, content10_before_body
 from protocol.errors import ProtocolError
 
 
@@ -172,7 +172,7 @@ def content_for10(message: Message, content: bytes) -> bytes:
     address = message.address
     if message.body is None:
         return content10(content, address.exchange, address.routing_key)
-    return front10(content, address.exchange, address.routing_key, message.size)
+    return content10_before_body(content, address.exchange, address.routing_key, message.size)
 
 
 def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes]:
