@@ -42,9 +42,9 @@ from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
 from broker.journal.journal import journal_of
 from broker.net.alarm_clock import AlarmClock
-from broker.net.descriptors import for_connections, raise_limit
+from broker.net.descriptors import connection_descriptors, raise_limit
 from broker.net.http_connections import HttpConnections
-from broker.net.listener import Listener, ListenError, why
+from broker.net.listener import Listener, ListenError, describe_error
 from broker.net.password_threads import PasswordThreads
 from broker.net.pump import Pump
 from broker.net.resources import Resources, return_large_blocks
@@ -161,7 +161,7 @@ class Daemon:
         broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
         broker.left.append(self.server.connections.vhost_released)
         self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)
-        self.strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
+        self.strangers = Strangers(settings.strangers_max, connection_descriptors(raise_limit()))
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
         self.listener = Listener(self.server, self.pump, loop, self.strangers, self.tls)
         self.resources = Resources(
@@ -319,7 +319,7 @@ class Daemon:
             _, port = await self.admin_handshakes.open(place.host, place.port, admin.connection)
         except OSError as error:
             raise ListenError(
-                f"cannot listen on {place} for admin HTTP over TLS: {why(error)}; "
+                f"cannot listen on {place} for admin HTTP over TLS: {describe_error(error)}; "
                 "set --admin-tls-listen HOST:PORT or --admin-tls-listen off"
             ) from error
         return place.host, port
@@ -420,7 +420,8 @@ class Daemon:
 
     def _tell_ready(self, admin: str) -> None:
         data = os.path.abspath(self.settings.data_dir)
+        addresses = f"{self.listener.describe_addresses()} {admin}"
         print(  # noqa: T201
-            f"amqpd {__version__} ready: {self.listener.where()} {admin} data={data} ({FLAVOUR})",
+            f"amqpd {__version__} ready: {addresses} data={data} ({FLAVOUR})",
             flush=True,
         )

@@ -43,14 +43,14 @@ class BackOff:
     def count_failure(self, address: str, user: str, now: float) -> None:
         """Count a failure."""
         while self._failures:
-            key, (_, then) = next(iter(self._failures.items()))
-            if now - then < FORGOTTEN_SECONDS and len(self._failures) < ENTRIES_MAX:
+            key, (_, latest) = next(iter(self._failures.items()))
+            if now - latest < FORGOTTEN_SECONDS and len(self._failures) < ENTRIES_MAX:
                 break
             del self._failures[key]
-        where = network(address)
-        if (where, user) not in self._failures:
-            self._count((where, None), now)
-        self._count((where, user), now)
+        group = network(address)
+        if (group, user) not in self._failures:
+            self._count((group, None), now)
+        self._count((group, user), now)
 
     def forget_failures(self, address: str, user: str) -> None:
         """Forget the failures of a user from the network of `address`: the user knows the password."""
@@ -62,10 +62,10 @@ class BackOff:
         self._failures.move_to_end(key)
 
     def _ready(self, key: Key, free: int) -> float:
-        count, then = self._failures.get(key, (0, 0.0))
+        count, latest = self._failures.get(key, (0, 0.0))
         if count < free:
             return 0.0
-        return then + min(DELAY_MAX, DELAY_MIN * 2.0 ** min(count - free, 16))
+        return latest + min(DELAY_MAX, DELAY_MIN * 2.0 ** min(count - free, 16))
 
 
 def network(address: str) -> str:

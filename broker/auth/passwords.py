@@ -87,29 +87,29 @@ def import_hash(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str 
     return Password(password_hash, hashing, verifier)
 
 
-def matches(kept: Password, password: str) -> bool:
-    """Whether `password` is the password of `kept`. If not, takes as long as `make_password`.
+def matches(stored: Password, password: str) -> bool:
+    """Whether `password` is the password of `stored`. If not, takes as long as `make_password`.
 
     False too for the empty password, and for a stored form that is empty or not readable.
     """
-    if kept.hashing == ARGON2ID and kept.hash and password:
+    if stored.hashing == ARGON2ID and stored.hash and password:
         try:
-            return _HASHER.verify(kept.hash, _octets(password))
+            return _HASHER.verify(stored.hash, _octets(password))
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
             return False
-    if kept.hashing in _DIGESTS and kept.hash and password:
-        salt, digest = _salt_and_digest(kept.hash, _DIGESTS[kept.hashing])
-        found = hashlib.new(_DIGESTS[kept.hashing], salt + _octets(password)).digest()
+    if stored.hashing in _DIGESTS and stored.hash and password:
+        salt, digest = _salt_and_digest(stored.hash, _DIGESTS[stored.hashing])
+        found = hashlib.new(_DIGESTS[stored.hashing], salt + _octets(password)).digest()
         if hmac.compare_digest(found, digest):
             return True
     waste_time(password)
     return False
 
 
-def refuse(kept: Password, password: str) -> bool:
+def refuse(stored: Password, password: str) -> bool:
     """Return False after as long as a wrong password takes: the user may not log in from this origin.
 
-    The hash in `kept` is not used, so the time does not show whether the password is right.
+    The hash in `stored` is not used, so the time does not show whether the password is right.
     """
     waste_time(password)
     return False

@@ -9,7 +9,7 @@ from typing import Final, final
 from broker.auth.terms import CONFIGURE, READ, WRITE
 from broker.core.policies.pattern import NamePattern
 
-NOTHING: Final = "(?!)"
+NO_NAME: Final = "(?!)"
 """The expression used for an empty expression: it matches no name."""
 
 ANSWERS_MAX: Final = 4096
@@ -35,7 +35,7 @@ class Permission:
         self.write = write
         self.read = read
         self._patterns = {
-            right: NamePattern(expression or NOTHING)
+            right: NamePattern(expression or NO_NAME)
             for right, expression in ((CONFIGURE, configure), (WRITE, write), (READ, read))
         }
         self.objection = _objection(self._patterns.values())

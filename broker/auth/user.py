@@ -116,7 +116,7 @@ def changes_of(user: User) -> list[Change]:
     name = user.name
     changes = [user_change(name, user.password, user.tags, user.loopback_only)]
     changes += [permission_change(name, vhost, found) for vhost, found in user.permissions.items()]
-    changes += [topic_change(name, *where, found) for where, found in user.topics.items()]
+    changes += [topic_change(name, *key, found) for key, found in user.topics.items()]
     if user.limits:
         changes.append(limits_change(name, user.limits))
     return changes

@@ -17,6 +17,6 @@ def raise_limit() -> int:
     return 1 << 30 if limit == resource.RLIM_INFINITY else limit
 
 
-def for_connections(limit: int) -> int:
+def connection_descriptors(limit: int) -> int:
     """Return the part of `limit` for AMQP sockets: all but the reserve, or half where descriptors are few."""
     return limit - min(RESERVE, limit // 2)

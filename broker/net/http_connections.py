@@ -59,16 +59,18 @@ class HttpConnections:
 
     def add(self, connection: HttpClient) -> None:
         """Add a connection whose peer has connected, after the handshake if it is over TLS."""
-        where = network(connection.address)
-        mine = self._networks.setdefault(where, {})
-        mine[connection] = None
+        group = network(connection.address)
+        members = self._networks.setdefault(group, {})
+        members[connection] = None
         self._count += 1
-        if len(mine) > self._per_address:
-            self._close_one(mine, connection, "too many HTTP connections from one address", self._per_address)
+        if len(members) > self._per_address:
+            self._close_one(
+                members, connection, "too many HTTP connections from one address", self._per_address
+            )
         if self._count > self._most:
             largest = max(self._networks.values(), key=len)
             self._close_one(largest, connection, "too many HTTP connections", self._most)
-        if connection in self._networks.get(where, {}):
+        if connection in self._networks.get(group, {}):
             self._strangers.add(connection, _stranger_of(connection))
         else:
             self._strangers.remove(connection)  # over TLS, the peer is a stranger since its handshake
@@ -92,15 +94,15 @@ class HttpConnections:
         self._strangers.remove(connection)
 
     def _forget(self, connection: HttpClient) -> None:
-        where = network(connection.address)
-        mine = self._networks.get(where)
-        if mine is None or connection not in mine:
+        group = network(connection.address)
+        members = self._networks.get(group)
+        if members is None or connection not in members:
             return
-        del mine[connection]
+        del members[connection]
         self._count -= 1
         self._busy.discard(connection)
-        if not mine:
-            del self._networks[where]
+        if not members:
+            del self._networks[group]
 
     def _close_one(self, among: dict[HttpClient, None], newest: HttpClient, reason: str, most: int) -> None:
         idle = next((connection for connection in among if connection not in self._busy), newest)

@@ -101,7 +101,7 @@ class Listener:
         for place in settings.websocket_tls_listen:
             await self._open_tls("https/web-amqp", place.host, place.port, layer_websocket)
 
-    def where(self) -> str:
+    def describe_addresses(self) -> str:
         """Return the addresses as the daemon shows them when it is ready."""
         found: dict[str, list[tuple[str, int]]] = {}
         for protocol, host, port in self.bound:
@@ -123,7 +123,7 @@ class Listener:
                     copy = socket.socket(fileno=os.dup(bound.fileno()))
                     self._sockets.append(await create(make, sock=copy, backlog=BACKLOG))
         except OSError as e:
-            raise _not_listening(host, port, protocol, e) from e
+            raise _listen_error(host, port, protocol, e) from e
         self._start_ticking()
         name = listening.sockets[0].getsockname()
         self.bound.append(Bound(protocol, str(name[0]), int(name[1])))
@@ -140,7 +140,7 @@ class Listener:
         try:
             where = await self._tls.open(host, port, make)
         except OSError as e:
-            raise _not_listening(host, port, protocol, e) from e
+            raise _listen_error(host, port, protocol, e) from e
         self._start_ticking()
         self.bound.append(Bound(protocol, *where))
 
@@ -199,14 +199,14 @@ def _no_layer(transport: Transport) -> Transport:
     return transport
 
 
-def _not_listening(host: str, port: int, protocol: str, error: OSError) -> ListenError:
+def _listen_error(host: str, port: int, protocol: str, error: OSError) -> ListenError:
     """Return the error with the address, the reason, and the setting for another address."""
     return ListenError(
-        f"cannot listen on {host}:{port} for {PROTOCOL_NAMES[protocol]}: {why(error)}; set "
+        f"cannot listen on {host}:{port} for {PROTOCOL_NAMES[protocol]}: {describe_error(error)}; set "
         f"{OPTIONS[protocol]} HOST:PORT to a free address, or stop the program that listens there"
     )
 
 
-def why(error: OSError) -> str:
+def describe_error(error: OSError) -> str:
     """Return the reason why an address cannot be listened on, in words."""
     return "address already in use" if error.errno == errno.EADDRINUSE else str(error)

@@ -107,27 +107,27 @@ class TlsListener:
             peer = Origin(str(address[0]), int(address[1]), False).peer
             connection, protocol = make()
             task = self._loop.create_task(self._do_handshake(client, peer, protocol))
-            where = network(str(address[0]))
-            self._handshakes[task] = where
-            self._counts[where] += 1
+            group = network(str(address[0]))
+            self._handshakes[task] = group
+            self._counts[group] += 1
             task.add_done_callback(partial(self._done, client, connection))
             self._strangers.add(connection, Stranger(peer, DESCRIPTORS, task.cancel, self._service))
-            if self._per_address and self._counts[where] > self._per_address:
-                self._end_oldest(where)
+            if self._per_address and self._counts[group] > self._per_address:
+                self._end_oldest(group)
 
-    def _end_oldest(self, where: str) -> None:
+    def _end_oldest(self, group: str) -> None:
         """End the oldest handshake of a network."""
-        oldest = next(task for task, of in self._handshakes.items() if of == where)
+        oldest = next(task for task, of in self._handshakes.items() if of == group)
         self._forget(oldest)
         oldest.cancel()
-        self._log_failure("too many TLS handshakes from one address", where, f"at most {self._per_address}")
+        self._log_failure("too many TLS handshakes from one address", group, f"at most {self._per_address}")
 
     def _forget(self, task: asyncio.Task[bool]) -> None:
-        where = self._handshakes.pop(task, None)
-        if where is not None:
-            self._counts[where] -= 1
-            if not self._counts[where]:
-                del self._counts[where]
+        group = self._handshakes.pop(task, None)
+        if group is not None:
+            self._counts[group] -= 1
+            if not self._counts[group]:
+                del self._counts[group]
 
     def _log_failure(self, event: str, peer: str, reason: str) -> None:
         if self._seldom is None:

@@ -31,14 +31,14 @@ def qos(channel: ChannelState, frame: commands.Basic.Qos) -> None:
     [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
     """
     if frame.global_:
-        _limit(channel, frame.prefetch_count, frame.prefetch_size)
+        _limit_channel(channel, frame.prefetch_count, frame.prefetch_size)
     else:
         channel.prefetch_count = frame.prefetch_count
         channel.prefetch_bytes = frame.prefetch_size
     channel.reply(methods.method_frame(channel.number, c.BASIC_QOS_OK))
 
 
-def _limit(channel: ChannelState, count: i64, size: i64) -> None:
+def _limit_channel(channel: ChannelState, count: i64, size: i64) -> None:
     """basic.qos for the whole channel: set a window that its consumers share."""
     window = channel.window
     if window is None:
@@ -48,14 +48,14 @@ def _limit(channel: ChannelState, count: i64, size: i64) -> None:
         for target in channel.targets.values():
             if not target.no_ack:
                 target.share(window)
-        for consumer, entry in _unsettled(channel):
+        for consumer, entry in _unsettled_deliveries(channel):
             holding = consumer.target
             if isinstance(holding, PullingTarget) and holding.session_credit is window:
                 window.use(entry.message.size)
     window.resize(count, size)
 
 
-def _unsettled(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
+def _unsettled_deliveries(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
     """Iterate over the deliveries that have not returned their credit."""
     unacked = channel.unacked
     for tag in unacked.tags_up_to(0):

@@ -42,7 +42,7 @@ from protocol.amqp091.incoming import DISCARD, WHOLE_BYTES_MAX
 from protocol.errors import COMMAND_INVALID, PRECONDITION_FAILED, REPLY_NAMES, ChannelError, ProtocolError
 
 HANDLERS: Final[dict[int, Handler]] = basic.HANDLERS | topology.HANDLERS | tx.HANDLERS
-LIFE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
+LIFECYCLE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
 
 _log = structlog.get_logger("amqpd.channel")
 
@@ -61,7 +61,7 @@ class Channel(ChannelState):
         """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
         publication = self._publications.get(arguments)
         if publication is None:
-            publication = self._resolve(arguments, content, size)
+            publication = self._resolve_publication(arguments, content, size)
             if publication is None:
                 return
         route = publication.route
@@ -115,7 +115,7 @@ class Channel(ChannelState):
                     size += piece.size
         return size
 
-    def _resolve(self, arguments: bytes, content: bytes, size: i64) -> Publication | None:
+    def _resolve_publication(self, arguments: bytes, content: bytes, size: i64) -> Publication | None:
         """Resolve the arguments of basic.publish and remember the result; None if they ended the channel."""
         try:
             publication = resolve(self.connection.rights, self.virtual_host, arguments)
@@ -140,13 +140,13 @@ class Channel(ChannelState):
         """Close the channel: a body is larger than the limit (IncomingChannel)."""
         journal = self.virtual_host.journal
         if journal.on:
-            message = Message(self._address(), None, size, False, 0)
+            message = Message(self._incoming_address(), None, size, False, 0)
             journal.refused(self.session, message.address, message, INVALID)
         limit = self.body_bytes_max
         text = f"message size {size} is larger than configured max size {limit}"
         self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
 
-    def _address(self) -> Address:
+    def _incoming_address(self) -> Address:
         """Return exchange and routing key of the incoming content; empty if its arguments do not decode."""
         try:
             return address_of(self._arguments)
@@ -184,8 +184,8 @@ class Channel(ChannelState):
 
     def on_method(self, method: int, payload: bytes) -> None:
         """Take a method that is not on the hot path. Raises ProtocolError."""
-        if method in LIFE:
-            self._advance(method, payload)
+        if method in LIFECYCLE:
+            self._change_state(method, payload)
         elif self.expecting != DISCARD:
             frame = methods.decode_method(method, payload)
             handler = HANDLERS.get(method)
@@ -204,7 +204,7 @@ class Channel(ChannelState):
             finally:
                 journal.actor = before
 
-    def _advance(self, method: int, payload: bytes) -> None:
+    def _change_state(self, method: int, payload: bytes) -> None:
         methods.decode_method(method, payload)
         self.state = advance_channel(self.state, method)
         if self.state == CHANNEL_CLOSED:

@@ -27,7 +27,7 @@ from broker.adapters.peers.connections import (
     UNREAD_BYTES_MAX,
     Edge,
 )
-from broker.adapters.peers.peer import Turns
+from broker.adapters.peers.peer import Steps
 from broker.adapters.peers.requests import vhost_for
 from broker.adapters.peers.server import Server
 from broker.adapters.peers.throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
@@ -192,8 +192,8 @@ class Handshake:
     def _tune_ok(self, frame: commands.Connection.TuneOk) -> None:
         connection = self.connection
         server = connection.server
-        connection.channel_max = _negotiated("channel_max", frame.channel_max, server.channel_max, 1)
-        connection.frame_max = _negotiated("frame_max", frame.frame_max, server.frame_max, c.FRAME_MIN_SIZE)
+        connection.channel_max = _negotiate("channel_max", frame.channel_max, server.channel_max, 1)
+        connection.frame_max = _negotiate("frame_max", frame.frame_max, server.frame_max, c.FRAME_MIN_SIZE)
         connection.wire.frame_max = connection.frame_max
         connection.heartbeat = frame.heartbeat
 
@@ -204,7 +204,7 @@ def _response(frame: object) -> object:
     return response
 
 
-def _negotiated(name: str, requested: i64, offered: i64, least: i64) -> i64:
+def _negotiate(name: str, requested: i64, offered: i64, least: i64) -> i64:
     """Return the client's value, or ours for 0. Raises ProtocolError(NOT_ALLOWED) if it is out of range."""
     if requested == 0:
         return offered
@@ -328,7 +328,7 @@ def await_close_ok(connection: Connection091, found: list[int]) -> None:
         connection.edge.close()  # the peer sends nothing after close-ok
 
 
-def closed_by_peer(connection: Connection091) -> None:
+def accept_close(connection: Connection091) -> None:
     """Answer the peer's close, and let the peer hang up.
 
     A client that reads the end of the stream after close-ok may take it for a failure. Frames of other
@@ -393,7 +393,7 @@ def release_channels(connection: Connection091) -> None:
             journal.actor = before
 
 
-def control(connection: Connection091, method: int, payload: bytes) -> None:
+def handle_control(connection: Connection091, method: int, payload: bytes) -> None:
     """Take a method of channel 0. Raises ProtocolError."""
     if method >> 16 != c.CLASS_CONNECTION:
         methods.decode_method(method, payload)
@@ -401,7 +401,7 @@ def control(connection: Connection091, method: int, payload: bytes) -> None:
     frame = methods.decode_method(method, payload)
     state = advance(connection.state, method)
     if state == CLOSED:
-        closed_by_peer(connection)
+        accept_close(connection)
     elif method == c.CONNECTION_UPDATE_SECRET:
         renew_secret(connection)
     elif connection.handshake is not None:
@@ -423,7 +423,7 @@ class Connection091(Connection091State):
         super().__init__(server, scheduler, edge, origin)
         self.channel_count: i64 = 0
         self.handshake: Handshake | None = Handshake(self)
-        self._turns = Turns(self)
+        self._steps = Steps(self)
         self._holds: i64 = 0  # the reasons for keeping frames back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self.closes_answered: i64 = 0  # the number of the peer's connection.close that are answered
@@ -457,7 +457,7 @@ class Connection091(Connection091State):
     def _take(self, data: bytes | None) -> None:
         """Handle `data`, or the kept bytes if None. An error ends the connection and is not raised."""
         allowance = self.server.broker.schedule.allowance
-        before = allowance.begin(self._turns)
+        before = allowance.begin(self._steps)
         try:
             if data is None:
                 self.wire.resume()
@@ -526,7 +526,7 @@ class Connection091(Connection091State):
         """Take a method that is not on the hot path (MethodSink)."""
         self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
         if channel == 0:
-            control(self, method, payload)
+            handle_control(self, method, payload)
             return
         if self.state != OPEN:
             raise not_open_error(self, channel, method)
@@ -672,7 +672,7 @@ class Connection091(Connection091State):
 
     def lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
-        if not self._has_ended and not self._turns.end_later(reason):
+        if not self._has_ended and not self._steps.defer_end(reason):
             self._has_ended = True
             if self.state == OPEN:
                 log_lost_socket(self, reason)

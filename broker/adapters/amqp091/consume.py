@@ -11,9 +11,9 @@ from broker.adapters.amqp091.chosen_messages import ChosenConsume, CountedTarget
 from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp091.settle import ChannelLeases
 from broker.adapters.amqp091.state import ChannelState, queue_named
-from broker.adapters.amqp091.topology import serve_first
+from broker.adapters.amqp091.topology import deliver_notified
 from broker.adapters.formats.either import SelectorFilter
-from broker.adapters.peers.notices import check_notified
+from broker.adapters.peers.notices import check_notified_queue
 from broker.auth.terms import READ
 from broker.core.arguments.consumer import (
     ALSO_CONSUME,
@@ -64,21 +64,21 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     check_consumer_arguments(arguments, where)
     selector = selector_argument(arguments, where)  # parsed once: a long selector takes milliseconds
-    queues = _queues(channel, queue, arguments)
+    queues = _queues_to_consume(channel, queue, arguments)
     notified = arguments.get(NOTIFY_ACTIVE, "")
     assert isinstance(notified, str), "arguments have been checked"
     if notified:
-        check_notified(channel.connection.rights, channel.virtual_host, notified, queue.name)
+        check_notified_queue(channel.connection.rights, channel.virtual_host, notified, queue.name)
     prefetch = arguments.get(PREFETCH, channel.prefetch_count)
     assert isinstance(prefetch, int), "arguments have been checked"
-    target = _target(channel, tag, frame.no_ack, prefetch, GET_COUNT in arguments)
+    target = _make_target(channel, tag, frame.no_ack, prefetch, GET_COUNT in arguments)
     target.arguments = arguments
     if gets_some(arguments):
         refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
         check_together(
             arguments, frame.exclusive, queue.arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'"
         )
-        consumer = _consumer(channel, target, queue, frame, arguments, selector)
+        consumer = _make_consumer(channel, target, queue, frame, arguments, selector)
         ChosenConsume(channel, target, consumer, frame.nowait).begin()
         return
     try:
@@ -86,7 +86,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
             check_together(
                 arguments, frame.exclusive, each.arguments, f"queue '{each.name}' in vhost '{each.vhost}'"
             )
-            attach(each, _consumer(channel, target, each, frame, arguments, selector))
+            attach(each, _make_consumer(channel, target, each, frame, arguments, selector))
     except Exception:
         target.close()
         for consumer in list(target.consumers):
@@ -97,7 +97,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
 
 
-def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
+def _queues_to_consume(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
     """Return the queues to consume from: `queue`, and the queues in `x-also-consume`.
 
     Raises what `readable_queue` raises, and PreconditionFailed for a queue that is named twice.
@@ -114,7 +114,7 @@ def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -
     return queues
 
 
-def _target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
+def _make_target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
     credit, window = Credit(), None
     if not no_ack:  # without acknowledgements no delivery is unacknowledged, and no limit applies
         credit, window = Credit(prefetch, channel.prefetch_bytes), channel.window
@@ -123,7 +123,7 @@ def _target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counte
     return Target091(channel, credit, window, tag, no_ack)
 
 
-def _consumer(
+def _make_consumer(
     channel: ChannelState,
     target: Target091,
     queue: Queue,
@@ -175,7 +175,7 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
     target = channel.targets.get(tag)
     if target is not None:
         for consumer in list(target.consumers):
-            if not serve_first(channel, queue_of(consumer)):
+            if not deliver_notified(channel, queue_of(consumer)):
                 return
         channel.forget_target(target)
         target.close()

@@ -16,7 +16,7 @@ from broker.adapters.amqp091.deliver import (
     write_message,
 )
 from broker.adapters.amqp091.state import ChannelState, PendingRequest
-from broker.adapters.amqp091.topology import serve_first
+from broker.adapters.amqp091.topology import deliver_notified
 from broker.adapters.formats.amqp091 import with_counts
 from broker.adapters.formats.either import delivered_content091
 from broker.auth.terms import READ
@@ -47,7 +47,7 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     queue = readable_queue(channel, frame.queue)
     refuse_stream(queue, "read with basic.get")
     consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
-    if not serve_first(channel, queue):
+    if not deliver_notified(channel, queue):
         return
     entry = get_one(queue, consumer)
     if entry is None:

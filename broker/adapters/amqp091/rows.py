@@ -42,7 +42,7 @@ NO_KEYS: Final[list[str]] = []
 _NO_PROPERTIES: Final = b"\0\0"
 
 
-def stored(chunk: bytes, rows: int) -> Message:
+def chunk_message(chunk: bytes, rows: int) -> Message:
     """Return a chunk as the log stores it for an attempt: the body of a message."""
     content = content_of(BASIC, _NO_PROPERTIES, chunk)
     return Message(Address(STORED_IN, str(rows)), content, len(chunk), True, 0)
@@ -68,12 +68,14 @@ def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> l
         message = Message(NOWHERE, content, len(payload), True, traits >> PRIORITY_SHIFT)
         keys = NO_KEYS
         if traits & DECODED != 0:
-            keys = _special(message, traits, named, virtual_host)
+            keys = _apply_properties(message, traits, named, virtual_host)
         rows.append(Row(message, named[0], named[1], keys))
     return rows
 
 
-def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host: VirtualHost) -> list[str]:
+def _apply_properties(
+    message: Message, traits: i64, named: tuple[str, str], virtual_host: VirtualHost
+) -> list[str]:
     """Apply the special properties of a row; return all its routing keys, [] for its own key only."""
     assert message.content is not None
     properties = Properties(message.content)
@@ -130,18 +132,18 @@ class Checker:
         """
         chunk = Chunk(body(content))
         for number in range(chunk.rows):
-            exchange = self._found(chunk, number)
+            exchange = self._find_exchange(chunk, number)
             properties = chunk.value(PROPERTIES, number)
             spelt = content_of(BASIC, properties, b"")
             traits = scan(spelt, 0, len(spelt) - 8)
             if traits & (NAMES_USER | COPIES) != 0:
                 self._require_special(Properties(spelt), traits, exchange)
 
-    def _found(self, chunk: Chunk, number: int) -> Exchange:
+    def _find_exchange(self, chunk: Chunk, number: int) -> Exchange:
         named = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
         exchange = self._exchanges.get(named)
         if exchange is None:
-            exchange = self._exchange(*named)
+            exchange = self._check_exchange(*named)
             self._exchanges[named] = exchange
         return exchange
 
@@ -153,7 +155,7 @@ class Checker:
             raise PreconditionFailed(
                 f"message size {size} is larger than configured max size {self._body_max}"
             )
-        exchange = self._found(chunk, number)
+        exchange = self._find_exchange(chunk, number)
         properties = chunk.value(PROPERTIES, number)
         if len(properties) < len(_NO_PROPERTIES):
             raise PreconditionFailed("it has no property flags")
@@ -170,7 +172,7 @@ class Checker:
         if traits & DECODED != 0:
             self._check_special(content, traits, exchange)
 
-    def _exchange(self, name: bytes, key: bytes) -> Exchange:
+    def _check_exchange(self, name: bytes, key: bytes) -> Exchange:
         """Return the exchange of a row. Raises what `check` raises."""
         try:
             exchange, routing_key = name.decode(), key.decode()

@@ -37,7 +37,7 @@ from broker.adapters.peers.connections import (
     STRANGER_BYTES_MAX,
     Edge,
 )
-from broker.adapters.peers.peer import Turns
+from broker.adapters.peers.peer import Steps
 from broker.adapters.peers.server import Server
 from broker.adapters.peers.throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
 from broker.auth.terms import MAX_CHANNELS
@@ -257,7 +257,7 @@ class Hearing:
 
     def __init__(self, connection: Connection10) -> None:
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
-        self.turns = Turns(connection)
+        self.turns = Steps(connection)
         self._connection: Connection10 | None = connection  # None: it has ended
         self._stranger_bytes: i64 = 0
         self._taking = False
@@ -508,7 +508,7 @@ class Connection10(Connection10State):
 
     def lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
-        if not self.hearing.turns.end_later(reason):
+        if not self.hearing.turns.defer_end(reason):
             handshake.lost(self, reason)
             self.forget_targets()
             self.login = None

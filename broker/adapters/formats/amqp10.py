@@ -425,7 +425,7 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
     if not notice.keeps_keys:
         copies = []
         without.append(X_CC)
-    written = _written(message, view, without, deaths, facts)
+    written = _write_sections(message, view, without, deaths, facts)
     return DeadLetter(written, copies, [(each.queue, each.reason) for each in deaths], View10(written))
 
 
@@ -458,7 +458,7 @@ def _add_past(facts: dict[bytes, object], past: Past | None) -> None:
         facts[_EXPIRED_WHILE] = past.expired_while
 
 
-def _written(
+def _write_sections(
     message: Message, view: View10, without: list[bytes], deaths: list[Death], facts: dict[bytes, object]
 ) -> bytes:
     """Return the content with a header without ttl, and with the history in its annotations."""

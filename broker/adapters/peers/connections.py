@@ -14,9 +14,9 @@ HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has reason 1
 HELD_FOR_LOG: Final = 4
 HELD_FOR_PEER: Final = 8  # the peer does not read its answers
 HELD_FOR_SHORTAGE: Final = 16
-HELD_FOR_TURN: Final = 32  # the step has cost enough
+HELD_FOR_STEP: Final = 32  # the step has cost enough
 HELD_FOR_END: Final = 64  # the virtual host is deleted, and the connection is about to be closed
-HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_TURN | HELD_FOR_END
+HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_STEP | HELD_FOR_END
 
 
 class Edge(Protocol):

@@ -78,7 +78,7 @@ def _publish(notice: _Notice) -> None:
         Passage(message, [queue], []).put(virtual_host, OWN)
 
 
-def check_notified(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
+def check_notified_queue(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
     """Refuse to send notices about a consumer of the queue `consumed` to the queue `name`.
 
     Raises:

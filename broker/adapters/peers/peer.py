@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin, Rights
-from broker.adapters.peers.connections import HELD_FOR_TURN, Edge
+from broker.adapters.peers.connections import HELD_FOR_STEP, Edge
 from broker.adapters.peers.server import Server
 from broker.core.delivery.session import Connection, Scheduler
 from broker.core.schedule import Alarm, Worker
@@ -99,7 +99,7 @@ KEPT_BYTES_MAX: Final = 1048576  # with more bytes, reading pauses until the nex
 
 
 @final
-class Turns(Worker):
+class Steps(Worker):
     """The steps in which a connection takes frames.
 
     When a step has cost enough, the rest of a read is kept back in its order. Reading continues as long as
@@ -110,20 +110,20 @@ class Turns(Worker):
 
     def __init__(self, connection: ServedConnection) -> None:
         self._connection: ServedConnection | None = connection
-        self._next: _NextTurn | None = None  # while a step is due
+        self._next: _NextStep | None = None  # while a step is due
         self._ended: str | None = None  # the reason why the socket has closed, if it has
 
     def give_way(self) -> None:
         """Take no more frames in this step (Worker)."""
         connection = self._connection
         if connection is not None and not connection.ignores_input():
-            connection.keep_frames(HELD_FOR_TURN)
+            connection.keep_frames(HELD_FOR_STEP)
             if self._next is None:
-                self._next = _NextTurn(self)
+                self._next = _NextStep(self)
             schedule = connection.server.broker.schedule
             schedule.set(self._next, schedule.now())
 
-    def end_later(self, reason: str) -> bool:
+    def defer_end(self, reason: str) -> bool:
         """Return whether the connection, whose socket has closed, ends after the kept frames are handled.
 
         If not, no further step follows.
@@ -144,10 +144,10 @@ class Turns(Worker):
         connection = self._connection
         if connection is None:
             return
-        connection.release(HELD_FOR_TURN)
+        connection.release(HELD_FOR_STEP)
         if self._is_due():
             if connection.kept_bytes() > KEPT_BYTES_MAX:
-                connection.edge.hold(HELD_FOR_TURN)
+                connection.edge.hold(HELD_FOR_STEP)
         elif self._ended is not None:
             reason, self._ended = self._ended, None
             connection.lost(reason)
@@ -158,13 +158,13 @@ class Turns(Worker):
 
 
 @final
-class _NextTurn(Alarm):
+class _NextStep(Alarm):
     """The alarm for the next step."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, steps: Steps) -> None:
         super().__init__()
-        self._turns = turns
+        self._steps = steps
 
     def ring(self) -> None:
         """Take the next frames (Alarm)."""
-        self._turns.take_frames()
+        self._steps.take_frames()
