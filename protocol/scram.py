@@ -187,15 +187,15 @@ def _name(escaped: str) -> str:
     return escaped.replace("=2C", ",").replace("=3D", "=")
 
 
-def _malformed(what: str) -> ProtocolError:
-    return ProtocolError(SYNTAX_ERROR, f"{MECHANISM}: {what} is malformed")
+def _malformed(part: str) -> ProtocolError:
+    return ProtocolError(SYNTAX_ERROR, f"{MECHANISM}: {part} is malformed")
 
 
-def _decoded(text: str, what: str) -> bytes:
+def _decoded(text: str, part: str) -> bytes:
     try:
         return _unb64(text)
     except ValueError as error:
-        raise _malformed(what) from error
+        raise _malformed(part) from error
 
 
 def _b64(data: bytes) -> str:

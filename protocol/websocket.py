@@ -155,8 +155,8 @@ class WebSocketWire:
 
     def _is_allowed(self, origin: str, host: str) -> bool:
         """Whether a web page of `origin` may connect to the broker at `host`. [RFC 6455 10.2]"""
-        own = _name_in(origin).encode().decode("idna") == _name_in(host.lower())
-        return own or origin in self._origins or ANY in self._origins
+        is_own_host = _name_in(origin).encode().decode("idna") == _name_in(host.lower())
+        return is_own_host or origin in self._origins or ANY in self._origins
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         """Answer the request with an HTTP error, whatever state wsproto is in."""

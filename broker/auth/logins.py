@@ -183,9 +183,9 @@ class KnownLogin:
 
     def respond(self, response: bytes) -> None:
         """Take the message."""
-        why = refusal_reason(self._users.get(self._user), self._origin)
-        if why:
-            self._applicant.refused(self._user, why)
+        reason = refusal_reason(self._users.get(self._user), self._origin)
+        if reason:
+            self._applicant.refused(self._user, reason)
         else:
             self._applicant.accepted(self._user, b"")
 

@@ -21,5 +21,5 @@ class Applicant(Protocol):
     def accepted(self, user: str, proof: bytes) -> None:
         """Accept the peer as `user`; `proof`, unless empty, proves to the peer that the broker is genuine."""
 
-    def refused(self, user: str, why: str) -> None:
-        """Refuse the peer, which claimed to be `user`; `why` is for the log and not for the peer."""
+    def refused(self, user: str, reason: str) -> None:
+        """Refuse the peer, which claimed to be `user`; `reason` is for the log and not for the peer."""

@@ -166,7 +166,7 @@ def _apply_to(user: User, change: Change) -> None:
         return
     vhost = _text(change, "vhost")
     if kind == PERMISSION:
-        expressions = (_text(change, what) for what in ("configure", "write", "read"))
+        expressions = (_text(change, right) for right in ("configure", "write", "read"))
         user.permissions[vhost] = Permission(*expressions)
     elif kind == PERMISSION + DELETED:
         user.permissions.pop(vhost, None)

@@ -30,11 +30,11 @@ class TlsError(Exception):
 
 @final
 class HandshakeFailed(ssl.SSLError):
-    """A failed handshake: `why` is the reason, `alert` the alert for the peer. [RFC 8446 6.2]"""
+    """A failed handshake: `cause` is the reason, `alert` the alert for the peer. [RFC 8446 6.2]"""
 
     def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
         super().__init__(*error.args)
-        self.why = getattr(error, "verify_message", "") or error.reason or str(error)
+        self.cause = getattr(error, "verify_message", "") or error.reason or str(error)
         self.alert = alert
 
 
@@ -159,8 +159,8 @@ def admin_tls_of(settings: Settings) -> Tls | None:
     assert certificate is not None  # the settings refuse a TLS address without a certificate
     authorities = _source("admin_tls_ca", settings.admin_tls_ca) or _source("tls_ca", settings.tls_ca)
     verify = settings.admin_tls_verify
-    asked = authorities if verify != "off" else None
-    return Tls(certificate, key, asked, verify, settings.tls_min_version, None)
+    trusted = authorities if verify != "off" else None
+    return Tls(certificate, key, trusted, verify, settings.tls_min_version, None)
 
 
 def reload_all(served: Iterable[Tls]) -> None:
@@ -184,8 +184,8 @@ def _source(setting: str, path: Path | None) -> Source | None:
 
 def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) -> Origin:
     """Return the origin of a connection's peer, with the name in its certificate; `since` as in Origin."""
-    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-    if not isinstance(peer, tuple) or not isinstance(own, tuple):
+    peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not isinstance(peer, tuple) or not isinstance(local, tuple):
         return Origin("", 0, False, since=since)  # the socket is closed already
     host = str(peer[0])
     identity, version, cipher = None, "", ""
@@ -202,8 +202,8 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
         identity,
         version,
         cipher,
-        local_address=str(own[0]),
-        local_port=int(own[1]),
+        local_address=str(local[0]),
+        local_port=int(local[1]),
         since=since,
         websocket=websocket,
     )

@@ -152,7 +152,7 @@ class TlsListener:
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except HandshakeFailed as error:
-            self._log_failure("TLS handshake failed", peer, error.why)
+            self._log_failure("TLS handshake failed", peer, error.cause)
             client.close()
             await self._send_alert(spare, error.alert)
         except OSError as error:

@@ -127,10 +127,10 @@ class Catalogue:
             found = parse_file_name(name)
             if found is None or found.last is not None:
                 continue
-            own = self._nodes.setdefault(found.node, _Node())
-            own.raw.append(found.first)
+            node_files = self._nodes.setdefault(found.node, _Node())
+            node_files.raw.append(found.first)
             if name.endswith(OPEN):
-                own.open.add(found.first)
+                node_files.open.add(found.first)
         self._nodes = {name: node for name, node in self._nodes.items() if node.raw or node.firsts}
         for node in self._nodes.values():
             node.raw = sorted(set(node.raw))
@@ -160,10 +160,10 @@ class Catalogue:
         retention has not deleted these. Changes of the catalogue during the iteration add files, and remove
         none.
         """
-        own = self._nodes.get(node)
-        if own is None:
+        node_files = self._nodes.get(node)
+        if node_files is None:
             return iter(())
-        both = (_sealed(node, own, start, end), _raw(node, own, start, end))
+        both = (_sealed(node, node_files, start, end), _raw(node, node_files, start, end))
         return merge(*both, key=lambda file: file.first)
 
     def find(self, name: str) -> File | None:

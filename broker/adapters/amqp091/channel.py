@@ -260,14 +260,14 @@ class Channel(ChannelState):
         if self.confirms is not None:
             self.confirms.ended = True
 
-    def release_everything(self, why: str) -> None:
+    def release_everything(self, cause: str) -> None:
         """Requeue every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.actor = self.session
         try:
             if self.transaction is not None:
-                self.transaction.roll_back(why)
+                self.transaction.roll_back(cause)
                 self.transaction = None
             requeue_everything(self)
         finally:

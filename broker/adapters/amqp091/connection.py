@@ -167,7 +167,7 @@ class Handshake:
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
         connection.release(HELD_FOR_REPLY)
 
-    def refused(self, user: str, why: str) -> None:
+    def refused(self, user: str, cause: str) -> None:
         """Close with 403 if the client understands this before tune, else hang up.
 
         [RabbitMQ authentication_failure_close]
@@ -182,7 +182,7 @@ class Handshake:
             " For details see the broker logfile."
         )
         _log.warning(
-            "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why
+            "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=cause
         )
         if connection.client_capabilities.get("authentication_failure_close") is True:
             connection.close(ACCESS_REFUSED, text)
@@ -303,8 +303,8 @@ def log_connection_error(connection: Connection091, error: ProtocolError) -> Non
 
 def log_lost_socket(connection: Connection091, reason: str) -> None:
     """Log that an open connection has lost its socket."""
-    why = reason or "closed by the peer"
-    _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
+    cause = reason or "closed by the peer"
+    _log.info("connection lost", peer=connection.peer, user=connection.user, reason=cause)
 
 
 def not_open_error(connection: Connection091, channel: i64, method: int) -> ProtocolError:

@@ -54,13 +54,13 @@ def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> l
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
     rows: list[Row] = []
     for number in range(chunk.rows):
-        spelt = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
-        named = names.get(spelt)
-        if named is None:
-            named = spelt[0].decode(), spelt[1].decode()
-            names[spelt] = named
+        encoded = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
+        address = names.get(encoded)
+        if address is None:
+            address = encoded[0].decode(), encoded[1].decode()
+            names[encoded] = address
         properties = chunk.value(PROPERTIES, number)
-        if known is not None and named in known and properties[0] & HAS_HEADERS == 0:
+        if known is not None and address in known and properties[0] & HAS_HEADERS == 0:
             continue
         payload = chunk.value(BODY, number)
         content = content_of(BASIC, properties, payload)
@@ -68,13 +68,13 @@ def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> l
         message = Message(NOWHERE, content, len(payload), True, traits >> PRIORITY_SHIFT)
         keys = NO_KEYS
         if traits & DECODED != 0:
-            keys = _apply_properties(message, traits, named, virtual_host)
-        rows.append(Row(message, named[0], named[1], keys))
+            keys = _apply_properties(message, traits, address, virtual_host)
+        rows.append(Row(message, address[0], address[1], keys))
     return rows
 
 
 def _apply_properties(
-    message: Message, traits: i64, named: tuple[str, str], virtual_host: VirtualHost
+    message: Message, traits: i64, address: tuple[str, str], virtual_host: VirtualHost
 ) -> list[str]:
     """Apply the special properties of a row; return all its routing keys, [] for its own key only."""
     assert message.content is not None
@@ -87,10 +87,10 @@ def _apply_properties(
         hold_until_due(message, view, virtual_host.schedule)
     if traits & COPIES != 0:
         keys = view.further_keys()
-        exchange = virtual_host.exchanges.get(named[0])
+        exchange = virtual_host.exchanges.get(address[0])
         if BCC in view.headers() and (exchange is None or not exchange.holds(view)):
             message.content = view.public_content()
-    return [named[1], *keys] if keys else []
+    return [address[1], *keys] if keys else []
 
 
 @final
@@ -134,17 +134,17 @@ class Checker:
         for number in range(chunk.rows):
             exchange = self._find_exchange(chunk, number)
             properties = chunk.value(PROPERTIES, number)
-            spelt = content_of(BASIC, properties, b"")
-            traits = scan(spelt, 0, len(spelt) - 8)
+            encoded = content_of(BASIC, properties, b"")
+            traits = scan(encoded, 0, len(encoded) - 8)
             if traits & (NAMES_USER | COPIES) != 0:
-                self._require_special(Properties(spelt), traits, exchange)
+                self._require_special(Properties(encoded), traits, exchange)
 
     def _find_exchange(self, chunk: Chunk, number: int) -> Exchange:
-        named = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
-        exchange = self._exchanges.get(named)
+        address = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
+        exchange = self._exchanges.get(address)
         if exchange is None:
-            exchange = self._check_exchange(*named)
-            self._exchanges[named] = exchange
+            exchange = self._check_exchange(*address)
+            self._exchanges[address] = exchange
         return exchange
 
     def _check(self, chunk: Chunk, number: int) -> None:

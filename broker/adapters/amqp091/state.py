@@ -229,10 +229,10 @@ class ChannelTransaction(Transaction):
         """Forget up to `most` settlements of deleted queues; return their number."""
         raise NotImplementedError
 
-    def roll_back(self, why: str) -> None:
+    def roll_back(self, cause: str) -> None:
         """Forget the publishes, and make the deliveries unacknowledged again. [amqp-0-9-1 1.9.2.6]
 
-        `why`: the cause, for the journal; "" for tx.rollback of the client.
+        `cause`: the cause, for the journal; "" for tx.rollback of the client.
         """
         raise NotImplementedError
 

@@ -89,12 +89,12 @@ class Transaction091(ChannelTransaction):
             self._known = 0
         return known
 
-    def roll_back(self, why: str) -> None:
+    def roll_back(self, cause: str) -> None:
         """Forget the publishes, and make the deliveries unacknowledged again (ChannelTransaction)."""
         settlements = self.settlement_count()
-        if not why or self.publishes or settlements:
+        if not cause or self.publishes or settlements:
             journal = self.virtual_host.journal
-            journal.rolled_back(self.publisher, len(self.publishes), settlements, why)
+            journal.rolled_back(self.publisher, len(self.publishes), settlements, cause)
         self.publishes = []
         self.bytes = 0
         for held in self.settlements:

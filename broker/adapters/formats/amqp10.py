@@ -418,8 +418,8 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
     deaths = add_death(deaths_of(content) if message.died else [], death)
     facts: dict[bytes, object] = {}
     for prefix in (LAST,) if message.died else (FIRST, LAST):
-        for what, text in zip(_DEATH_FACTS, (death.reason, death.queue, exchange), strict=True):
-            facts[prefix + what] = text
+        for fact, text in zip(_DEATH_FACTS, (death.reason, death.queue, exchange), strict=True):
+            facts[prefix + fact] = text
     _add_past(facts, notice.past)
     without = [name for name in (_EXPIRED_BY, _EXPIRED_WHILE) if name not in facts]
     if not notice.keeps_keys:
@@ -442,7 +442,7 @@ def first_queue(content: bytes) -> str:
 
 def without_history(content: bytes) -> bytes:
     """Return a dead letter without its history of deaths."""
-    facts = [prefix + what for prefix in (FIRST, LAST) for what in _DEATH_FACTS]
+    facts = [prefix + fact for prefix in (FIRST, LAST) for fact in _DEATH_FACTS]
     return with_annotations(content, scan_front(content), [DEATHS, *facts], [], [])
 
 
