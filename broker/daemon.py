@@ -31,7 +31,7 @@ from broker.adapters.amqp10.names import LinkNames
 from broker.adapters.formats.amqp091 import write_receipt
 from broker.adapters.formats.either import view_of, write_letter
 from broker.adapters.peers.server import Server
-from broker.auth.gate import Gate
+from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
@@ -42,12 +42,12 @@ from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
 from broker.journal.journal import journal_of
 from broker.net.alarm_clock import AlarmClock
-from broker.net.callers import Callers
-from broker.net.descriptors import for_connections, raise_limit
-from broker.net.doormen import Doormen
-from broker.net.listener import Listener, ListenError, why
+from broker.net.descriptors import connection_descriptors, raise_limit
+from broker.net.http_connections import HttpConnections
+from broker.net.listener import Listener, ListenError, describe_error
+from broker.net.password_threads import PasswordThreads
 from broker.net.pump import Pump
-from broker.net.resources import Resources, keep_no_large_blocks
+from broker.net.resources import Resources, return_large_blocks
 from broker.net.strangers import ADMIN, Strangers
 from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
 from broker.net.tls_listener import TlsListener
@@ -79,7 +79,7 @@ _log = structlog.get_logger("amqpd")
 def run(settings: Settings) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns the exit status."""
     logs.configure(settings.log_format, settings.log_level)
-    keep_no_large_blocks()
+    return_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(Daemon(settings, runner.get_loop()).main())
@@ -112,7 +112,7 @@ class Daemon:
         self._context = Context()  # of what no request does, although one may have asked for a turn
         self.stopping = asyncio.Event()
         self.writers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-log")
-        self.doormen = Doormen(loop)
+        self.password_threads = PasswordThreads(loop)
         self.lag = Latency()
         self.syncer = HelperSyncer(RealDisk(), self._off_loop)
         self.storage = FileStorage(
@@ -132,10 +132,10 @@ class Daemon:
         self.users = Users(self.log)
         broker.appliers["user"] = self.users.apply
         broker.definers.append(self.users.describe)
-        self.gate = Gate(
+        self.access = AccessControl(
             self.users,
             loop.call_later,
-            self.doormen.check,
+            self.password_threads.check,
             settings.sasl_mechanisms,
             settings.anonymous_user or "",
             settings.scram_iterations,
@@ -143,7 +143,7 @@ class Daemon:
         self.server = Server(
             self.broker,
             self.log,
-            self.gate,
+            self.access,
             __version__,
             lambda prefix: prefix + self._unique(),
             LinkNames(),
@@ -158,19 +158,19 @@ class Daemon:
             value_as_text=settings.amqp_value_as_text,
             auto_create=settings.auto_create,
         )
-        self.server.pass_for(settings.compat_product, settings.compat_version)
+        self.server.set_product(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.user_deleted
         broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
-        broker.left.append(self.server.connections.vhost_left)
+        broker.left.append(self.server.connections.vhost_released)
         self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)
-        self.strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
+        self.strangers = Strangers(settings.strangers_max, connection_descriptors(raise_limit()))
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
         self.listener = Listener(self.server, self.pump, loop, self.strangers, self.tls)
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
-        self.server.shortage.look = self._look_at_memory
+        self.server.shortage.measure = self._look_at_memory
         self.started, self.failure = False, ""
         self.admin: AdminServer | None = None
         self.admin_handshakes: TlsListener | None = None
@@ -230,7 +230,7 @@ class Daemon:
             self.journal.stop(status == 0)
             _log.info("stopped", status=status)
             self.writers.shutdown(wait=False)
-            self.doormen.stop()
+            self.password_threads.stop()
         return status
 
     def _stop_timers(self) -> None:
@@ -245,7 +245,7 @@ class Daemon:
         began = time.monotonic()
         self.broker.sinks.open_rows = rows_of
         report = self.log.recover(Recovered(self.broker))
-        self.gate.keep_decoys(self.log.identity.to_bytes(8))
+        self.access.set_decoy_secret(self.log.identity.to_bytes(8))
         self.journal.start(__version__)
         self.log.defined = self.journal.recorder.defined
         self.broker.resume()
@@ -296,11 +296,11 @@ class Daemon:
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
-        callers = Callers(
+        callers = HttpConnections(
             self.strangers, settings.admin_connections, settings.admin_connections_per_address, time.monotonic
         )
         bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
-        served = (state, self.server, self.users, self.gate, self._make_password, self.journal.served())
+        served = (state, self.server, self.users, self.access, self._make_password, self.journal.served())
         self.admin = admin_server(*served, listeners, callers, bounds, settings.admin_origins)
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]
@@ -337,7 +337,7 @@ class Daemon:
             _, port = await self.admin_handshakes.open(place.host, place.port, admin.connection)
         except OSError as error:
             raise ListenError(
-                f"cannot listen on {place} for admin HTTP over TLS: {why(error)}; "
+                f"cannot listen on {place} for admin HTTP over TLS: {describe_error(error)}; "
                 "set --admin-tls-listen HOST:PORT or --admin-tls-listen off"
             ) from error
         return place.host, port
@@ -348,7 +348,8 @@ class Daemon:
 
     async def _make_password(self, password: str) -> Password:
         """Hash a password in a thread: that takes long."""
-        return await self.doormen.run(partial(make_password, password, self.settings.scram_iterations))
+        hashing = partial(make_password, password, self.settings.scram_iterations)
+        return await self.password_threads.run(hashing)
 
     def _not_ready(self) -> str:
         if self.log.failure:
@@ -438,7 +439,8 @@ class Daemon:
 
     def _tell_ready(self, admin: str) -> None:
         data = os.path.abspath(self.settings.data_dir)
+        addresses = f"{self.listener.describe_addresses()} {admin}"
         print(  # noqa: T201
-            f"amqpd {__version__} ready: {self.listener.where()} {admin} data={data} ({FLAVOUR})",
+            f"amqpd {__version__} ready: {addresses} data={data} ({FLAVOUR})",
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""The errors of peers. The protocol packages raise nothing else, whatever the bytes."""
+"""The errors of peers. The protocol packages raise no other error, whatever bytes a peer sends."""
 
 from typing import Final
 
@@ -45,7 +45,7 @@ REPLY_NAMES: Final = {
 class ProtocolError(Exception):
     """The peer broke the protocol; the connection ends with this reply code. [amqp-0-9-1 1.1 constants]
 
-    `method` is class id << 16 | method id of the offending method, 0 when it was no method.
+    `method`: class id << 16 | method id of the offending method, 0 if no method caused the error.
     """
 
     def __init__(self, code: int, text: str, method: int = 0) -> None:
@@ -56,9 +56,9 @@ class ProtocolError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The text as it goes on the wire: the constant's name, then what happened."""
+        """The text in the close method: the constant's name, then the reason."""
         return f"{REPLY_NAMES[self.code]} - {self.text}"
 
 
 class ChannelError(ProtocolError):
-    """As ProtocolError, but only the channel ends."""
+    """The peer broke a rule of a channel; only the channel ends with this reply code."""

@@ -1,4 +1,4 @@
-"""SASL responses of a single message: the client's values, which are not checked here.
+"""SASL responses of a single message: the name and the password of the client, which the caller checks.
 
 All functions raise ProtocolError(SYNTAX_ERROR) for a malformed response.
 """
@@ -15,7 +15,7 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 
 def plain(response: bytes) -> tuple[str, str]:
-    """Return user and password. [RFC 4616] No user can log in for another.
+    """Return user and password. Raises ProtocolError if the client wants to act for another user. [RFC 4616]
 
     Bytes that are not UTF-8 become surrogates, as in passwords from the environment. The check of the
     password decides about them.
@@ -24,7 +24,7 @@ def plain(response: bytes) -> tuple[str, str]:
     if len(parts) != 3:
         raise ProtocolError(SYNTAX_ERROR, f"PLAIN response has {len(parts)} parts instead of 3")
     if parts[0] not in (b"", parts[1]):
-        raise ProtocolError(SYNTAX_ERROR, "PLAIN response asks to be somebody else")
+        raise ProtocolError(SYNTAX_ERROR, "PLAIN response has an authorization identity that is not the user")
     return parts[1].decode(errors="surrogateescape"), parts[2].decode(errors="surrogateescape")
 
 
@@ -44,7 +44,7 @@ def amqplain(response: bytes) -> tuple[str, str]:
 
 
 def _text(value: object) -> str | None:
-    """Return a long string, which its reader has left as bytes if it is not UTF-8."""
+    """Return a long string as text; bytes that are not UTF-8 become surrogates."""
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return value if isinstance(value, str) else None

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256, the server's side: verifiers of passwords, and the exchange. [RFC 5802, RFC 7677]
 
-Nothing is looked up here and nothing is random. The caller finds the verifier of the user that the client
-names, and makes up the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
+The module looks up nothing and uses no random numbers. The caller finds the verifier of the user, and makes
+the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
 """
 
 import base64
@@ -51,10 +51,10 @@ class Verifier(NamedTuple):
         )
 
 
-def derive(password: str, salt: bytes, iterations: int) -> Verifier:
+def derive_verifier(password: str, salt: bytes, iterations: int) -> Verifier:
     """Return the verifier of a password. The duration depends on `iterations`."""
     salted = hashlib.pbkdf2_hmac(
-        "sha256", prepared(password).encode("utf-8", "surrogatepass"), salt, iterations
+        "sha256", prepare_text(password).encode("utf-8", "surrogatepass"), salt, iterations
     )
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     stored_key = hashlib.sha256(client_key).digest()
@@ -65,20 +65,20 @@ def read_verifier(text: str) -> Verifier:
     """Read the text of a verifier. Raises ValueError."""
     match = re.fullmatch(r"SCRAM-SHA-256\$(\d{1,8}):([^$:]+)\$([^$:]+):([^$:]+)", text, re.ASCII)
     if match is None:
-        raise ValueError("not of the form SCRAM-SHA-256$iterations:salt$stored key:server key")
+        raise ValueError("expected the form SCRAM-SHA-256$iterations:salt$stored key:server key")
     salt, stored_key, server_key = (_unb64(part) for part in match.group(2, 3, 4))
     iterations = int(match[1])
     if not salt or len(stored_key) != _KEY_BYTES or len(server_key) != _KEY_BYTES:
-        raise ValueError("the salt is empty, or a key has not 32 bytes")
+        raise ValueError("the salt is empty, or a key does not have 32 bytes")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ValueError(f"{iterations} iterations, allowed: {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     return Verifier(salt, iterations, stored_key, server_key)
 
 
-def prepared(text: str) -> str:
-    """Return a name or password as SASLprep has it; unchanged if SASLprep forbids it. [RFC 4013]
+def prepare_text(text: str) -> str:
+    """Return a name or password after SASLprep; a text that SASLprep forbids is unchanged. [RFC 4013]
 
-    Text that SASLprep forbids was the client's choice and is compared octet by octet, as PostgreSQL does.
+    A forbidden text is compared octet by octet, as PostgreSQL does.
     """
     mapped = "".join(
         " " if stringprep.in_table_c12(character) else character
@@ -86,7 +86,7 @@ def prepared(text: str) -> str:
         if not stringprep.in_table_b1(character)
     )
     found = unicodedata.normalize("NFKC", mapped)
-    characters = set(found)  # a short text may become a long one, with few characters again and again
+    characters = set(found)  # a short text may become long, with few different characters
     for character in characters:
         if stringprep.in_table_a1(character) or any(forbids(character) for forbids in _FORBIDDEN):
             return text
@@ -101,8 +101,8 @@ def prepared(text: str) -> str:
 class Exchange:
     """The exchange of a log-in: `first`, then `challenge`, then `final`. [RFC 5802 5]
 
-    `user` is the user that the client claims to be, known after `first`. All three methods raise
-    ProtocolError(SYNTAX_ERROR) for the client's mistakes, but not for a false proof.
+    `user`: the user name that the client sends, known after `first`. All three methods raise
+    ProtocolError(SYNTAX_ERROR) for a malformed message, but not for a false proof.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -122,16 +122,16 @@ class Exchange:
         )
         if match is None:
             raise _malformed("the first message")
-        header, binding, wanted, self._bare, extension, name, nonce = match.groups()
+        header, binding, authorization, self._bare, extension, name, nonce = match.groups()
         if binding.startswith("p"):
-            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} does no channel binding")
+            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} does not support channel binding")
         if extension is not None:
             raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} extension {extension!r} is not supported")
         if not _NONCE.fullmatch(nonce):
             raise _malformed("the nonce")
         self.user = _user(name)
-        if wanted and _user(wanted) != self.user:
-            raise ProtocolError(SYNTAX_ERROR, f"{self.user!r} cannot log in as {_name(wanted)!r}")
+        if authorization and _user(authorization) != self.user:
+            raise ProtocolError(SYNTAX_ERROR, f"{self.user!r} cannot log in as {_name(authorization)!r}")
         self._header = header.encode(errors=_BYTES)
         self._nonce = nonce + self._nonce
 
@@ -151,15 +151,15 @@ class Exchange:
         proof = _decoded(proof_text, "the proof")
         if _decoded(binding, "the channel binding") != self._header:
             raise ProtocolError(
-                SYNTAX_ERROR, f"{MECHANISM}: the channel binding is not that of the first message"
+                SYNTAX_ERROR, f"{MECHANISM}: the channel binding differs from the first message"
             )
         verifier = self._verifier
         signed = f"{self._bare},{self._first},{unsigned}".encode(errors=_BYTES)
         signature = hmac.digest(verifier.stored_key, signed, "sha256")
         key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
-        right = hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key)
-        same = hmac.compare_digest(nonce.encode(errors=_BYTES), self._nonce.encode())
-        if not right or not same or len(proof) != _KEY_BYTES:
+        proof_matches = hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key)
+        nonce_matches = hmac.compare_digest(nonce.encode(errors=_BYTES), self._nonce.encode())
+        if not proof_matches or not nonce_matches or len(proof) != _KEY_BYTES:
             return None
         return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, signed, "sha256"))
 
@@ -170,32 +170,32 @@ def _text(message: bytes) -> str:
 
 
 def _user(escaped: str) -> str:
-    """Return the user of a written name. Long names are refused, because the peer may be unknown."""
+    """Return the user of an escaped name. Raises ProtocolError for a long name: the peer may be unknown."""
     name = _name(escaped)
     size = len(name.encode(errors=_BYTES))
     if size > NAME_BYTES_MAX:
         raise ProtocolError(
             SYNTAX_ERROR, f"{MECHANISM}: a user name of {size} bytes, at most {NAME_BYTES_MAX} are allowed"
         )
-    return prepared(name)
+    return prepare_text(name)
 
 
 def _name(escaped: str) -> str:
-    """Return a name, whose commas and equal signs are written =2C and =3D."""
+    """Return the name of an escaped name, in which commas and equal signs are =2C and =3D."""
     if re.search("=(?!2C|3D)", escaped) or not escaped:
         raise _malformed("the user name")
     return escaped.replace("=2C", ",").replace("=3D", "=")
 
 
-def _malformed(what: str) -> ProtocolError:
-    return ProtocolError(SYNTAX_ERROR, f"{MECHANISM}: {what} is malformed")
+def _malformed(part: str) -> ProtocolError:
+    return ProtocolError(SYNTAX_ERROR, f"{MECHANISM}: {part} is malformed")
 
 
-def _decoded(text: str, what: str) -> bytes:
+def _decoded(text: str, part: str) -> bytes:
     try:
         return _unb64(text)
     except ValueError as error:
-        raise _malformed(what) from error
+        raise _malformed(part) from error
 
 
 def _b64(data: bytes) -> str:

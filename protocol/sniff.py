@@ -1,4 +1,4 @@
-"""Tell a peer's protocol from its first bytes. [amqp-0-9-1 4.2.2, amqp-1.0 2.2]"""
+"""Recognise a peer's protocol by its first bytes. [amqp-0-9-1 4.2.2, amqp-1.0 2.2]"""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ AMQP_1_0_SASL: Final = b"AMQP\x03\x01\x00\x00"
 _PREFIX: Final = b"AMQP"
 _KINDS: Final = {
     AMQP_0_9_1: "amqp-0-9-1",
-    b"AMQP\x01\x01\x00\x09": "amqp-0-9-1",  # how 0-9 clients spell it
+    b"AMQP\x01\x01\x00\x09": "amqp-0-9-1",  # the header of clients of 0-9
     AMQP_1_0: "amqp-1.0",
     AMQP_1_0_SASL: "amqp-1.0-sasl",
 }

@@ -19,11 +19,11 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import RemoteProtocolError
 
-SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the binding's own name, and what Azure's clients call it
+SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the name in the binding, and the name of Azure's clients
 MESSAGE_BYTES: Final = 32768  # sent as one message: by default some clients take no more than 32 or 64 KiB
-ANY: Final = "any"  # among the origins that are welcome: every one is
-NO_HTTP: Final = (b"AMQP", b"\x16\x03")  # what comes from who takes the address for one of AMQP, or of TLS
-REASON_CHARACTERS: Final = 200  # of what a peer sent, in what is said about it
+ANY: Final = "any"  # among the origins: every origin is allowed
+NO_HTTP: Final = (b"AMQP", b"\x16\x03")  # the first bytes of clients that use AMQP, or TLS, instead of HTTP
+REASON_CHARACTERS: Final = 200  # the longest reason of a refusal
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 
@@ -34,8 +34,8 @@ class WebSocketWire:
 
     `answer`, `pong`, `message` and `close` return bytes to send. `open`: from the end of the handshake until
     either side closes. `ended`: nothing more can be read, because the peer has closed or was refused.
-    `trouble` has the reason of a refusal. `behind`: frames that were not read yet may be left. Web pages are
-    accepted from the host that they connect to and from `origins`.
+    `refusal` has the reason of a refusal. `has_unread`: frames that were not read yet may be left. Web pages
+    are accepted from the host that they connect to and from `origins`.
     """
 
     def __init__(self, origins: Collection[str] = ()) -> None:
@@ -46,8 +46,8 @@ class WebSocketWire:
         self._answer = b""
         self._ping: bytes | None = None
         self.ended = False
-        self.behind = False
-        self.trouble = ""
+        self.has_unread = False
+        self.refusal = ""
 
     @property
     def open(self) -> bool:
@@ -60,14 +60,14 @@ class WebSocketWire:
         if self.ended:
             return
         if self._peer.connection is None:
-            self._shake_hands(data)
+            self._do_handshake(data)
         else:
             self._peer.receive_data(data)
-            self.behind = True
+            self.has_unread = True
 
     def read(self, frames: int) -> bytes:
-        """Return the payload of at most `frames` frames, or of the received part of the last one."""
-        self.behind = False
+        """Return the payload of at most `frames` frames, and of the received part of an incomplete frame."""
+        self.has_unread = False
         if self.ended or self._peer.connection is None:
             return b""
         pieces = []
@@ -79,12 +79,14 @@ class WebSocketWire:
             elif isinstance(event, Ping):
                 self._ping = event.payload
             elif isinstance(event, TextMessage):
-                self._fail(CloseReason.UNSUPPORTED_DATA, "a text message: AMQP is binary")
+                self._close_with_error(
+                    CloseReason.UNSUPPORTED_DATA, "text messages are not allowed: AMQP is binary"
+                )
                 break
             elif isinstance(event, CloseConnection):
                 self._closed(event)
                 break
-        self.behind = count == frames and not self.ended
+        self.has_unread = count == frames and not self.ended
         return b"".join(pieces)
 
     def answer(self) -> bytes:
@@ -102,7 +104,7 @@ class WebSocketWire:
         return self._peer.send(BytesMessage(data=data))
 
     def close(self) -> bytes:
-        """Close the connection; return the bytes to send, empty if not open. The peer's answer ends it."""
+        """Close the connection; return the bytes to send, if any. The peer's answer ends it."""
         return self._peer.send(CloseConnection(CloseReason.NORMAL_CLOSURE)) if self.open else b""
 
     def release(self) -> None:
@@ -115,50 +117,54 @@ class WebSocketWire:
         if frames is not None:
             frames._proto._parse_more.close()  # noqa: SLF001  wsproto has no method for the end of the socket
 
-    def _shake_hands(self, data: bytes) -> None:
+    def _do_handshake(self, data: bytes) -> None:
         before = self._tail
         self._start, self._tail = (self._start + data)[:4], (before + data)[-2:]
         if self._start.startswith(NO_HTTP):
-            self._refuse(HTTPStatus.BAD_REQUEST, "the protocol here is HTTP at first")
+            self._refuse(HTTPStatus.BAD_REQUEST, "expected an HTTP request for a WebSocket, got AMQP or TLS")
             return
         try:
             self._peer.receive_data(data)
             request = next(self._peer.events(), None)
             if isinstance(request, Request):
-                self._consider(request)
+                self._check_request(request)
                 early = _HEAD_END.split(before + data, 1)[1]
-                if early and self.open:  # from a peer that did not wait to be accepted
+                if early and self.open:  # the peer has not waited for the answer
                     self.feed(early)
         except RemoteProtocolError as error:
             self._refuse(*_refusal_of(error))
         except UnicodeError:
             self._refuse(HTTPStatus.BAD_REQUEST, "a header has characters beyond ASCII")
 
-    def _consider(self, request: Request) -> None:
+    def _check_request(self, request: Request) -> None:
         """Accept a request, or refuse it. Raises UnicodeError."""
         for origin in (value.decode("ascii") for name, value in request.extra_headers if name == b"origin"):
-            if not self._is_welcome(origin.lower(), request.host):
-                reason = f"pages of {origin} are not welcome; the setting is websocket_origins"
+            if not self._is_allowed(origin.lower(), request.host):
+                reason = (
+                    f"web pages of {origin} are not allowed; add the origin to the setting websocket_origins"
+                )
                 self._refuse(HTTPStatus.FORBIDDEN, reason)
                 return
-        asked = request.subprotocols
-        chosen = next((name for name in SUBPROTOCOLS if name in asked), None)
+        requested = request.subprotocols
+        chosen = next((name for name in SUBPROTOCOLS if name in requested), None)
         if chosen is None:
-            said = f"none of {', '.join(asked)} is known" if asked else "none was asked for"
-            self._refuse(HTTPStatus.BAD_REQUEST, f"the subprotocol has to be amqp; {said}")
+            found = f"requested: {', '.join(requested)}" if requested else "none was requested"
+            self._refuse(HTTPStatus.BAD_REQUEST, f"expected the subprotocol amqp; {found}")
         else:
             self._answer += self._peer.send(AcceptConnection(subprotocol=chosen))
 
-    def _is_welcome(self, origin: str, host: str) -> bool:
-        """Whether a page of `origin` may connect to the broker, which it calls `host`. [RFC 6455 10.2]"""
-        own = _name_in(origin).encode().decode("idna") == _name_in(host.lower())
-        return own or origin in self._origins or ANY in self._origins
+    def _is_allowed(self, origin: str, host: str) -> bool:
+        """Whether a web page of `origin` may connect to the broker at `host`. [RFC 6455 10.2]"""
+        is_own_host = _name_in(origin).encode().decode("idna") == _name_in(host.lower())
+        return is_own_host or origin in self._origins or ANY in self._origins
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Answer the request with an error, whatever state the request has left wsproto in."""
+        """Answer the request with an HTTP error, whatever state wsproto is in."""
         self.ended = True
-        self.trouble = reason[:REASON_CHARACTERS]
-        body = f"This is for AMQP over WebSocket: {self.trouble}\n".encode("ascii", "backslashreplace")
+        self.refusal = reason[:REASON_CHARACTERS]
+        body = f"This address is for AMQP over WebSocket: {self.refusal}\n".encode(
+            "ascii", "backslashreplace"
+        )
         upgrade = status is HTTPStatus.UPGRADE_REQUIRED
         lines = (
             f"HTTP/1.1 {status.value} {status.phrase}",
@@ -173,18 +179,18 @@ class WebSocketWire:
     def _closed(self, event: CloseConnection) -> None:
         frames = self._peer.connection
         assert frames is not None
-        if frames.state is ConnectionState.OPEN:  # so it is what wsproto says of a frame that is none
-            self._fail(event.code, event.reason or "")
+        if frames.state is ConnectionState.OPEN:  # wsproto reports a malformed frame as a close
+            self._close_with_error(event.code, event.reason or "")
             return
         self.ended = True
         if frames.state is ConnectionState.REMOTE_CLOSING:
             self._answer += frames.send(event.response())
 
-    def _fail(self, code: int, reason: str) -> None:
-        """Tell the peer what it did wrong. [RFC 6455 7.1.7]"""
-        self.trouble = reason[:REASON_CHARACTERS]
+    def _close_with_error(self, code: int, reason: str) -> None:
+        """Close the connection with the reason of an error. [RFC 6455 7.1.7]"""
+        self.refusal = reason[:REASON_CHARACTERS]
         if self.open:
-            self._answer += self._peer.send(CloseConnection(code, self.trouble))
+            self._answer += self._peer.send(CloseConnection(code, self.refusal))
         self.ended = True
 
 
@@ -194,7 +200,7 @@ def _refusal_of(error: RemoteProtocolError) -> tuple[HTTPStatus, str]:
     unreadable = error.__context__
     if isinstance(unreadable, h11.RemoteProtocolError):
         status, reason = HTTPStatus(unreadable.error_status_hint), str(unreadable)
-        unreadable.__traceback__ = None  # h11's error leads back to itself, and so would the connection
+        unreadable.__traceback__ = None  # a cycle of references would keep the connection in memory
     error.__traceback__ = None
     return status, reason
 

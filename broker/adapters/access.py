@@ -1,7 +1,7 @@
 """Access control as the adapters see it: SASL log-ins and the rights of users, behind a port.
 
-No adapter knows users, passwords or permissions. An adapter has a peer with an origin. The peer goes through
-a SASL exchange, and has a user name afterwards.
+Adapters do not import users, passwords or permissions. An adapter has a peer with an origin. The peer does a
+SASL exchange, and has a user name afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Origin:
     `peer`: the peer's address with the port, as the log names it. `identity`: the name in a verified
     certificate of the peer, None without one. `cipher` is empty on a connection without TLS. `local_address`:
     the address to which the peer connected. `since`: the time of connecting, in milliseconds since 1970.
-    `websocket`: AMQP comes in messages of a WebSocket. `name` tells the connection from others.
+    `websocket`: AMQP comes in messages of a WebSocket. `name`: the name of the connection, with both
+    addresses.
     """
 
     def __init__(
@@ -89,16 +90,16 @@ class Access(Protocol):
     def may_access(self, user: str, vhost: str) -> bool:
         """Whether `user` may use the virtual host at all."""
 
-    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
+    def is_allowed(self, user: str, vhost: str, right: str, name: str) -> bool:
         """Whether `user` may configure, write or read the exchange or queue called `name`."""
 
-    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+    def is_topic_allowed(self, user: str, vhost: str, right: str, exchange: str, routing_key: str) -> bool:
         """Whether `user` may publish (write) or bind (read) with a routing key at a topic exchange."""
 
     def may_impersonate(self, user: str) -> bool:
         """Whether `user` may publish in the name of others."""
 
-    def limit(self, user: str, what: str) -> int | None:
+    def limit(self, user: str, kind: str) -> int | None:
         """The limit `max-connections` or `max-channels` of `user`, if it is set."""
 
 
@@ -114,26 +115,26 @@ class Rights:
         self.user = user
         self.vhost = vhost
 
-    def allow(self, what: str, name: str) -> bool:
+    def has_right(self, right: str, name: str) -> bool:
         """Whether the user may configure, write or read an exchange or queue."""
-        return self._access.allowed(self.user, self.vhost, what, name)
+        return self._access.is_allowed(self.user, self.vhost, right, name)
 
-    def require(self, what: str, kind: str, name: str) -> None:
+    def require(self, right: str, kind: str, name: str) -> None:
         """Refuse an operation for which the user has no right. Raises AccessRefused."""
-        if not self._access.allowed(self.user, self.vhost, what, name):
+        if not self._access.is_allowed(self.user, self.vhost, right, name):
             if kind == EXCHANGE and name == DEFAULT_EXCHANGE:
                 name = "amq.default"
             raise AccessRefused(
-                f"{what} access to {kind} '{name}' in vhost '{self.vhost}' refused for user '{self.user}'"
+                f"{right} access to {kind} '{name}' in vhost '{self.vhost}' refused for user '{self.user}'"
             )
 
     def require_any(self, kind: str, name: str) -> None:
         """Refuse the name of an object for which the user has no right at all. Raises AccessRefused."""
-        if not (self.allow(READ, name) or self.allow(WRITE, name)):
+        if not (self.has_right(READ, name) or self.has_right(WRITE, name)):
             self.require(CONFIGURE, kind, name)
 
     def require_forwarding(self, kind: str, name: str, to: object) -> None:
-        """Refuse a new object that forwards messages, unless the user could forward them directly. [RabbitMQ]
+        """Refuse a new object that forwards messages, unless the user may do so directly. [RabbitMQ]
 
         `to` is the dead-letter exchange of a new queue, or the alternate exchange of a new exchange. The user
         must be able to read the new object and to write to `to`. Raises AccessRefused.
@@ -158,18 +159,18 @@ class Rights:
         if exchange is not None:
             self.require_topic(READ, exchange, key)
 
-    def require_topic(self, what: str, exchange: Exchange, routing_key: str) -> None:
+    def require_topic(self, right: str, exchange: Exchange, routing_key: str) -> None:
         """Refuse a routing key with which the user may not publish (write) or bind (read).
 
         Raises AccessRefused.
 
-        Only topic exchanges have keys that can be forbidden. [RabbitMQ topic authorisation]
+        Routing keys are restricted at topic exchanges only. [RabbitMQ topic authorisation]
         """
-        if exchange.kind == TOPIC and not self._access.topic_allowed(
-            self.user, self.vhost, what, exchange.name, routing_key
+        if exchange.kind == TOPIC and not self._access.is_topic_allowed(
+            self.user, self.vhost, right, exchange.name, routing_key
         ):
             raise AccessRefused(
-                f"{what} access to topic '{routing_key}' in exchange '{exchange.name}' in vhost "
+                f"{right} access to topic '{routing_key}' in exchange '{exchange.name}' in vhost "
                 f"'{self.vhost}' refused for user '{self.user}'"
             )
 

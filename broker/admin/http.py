@@ -52,16 +52,16 @@ class Bounds(NamedTuple):
 class Watcher(Protocol):
     """Counts the connections."""
 
-    def arrived(self, connection: HttpConnection) -> None:
+    def add(self, connection: HttpConnection) -> None:
         """A peer has connected, and has shaken hands if that is over TLS."""
 
     def logged_in(self, connection: HttpConnection) -> None:
         """A request has begun whose user is known."""
 
-    def answered(self, connection: HttpConnection) -> None:
+    def request_answered(self, connection: HttpConnection) -> None:
         """The request has been answered."""
 
-    def gone(self, connection: HttpConnection) -> None:
+    def remove(self, connection: HttpConnection) -> None:
         """The connection is closed."""
 
 
@@ -140,7 +140,7 @@ class HttpConnection(ZeroCopyProtocol):
         super().connection_made(transport)
         self._waiting_since = self._heard_at = self._clock()
         if self._watcher is not None:
-            self._watcher.arrived(self)
+            self._watcher.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -160,7 +160,7 @@ class HttpConnection(ZeroCopyProtocol):
         self._unset_keepalive_if_required()
         self._tell_gone()
         if self._watcher is not None:
-            self._watcher.gone(self)
+            self._watcher.remove(self)
         self._let_memory_go()
 
     # -- called by uvicorn
@@ -177,7 +177,7 @@ class HttpConnection(ZeroCopyProtocol):
         if self._known:
             self._known = False
             if self._watcher is not None:
-                self._watcher.answered(self)
+                self._watcher.request_answered(self)
         self._waiting_since = self._clock()
         super().on_response_complete()
 

@@ -15,7 +15,7 @@ from broker.adapters.peers.server import Server
 from broker.admin.app import AdminApp, Application
 from broker.admin.http import Bounds, Front, HttpConnection, Watcher
 from broker.admin.state import AdminState
-from broker.auth.gate import Gate
+from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.journal.catalogue import ServedJournal
@@ -167,7 +167,7 @@ def admin_server(
     state: AdminState,
     server: Server,
     users: Users,
-    gate: Gate,
+    access: AccessControl,
     make_password: Callable[[str], Awaitable[Password]],
     journal: ServedJournal,
     listeners: list[tuple[str, str, int]],
@@ -190,7 +190,9 @@ def admin_server(
         node = f"amqpd@{socket.gethostname()}"
         return create_api(
             state.version,
-            Management(state, server, users, gate, make_password, node, journal, listeners, started=started),
+            Management(
+                state, server, users, access, make_password, node, journal, listeners, started=started
+            ),
         )
 
     return AdminServer(AdminApp(state, load_api, origins), watcher, bounds)

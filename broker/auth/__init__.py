@@ -1,1 +1,1 @@
-"""Users and how they prove who they are."""
+"""Users, passwords, permissions, and log-ins."""

@@ -19,31 +19,32 @@ class Authenticator:
         self._users = users
         self._key = secrets.token_bytes(32)
 
-    def remembered(self, user: str, password: str, loopback: bool) -> bool:
-        """Whether a password is known to be right without a slow hash; if not, only the hash can tell.
+    def is_remembered(self, user: str, password: str, loopback: bool) -> bool:
+        """Whether a password is known to be right without a slow hash.
 
-        Never for a user that may log in from loopback only and does not: the refusal takes as long as others.
+        False for a user that may log in from loopback only and does not: the refusal then takes as long as
+        any refusal.
         """
         known = self._users.get(user)
-        if known is None or self.is_outside(user, loopback) or not known.remembered:
+        if known is None or self.is_outside_loopback(user, loopback) or not known.remembered:
             return False
         return hmac.compare_digest(known.remembered, self._digest(user, password))
 
-    def is_outside(self, user: str, loopback: bool) -> bool:
+    def is_outside_loopback(self, user: str, loopback: bool) -> bool:
         """Whether the user may log in from loopback only and does not."""
         known = self._users.get(user)
         return known is not None and known.loopback_only and not loopback
 
-    def kept(self, user: str) -> Password:
-        """Return the stored password of `user`; NO_PASSWORD, which nothing matches, for an unknown user."""
+    def stored_password(self, user: str) -> Password:
+        """Return the stored password of `user`; NO_PASSWORD, which no password matches, if unknown."""
         known = self._users.get(user)
         return NO_PASSWORD if known is None else known.password
 
-    def passed(self, user: str, password: str, loopback: bool) -> bool:
-        """Remember a password that matches the stored hash; return whether the user may log in from there."""
-        if self.is_outside(user, loopback):
+    def remember(self, user: str, password: str, loopback: bool) -> bool:
+        """Remember a password that matches the stored hash; return whether the user may log in."""
+        if self.is_outside_loopback(user, loopback):
             return False
-        self._users.known(user).remembered = self._digest(user, password)
+        self._users.require_user(user).remembered = self._digest(user, password)
         return True
 
     def _digest(self, user: str, password: str) -> bytes:

@@ -1,7 +1,7 @@
 """The name that a client's certificate gives: the user whom EXTERNAL logs in. [RabbitMQ ssl_cert_login_from]
 
-Certificates come as `ssl.SSLSocket.getpeercert` describes them. Names are written as RabbitMQ writes them, so
-that users have the same ones.
+Certificates come as `ssl.SSLSocket.getpeercert` describes them. Names are written as RabbitMQ writes names,
+so that users keep their names.
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ SHORT_NAMES: Final = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-"""Kinds of attributes as RFC 4514 abbreviates them; others go by their numbers."""
+"""The abbreviations of kinds of attributes in RFC 4514; other kinds have numbers."""
 
 Attributes = tuple[tuple[str, str], ...]
 
 
 def name_in(certificate: Mapping[str, object], login_from: str, san_type: str = "dns") -> str | None:
-    """The name of the user in a verified certificate; None if it has none of the wanted kind."""
+    """The name of the user in a verified certificate; None if the certificate has no name of this kind."""
     if login_from == ALTERNATIVE_NAME:
         kind = ALTERNATIVE_TYPES[san_type]
         names = cast("Attributes", certificate.get("subjectAltName", ()))
@@ -59,7 +59,7 @@ def distinguished_name(subject: tuple[Attributes, ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a value with special characters escaped, and all characters that are not printable ASCII."""
+    """Return a value with special characters, and all but printable ASCII, escaped."""
     last = len(value) - 1
     written = []
     for position, character in enumerate(value):

@@ -1,4 +1,4 @@
-"""The mechanisms of SASL, each with the client's messages step by step and their result. [RFC 4422]"""
+"""The mechanisms of SASL: each takes the client's messages, and accepts or refuses the client. [RFC 4422]"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from broker.auth.backoff import BackOff
-from broker.auth.doorman import Check, Doorman, Later
+from broker.auth.password_checks import CallLater, Check, PasswordChecks
 from broker.auth.terms import Applicant
 from broker.auth.user import User
 from broker.auth.users import Users
@@ -38,12 +38,12 @@ class PasswordLogin:
     def __init__(
         self,
         read: Callable[[bytes], tuple[str, str]],
-        doorman: Doorman,
+        checks: PasswordChecks,
         origin: Origin,
         applicant: Applicant,
     ) -> None:
         self._read = read
-        self._doorman = doorman
+        self._checks = checks
         self._origin = origin
         self._applicant = applicant
         self._user = ""
@@ -53,7 +53,7 @@ class PasswordLogin:
         """Take the message. Raises ProtocolError(SYNTAX_ERROR)."""
         self._user, password = self._read(response)
         origin = self._origin
-        self._check = self._doorman.check(
+        self._check = self._checks.check(
             self._user, password, origin.address, origin.loopback, self._answered
         )
 
@@ -71,7 +71,7 @@ class PasswordLogin:
 
 @final
 class ScramLogin:
-    """SCRAM-SHA-256. A user without a verifier, and an unknown user, are challenged as others are."""
+    """SCRAM-SHA-256. A user without a verifier, or an unknown user, gets a challenge as any other user."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ScramLogin:
         decoy: Decoy,
         backoff: BackOff,
         clock: Callable[[], float],
-        later: Later,
+        call_later: CallLater,
         origin: Origin,
         applicant: Applicant,
     ) -> None:
@@ -87,11 +87,11 @@ class ScramLogin:
         self._decoy = decoy
         self._backoff = backoff
         self._clock = clock
-        self._later = later
+        self._call_later = call_later
         self._origin = origin
         self._applicant = applicant
         self._exchange = scram.Exchange(base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode())
-        self._verifier = ""  # of the user when he was challenged
+        self._verifier = ""  # of the user at the time of the challenge
         self._steps = 0
         self._abandoned = False
 
@@ -101,9 +101,9 @@ class ScramLogin:
         self._steps += 1
         if self._steps == 1:
             exchange.first(response)
-            wait = self._backoff.wait(self._origin.address, exchange.user, self._clock())
+            wait = self._backoff.login_delay(self._origin.address, exchange.user, self._clock())
             if wait > 0.0:
-                self._later(wait, self._challenge)
+                self._call_later(wait, self._challenge)
             else:
                 self._challenge()
         else:
@@ -124,20 +124,20 @@ class ScramLogin:
         """Check the proof, unless too many log-ins have failed in the meantime."""
         user, origin = self._exchange.user, self._origin
         now = self._clock()
-        if self._backoff.wait(origin.address, user, now) > 0.0:
+        if self._backoff.login_delay(origin.address, user, now) > 0.0:
             self._applicant.refused(user, TOO_MANY)
             return
         proof = self._exchange.final(response)
         known = self._users.get(user)
         if proof is None or known is None or known.password.verifier != self._verifier:
-            hold = self._backoff.hold(origin.address, now)
-            self._backoff.failed(origin.address, user, now)
+            hold = self._backoff.refusal_delay(origin.address, now)
+            self._backoff.count_failure(origin.address, user, now)
             if hold > 0.0:
-                self._later(hold, self._refuse)
+                self._call_later(hold, self._refuse)
             else:
                 self._refuse()
             return
-        self._backoff.succeeded(origin.address, user)
+        self._backoff.forget_failures(origin.address, user)
         if known.loopback_only and not origin.loopback:
             self._applicant.refused(user, OUTSIDE)
         else:
@@ -152,14 +152,15 @@ class ScramLogin:
 class Decoy:
     """Verifiers for users that have none: a name always has the same salt, and no password is right.
 
-    Each process has another set of verifiers, which would give them away, until `keep` sets a secret.
+    Each process has other verifiers until `set_secret` sets a secret. Without the secret, a salt that changes
+    with a restart shows that the user does not exist.
     """
 
     def __init__(self, iterations: int) -> None:
         self._key = secrets.token_bytes(32)
         self._iterations = iterations
 
-    def keep(self, secret: bytes) -> None:
+    def set_secret(self, secret: bytes) -> None:
         """Derive the verifiers from a secret that outlives the process."""
         self._key = hashlib.blake2b(secret, person=b"scram decoys").digest()
 
@@ -172,7 +173,7 @@ class Decoy:
 
 @final
 class KnownLogin:
-    """EXTERNAL and ANONYMOUS: the user is known before the message, which does not matter."""
+    """EXTERNAL and ANONYMOUS: the user is known before the client's message, which is ignored."""
 
     def __init__(self, users: Users, user: str, origin: Origin, applicant: Applicant) -> None:
         self._users = users
@@ -182,9 +183,9 @@ class KnownLogin:
 
     def respond(self, response: bytes) -> None:
         """Take the message."""
-        why = why_not(self._users.get(self._user), self._origin)
-        if why:
-            self._applicant.refused(self._user, why)
+        reason = refusal_reason(self._users.get(self._user), self._origin)
+        if reason:
+            self._applicant.refused(self._user, reason)
         else:
             self._applicant.accepted(self._user, b"")
 
@@ -192,7 +193,7 @@ class KnownLogin:
         """End the log-in: the peer has disconnected."""
 
 
-def why_not(known: User | None, origin: Origin) -> str:
+def refusal_reason(known: User | None, origin: Origin) -> str:
     """Return why a user that needs no password may not log in; "" if the user may."""
     if known is None:
         return ABSENT

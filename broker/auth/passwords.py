@@ -27,7 +27,7 @@ _HASHINGS: Final = f"{ARGON2ID}, {RABBIT_SHA256}, {RABBIT_SHA512}"
 _SALT_BYTES: Final = 4
 _SCRAM_SALT_BYTES: Final = 16
 _HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-_TIME_COST_MAX: Final = 64  # of an imported hash: checking one must not stop the broker
+_TIME_COST_MAX: Final = 64  # of an imported hash, whose check must not stop the broker
 _MEMORY_COST_MAX: Final = 1 << 20
 _LANES_MAX: Final = 64
 
@@ -41,7 +41,7 @@ class Password(NamedTuple):
 
 
 NO_PASSWORD: Final = Password("")
-"""Of users who log in by something else than a password."""
+"""The stored form for users that log in without a password."""
 
 
 def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Password:
@@ -50,10 +50,14 @@ def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Pa
     Raises PreconditionFailed for the empty password, with which no log-in is allowed.
     """
     if not password:
-        raise PreconditionFailed("a password cannot be empty; a user without a password has none")
+        raise PreconditionFailed(
+            "a password must not be empty; give an empty password hash for a user without a password"
+        )
     verifier = ""
     if scram_iterations:
-        verifier = str(scram.derive(password, secrets.token_bytes(_SCRAM_SALT_BYTES), scram_iterations))
+        verifier = str(
+            scram.derive_verifier(password, secrets.token_bytes(_SCRAM_SALT_BYTES), scram_iterations)
+        )
     return Password(hash_password(password), ARGON2ID, verifier)
 
 
@@ -62,7 +66,7 @@ def hash_password(password: str) -> str:
     return _HASHER.hash(_octets(password))
 
 
-def imported(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "") -> Password:
+def import_hash(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "") -> Password:
     """Return the stored form of a password hashed elsewhere; an empty hash: the user has no password.
 
     Raises PreconditionFailed if the hash does not have the form of its kind, or the kind is unknown.
@@ -83,29 +87,29 @@ def imported(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "
     return Password(password_hash, hashing, verifier)
 
 
-def matches(kept: Password, password: str) -> bool:
-    """Whether `password` is the password of `kept`. If not, takes as long as `make_password`.
+def matches(stored: Password, password: str) -> bool:
+    """Whether `password` is the password of `stored`. If not, takes as long as `make_password`.
 
     False too for the empty password, and for a stored form that is empty or not readable.
     """
-    if kept.hashing == ARGON2ID and kept.hash and password:
+    if stored.hashing == ARGON2ID and stored.hash and password:
         try:
-            return _HASHER.verify(kept.hash, _octets(password))
+            return _HASHER.verify(stored.hash, _octets(password))
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
             return False
-    if kept.hashing in _DIGESTS and kept.hash and password:
-        salt, digest = _salt_and_digest(kept.hash, _DIGESTS[kept.hashing])
-        found = hashlib.new(_DIGESTS[kept.hashing], salt + _octets(password)).digest()
+    if stored.hashing in _DIGESTS and stored.hash and password:
+        salt, digest = _salt_and_digest(stored.hash, _DIGESTS[stored.hashing])
+        found = hashlib.new(_DIGESTS[stored.hashing], salt + _octets(password)).digest()
         if hmac.compare_digest(found, digest):
             return True
     waste_time(password)
     return False
 
 
-def refuse(kept: Password, password: str) -> bool:
+def refuse(stored: Password, password: str) -> bool:
     """Return False after as long as a wrong password takes: the user may not log in from this origin.
 
-    The hash in `kept` is not used, so the time does not show whether the password is right.
+    The hash in `stored` is not used, so the time does not show whether the password is right.
     """
     waste_time(password)
     return False
@@ -146,5 +150,5 @@ def _check_argon2id(password_hash: str) -> None:
 
 
 def _octets(password: str) -> bytes:
-    # a password of the environment need not be UTF-8 and comes with surrogates then
+    # a password from the environment that is not UTF-8 has surrogates
     return password.encode("utf-8", "surrogatepass")

@@ -9,14 +9,14 @@ from typing import Final, final
 from broker.auth.terms import CONFIGURE, READ, WRITE
 from broker.core.policies.pattern import NamePattern
 
-NOTHING: Final = "(?!)"
-"""What the empty expression stands for."""
+NO_NAME: Final = "(?!)"
+"""The expression used for an empty expression: it matches no name."""
 
 ANSWERS_MAX: Final = 4096
-"""Answers remembered per permission; an open set of names (reply queues) must not grow without bound."""
+"""The largest number of answers that a permission remembers: the set of names may be open."""
 
 PATTERNS_MAX: Final = 64
-"""Expressions with values remembered per topic permission: one each for writing and reading is usual."""
+"""The largest number of expressions with values that a topic permission remembers; two are usual."""
 
 
 @final
@@ -35,24 +35,24 @@ class Permission:
         self.write = write
         self.read = read
         self._patterns = {
-            what: NamePattern(expression or NOTHING)
-            for what, expression in ((CONFIGURE, configure), (WRITE, write), (READ, read))
+            right: NamePattern(expression or NO_NAME)
+            for right, expression in ((CONFIGURE, configure), (WRITE, write), (READ, read))
         }
         self.objection = _objection(self._patterns.values())
-        self._answers: dict[tuple[str, str], bool] = {}  # all of them False with an `objection`
+        self._answers: dict[tuple[str, str], bool] = {}  # with an `objection` all answers are False
 
     def equals(self, other: Permission) -> bool:
         """Whether `other` has the same expressions."""
         return (self.configure, self.write, self.read) == (other.configure, other.write, other.read)
 
-    def allows(self, what: str, name: str) -> bool:
-        """Whether `what` (configure, write or read) is allowed on the exchange or queue called `name`."""
-        answer = self._answers.get((what, name))
+    def allows(self, right: str, name: str) -> bool:
+        """Whether `right` (configure, write or read) is allowed on the exchange or queue called `name`."""
+        answer = self._answers.get((right, name))
         if answer is None:
-            answer = not self.objection and self._patterns[what].matches(name or "amq.default")
+            answer = not self.objection and self._patterns[right].matches(name or "amq.default")
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
-            self._answers[what, name] = answer
+            self._answers[right, name] = answer
         return answer
 
 
@@ -78,22 +78,22 @@ class TopicPermission:
         """Whether `other` has the same expressions."""
         return (self.write, self.read) == (other.write, other.read)
 
-    def allows(self, what: str, routing_key: str, variables: Mapping[str, str]) -> bool:
-        """Whether `what` (write: publish, read: bind) is allowed with `routing_key`."""
-        question = (what, routing_key, *variables.items())
+    def allows(self, right: str, routing_key: str, variables: Mapping[str, str]) -> bool:
+        """Whether `right` (write: publish, read: bind) is allowed with `routing_key`."""
+        question = (right, routing_key, *variables.items())
         answer = self._answers.get(question)
         if answer is None:
-            answer = not self.objection and self._pattern(what, variables).matches(routing_key)
+            answer = not self.objection and self._pattern(right, variables).matches(routing_key)
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             self._answers[question] = answer
         return answer
 
-    def _pattern(self, what: str, variables: Mapping[str, str]) -> NamePattern:
-        key = (what, *variables.items())
+    def _pattern(self, right: str, variables: Mapping[str, str]) -> NamePattern:
+        key = (right, *variables.items())
         pattern = self._patterns.get(key)
         if pattern is None:
-            pattern = NamePattern(_expand(self.write if what == WRITE else self.read, variables))
+            pattern = NamePattern(_expand(self.write if right == WRITE else self.read, variables))
             if len(self._patterns) >= PATTERNS_MAX:
                 self._patterns.clear()
             self._patterns[key] = pattern

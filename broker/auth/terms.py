@@ -1,13 +1,13 @@
-"""The names of access rights and of users' limits, and the protocol of a peer that logs in."""
+"""The names of rights and of users' limits, and the interface of a peer that logs in."""
 
 from typing import Final, Protocol
 
-# what may be done with an exchange or queue
+# the rights on an exchange or queue
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
 
-# what is limited for a user
+# the limits of a user
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_CHANNELS: Final = "max-channels"
 
@@ -21,5 +21,5 @@ class Applicant(Protocol):
     def accepted(self, user: str, proof: bytes) -> None:
         """Accept the peer as `user`; `proof`, unless empty, proves to the peer that the broker is genuine."""
 
-    def refused(self, user: str, why: str) -> None:
-        """Refuse the peer, which claimed to be `user`; `why` is for the log and not for the peer."""
+    def refused(self, user: str, reason: str) -> None:
+        """Refuse the peer, which claimed to be `user`; `reason` is for the log and not for the peer."""

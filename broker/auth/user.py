@@ -37,13 +37,13 @@ class User:
         self.tags = tags
         self.loopback_only = loopback_only
         self.permissions: dict[str, Permission] = {}
-        """By virtual host; none: the user may not open it."""
+        """By virtual host; without a permission the user may not open the virtual host."""
         self.topics: dict[tuple[str, str], TopicPermission] = {}
-        """By virtual host and exchange; none: every routing key is allowed."""
+        """By virtual host and exchange; without a topic permission every routing key is allowed."""
         self.limits: dict[str, int] = {}
-        """`max-connections` and `max-channels`, those that are set."""
+        """The limits `max-connections` and `max-channels`, if set."""
         self.remembered = b""
-        """Digest of the password, once it was right; see `Authenticator`."""
+        """The digest of a password that was right, b"" if unknown; see `Authenticator`."""
 
     def replaced(self, password: Password, tags: tuple[str, ...], loopback_only: bool) -> "User":
         """Return the same user with another password, without the digest of the old password."""
@@ -116,7 +116,7 @@ def changes_of(user: User) -> list[Change]:
     name = user.name
     changes = [user_change(name, user.password, user.tags, user.loopback_only)]
     changes += [permission_change(name, vhost, found) for vhost, found in user.permissions.items()]
-    changes += [topic_change(name, *where, found) for where, found in user.topics.items()]
+    changes += [topic_change(name, *key, found) for key, found in user.topics.items()]
     if user.limits:
         changes.append(limits_change(name, user.limits))
     return changes
@@ -166,7 +166,7 @@ def _apply_to(user: User, change: Change) -> None:
         return
     vhost = _text(change, "vhost")
     if kind == PERMISSION:
-        expressions = (_text(change, what) for what in ("configure", "write", "read"))
+        expressions = (_text(change, right) for right in ("configure", "write", "read"))
         user.permissions[vhost] = Permission(*expressions)
     elif kind == PERMISSION + DELETED:
         user.permissions.pop(vhost, None)

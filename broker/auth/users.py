@@ -33,7 +33,7 @@ from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.ports import MessageStore
 
 LOOPBACK_ONLY: Final = "guest"
-"""Who may log in from loopback only: everybody knows the name, and often the password."""
+"""The user that may log in from loopback only: everybody knows the name, and often the password."""
 
 
 class Users:
@@ -46,8 +46,8 @@ class Users:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._users: dict[str, User] = {}
-        self.changed: Callable[[str], None] = _nobody_asked
-        self.deleted: Callable[[str], None] = _nobody_asked
+        self.changed: Callable[[str], None] = _ignore
+        self.deleted: Callable[[str], None] = _ignore
 
     def __len__(self) -> int:
         return len(self._users)
@@ -56,7 +56,7 @@ class Users:
         """The user called `name`, if there is one."""
         return self._users.get(name)
 
-    def known(self, name: str) -> User:
+    def require_user(self, name: str) -> User:
         """The user called `name`. Raises NotFound."""
         user = self._users.get(name)
         if user is None:
@@ -67,7 +67,7 @@ class Users:
         """Return the names of all users, sorted."""
         return sorted(self._users)
 
-    # -- who there is
+    # -- users
 
     def add(
         self, name: str, password: Password, tags: Iterable[str] = (), loopback_only: bool | None = None
@@ -97,7 +97,7 @@ class Users:
         old = self._users.get(name)
         if old is None:
             if password is None:
-                raise PreconditionFailed(f"user '{name}' is new: a password, or a hash, has to be given")
+                raise PreconditionFailed(f"user '{name}' is new, and needs a password or a password hash")
             check_name(name)
         if loopback_only is None:
             loopback_only = name == LOOPBACK_ONLY if old is None else old.loopback_only
@@ -119,7 +119,7 @@ class Users:
 
     def delete(self, name: str) -> None:
         """Delete the user and all permissions. Raises NotFound."""
-        self._to_change(name)
+        self._user_to_change(name)
         self._append(user_deleted(name))
         del self._users[name]
         self.deleted(name)
@@ -132,7 +132,7 @@ class Users:
         self.permit(name, vhost, ".*", ".*", ".*")
         return True
 
-    # -- what each may do
+    # -- permissions and limits
 
     def permit(self, name: str, vhost: str, configure: str, write: str, read: str) -> None:
         """Allow the user to open `vhost`, with the rights that the regular expressions give there.
@@ -140,7 +140,7 @@ class Users:
         Raises NotFound for the user. Raises PreconditionFailed for an unusable expression, unless the user
         has the very same permission already.
         """
-        user = self._to_change(name)
+        user = self._user_to_change(name)
         permission = Permission(configure, write, read)
         old = user.permissions.get(vhost)
         if permission.objection and (old is None or not old.equals(permission)):
@@ -151,7 +151,7 @@ class Users:
 
     def forbid(self, name: str, vhost: str) -> None:
         """Delete the permission that `permit` set, if there is one. Raises NotFound for the user."""
-        user = self._to_change(name)
+        user = self._user_to_change(name)
         if vhost in user.permissions:
             self._append(permission_deleted(name, vhost))
             del user.permissions[vhost]
@@ -163,7 +163,7 @@ class Users:
         Raises NotFound for the user. Raises PreconditionFailed for an unusable expression, unless the user
         has the very same permission already.
         """
-        user = self._to_change(name)
+        user = self._user_to_change(name)
         topic = TopicPermission(write, read)
         old = user.topics.get((vhost, exchange))
         if topic.objection and (old is None or not old.equals(topic)):
@@ -174,7 +174,7 @@ class Users:
 
     def forget_topic(self, name: str, vhost: str, exchange: str | None = None) -> None:
         """Delete the restrictions of `permit_topic` at an exchange, or at all of `vhost`. Raises NotFound."""
-        user = self._to_change(name)
+        user = self._user_to_change(name)
         found = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
         for key in found:
             self._append(topic_deleted(name, *key))
@@ -193,7 +193,7 @@ class Users:
 
         Raises PreconditionFailed for an unknown limit, or a limit that is no whole number.
         """
-        user = self._to_change(name)
+        user = self._user_to_change(name)
         checked = checked_limits(limits, USER_LIMITS)
         if checked != user.limits:
             self._append(limits_change(name, checked))
@@ -213,20 +213,20 @@ class Users:
             if where == vhost
         ]
 
-    # -- questions
+    # -- checks
 
     def may_access(self, name: str, vhost: str) -> bool:
         """Whether the user may open `vhost`."""
         user = self._users.get(name)
         return user is not None and vhost in user.permissions
 
-    def allowed(self, name: str, vhost: str, what: str, resource: str) -> bool:
-        """Whether the user may `what` (configure, write or read) the exchange or queue called `resource`."""
+    def is_allowed(self, name: str, vhost: str, right: str, resource: str) -> bool:
+        """Whether the user may configure, write or read (`right`) the exchange or queue `resource`."""
         user = self._users.get(name)
         permission = user.permissions.get(vhost) if user is not None else None
-        return permission is not None and permission.allows(what, resource)
+        return permission is not None and permission.allows(right, resource)
 
-    def topic_allowed(self, name: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+    def is_topic_allowed(self, name: str, vhost: str, right: str, exchange: str, routing_key: str) -> bool:
         """Whether the user may publish (write) or bind (read) with `routing_key` at a topic exchange."""
         user = self._users.get(name)
         if user is None:
@@ -234,17 +234,17 @@ class Users:
         topic = user.topics.get((vhost, exchange))
         if topic is None:
             return True
-        return topic.allows(what, routing_key, {"username": name, "vhost": vhost})
+        return topic.allows(right, routing_key, {"username": name, "vhost": vhost})
 
     def may_impersonate(self, name: str) -> bool:
         """Whether the user may publish in the name of others."""
         user = self._users.get(name)
         return user is not None and IMPERSONATOR in user.tags
 
-    def limit(self, name: str, what: str) -> int | None:
+    def limit(self, name: str, kind: str) -> int | None:
         """The user's limit `max-connections` or `max-channels`, if it is set."""
         user = self._users.get(name)
-        return None if user is None else user.limits.get(what)
+        return None if user is None else user.limits.get(kind)
 
     # -- the durable form
 
@@ -268,10 +268,10 @@ class Users:
     def _append(self, change: Change) -> None:
         self._store.append_definition(change)
 
-    def _to_change(self, name: str) -> User:
+    def _user_to_change(self, name: str) -> User:
         self._store.require()
-        return self.known(name)
+        return self.require_user(name)
 
 
-def _nobody_asked(name: str) -> None:
+def _ignore(name: str) -> None:
     """Do nothing: the default of `changed` and `deleted`."""

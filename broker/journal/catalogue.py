@@ -64,7 +64,7 @@ class ServedJournal:
         while self._learn():
             yield
         if any([self._live.look(), self._days.look()]):
-            self._catalogue.see(self._live.names, self._days.names)
+            self._catalogue.set_present(self._live.names, self._days.names)
         yield
 
     def extents(self) -> dict[str, Extent]:
@@ -128,6 +128,6 @@ class ServedJournal:
             return False
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].splitlines():
-            self._catalogue.learn(line)
+            self._catalogue.add_line(line)
         self._known = (number, at + whole)
         return whole > 0 and at + whole < found.st_size

@@ -13,7 +13,7 @@ from struct import unpack
 from typing import NamedTuple
 
 from protocol.journal.decoder import Decoder, JournalDamagedError, Record
-from protocol.journal.files import LIVE, MANIFEST, OPEN, SUFFIX, drops, parsed
+from protocol.journal.files import LIVE, MANIFEST, OPEN, SUFFIX, parse_file_name, read_drops
 from protocol.journal.records import END, FORMAT, RECORD_BYTES
 
 
@@ -48,7 +48,7 @@ def read_manifest(manifest: Path) -> Iterator[Sealed]:
 
 def dropped(manifest: Path) -> set[str]:
     """Paths of sealed files that the pipeline's job `retain` has deleted, or was killed before it did."""
-    return {file for drop in drops(_manifest_lines(manifest)) for file in drop.files}
+    return {file for drop in read_drops(_manifest_lines(manifest)) for file in drop.files}
 
 
 def line_of(sealed: Sealed) -> str:
@@ -81,7 +81,7 @@ def live_files(folder: Path, node: str | None = None) -> list[Path]:
     """The files of a node, or of all, that are not sealed and gone, oldest first; the open one too."""
     found = []
     for path in (folder / LIVE).glob(f"*{SUFFIX}*"):
-        said = parsed(path.name)
+        said = parse_file_name(path.name)
         if said is not None and node in (None, said.node):
             found.append((said.node, said.first, path))
     return [path for _, _, path in sorted(found)]
@@ -119,7 +119,7 @@ def last_of(decoder: Decoder) -> Last:
 
 
 def _first_of(path: Path) -> int:
-    said = parsed(path.name)
+    said = parse_file_name(path.name)
     assert said is not None, "it is one of the live files"
     return said.first
 

@@ -21,7 +21,7 @@ from broker.journal.files import Sealed, dropped, line_of, live_files, read_mani
 from broker.journal.reader import JournalError
 from protocol.journal.columns import table_of
 from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
-from protocol.journal.files import LOCK, MANIFEST, OPEN, parsed, sealed_path
+from protocol.journal.files import LOCK, MANIFEST, OPEN, parse_file_name, sealed_path
 
 _GROWING: Final = ("seq", "ts", "msg_uid", "qpos")
 ROWS_OF_GROUP: Final = 1 << 20
@@ -70,7 +70,7 @@ def let_go(folder: Path, now: float, retention: float) -> list[Path]:
         for path in live_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
                 continue
-            said = parsed(path.name)
+            said = parse_file_name(path.name)
             each = None if said is None else sealed.get((said.node, said.first))
             if each is None:
                 continue

@@ -52,7 +52,7 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
                 dropped = dropped_files(lines_of(folder) or [])
             if listed.file in dropped:
                 continue
-        inventory.changed(listed, digest)
+        inventory.compare_digest(listed, digest)
     return Held(inventory.faults, len(present), None)
 
 

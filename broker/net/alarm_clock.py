@@ -1,4 +1,4 @@
-"""The event loop's side of a Schedule: tells the time and runs the schedule when an alarm is due."""
+"""The event loop's side of a Schedule: provides the time, and runs the schedule when an alarm is due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.core.schedule import NS_PER_MS, Schedule
 
 @final
 class AlarmClock:
-    """The clock of the `schedule` that it makes, driven by a single timer of the loop."""
+    """The clock of a `schedule`, which the clock creates and drives by a single timer of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class AlarmClock:
         wait = max(0, due * NS_PER_MS - time.monotonic_ns())
         self._timer = self._loop.call_later(
             -(-wait // NS_PER_MS) / 1000, self._run, context=self._context
-        )  # the loop rounds, and must not down
+        )  # rounded up, because the loop may round down
 
     def _run(self) -> None:
         self._timer = None

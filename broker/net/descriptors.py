@@ -1,4 +1,4 @@
-"""File descriptors: the limit that the system allows the process, and a reserve not for connections."""
+"""File descriptors: the limit of the process, and the reserve that connections do not get."""
 
 import contextlib
 import resource
@@ -11,12 +11,12 @@ def raise_limit() -> int:
     """Raise the process's limit to the highest that the system allows, and return this limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(OSError, ValueError):  # a system may name a limit that it does not grant
+        with contextlib.suppress(OSError, ValueError):  # a system may report a limit and not grant it
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return 1 << 30 if limit == resource.RLIM_INFINITY else limit
 
 
-def for_connections(limit: int) -> int:
+def connection_descriptors(limit: int) -> int:
     """Return the part of `limit` for AMQP sockets: all but the reserve, or half where descriptors are few."""
     return limit - min(RESERVE, limit // 2)

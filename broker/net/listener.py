@@ -22,26 +22,26 @@ from config.settings import Settings
 
 BACKLOG: Final = 1024
 ACCEPTED_AT_ONCE: Final = 8
-"""Connections that are accepted in a turn of the event loop, which accepts one for each descriptor."""
+"""The connections accepted in a turn of the event loop, which accepts a connection for each descriptor."""
 SCHEMES: Final = {"amqp": "amqp", "amqp/ssl": "amqps", "http/web-amqp": "ws", "https/web-amqp": "wss"}
-"""What URLs call the protocols that are listened for, by what RabbitMQ's API calls them."""
-SPOKEN: Final = {
+"""The URL schemes of the protocols, by the names that RabbitMQ's HTTP API has for the protocols."""
+PROTOCOL_NAMES: Final = {
     "amqp": "AMQP",
     "amqp/ssl": "AMQP over TLS",
     "http/web-amqp": "AMQP over WebSocket",
     "https/web-amqp": "AMQP over WebSocket and TLS",
 }
-"""What people call them."""
+"""The names of the protocols in messages for operators."""
 OPTIONS: Final = {
     "amqp": "--listen",
     "amqp/ssl": "--tls-listen",
     "http/web-amqp": "--websocket-listen",
     "https/web-amqp": "--websocket-tls-listen",
 }
-"""The options that set their addresses."""
+"""The options that set the addresses of the protocols."""
 
 Layer = Callable[[Transport], object]
-"""Gives what the event loop talks to: the transport itself, or what stands in front of it."""
+"""A function that returns the protocol for the event loop: the transport, or a layer before the transport."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -51,7 +51,7 @@ class ListenError(Exception):
 
 
 class Bound(NamedTuple):
-    """An address that is listened on, and its scheme, from SCHEMES."""
+    """An address that is listened on, and its protocol, a key of SCHEMES."""
 
     protocol: str
     host: str
@@ -60,7 +60,7 @@ class Bound(NamedTuple):
 
 @final
 class Listener:
-    """All AMQP addresses of the daemon, and every connection that came through them."""
+    """All AMQP addresses of the daemon, and the connections through these addresses."""
 
     def __init__(
         self,
@@ -86,22 +86,22 @@ class Listener:
     async def open_all(self, settings: Settings) -> None:
         """Accept connections on all configured addresses, `bound` from then on. Raises ListenError."""
         for place in settings.listen:
-            await self._open("amqp", place.host, place.port, _directly)
+            await self._open("amqp", place.host, place.port, _no_layer)
         for place in settings.tls_listen:
-            await self._open_tls("amqp/ssl", place.host, place.port, _directly)
+            await self._open_tls("amqp/ssl", place.host, place.port, _no_layer)
         if not (settings.websocket_listen or settings.websocket_tls_listen):
             return
-        from broker.net.websocket import WebSocket  # slow to import, and few brokers want it
+        from broker.net.websocket import WebSocket  # slow to import, and few brokers use WebSockets
 
-        def over(transport: Transport) -> WebSocket:
+        def layer_websocket(transport: Transport) -> WebSocket:
             return WebSocket(transport, self._loop, settings.websocket_origins)
 
         for place in settings.websocket_listen:
-            await self._open("http/web-amqp", place.host, place.port, over)
+            await self._open("http/web-amqp", place.host, place.port, layer_websocket)
         for place in settings.websocket_tls_listen:
-            await self._open_tls("https/web-amqp", place.host, place.port, over)
+            await self._open_tls("https/web-amqp", place.host, place.port, layer_websocket)
 
-    def where(self) -> str:
+    def describe_addresses(self) -> str:
         """Return the addresses as the daemon shows them when it is ready."""
         found: dict[str, list[tuple[str, int]]] = {}
         for protocol, host, port in self.bound:
@@ -109,12 +109,12 @@ class Listener:
         return " ".join(f"{scheme}={endpoints(places)}" for scheme, places in found.items())
 
     async def _open(self, protocol: str, host: str, port: int, layer: Layer) -> None:
-        """Accept connections on an address; port 0 takes a free one. Raises ListenError."""
+        """Accept connections on an address; port 0 means a free port. Raises ListenError."""
 
         def make() -> object:
             return layer(self._accept())
 
-        create: Any = self._loop.create_server  # which types what it calls as a protocol, see Transport
+        create: Any = self._loop.create_server  # typed for asyncio protocols only, see Transport
         try:
             listening = await create(make, host, port, backlog=BACKLOG, reuse_address=True)
             self._sockets.append(listening)
@@ -123,14 +123,14 @@ class Listener:
                     copy = socket.socket(fileno=os.dup(bound.fileno()))
                     self._sockets.append(await create(make, sock=copy, backlog=BACKLOG))
         except OSError as e:
-            raise _not_listening(host, port, protocol, e) from e
+            raise _listen_error(host, port, protocol, e) from e
         self._start_ticking()
         name = listening.sockets[0].getsockname()
         self.bound.append(Bound(protocol, str(name[0]), int(name[1])))
 
     async def _open_tls(self, protocol: str, host: str, port: int, layer: Layer) -> None:
-        """Accept connections over TLS on an address; as `_open` otherwise. Raises ListenError."""
-        assert self._tls is not None  # where it is listened for, there is a certificate
+        """Accept connections over TLS on an address, as `_open` does without TLS. Raises ListenError."""
+        assert self._tls is not None  # the settings refuse a TLS address without a certificate
         name_in = self._tls.tls.name_in
 
         def make() -> tuple[Transport, object]:
@@ -140,7 +140,7 @@ class Listener:
         try:
             where = await self._tls.open(host, port, make)
         except OSError as e:
-            raise _not_listening(host, port, protocol, e) from e
+            raise _listen_error(host, port, protocol, e) from e
         self._start_ticking()
         self.bound.append(Bound(protocol, *where))
 
@@ -169,19 +169,19 @@ class Listener:
     def _accept(self, name_in: NameIn | None = None) -> Transport:
         return Transport(self._server, self._pump, self._loop, self, name_in)
 
-    def arrived(self, transport: Transport) -> None:
-        """A peer has connected (Watcher)."""
+    def add(self, transport: Transport) -> None:
+        """Add a transport whose peer has connected (Watcher)."""
         self.transports.add(transport)
-        self._strangers.arrived(transport, Stranger(transport.peer, 1, transport.abort))
+        self._strangers.add(transport, Stranger(transport.peer, 1, transport.abort))
 
     def logged_in(self, transport: Transport) -> None:
-        """A peer has logged in (Watcher)."""
+        """Note that the peer of a transport has logged in (Watcher)."""
         self._strangers.logged_in(transport)
 
-    def gone(self, transport: Transport) -> None:
-        """A peer has disconnected (Watcher)."""
+    def remove(self, transport: Transport) -> None:
+        """Remove a transport whose peer has disconnected (Watcher)."""
         self.transports.discard(transport)
-        self._strangers.gone(transport)
+        self._strangers.remove(transport)
         if self._empty is not None and not self.transports:
             self._empty.set()
 
@@ -195,18 +195,18 @@ class Listener:
             transport.tick()
 
 
-def _directly(transport: Transport) -> Transport:
+def _no_layer(transport: Transport) -> Transport:
     return transport
 
 
-def _not_listening(host: str, port: int, protocol: str, error: OSError) -> ListenError:
-    """Say which address cannot be listened on, why, and which setting names another one."""
+def _listen_error(host: str, port: int, protocol: str, error: OSError) -> ListenError:
+    """Return the error with the address, the reason, and the setting for another address."""
     return ListenError(
-        f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(error)}; set "
-        f"{OPTIONS[protocol]} HOST:PORT to a free address, or end what listens there"
+        f"cannot listen on {host}:{port} for {PROTOCOL_NAMES[protocol]}: {describe_error(error)}; set "
+        f"{OPTIONS[protocol]} HOST:PORT to a free address, or stop the program that listens there"
     )
 
 
-def why(error: OSError) -> str:
+def describe_error(error: OSError) -> str:
     """Return the reason why an address cannot be listened on, in words."""
     return "address already in use" if error.errno == errno.EADDRINUSE else str(error)

@@ -12,8 +12,8 @@ from typing import Final, final
 
 from broker.core.delivery.session import Connection, Scheduler
 
-SLICE_SECONDS: Final = 0.008  # then sockets, timers and acknowledgements get their turn
-QUANTUM: Final = 1024  # messages for one connection before the next one's turn
+SLICE_SECONDS: Final = 0.008  # then sockets, timers and acknowledgements are served
+QUANTUM: Final = 1024  # messages for a connection before the next connection is served
 
 
 @final
@@ -24,7 +24,7 @@ class Pump(Scheduler):
         self._call_soon = call_soon
         self._clock = clock
         self._ready: deque[Connection] = deque()
-        self._patient: list[Connection] = []  # have their turns in the next run
+        self._patient: list[Connection] = []  # connections to serve in the next run
         self._armed = False
 
     def schedule(self, connection: Connection) -> None:
@@ -43,7 +43,7 @@ class Pump(Scheduler):
             self._call_soon(self.run)
 
     def run(self) -> None:
-        """Pump ready connections until none is left or the slice is used up."""
+        """Pump ready connections until no connection is ready or the slice of time is over."""
         self._armed = False
         end = self._clock() + SLICE_SECONDS
         ready = self._ready

@@ -18,7 +18,7 @@ LARGE_BYTES: Final = 4 << 20
 TOP_BYTES: Final = 32 << 20
 IDLE_CHECKS: Final = 10
 IDLE_BYTES: Final = 16 << 20
-TRIM_EVERY: Final = 10  # checks during a shortage of memory; it may take 50 ms
+TRIM_EVERY: Final = 10  # checks during a shortage of memory; a trim may take 50 ms
 STATM: Final = Path("/proc/self/statm")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -26,7 +26,7 @@ _log = structlog.get_logger("amqpd")
 
 
 def resident_bytes(statm: Path = STATM) -> int:
-    """Return the process's resident memory, 0 if the system does not tell."""
+    """Return the process's resident memory in bytes, 0 if unknown."""
     try:
         return int(statm.read_text().split()[1]) * PAGE_BYTES
     except (OSError, IndexError, ValueError):
@@ -34,7 +34,7 @@ def resident_bytes(statm: Path = STATM) -> int:
 
 
 def free_bytes(folder: str) -> int:
-    """Return the bytes that may still be written to the disk of `folder`, -1 if the system does not tell."""
+    """Return the free bytes on the disk of `folder`, -1 if unknown."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -64,11 +64,11 @@ _TRIM: Final = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def free_in_library() -> int:
-    """Return the free bytes that the C library keeps, 0 if the library does not tell (only glibc does)."""
+    """Return the free bytes that the C library keeps, 0 if unknown: only glibc reports this."""
     return 0 if _MALLOC_INFO is None else _MALLOC_INFO().fordblks
 
 
-def keep_no_large_blocks() -> None:
+def return_large_blocks() -> None:
     """Make the C library return large blocks to the system when they are freed, if it can (glibc).
 
     By default the library keeps such blocks once one has been freed, and the blocks of threads for ever. A
@@ -77,27 +77,27 @@ def keep_no_large_blocks() -> None:
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         set_option(M_MMAP_THRESHOLD, LARGE_BYTES)
-        set_option(M_TRIM_THRESHOLD, TOP_BYTES)  # which the library would derive from freed blocks
+        set_option(M_TRIM_THRESHOLD, TOP_BYTES)  # else the library derives the value from freed blocks
 
 
-def give_memory_back() -> None:
+def return_memory() -> None:
     """Make the C library return its free memory to the system, if it can (glibc)."""
     if _TRIM is not None:
         _TRIM(0)
 
 
 @final
-class Spare:
+class IdleMemory:
     """Memory that the C library keeps unused after a burst, and that is returned to the system.
 
     `check` takes the free bytes of the library each second. If at least IDLE_BYTES were free at all of the
     last IDLE_CHECKS checks, the burst is over. The broker does not need this memory for the next burst.
     """
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back = give_back
-        self._returned = 0  # bytes that are free and belong to the system already
-        self._least = 0  # of the others, since the checks were counted last
+    def __init__(self, return_idle: Callable[[], None]) -> None:
+        self._return_memory = return_idle
+        self._returned = 0  # free bytes that were returned to the system already
+        self._least = 0  # the least number of other free bytes during the counted checks
         self._checks = 0
 
     def check(self, free: int) -> None:
@@ -111,14 +111,14 @@ class Spare:
         elif self._checks == IDLE_CHECKS:
             self._checks = 0
             self._returned = free
-            self._give_back()
+            self._return_memory()
 
 
 @final
 class Resources:
     """The check of the process's memory and disk space against their limits, which updates `shortage`.
 
-    `memory_max` is in bytes of resident memory, `disk_free_min` in bytes of free space; 0: not watched.
+    `memory_max`: bytes of resident memory. `disk_free_min`: bytes of free space. 0: not checked.
     """
 
     def __init__(self, shortage: Shortage, folder: str, memory_max: int, disk_free_min: int) -> None:
@@ -129,11 +129,11 @@ class Resources:
         self.shortage = shortage
         self._folder = folder
         self._until_trim = 0
-        self._spare = Spare(give_memory_back)
+        self._idle_memory = IdleMemory(return_memory)
 
     def tick(self) -> None:
         """Return unused memory to the system; called every second."""
-        self._spare.check(free_in_library())
+        self._idle_memory.check(free_in_library())
 
     def check(self, log_is_full: bool) -> None:
         """Measure and update `shortage`; `log_is_full`: the log had no room for its latest batch."""
@@ -153,7 +153,7 @@ class Resources:
                 disk_free_min=self.disk_free_min,
             )
         elif before and not shortage.reason:
-            _log.warning("publishers go on", was=before)
+            _log.warning("publishers continue", was=before)
 
     def _is_low_on_memory(self) -> bool:
         self.memory = resident_bytes()
@@ -163,6 +163,6 @@ class Resources:
         self._until_trim -= 1
         if self._until_trim < 0:
             self._until_trim = TRIM_EVERY
-            give_memory_back()
+            return_memory()
             self.memory = resident_bytes()
         return self.memory > self.memory_max

@@ -17,7 +17,7 @@ from config.settings import Settings
 VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
-WEBSOCKET: Final = "websocket"  # whether it is one, as transports tell: there is no such word of asyncio's
+WEBSOCKET: Final = "websocket"  # an extra of transports that asyncio does not define: whether a WebSocket
 
 NameIn = Callable[[dict[str, object]], str | None]
 
@@ -25,16 +25,16 @@ _log = structlog.get_logger("amqpd.net")
 
 
 class TlsError(Exception):
-    """TLS cannot be set up; the text names the file and says why."""
+    """TLS cannot be set up; the text names the file and the reason."""
 
 
 @final
 class HandshakeFailed(ssl.SSLError):
-    """A failed handshake: `why`, and the `alert` that tells the peer. [RFC 8446 6.2]"""
+    """A failed handshake: `cause` is the reason, `alert` the alert for the peer. [RFC 8446 6.2]"""
 
     def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
         super().__init__(*error.args)
-        self.why = getattr(error, "verify_message", "") or error.reason or str(error)
+        self.cause = getattr(error, "verify_message", "") or error.reason or str(error)
         self.alert = alert
 
 
@@ -156,11 +156,11 @@ def admin_tls_of(settings: Settings) -> Tls | None:
     if certificate is None:
         certificate = _source("tls_certificate", settings.tls_certificate)
         key = _source("tls_key", settings.tls_key)
-    assert certificate is not None  # the settings without one are refused
+    assert certificate is not None  # the settings refuse a TLS address without a certificate
     authorities = _source("admin_tls_ca", settings.admin_tls_ca) or _source("tls_ca", settings.tls_ca)
     verify = settings.admin_tls_verify
-    asked = authorities if verify != "off" else None
-    return Tls(certificate, key, asked, verify, settings.tls_min_version, None)
+    trusted = authorities if verify != "off" else None
+    return Tls(certificate, key, trusted, verify, settings.tls_min_version, None)
 
 
 def reload_all(served: Iterable[Tls]) -> None:
@@ -171,11 +171,11 @@ def reload_all(served: Iterable[Tls]) -> None:
         try:
             tls.reload()
         except TlsError as error:
-            _log.error("TLS stays as it was", reason=str(error))
+            _log.error("TLS files not reloaded, the previous ones stay in use", reason=str(error))
         else:
-            _log.info("TLS certificates read again", certificate=str(tls.certificate.path))
+            _log.info("TLS certificates reloaded", certificate=str(tls.certificate.path))
     if not reloaded:
-        _log.info("nothing to read again: TLS is off")
+        _log.info("no TLS certificates to reload: TLS is off")
 
 
 def _source(setting: str, path: Path | None) -> Source | None:
@@ -184,15 +184,15 @@ def _source(setting: str, path: Path | None) -> Source | None:
 
 def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) -> Origin:
     """Return the origin of a connection's peer, with the name in its certificate; `since` as in Origin."""
-    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-    if not isinstance(peer, tuple) or not isinstance(own, tuple):
-        return Origin("", 0, False, since=since)  # gone already
+    peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not isinstance(peer, tuple) or not isinstance(local, tuple):
+        return Origin("", 0, False, since=since)  # the socket is closed already
     host = str(peer[0])
     identity, version, cipher = None, "", ""
     websocket = bool(transport.get_extra_info(WEBSOCKET, False))
     tls = transport.get_extra_info("ssl_object")
     if tls is not None:
-        certificate = tls.getpeercert()  # empty unless it was verified
+        certificate = tls.getpeercert()  # empty unless the certificate was verified
         identity = name_in(certificate) if certificate and name_in is not None else None
         version, cipher = tls.version() or "", (tls.cipher() or ("",))[0]
     return Origin(
@@ -202,8 +202,8 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
         identity,
         version,
         cipher,
-        local_address=str(own[0]),
-        local_port=int(own[1]),
+        local_address=str(local[0]),
+        local_port=int(local[1]),
         since=since,
         websocket=websocket,
     )
@@ -218,7 +218,7 @@ def _check_readable(source: Source | None) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is encrypted, and there is nobody to ask for its password")
+    raise ValueError("the key is encrypted; use a key without a password")
 
 
 def _reason(error: Exception) -> str:

@@ -25,14 +25,14 @@ from broker.net.strangers import ADMIN, AMQP, Stranger, Strangers
 from broker.net.tls import HandshakeFailed, Tls
 
 BACKLOG: Final = 1024
-PAUSE_SECONDS: Final = 1.0  # when there are no descriptors left; it is the listener that must not spin
-DESCRIPTORS: Final = 2  # of a handshake: see `_shake_hands`
-SHUTDOWN_SECONDS: Final = 5.0  # for a peer to say goodbye in TLS too
-UNREAD_BYTES: Final = 4096  # read at once of what nobody wants
+PAUSE_SECONDS: Final = 1.0  # after an accept without free descriptors: the loop must not spin
+DESCRIPTORS: Final = 2  # for a handshake: see `_do_handshake`
+SHUTDOWN_SECONDS: Final = 5.0  # for the peer to close TLS
+UNREAD_BYTES: Final = 4096  # read at once of input that is ignored
 
 Address = tuple[str, int]
 Make = Callable[[], tuple[object, object]]
-"""Makes a connection, as the strangers know the connection, and its protocol, which the event loop calls."""
+"""A function that returns a new connection, the key among the strangers, and its asyncio protocol."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -41,8 +41,8 @@ _log = structlog.get_logger("amqpd.net")
 class TlsListener:
     """Listening sockets, and the handshakes in progress on them.
 
-    A connection is made before its handshake, and is counted among the `strangers` of a `door` from then on.
-    No handshake takes longer than `seconds`. With `per_address`, each network has at most this number of
+    A connection is made before its handshake, and is counted among the `strangers` of a `service` from then
+    on. No handshake takes longer than `seconds`. With `per_address`, each network has at most this number of
     handshakes at once; for a new handshake above the limit, the oldest of the network is ended. A network is
     an IPv4 address, or 64 bits of an IPv6 address.
     """
@@ -53,20 +53,20 @@ class TlsListener:
         loop: asyncio.AbstractEventLoop,
         strangers: Strangers,
         seconds: float,
-        door: str = AMQP,
+        service: str = AMQP,
         per_address: int = 0,
     ) -> None:
         self.tls = tls
         self._loop = loop
         self._strangers = strangers
         self._seconds = seconds
-        self._door = door
+        self._service = service
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._per_address = per_address
         self._handshakes: dict[asyncio.Task[bool], str] = {}  # with the network; oldest first
         self._counts: Counter[str] = Counter()  # of handshakes, by network
-        self._seldom = Seldom(time.monotonic) if door == ADMIN else None  # a flood must not fill the log
+        self._seldom = Seldom(time.monotonic) if service == ADMIN else None  # a flood must not fill the log
 
     async def open(self, host: str, port: int, make: Make) -> Address:
         """Accept connections on every address of `host`. Returns the address bound first. Raises OSError."""
@@ -103,42 +103,42 @@ class TlsListener:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     _log.error("no connection can be accepted", reason=error.strerror)
                     await asyncio.sleep(PAUSE_SECONDS)
-                continue  # or the client left before it was accepted
+                continue  # or the client has disconnected before the accept
             peer = Origin(str(address[0]), int(address[1]), False).peer
             connection, protocol = make()
-            task = self._loop.create_task(self._shake_hands(client, peer, protocol))
-            where = network(str(address[0]))
-            self._handshakes[task] = where
-            self._counts[where] += 1
+            task = self._loop.create_task(self._do_handshake(client, peer, protocol))
+            group = network(str(address[0]))
+            self._handshakes[task] = group
+            self._counts[group] += 1
             task.add_done_callback(partial(self._done, client, connection))
-            self._strangers.arrived(connection, Stranger(peer, DESCRIPTORS, task.cancel, self._door))
-            if self._per_address and self._counts[where] > self._per_address:
-                self._turn_away(where)
+            self._strangers.add(connection, Stranger(peer, DESCRIPTORS, task.cancel, self._service))
+            if self._per_address and self._counts[group] > self._per_address:
+                self._end_oldest(group)
 
-    def _turn_away(self, where: str) -> None:
+    def _end_oldest(self, group: str) -> None:
         """End the oldest handshake of a network."""
-        oldest = next(task for task, of in self._handshakes.items() if of == where)
+        oldest = next(task for task, of in self._handshakes.items() if of == group)
         self._forget(oldest)
         oldest.cancel()
-        self._tell_failure("too many TLS handshakes from one address", where, f"at most {self._per_address}")
+        self._log_failure("too many TLS handshakes from one address", group, f"at most {self._per_address}")
 
     def _forget(self, task: asyncio.Task[bool]) -> None:
-        where = self._handshakes.pop(task, None)
-        if where is not None:
-            self._counts[where] -= 1
-            if not self._counts[where]:
-                del self._counts[where]
+        group = self._handshakes.pop(task, None)
+        if group is not None:
+            self._counts[group] -= 1
+            if not self._counts[group]:
+                del self._counts[group]
 
-    def _tell_failure(self, event: str, peer: str, reason: str) -> None:
+    def _log_failure(self, event: str, peer: str, reason: str) -> None:
         if self._seldom is None:
             _log.warning(event, peer=peer, reason=reason)
         else:
             self._seldom.warning(_log, event, peer=peer, reason=reason)
 
-    async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
-        """Return whether the protocol that the event loop will call has the connection now."""
+    async def _do_handshake(self, client: socket.socket, peer: str, protocol: object) -> bool:
+        """Do the handshake; return whether `protocol` has taken over the connection."""
         try:
-            spare = client.dup()  # the event loop closes the other one as soon as a handshake fails
+            spare = client.dup()  # the event loop closes `client` when a handshake fails
         except OSError as error:
             _log.error("TLS handshake failed", peer=peer, reason=error.strerror)
             client.close()
@@ -152,11 +152,11 @@ class TlsListener:
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except HandshakeFailed as error:
-            self._tell_failure("TLS handshake failed", peer, error.why)
+            self._log_failure("TLS handshake failed", peer, error.cause)
             client.close()
-            await self._tell(spare, error.alert)
+            await self._send_alert(spare, error.alert)
         except OSError as error:
-            self._tell_failure("TLS handshake failed", peer, str(error) or "closed")
+            self._log_failure("TLS handshake failed", peer, str(error) or "closed")
             client.close()
         else:
             return True
@@ -164,7 +164,7 @@ class TlsListener:
             spare.close()
         return False
 
-    async def _tell(self, client: socket.socket, alert: bytes) -> None:
+    async def _send_alert(self, client: socket.socket, alert: bytes) -> None:
         """Send the reason why the handshake failed, and read until the peer has received the reason.
 
         A socket that is closed with unread bytes resets the connection, and the peer could lose the alert.
@@ -179,9 +179,9 @@ class TlsListener:
     def _done(self, client: socket.socket, connection: object, task: asyncio.Task[bool]) -> None:
         self._forget(task)
         if task.cancelled():
-            client.close()  # here, as it may not even have begun
+            client.close()  # the handshake may not have begun
         elif task.exception() is not None:
             _log.error("TLS handshake failed", reason=repr(task.exception()))
         elif task.result():
             return
-        self._strangers.gone(connection)
+        self._strangers.remove(connection)

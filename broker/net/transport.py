@@ -29,20 +29,20 @@ from protocol.sniff import AMQP_0_9_1, HEADER_BYTES, sniff
 READ_BYTES: Final = 262144
 WRITE_HIGH_BYTES: Final = 1 << 20
 WRITE_LOW_BYTES: Final = 1 << 18
-LOOPBACK_SEND_BYTES: Final = 262144  # what waits longer in the kernel for a process beside it only grows cold
+LOOPBACK_SEND_BYTES: Final = 262144  # more bytes for a local process would leave the processor's cache
 TICKS_PER_SECOND: Final = 2
 TCP_INFO: Final[int] = getattr(sockets, "TCP_INFO", -1)
 TCP_ESTABLISHED: Final = 1  # the first octet of the system's tcp_info
-PARTS_SECONDS: Final = 30  # for which a held publisher may keep more of unfinished bodies in memory than
-PART_BYTES_MAX: Final = 67108864
-PART_BYTES_FREE: Final = 1048576  # the same, without a look at the publisher
+PARTS_SECONDS: Final = 30  # for which a held publisher may keep more than PART_BYTES_MAX
+PART_BYTES_MAX: Final = 67108864  # of incomplete bodies in memory
+PART_BYTES_FREE: Final = 1048576  # of incomplete bodies that any held publisher may keep
 LINGER_SECONDS: Final = 30  # for a peer to take what was written before its connection was closed
 
-_BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so it is free again on return
+_BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so free again on return
 _VIEW: Final = memoryview(_BUFFER)
 
-PAUSED_FULL: Final = 1  # a reason for not reading, beside those of the connection
-EXCUSED: Final = PAUSED_FULL | HELD_FOR_PEER  # a peer is to be heard of all the same
+PAUSED_FULL: Final = 1  # a reason for not reading, besides the reasons of the connection
+HEARTBEAT_PAUSES: Final = PAUSED_FULL | HELD_FOR_PEER  # pauses during which heartbeats are still expected
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -50,13 +50,13 @@ _log = structlog.get_logger("amqpd.net")
 class Watcher(Protocol):
     """The owner of all transports."""
 
-    def arrived(self, transport: Transport) -> None:
+    def add(self, transport: Transport) -> None:
         """Take a transport whose peer has connected, after the handshake if it is over TLS."""
 
     def logged_in(self, transport: Transport) -> None:
         """Note that the transport's peer has authenticated."""
 
-    def gone(self, transport: Transport) -> None:
+    def remove(self, transport: Transport) -> None:
         """Forget a transport whose socket is closed."""
 
 
@@ -82,17 +82,17 @@ class Transport:
         self.connection: ServedConnection | None = None
         self._origin = Origin("", 0, False)
         self._pauses: i64 = 0
-        self._heard = False
-        self._silent_ticks: i64 = 0
-        self._spoke = False
-        self._mute_ticks: i64 = 0
+        self._has_received = False
+        self._receive_idle_ticks: i64 = 0
+        self._has_sent = False
+        self._send_idle_ticks: i64 = 0
         self._age_ticks: i64 = 0
         self._handshake_ticks: i64 = int(server.handshake_seconds * TICKS_PER_SECOND)
         self._closing_ticks: i64 = -1  # -1: not closing
-        self._held_ticks: i64 = 0  # for which the peer was held in the middle of large bodies
+        self._held_ticks: i64 = 0  # the ticks for which the peer was held with incomplete bodies
         self._ended = False
         self._peer_closes = False  # the peer is given time to close first
-        self._unsent: i64 = 0  # bytes that a peer who is held for not reading has yet to take
+        self._unsent: i64 = 0  # output bytes of a peer that is held because it does not read
 
     # -- called by the event loop
 
@@ -102,10 +102,10 @@ class Transport:
         socket.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         self._origin = origin_of(socket, self._name_in, self._server.broker.schedule.date())
         if self._origin.loopback:
-            with suppress(OSError):  # some systems refuse it for a socket that is gone already
+            with suppress(OSError):  # some systems refuse the option for a closed socket
                 socket.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, LOOPBACK_SEND_BYTES)
         self._server.counters.connections_opened += 1
-        self._watcher.arrived(self)
+        self._watcher.add(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """Return the buffer into which the loop reads."""
@@ -113,7 +113,7 @@ class Transport:
 
     def buffer_updated(self, size: int) -> None:
         """Take `size` bytes that have arrived."""
-        self._heard = True
+        self._has_received = True
         data = bytes(_VIEW[:size])
         connection = self.connection
         if connection is not None:
@@ -121,7 +121,7 @@ class Transport:
         else:
             self._sniff(data)
         if size == READ_BYTES and self._pauses == 0:
-            # libuv would go on reading for many turns; the loop's other work comes first
+            # libuv would continue to read; the other work of the loop comes first
             self._pause(PAUSED_FULL)
             self._loop.call_soon(self._resume_full)
 
@@ -130,7 +130,7 @@ class Transport:
         return False
 
     def pause_writing(self) -> None:
-        """Note that the client does not read as fast as it is written to."""
+        """Note that the client reads more slowly than the broker writes."""
         if self.connection is not None:
             self.connection.set_blocked(True)
 
@@ -147,14 +147,14 @@ class Transport:
         self._socket = None
         self.connection = None
         self._server.counters.connections_closed += 1
-        self._watcher.gone(self)
+        self._watcher.remove(self)
 
     # -- called by the connection
 
     def write(self, data: bytes) -> None:
-        """Write `data` to the socket; nothing happens after it is closed."""
+        """Write `data` to the socket; nothing happens after the socket is closed."""
         if not self.is_closing() and self._socket is not None:
-            self._spoke = True
+            self._has_sent = True
             self._socket.write(data)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Transport:
             self._socket.abort()
 
     def is_closing(self) -> bool:
-        """Whether writing is pointless."""
+        """Whether written bytes no longer reach the peer."""
         return self._ended or self._socket is None or self._socket.is_closing()
 
     def hold(self, reason: int) -> None:
@@ -203,7 +203,7 @@ class Transport:
         """Note that the peer has authenticated."""
         self._watcher.logged_in(self)
 
-    def closing(self, seconds: int) -> None:
+    def limit_close(self, seconds: int) -> None:
         """Wait for close-ok, for at most `seconds`."""
         self._closing_ticks = seconds * TICKS_PER_SECOND
 
@@ -254,14 +254,14 @@ class Transport:
             self.abort()
             return False
         if size > PART_BYTES_MAX and self._held_ticks > PARTS_SECONDS * TICKS_PER_SECOND:
-            text = f"low on memory for {PARTS_SECONDS} seconds, with {size} bytes of bodies kept in part"
+            text = f"low on memory for {PARTS_SECONDS} seconds, with {size} bytes of incomplete bodies"
             _log.warning("held publisher is closed", peer=self._origin.peer, reason=text)
             connection.force_close(text)
             return False
         return True
 
     def _has_hung_up(self) -> bool:
-        """Whether the peer has closed while reading is paused, as far as TCP tells."""
+        """Whether the peer has closed the connection while reading is paused, by the state of TCP."""
         if TCP_INFO < 0 or self._socket is None:
             return False
         try:
@@ -275,27 +275,30 @@ class Transport:
 
         [amqp-0-9-1 4.2.7]
         """
-        if self._heard:
-            self._heard = False
-            self._silent_ticks = 0
+        if self._has_received:
+            self._has_received = False
+            self._receive_idle_ticks = 0
         else:
-            self._silent_ticks += 1
-        if self._spoke:
-            self._spoke = False
-            self._mute_ticks = 0
+            self._receive_idle_ticks += 1
+        if self._has_sent:
+            self._has_sent = False
+            self._send_idle_ticks = 0
         else:
-            self._mute_ticks += 1
+            self._send_idle_ticks += 1
         if seconds == 0:
             return
         if self._pauses & HELD_FOR_PEER and self._socket is not None:
             unsent: i64 = self._socket.get_write_buffer_size()
             if unsent < self._unsent:
-                self._silent_ticks = 0  # it cannot be heard, but it reads
+                self._receive_idle_ticks = 0  # its input is not read, but the peer reads
             self._unsent = unsent
-        if self._mute_ticks * 2 >= seconds * TICKS_PER_SECOND:
-            self._mute_ticks = 0
+        if self._send_idle_ticks * 2 >= seconds * TICKS_PER_SECOND:
+            self._send_idle_ticks = 0
             self.write(HEARTBEAT_FRAME)
-        if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & ~EXCUSED == 0:
+        if (
+            self._receive_idle_ticks > 2 * seconds * TICKS_PER_SECOND
+            and self._pauses & ~HEARTBEAT_PAUSES == 0
+        ):
             _log.warning("missed heartbeats", peer=self._origin.peer, heartbeat_s=seconds)
             self.abort()
 
@@ -308,7 +311,7 @@ class Transport:
             _log.warning(
                 "bad protocol header", peer=self._origin.peer, looks_like=kind, head=self._head[:8].hex()
             )
-            if kind != "tls":  # which could not read it
+            if kind != "tls":  # a client of TLS could not read the header
                 self.write(AMQP_0_9_1)
             self.close()
             return

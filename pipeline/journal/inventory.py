@@ -79,7 +79,7 @@ def _in_folder(folder: Path, since: int | None) -> Held:
             if digest is None and listed.file not in dropped:
                 dropped = dropped_files(_lines_of(folder) or [])
             if digest is not None or listed.file not in dropped:
-                inventory.changed(listed, digest)
+                inventory.compare_digest(listed, digest)
     return _held(inventory, lines is not None)
 
 
@@ -118,7 +118,7 @@ def _in_url(spark: SparkSession, journal: str) -> Held:
         raw = []
     inventory = Inventory(lines, sha256, raw)
     for listed in list(inventory.present):
-        inventory.changed(listed, sha256[listed.file])
+        inventory.compare_digest(listed, sha256[listed.file])
     return _held(inventory, lines is not None)
 
 

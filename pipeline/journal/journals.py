@@ -96,9 +96,9 @@ class FolderJournal:
             data = b""
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].splitlines():
-            self._catalogue.learn(line)
+            self._catalogue.add_line(line)
         self._read += whole
-        self._catalogue.see(_names(self._folder / LIVE), _names(self._folder / PARQUET))
+        self._catalogue.set_present(_names(self._folder / LIVE), _names(self._folder / PARQUET))
 
 
 class ServedJournal:

@@ -88,7 +88,7 @@ def blocks(journal: Journal, file: File, known: RawFile, start: int, end: int, s
     wanted = size
     while True:
         data = journal.read(file, at, wanted)
-        decoder.go_on(data, at)
+        decoder.replace_data(data, at)
         behind = 0
         for block in decoder.blocks():
             if block.first >= end:

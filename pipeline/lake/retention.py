@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pipeline.errors import PipelineError
-from protocol.journal.files import LOCK, MANIFEST, PARQUET, Drop, drop_line, drops
+from protocol.journal.files import LOCK, MANIFEST, PARQUET, Drop, drop_line, read_drops
 
 PATIENCE_S: Final = 30.0  # for a sealer, which `seal --follow` is each few seconds, mostly for a moment
 LOOK_S: Final = 0.1
@@ -49,7 +49,7 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 def dropped(folder: Path) -> list[Drop]:
     """The days that were dropped, or that were going to be when their run was killed, in that order."""
-    return list(drops(_lines(folder)))
+    return list(read_drops(_lines(folder)))
 
 
 def note_dropped(folder: Path, day: str, rows: int) -> None:

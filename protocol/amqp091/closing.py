@@ -1,4 +1,4 @@
-"""The end of a connection, found in a stream that may be out of step. [amqp-0-9-1 1.4.2.9]"""
+"""The end of a connection, found in a stream whose framing may be broken. [amqp-0-9-1 1.4.2.9]"""
 
 import re
 import struct
@@ -7,7 +7,7 @@ from typing import Final
 from protocol.amqp091.constants import CONNECTION_CLOSE, CONNECTION_CLOSE_OK, FRAME_METHOD
 
 _HEAD: Final = struct.Struct(">BHI")
-_END_BYTES: Final = 12  # of a close-ok, and more than the beginning of a close
+_END_BYTES: Final = 12  # the bytes of a close-ok, and more than the bytes that identify a close
 _END: Final = re.compile(
     rb"\x01\x00\x00....\x00\x0a\x00\x32|\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce", re.DOTALL
 )

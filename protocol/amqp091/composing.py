@@ -1,4 +1,4 @@
-"""Content that the broker writes itself. [amqp-0-9-1 4.2.6]"""
+"""Content of the broker's own messages. [amqp-0-9-1 4.2.6]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a connection as a table; what it lacks is an error. [amqp-0-9-1 2.2.4, 1.4]"""
+"""The states of a connection as a table; a missing transition is an error. [amqp-0-9-1 2.2.4, 1.4]"""
 
 from typing import Final
 
@@ -6,12 +6,12 @@ from protocol.amqp091 import constants as c
 from protocol.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 
 STARTING: Final = "starting"  # start is sent
-AUTHENTICATING: Final = "authenticating"  # start-ok or secure-ok came, what it says is being checked
+AUTHENTICATING: Final = "authenticating"  # start-ok or secure-ok has arrived and is being checked
 SECURING: Final = "securing"  # secure is sent
 TUNING: Final = "tuning"  # tune is sent
-TUNED: Final = "tuned"  # tune-ok came
+TUNED: Final = "tuned"  # tune-ok has arrived
 OPEN: Final = "open"
-CLOSING: Final = "closing"  # close is sent, close-ok awaited
+CLOSING: Final = "closing"  # close is sent, close-ok has not arrived
 CLOSED: Final = "closed"
 
 AUTHENTICATED: Final = -1  # inputs that are not methods
@@ -42,18 +42,18 @@ TRANSITIONS: Final[dict[tuple[str, int], str]] = {
 }
 
 
-def advance(state: str, given: int) -> str:
-    """Return the state after `given`. Raises ProtocolError(COMMAND_INVALID) for a method not allowed now."""
-    following = TRANSITIONS.get((state, given))
-    if following is None:
-        text = f"connection method {given & 0xFFFF} on a connection that is {state}"
-        raise ProtocolError(COMMAND_INVALID, text, max(given, 0))
-    return following
+def advance(state: str, event: int) -> str:
+    """Return the state after the input `event`. Raises ProtocolError(COMMAND_INVALID) if not allowed."""
+    next_state = TRANSITIONS.get((state, event))
+    if next_state is None:
+        text = f"connection method {event & 0xFFFF} on a connection that is {state}"
+        raise ProtocolError(COMMAND_INVALID, text, max(event, 0))
+    return next_state
 
 
 CHANNEL_CLOSED: Final = 0
 CHANNEL_OPEN: Final = 1
-CHANNEL_CLOSING: Final = 2  # close is sent, close-ok awaited; everything else is dropped
+CHANNEL_CLOSING: Final = 2  # close is sent, close-ok has not arrived; other frames are dropped
 
 CHANNEL_TRANSITIONS: Final[dict[tuple[int, int], int]] = {
     (CHANNEL_CLOSED, c.CHANNEL_OPEN): CHANNEL_OPEN,
@@ -63,14 +63,14 @@ CHANNEL_TRANSITIONS: Final[dict[tuple[int, int], int]] = {
     (CHANNEL_CLOSING, c.CHANNEL_CLOSE): CHANNEL_CLOSED,
     (CHANNEL_CLOSING, c.CHANNEL_CLOSE_OK): CHANNEL_CLOSED,
 }
-"""The life of a channel. [amqp-0-9-1 1.5]"""
+"""The states of a channel. [amqp-0-9-1 1.5]"""
 
 
-def advance_channel(state: int, given: int) -> int:
-    """Return the channel's state after `given`. Raises ProtocolError(CHANNEL_ERROR)."""
-    following = CHANNEL_TRANSITIONS.get((state, given))
-    if following is not None:
-        return following
-    if state == CHANNEL_OPEN and given == c.CHANNEL_OPEN:
-        raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", given)
-    raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", given)
+def advance_channel(state: int, event: int) -> int:
+    """Return the channel's state after the input `event`. Raises ProtocolError(CHANNEL_ERROR)."""
+    next_state = CHANNEL_TRANSITIONS.get((state, event))
+    if next_state is not None:
+        return next_state
+    if state == CHANNEL_OPEN and event == c.CHANNEL_OPEN:
+        raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", event)
+    raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", event)

@@ -1,6 +1,6 @@
-"""Content header and body frames, of which the broker decodes no more than it needs. [amqp-0-9-1 4.2.6]
+"""Content header and body frames. The broker decodes only the parts that it needs. [amqp-0-9-1 4.2.6]
 
-Content is kept as the frames that the publisher sent: a header frame and its body frames, in one slice.
+Content is kept as the frames that the publisher sent: a header frame and its body frames, in a single slice.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from protocol.amqp091.constants import (
 )
 from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
 
-# The properties in the order of their flag bits, 15 down to 2: how long a value is. [amqp-0-9-1 1.8]
+# The lengths of the properties in the order of their flag bits, 15 down to 2. [amqp-0-9-1 1.8]
 _SHORT: Final = 1
 _TABLE: Final = 2
 _OCTET: Final = 3
@@ -47,22 +47,22 @@ _REPLY_TO: Final = 6
 
 # bits of the traits that `scan` returns
 PERSISTENT: Final = 1
-EXPIRES: Final = 2  # it has an expiration
-NAMES_USER: Final = 4  # it has a user-id
-COPIES: Final = 8  # its headers seem to have CC or BCC
-REPLIES: Final = 16  # its reply-to is the pseudo-queue of direct replies
-DELAYS: Final = 32  # its headers seem to say when it is to be delivered
-RECEIPTS: Final = 64  # its headers seem to ask for receipts
-# what needs more than the hot path looks at
+EXPIRES: Final = 2  # the message has an expiration
+NAMES_USER: Final = 4  # the message has a user-id
+COPIES: Final = 8  # the headers seem to have CC or BCC
+REPLIES: Final = 16  # the reply-to is the pseudo-queue of direct replies
+DELAYS: Final = 32  # the headers seem to have a delay or a delivery time
+RECEIPTS: Final = 64  # the headers seem to request receipts
+# the traits that the hot path does not handle
 SPECIAL: Final = EXPIRES | NAMES_USER | COPIES | REPLIES | DELAYS | RECEIPTS
-PRIORITY_SHIFT: Final = 8  # and where the priority octet lies in them
+PRIORITY_SHIFT: Final = 8  # the position of the priority octet in the traits
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _SHORT_TRAITS: Final = bytes(
     [0, 0, 0, 0, 0, 0, REPLIES, EXPIRES, 0, 0, 0, NAMES_USER, 0, 0]
-)  # that a short string has by being there; REPLIES only with that value
+)  # the trait of a present short string; REPLIES only with the pseudo-queue as its value
 _DELAYING: Final = b"x-del"  # as in x-delay and x-delivery-time
 _DIRECT_REPLY_TO: Final = b"\x15amq.rabbitmq.reply-to"
-CLASS_AND_WEIGHT: Final = CLASS_BASIC << 16  # the weight has to be 0
+CLASS_AND_WEIGHT: Final = CLASS_BASIC << 16  # the weight must be 0
 HEADER_PREFIX_BYTES: Final = 7 + 12  # frame header; class id, weight, body size
 
 
@@ -136,9 +136,9 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
 
 
 def with_reply_to(content: bytes, name: bytes) -> bytes:
-    """Return a content with `name` (encoded) in place of the pseudo-queue of direct replies as reply-to.
+    """Return a content with `name` (encoded) as reply-to, in place of the pseudo-queue of direct replies.
 
-    `scan` has found this reply-to: REPLIES is among its traits.
+    The content has the trait REPLIES.
     """
     p: i64 = HEADER_PREFIX_BYTES
     flags: int = read_i16_be(content, p)
@@ -160,7 +160,7 @@ def with_reply_to(content: bytes, name: bytes) -> bytes:
 
 
 def _header_traits(frame: bytes, start: i64, end: i64) -> i64:
-    """Return COPIES, DELAYS, RECEIPTS, if the headers may have such names: the bytes of a name were found."""
+    """Return COPIES, DELAYS and RECEIPTS, if the bytes of such names occur in the headers."""
     traits: i64 = 0
     if frame.find(b"\x02CC", start, end) >= 0 or frame.find(b"\x03BCC", start, end) >= 0:
         traits = COPIES
@@ -185,7 +185,7 @@ def with_body_size(header: bytes, size: i64) -> bytes:
 
 
 def largest_frame(content: bytes) -> i64:
-    """Return the size of a content's largest frame; a peer with a smaller frame_max needs a new split."""
+    """Return the size of a content's largest frame. A peer with a smaller frame_max needs smaller frames."""
     largest: i64 = 0
     p: i64 = 0
     n: i64 = len(content)
@@ -198,7 +198,7 @@ def largest_frame(content: bytes) -> i64:
 
 
 def body(content: bytes) -> bytes:
-    """Return the body alone, joined from its frames."""
+    """Return the body of a content, joined from its frames."""
     return _payloads(content, header_frame_bytes(content))
 
 
@@ -218,8 +218,8 @@ def _payloads(frames: bytes, p: i64) -> bytes:
     return b"".join(parts)
 
 
-def merged(frames: bytes) -> bytes:
-    """Return body frames of a channel with the same bytes in frames of FRAME_MIN_SIZE, for all peers."""
+def merge_frames(frames: bytes) -> bytes:
+    """Return the same body bytes in frames of FRAME_MIN_SIZE, which every peer accepts."""
     high: int = frames[1]
     low: int = frames[2]
     out = BytesWriter()
@@ -241,7 +241,7 @@ def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) 
 
 
 def write_frames(out: BytesWriter, frames: bytes, channel: i64, frame_max: i64) -> None:
-    """Write body frames for `channel`, as received or split anew for a smaller `frame_max`."""
+    """Write body frames for `channel`, as received, or in new frames for a smaller `frame_max`."""
     if len(frames) > frame_max and largest_frame(frames) > frame_max:
         write_body(out, _payloads(frames, 0), channel, frame_max)
     else:
@@ -249,7 +249,7 @@ def write_frames(out: BytesWriter, frames: bytes, channel: i64, frame_max: i64) 
 
 
 def write_body(out: BytesWriter, payload: bytes, channel: i64, frame_max: i64) -> None:
-    """Write a body, or a part of one, in as few frames as `frame_max` allows."""
+    """Write a body, or a part of a body, in as few frames as `frame_max` allows."""
     room: i64 = frame_max - FRAME_OVERHEAD
     p: i64 = 0
     n: i64 = len(payload)

@@ -72,11 +72,11 @@ def encode_deaths(deaths: list[Death]) -> bytes:
 
 
 def decode_deaths(value: bytes) -> list[Death]:
-    """Return the deaths in a value that `encode_deaths` has made. Raises ValueError for any other."""
+    """Return the deaths in a value from `encode_deaths`. Raises ValueError for any other value."""
     deaths: list[Death] = []
     for table in _array_in(value):
         if not isinstance(table, dict):
-            raise ValueError("x-death holds something else than tables")
+            raise ValueError("x-death has an element that is no table")
         deaths.append(_death(table))
     return deaths
 
@@ -106,7 +106,7 @@ def _death(table: dict[str, object]) -> Death:
 
 
 def add_death(deaths: list[Death], death: Death) -> list[Death]:
-    """Return the history with a further death; it adds to the count of the same queue and reason."""
+    """Return the history with a further death, which is counted with deaths of the same queue and reason."""
     for known in deaths:
         if known.queue == death.queue and known.reason == death.reason:
             known.count += 1
@@ -115,16 +115,16 @@ def add_death(deaths: list[Death], death: Death) -> list[Death]:
 
 
 def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first: bool) -> list[Field]:
-    """Return headers with this history; the latest death was of a message published to `exchange`.
+    """Return headers with this history. The message of the latest death was published to `exchange`.
 
-    `first`: the message had not died before, and a history in its headers is not the broker's. Other fields
+    `first`: the message had not died before, and a publisher wrote any history in the headers. Other fields
     keep their places and bytes.
     """
     latest = deaths[0]
-    said = {b"reason": latest.reason, b"queue": latest.queue, b"exchange": exchange}
-    values = {LAST + what: long_string(text) for what, text in said.items()}
+    facts = {b"reason": latest.reason, b"queue": latest.queue, b"exchange": exchange}
+    values = {LAST + field: long_string(text) for field, text in facts.items()}
     if first:
-        values |= {FIRST + what: long_string(text) for what, text in said.items()}
+        values |= {FIRST + field: long_string(text) for field, text in facts.items()}
     values[X_DEATH] = encode_deaths(deaths)
     written: list[Field] = []
     for name, value in fields:
@@ -132,7 +132,7 @@ def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first
             written.append((name, value))
         elif values[name]:
             written.append((name, values[name]))
-            values[name] = b""  # of several with this name one stays
+            values[name] = b""  # only the first field of this name stays
     return written + [(name, value) for name, value in values.items() if value]
 
 

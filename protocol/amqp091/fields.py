@@ -11,7 +11,7 @@ from typing import Final
 
 from pamqp import base
 
-TABLE_DEPTH_MAX: Final = 100  # tables and arrays within each other; walking them must not end the stack
+TABLE_DEPTH_MAX: Final = 100  # nested tables and arrays; a deeper value would overflow the stack
 
 _FIXED: Final = {
     ord("b"): struct.Struct(">b"),
@@ -35,11 +35,11 @@ _LENGTH: Final = struct.Struct(">I")
 _DECIMAL: Final = struct.Struct(">BI")
 _TIME: Final = struct.Struct(">Q")
 _OTHER_BYTES: Final = {ord("t"): 1, ord("T"): 8, ord("D"): 5, ord("V"): 0, 0: 0}
-_SECONDS_MAX: Final = 0xFFFFFFFF  # a timestamp above it, in 2106, is taken to be in milliseconds
+_SECONDS_MAX: Final = 0xFFFFFFFF  # in 2106; a larger timestamp is taken to be in milliseconds
 
 
 class Reader:
-    """A reader of values, one after the other. Every method raises ValueError for malformed or cut values.
+    """A reader of consecutive values. Every method raises ValueError for malformed or incomplete values.
 
     `end` limits reading: the end of the input, or of the table that is being read. Names in tables of
     messages may be any bytes, and become surrogates where they are not UTF-8. Names in arguments are UTF-8.
@@ -67,10 +67,10 @@ class Reader:
             setattr(frame, name, octet >> bits % 8 & 1 != 0)
             bits += 1
         if self.position != self.end:
-            raise ValueError(f"{self.end - self.position} bytes too many")
+            raise ValueError(f"{self.end - self.position} bytes follow the last argument")
 
     def table(self) -> dict[str, object]:
-        """A field table with its length in front."""
+        """Read a field table with its length."""
         end, outer = self._enter()
         table: dict[str, object] = {}
         while self.position < end:
@@ -80,11 +80,11 @@ class Reader:
         return table
 
     def short_string(self) -> str:
-        """A short string."""
+        """Read a short string."""
         return self.take(self.take(1)[0]).decode()
 
     def long_string(self) -> str | bytes:
-        """A long string; bytes if it is not UTF-8."""
+        """Read a long string; bytes if not UTF-8."""
         raw = self.take(self._number(_LENGTH))
         try:
             return raw.decode()
@@ -92,10 +92,10 @@ class Reader:
             return raw
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Read the next `size` bytes."""
         start = self.position
         if start + size > self.end:
-            raise ValueError(f"{size} bytes are announced where {self.end - start} are left")
+            raise ValueError(f"{size} bytes are announced, {self.end - start} bytes are left")
         self.position = start + size
         return self.data[start : start + size]
 
@@ -163,21 +163,21 @@ class Reader:
         try:
             return datetime.fromtimestamp(seconds, tz=UTC)
         except (OverflowError, OSError) as e:
-            raise ValueError(f"a timestamp of {seconds} seconds") from e
+            raise ValueError(f"a timestamp of {seconds} seconds is out of range") from e
 
     def _number(self, kind: struct.Struct) -> int:
         number: int = kind.unpack(self.take(kind.size))[0]
         return number
 
     def _enter(self) -> tuple[int, int]:
-        """Begin a table or an array; return its end, and the end of the value around it."""
+        """Begin a table or an array; return its end, and the end of the enclosing value."""
         self._depth += 1
         if self._depth > TABLE_DEPTH_MAX:
-            raise ValueError(f"more than {TABLE_DEPTH_MAX} tables within each other")
+            raise ValueError(f"more than {TABLE_DEPTH_MAX} nested tables")
         size = self._number(_LENGTH)
         outer = self.end
         if self.position + size > outer:
-            raise ValueError(f"{size} bytes are announced where {outer - self.position} are left")
+            raise ValueError(f"{size} bytes are announced, {outer - self.position} bytes are left")
         self.end = self.position + size
         return self.end, outer
 

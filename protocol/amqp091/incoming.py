@@ -1,4 +1,4 @@
-"""The receiving half of a channel: content that comes in pieces. [amqp-0-9-1 4.2.6]"""
+"""The incoming frames of a channel: content in several pieces. [amqp-0-9-1 4.2.6]"""
 
 from typing import Final
 
@@ -12,25 +12,25 @@ from protocol.amqp091.constants import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )
-from protocol.amqp091.content import body_size, merged, scan
+from protocol.amqp091.content import body_size, merge_frames, scan
 from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, ProtocolError
 
 EXPECT_METHOD: Final = 0
 EXPECT_HEADER: Final = 1
 EXPECT_BODY: Final = 2
-DISCARD: Final = 3  # this end has closed the channel: everything but close and close-ok is dropped
-HELD: Final = 4  # an answer is outstanding that the channel's next frames must not overtake: they are kept
+DISCARD: Final = 3  # this side has closed the channel: other frames than close and close-ok are dropped
+HELD: Final = 4  # a request is not answered yet: the next frames of the channel are kept
 
-WHOLE_BYTES_MAX: Final = 1048576  # a larger body is handed on in pieces of about that size, as they come
-PARTS_MAX: Final = 1024  # so many frames of one content are looked at together:
-SMALL_BYTES: Final = 256  # if they have fewer bytes on average, they are merged
+WHOLE_BYTES_MAX: Final = 1048576  # a larger body is passed on in pieces of about this size
+PARTS_MAX: Final = 1024  # the number of frames of a content that are checked together:
+SMALL_BYTES: Final = 256  # frames with fewer bytes on average are merged
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class IncomingChannel:
-    """The receiving half of an open channel: the frames that may come next, and content in several pieces.
+    """The incoming frames of an open channel: which frames may come next, and content in several pieces.
 
-    The subclass implements the three calls, which must raise nothing but ProtocolError.
+    The subclass implements the calls `on_...`, which raise ProtocolError only.
     """
 
     def __init__(self, body_bytes_max: i64) -> None:
@@ -39,10 +39,10 @@ class IncomingChannel:
         self.whole_bytes_max: i64 = min(body_bytes_max, WHOLE_BYTES_MAX)
         self._arguments: bytes = b""
         self._parts: list[bytes] = []
-        self._tidy: i64 = 0  # parts before it are not looked at again
+        self._merged: i64 = 0  # parts before this index are merged already
         self._missing: i64 = 0
-        self._gathered: i64 = 0  # bytes of a large body that are in the parts
-        self._head: bytes = b""  # of a large body: the header frame
+        self._gathered: i64 = 0  # bytes of a large body in the parts
+        self._head: bytes = b""  # the header frame of a large body
         self._size: i64 = 0
         self._traits: i64 = 0
         self._kept: list[bytes] = []
@@ -78,7 +78,7 @@ class IncomingChannel:
         """Note that a frame has been kept: a method, or 0 for a part of a content."""
 
     def hold(self) -> None:
-        """Keep the frames that come from now on. Called while a method of the channel is handled."""
+        """Keep all further frames until `end_hold`. Called while a method of the channel is handled."""
         self.expecting = HELD
 
     def keep(self, frame: bytes, method: i64) -> None:
@@ -87,8 +87,8 @@ class IncomingChannel:
         self.kept_bytes += len(frame)
         self.on_kept(method)
 
-    def go_on(self) -> bytes:
-        """Stop keeping; return the kept frames, which are put back into the stream."""
+    def end_hold(self) -> bytes:
+        """Stop keeping frames; return the kept frames, which the caller puts back into the stream."""
         if self.expecting == HELD:
             self.expecting = EXPECT_METHOD
         frames = b"".join(self._kept)
@@ -97,12 +97,12 @@ class IncomingChannel:
         return frames
 
     def begin_content(self, arguments: bytes) -> None:
-        """Begin a content whose basic.publish has arrived without it."""
+        """Begin a content whose basic.publish has arrived alone."""
         self._arguments = arguments
         self.expecting = EXPECT_HEADER
 
     def header_frame(self, data: bytes, start: i64, size: i64) -> None:
-        """Take the header frame that lies at `start` of `data`."""
+        """Take the header frame at `start` of `data`."""
         self._size = body_size(data, start, size)
         self._traits = scan(data, start, size)
         if self._size > self.body_bytes_max:
@@ -110,26 +110,26 @@ class IncomingChannel:
             self.on_oversized(self._size)
             return
         self._parts = [data[start : start + size + FRAME_OVERHEAD]]
-        self._tidy = 1
+        self._merged = 1
         self._missing = self._size
         if self._size > WHOLE_BYTES_MAX:
             self._head = self._parts.pop()
-            self._tidy = 0
+            self._merged = 0
             self._gathered = 0
         self.expecting = EXPECT_BODY
         if self._missing == 0:
             self._complete()
 
     def body_frame(self, data: bytes, start: i64, size: i64) -> None:
-        """Take the body frame that lies at `start` of `data`. Raises ProtocolError(FRAME_ERROR)."""
+        """Take the body frame at `start` of `data`. Raises ProtocolError(FRAME_ERROR)."""
         self._missing -= size
         if self._missing < 0:
             raise ProtocolError(
                 FRAME_ERROR, f"body frames carry {-self._missing} bytes more than the {self._size} announced"
             )
-        if size > 0:  # an empty one says nothing, and clients need not be shown it
+        if size > 0:  # an empty frame has no effect, and consumers do not get it
             self._parts.append(data[start : start + size + FRAME_OVERHEAD])
-            if len(self._parts) - self._tidy >= PARTS_MAX:
+            if len(self._parts) - self._merged >= PARTS_MAX:
                 self._merge()
             if self._size > WHOLE_BYTES_MAX:
                 self._gather(size)
@@ -149,23 +149,23 @@ class IncomingChannel:
         self._head = b""
 
     def _gather(self, size: i64) -> None:
-        """Pass on the received part of a large body, if it is enough for a piece."""
+        """Pass on the received part of a large body, if the part is large enough for a piece."""
         self._gathered += size
         if self._gathered >= WHOLE_BYTES_MAX or self._missing == 0:
             frames = b"".join(self._parts)
             self._parts = []
-            self._tidy = 0
+            self._merged = 0
             gathered = self._gathered
             self._gathered = 0
             self.on_piece(frames, gathered, self._traits)
 
     def _merge(self) -> None:
         """Merge many small frames, which would take fifty times their body in memory."""
-        recent = b"".join(self._parts[self._tidy :])
+        recent = b"".join(self._parts[self._merged :])
         if len(recent) < PARTS_MAX * SMALL_BYTES:
-            del self._parts[self._tidy :]
-            self._parts.append(merged(recent))
-        self._tidy = len(self._parts)
+            del self._parts[self._merged :]
+            self._parts.append(merge_frames(recent))
+        self._merged = len(self._parts)
 
     def _complete(self) -> None:
         content = self._head if self._size > WHOLE_BYTES_MAX else b"".join(self._parts)
@@ -176,7 +176,7 @@ class IncomingChannel:
 
 
 def check_publish(data: bytes, p: i64, end: i64) -> None:
-    """Check the shape of the basic.publish frame at `p`: two short strings and one octet of bits.
+    """Check the basic.publish frame at `p`: two short strings and an octet of bits.
 
     Raises ProtocolError(SYNTAX_ERROR).
     """
@@ -189,7 +189,7 @@ def check_publish(data: bytes, p: i64, end: i64) -> None:
 
 
 def check_start(kind: i64, size: i64, frame_max: i64) -> None:
-    """Refuse a frame whose first 7 bytes show that it can never be valid.
+    """Refuse a frame whose first 7 bytes are never valid.
 
     Clients may leave the 8 bytes around a payload out of the frame size [RabbitMQ FRAME_SIZE_FUDGE], but not
     for a content header, which cannot be split for consumers. Raises ProtocolError(FRAME_ERROR).

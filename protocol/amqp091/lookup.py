@@ -1,6 +1,6 @@
-"""Look up a single header or property of a content without decoding the others. [amqp-0-9-1 4.2.5, 4.2.6]
+"""Look up a single header or property of a content, without decoding the rest. [amqp-0-9-1 4.2.5, 4.2.6]
 
-A malformed header or property counts as absent. Nothing here raises for bytes that a publisher sent.
+A malformed header or property counts as absent. No function raises for bytes that a publisher sent.
 """
 
 from typing import Final
@@ -45,7 +45,7 @@ _WIDTHS: Final = _widths()
 
 
 def property_at(content: bytes, index: i64) -> i64:
-    """Return the offset of the property with this index in a content; NOWHERE if it has none.
+    """Return the offset of the property with this index in a content; NOWHERE if absent.
 
     `content.scan` has checked the property list.
     """
@@ -68,7 +68,7 @@ def property_at(content: bytes, index: i64) -> i64:
 
 
 def header_at(content: bytes, name: bytes) -> i64:
-    """Return the offset of the last header with this name, at the octet of its type; or NOWHERE."""
+    """Return the offset of the type of the last header with this name; NOWHERE if absent."""
     p = property_at(content, HEADERS)
     if p < 0:
         return NOWHERE
@@ -98,7 +98,7 @@ def header_at(content: bytes, name: bytes) -> i64:
 
 
 def header_value(content: bytes, start: i64) -> object:
-    """Return the value that `header_at` has found; None also for a value that does not decode."""
+    """Return the header's value at the offset from `header_at`; None also if the value does not decode."""
     kind: i64 = content[start]
     p = start + 1
     if kind == _LONG_STRING:
@@ -151,5 +151,5 @@ def short_string(content: bytes, start: i64) -> bytes:
 
 
 def number(content: bytes, start: i64, index: i64) -> int:
-    """Return the delivery mode, priority or timestamp (seconds) at this offset; `index` says which."""
+    """Return the property `index` at this offset: delivery mode, priority or timestamp (seconds)."""
     return int.from_bytes(content[start : start + 8], "big") if index == TIMESTAMP else content[start]

@@ -1,4 +1,4 @@
-"""Cold methods: decoded into pamqp's classes; the broker's own replies encoded here. [amqp-0-9-1 1.3-1.8]"""
+"""Methods off the hot path, decoded into pamqp's classes; the broker's methods, encoded. [amqp-0-9-1 1]"""
 
 import struct
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _FRAME: Final = struct.Struct(">BHI")
 
 
 class AccessRequest(base.Frame):
-    """access.request, a leftover of AMQP 0-9 that pamqp does not know; its arguments do not matter."""
+    """access.request of AMQP 0-9, which pamqp does not know; the arguments are ignored."""
 
     name = "Access.Request"
 

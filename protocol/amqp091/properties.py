@@ -33,7 +33,7 @@ _FIXED_BYTES: Final = {DELIVERY_MODE: 1, PRIORITY: 1, TIMESTAMP: 8}
 _FRAME: Final = struct.Struct(">BHI")
 
 Field = tuple[bytes, bytes]
-"""Name and value of one header as they stand in the table: the value begins with the octet of its type."""
+"""The encoded name and value of a header: the value begins with the octet of its type."""
 
 
 class Properties:
@@ -76,7 +76,7 @@ class Properties:
             raise ProtocolError(SYNTAX_ERROR, f"a property of the content header is not UTF-8: {e}") from e
 
     def octets(self, index: int) -> bytes | None:
-        """Return a property that is a short string as it was sent, None if absent."""
+        """Return the bytes of a property that is a short string, None if absent."""
         value = self._values[index]
         return None if value is None else value[1:]
 
@@ -90,11 +90,11 @@ class Properties:
         self._values[index] = None
 
     def adopt(self, other: Properties, index: int) -> None:
-        """Copy a property from another list, or remove it if the other list lacks it."""
+        """Copy a property from another list, or remove the property if the other list lacks it."""
         self._values[index] = other._values[index]
 
     def headers(self) -> dict[str, object]:
-        """Return the decoded headers; of several with the same name the last. Raises ProtocolError."""
+        """Return the decoded headers; the last of several with the same name counts. Raises ProtocolError."""
         value = self._values[HEADERS]
         if value is None:
             return {}
@@ -104,7 +104,7 @@ class Properties:
             raise ProtocolError(SYNTAX_ERROR, f"malformed headers: {e}") from e
 
     def fields(self) -> list[Field]:
-        """Return the headers as they are in the table. Raises ProtocolError."""
+        """Return the encoded headers in the order of the table. Raises ProtocolError."""
         value = self._values[HEADERS]
         found: list[Field] = []
         if value is None:
@@ -121,7 +121,7 @@ class Properties:
         return found
 
     def set_table(self, table: bytes) -> None:
-        """Replace the headers by an encoded table, its length in front."""
+        """Replace the headers by an encoded table with its length."""
         self._values[HEADERS] = table
 
     def set_fields(self, fields: list[Field]) -> None:

@@ -9,18 +9,18 @@ from mypy_extensions import i64
 from protocol.amqp091.constants import FRAME_END
 from protocol.amqp091.incoming import EXPECT_METHOD, IncomingChannel
 
-LEARNS: Final = __file__.endswith(".py")
-"""Interpreted, comparing bytes takes a third of the time of parsing them; compiled, it takes longer."""
-UNLIKE_MAX: Final = 64  # publishes until the next try, after one that was not like the one before
+RECOGNISES_REPEATS: Final = __file__.endswith(".py")
+"""Whether repeated publishes are recognised, which is faster than parsing in interpreted code only."""
+SKIPPED_MAX: Final = 64  # publishes until the next try, after a publish that differed
 NEVER: Final = 1 << 62
 
 
 @final
 class Repeat:
-    """The bytes of a publish up to its body, and their meaning to `incoming`.
+    """The bytes of a publish up to its body, and the arguments of the call to `incoming`.
 
-    `header_at` and `last_at` are offsets from the beginning: of the content header's frame, and of the very
-    last octet.
+    `header_at` and `last_at`: the offsets of the content header's frame and of the last octet from the
+    beginning of the publish.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Repeat:
         self.traits = traits
 
     def publish(self, data: bytes, p: i64) -> i64:
-        """Make the call if the same publish is at `p` of `data` again, and complete.
+        """Make the call if the same publish is at `p` of `data`, and is complete.
 
-        Return the offset behind it, 0 if it is not.
+        Return the offset after the publish, 0 for any other bytes.
         """
         last = p + self.last_at
         if (

@@ -1,4 +1,4 @@
-"""Field tables written: plain values in the types that clients use for them. [amqp-0-9-1 4.2.5.5]"""
+"""The encoder of field tables: Python values in the types that clients use. [amqp-0-9-1 4.2.5.5]"""
 
 import struct
 from collections.abc import Mapping
@@ -12,10 +12,11 @@ _I32_MAX: Final = 2**31 - 1
 
 
 def encode_table(table: Mapping[str, object]) -> bytes:
-    """Return a table with its length in front.
+    """Return the encoded table with its length.
 
-    Integers are I where they fit and l otherwise, floats d, texts S. Raises ValueError for a name that is
-    not 1 to 255 bytes long, an integer beyond 64 bits, and a value of any other type.
+    Integers have type I if they fit into 32 bits, l otherwise. Floats have type d, texts type S. Raises
+    ValueError for a name that is not 1 to 255 bytes long, an integer beyond 64 bits, and a value of any other
+    type.
     """
     return _counted(b"".join(_name(name) + _value(value) for name, value in table.items()))
 

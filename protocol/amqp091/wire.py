@@ -1,7 +1,8 @@
 """AMQP 0-9-1 framing, parsed in place: bytes in, calls out; no socket, no clock. [amqp-0-9-1 4.2]
 
-A publish whose method, header and body frames lie in one read is one call; frames that arrive apart go
-through the channel's own assembly, `incoming`. Nothing is raised but ProtocolError, whatever the bytes.
+A publish whose method, header and body frames are in a single read is a single call. Frames of several reads
+go through the channel's assembly, `incoming`. No other error than ProtocolError is raised, whatever the
+bytes.
 """
 
 from typing import Final, Protocol, final
@@ -31,12 +32,12 @@ from protocol.amqp091.incoming import (
     check_publish,
     check_start,
 )
-from protocol.amqp091.repeat import LEARNS, NEVER, UNLIKE_MAX, Repeat
+from protocol.amqp091.repeat import NEVER, RECOGNISES_REPEATS, SKIPPED_MAX, Repeat
 from protocol.errors import CHANNEL_ERROR, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
 
-DELIVERY_MODE_ONLY: Final = 0x10  # first octet of the property flags, a common case
+DELIVERY_MODE_ONLY: Final = 0x10  # the first octet of the property flags of many messages
 
-_INCOMPLETE: Final = 0  # answers of Wire._publish besides the offset behind the content
+_INCOMPLETE: Final = 0  # results of Wire._publish besides the offset after the content
 _APART: Final = -1
 
 
@@ -51,14 +52,14 @@ class MethodSink(Protocol):
 
 
 @final
-class _Nobody:
-    """The sink of a parser that has been stopped."""
+class _IgnoringSink:
+    """The sink of a stopped parser, which ignores methods."""
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
         """Ignore a method (MethodSink)."""
 
 
-_NOBODY: Final = _Nobody()
+_IGNORING: Final = _IgnoringSink()
 
 
 @final
@@ -75,13 +76,13 @@ class Wire:
         self.channels: list[IncomingChannel | None] = []
         self.suspended = False
         self.stopped = False  # closed or broken: the rest of the stream is ignored
-        self.rest = b""  # of the bytes in which it was closed
-        self._halted = False  # either of the two
-        self._chunks: list[bytes] = []  # what has arrived of an incomplete frame
+        self.rest = b""  # the rest of the bytes in which the connection was closed
+        self._halted = False  # suspended or stopped
+        self._chunks: list[bytes] = []  # the received bytes of an incomplete frame
         self._have: i64 = 0
-        self._need: i64 = 0  # bytes without which no progress is possible
-        self._repeat: Repeat | None = None  # what the next publish may be like
-        self._unlike: i64 = 0 if LEARNS else NEVER  # publishes to be parsed before that is learnt
+        self._need: i64 = 0  # the bytes that the next call needs
+        self._repeat: Repeat | None = None  # the publish that the next one may repeat
+        self._skipped: i64 = 0 if RECOGNISES_REPEATS else NEVER  # publishes to parse before the next try
 
     def gathered(self) -> i64:
         """Return the bytes of incomplete contents of all channels that have not been passed on."""
@@ -92,7 +93,7 @@ class Wire:
         return total
 
     def channel(self, number: i64) -> IncomingChannel | None:
-        """Return the open channel of this number, None without one."""
+        """Return the open channel of this number, None if there is none."""
         return self.channels[number] if number < len(self.channels) else None
 
     def suspend(self) -> None:
@@ -109,9 +110,9 @@ class Wire:
             self.feed(b"")
 
     def put_back(self, frames: bytes) -> None:
-        """Put whole frames that a channel has kept before the bytes that have come since; `feed` continues.
+        """Put whole frames that a channel has kept before the bytes received since; `feed` continues.
 
-        Not to be called from inside `feed`.
+        Must not be called during `feed`.
         """
         if not self.stopped:
             self._chunks.insert(0, frames)
@@ -119,12 +120,12 @@ class Wire:
             self._need = 0
 
     def kept(self) -> bytes:
-        """Return the received bytes that are not parsed yet, from the beginning of a frame on."""
+        """Return the received bytes that are not parsed yet; they begin with a frame."""
         return b"".join(self._chunks)
 
     def stop(self) -> None:
         """Ignore all later bytes, and drop the reference to the sink."""
-        self._sink = _NOBODY
+        self._sink = _IGNORING
         self.stopped = True
         self._halted = True
         self._repeat = None
@@ -158,7 +159,7 @@ class Wire:
             self._keep(data[p:] if p > 0 else data)
 
     def _keep(self, rest: bytes) -> None:
-        """Keep bytes that are not used yet, or will never be."""
+        """Keep unused bytes."""
         if self.stopped:
             self.rest = rest
         else:
@@ -166,9 +167,9 @@ class Wire:
             self._have = len(rest)
 
     def _bridge(self, chunks: list[bytes], data: bytes, kept: i64) -> i64:
-        """Parse the `kept` bytes with the first bytes of `data`, so that not all of it has to be joined.
+        """Parse the `kept` bytes with the first bytes of `data`, so that the rest of `data` is not copied.
 
-        Return the number of used bytes: `kept` or more, unless the incomplete frame is longer than it seemed.
+        Return the number of used bytes: `kept` or more, or less if the incomplete frame needs more bytes.
         """
         first = self._need - kept + FRAME_MIN_SIZE
         if kept >= self._need or first > len(data) // 2:
@@ -176,7 +177,7 @@ class Wire:
         return self._parse(b"".join([*chunks, data[:first]]), 0)
 
     def _parse(self, data: bytes, p: i64) -> i64:
-        """Make the calls of all whole frames from `p` on; return the offset of the first unused byte."""
+        """Make the calls of all complete frames from `p` on; return the offset of the first unused byte."""
         n: i64 = len(data)
         self._need = 7
         channels = self.channels
@@ -226,69 +227,69 @@ class Wire:
         return p
 
     def _publish(self, incoming: IncomingChannel, channel: i64, data: bytes, p: i64, end: i64, n: i64) -> i64:
-        """Make the call for a publish at `p` and its content, if all of it is here.
+        """Make the call for a publish at `p` with its content, if the content is complete.
 
-        Return the offset behind the content, _INCOMPLETE to wait for more bytes, _APART when its frames do
-        not follow each other or the body has several frames.
+        Return the offset after the content, _INCOMPLETE to wait for more bytes, _APART if its frames do not
+        follow each other or the body has several frames.
         """
         h: i64 = end + 1
         if n - h < 7:
-            check_publish(data, p, end)  # what is wrong with it must not wait for the content
+            check_publish(data, p, end)  # an error of the method must not wait for the content
             self._need = h + 7 - p
             return _INCOMPLETE
         size: int = read_i32_be(data, h + 3)
-        hend: i64 = h + 7 + size
+        header_end: i64 = h + 7 + size
         other: int = read_i16_be(data, h + 1)
         if data[h] != FRAME_HEADER or (other & 0xFFFF) != channel or size < 14:
             return _APART
-        if hend >= n or size + FRAME_OVERHEAD > self.frame_max:
+        if header_end >= n or size + FRAME_OVERHEAD > self.frame_max:
             check_start(data[h], size, self.frame_max)
-            self._need = hend + 1 - p
+            self._need = header_end + 1 - p
             return _INCOMPLETE
-        if data[hend] != FRAME_END:
-            raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[hend]} instead of 206")
+        if data[header_end] != FRAME_END:
+            raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[header_end]} instead of 206")
         length: i64 = read_i64_be(data, h + 11)
-        bend: i64 = hend
+        body_end: i64 = header_end
         if length < 0 or read_i32_be(data, h + 7) != CLASS_AND_WEIGHT:
-            length = body_size(data, h, size)  # refuses what is wrong
+            length = body_size(data, h, size)  # raises for the wrong value
         if length > 0:
             if length + FRAME_OVERHEAD > self.frame_max or length > incoming.whole_bytes_max:
                 return _APART
-            bend = hend + 8 + length
-            if n - hend >= 8:
-                first: int = read_i32_be(data, hend + 4)
-                other = read_i16_be(data, hend + 2)
-                if first != length or data[hend + 1] != FRAME_BODY or (other & 0xFFFF) != channel:
+            body_end = header_end + 8 + length
+            if n - header_end >= 8:
+                first: int = read_i32_be(data, header_end + 4)
+                other = read_i16_be(data, header_end + 2)
+                if first != length or data[header_end + 1] != FRAME_BODY or (other & 0xFFFF) != channel:
                     return _APART
-            if bend >= n:
-                self._need = bend + 1 - p
+            if body_end >= n:
+                self._need = body_end + 1 - p
                 return _INCOMPLETE
-            if data[bend] != FRAME_END:
-                raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[bend]} instead of 206")
+            if data[body_end] != FRAME_END:
+                raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[body_end]} instead of 206")
         traits: i64 = 0
         if size == 15 and data[h + 19] == DELIVERY_MODE_ONLY and data[h + 20] == 0:
             traits = PERSISTENT if data[h + 21] == 2 else 0
         elif size != 14 or data[h + 19] != 0 or data[h + 20] != 0:
             traits = scan(data, h, size)
         arguments = data[p + 11 : end]
-        if self._unlike > 0:
-            self._unlike -= 1
+        if self._skipped > 0:
+            self._skipped -= 1
         else:
-            start = data[p : bend - length]
-            self._learn(Repeat(incoming, start, arguments, h - p, bend - p, length, traits))
-        incoming.on_publish(arguments, data[h : bend + 1], length, traits)
-        return bend + 1
+            start = data[p : body_end - length]
+            self._expect_repeat(Repeat(incoming, start, arguments, h - p, body_end - p, length, traits))
+        incoming.on_publish(arguments, data[h : body_end + 1], length, traits)
+        return body_end + 1
 
-    def _learn(self, repeat: Repeat) -> None:
-        """Expect more publishes like this one; if another one was expected, expect none for a while."""
+    def _expect_repeat(self, repeat: Repeat) -> None:
+        """Expect a repetition of this publish; after a publish that differs, expect none for a while."""
         if self._repeat is None:
             self._repeat = repeat
         else:
             self._repeat = None
-            self._unlike = UNLIKE_MAX
+            self._skipped = SKIPPED_MAX
 
     def _other_method(self, channel: i64, method: i64, payload: bytes) -> None:
-        self._repeat = None  # afterwards the channel may be another one, or frame_max
+        self._repeat = None  # the channel or frame_max may change with the method
         self._sink.on_method(channel, method, payload)
 
     def _unexpected_method(self, incoming: IncomingChannel, channel: i64, method: i64, frame: bytes) -> None:

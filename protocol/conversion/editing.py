@@ -36,12 +36,12 @@ _PLACES: Final = {
     basic.APP_ID: places.GROUP_ID,
 }
 _IN_HEADER: Final = (basic.DELIVERY_MODE, basic.PRIORITY, basic.EXPIRATION)
-_ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # that headers of other names are
+_ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # the annotations for these headers
 
 
 @final
-class _Front:
-    """The sections in front of a body, and what is in those that can be changed. Raises DecodeError."""
+class _BodyPrefix:
+    """The sections before a body, and the decoded parts that can be changed. Raises DecodeError."""
 
     def __init__(self, content: bytes) -> None:
         self.sections: dict[int, bytes] = {}  # by their descriptors
@@ -70,54 +70,62 @@ class _Front:
 class Edition:
     """The changes to make in messages.
 
-    `said` is a content of AMQP 0-9-1 with the new properties and headers. `changed` has, by their names, the
-    places of the properties to set as in `said`, or to remove if `said` lacks them. `headers` has the names
-    of the headers to set or remove likewise. With `bare`, messages keep no other headers. `payload`: the new
+    `template`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places of the
+    changed properties, by name. A property that `template` lacks is removed. `headers`: the names of the
+    changed headers, which are removed likewise. `bare`: all other headers are removed. `payload`: the new
     body, None to keep the old body.
 
     Raises ValueError for a value that no message of AMQP 1.0 can have.
     """
 
     def __init__(
-        self, said: bytes, changed: dict[str, int], headers: list[bytes], bare: bool, payload: bytes | None
+        self,
+        template: bytes,
+        changed: dict[str, int],
+        headers: list[bytes],
+        bare: bool,
+        payload: bytes | None,
     ) -> None:
-        self._said = _Front(content10(said, "", ""))
+        self._template = _BodyPrefix(content10(template, "", ""))
         self._places = list(changed.values())
         self._bare = bare
         self._payload = payload
         self._headers = headers
         self._annotations = {
             name: value
-            for name, value in self._said.annotations.items()
+            for name, value in self._template.annotations.items()
             if name not in (names.EXCHANGE, names.ROUTING_KEY)
         }
-        self._without = [_ANNOTATIONS.get(name, name) for name in headers]
+        self._removed = [_ANNOTATIONS.get(name, name) for name in headers]
         if basic.TYPE in self._places:
-            self._without.append(names.BASIC_TYPE)
-        self._check(Properties(said), changed)
+            self._removed.append(names.BASIC_TYPE)
+        self._check(Properties(template), changed)
 
-    def _check(self, said: Properties, changed: dict[str, int]) -> None:
-        """Raise ValueError for what has no counterpart."""
-        for name, _ in said.fields():
-            if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._said.application:
+    def _check(self, template: Properties, changed: dict[str, int]) -> None:
+        """Raise ValueError for a header or property without a counterpart in AMQP 1.0."""
+        for name, _ in template.fields():
+            if (
+                _ANNOTATIONS.get(name, name) not in self._annotations
+                and name not in self._template.application
+            ):
                 text = name.decode(errors="backslashreplace")
-                raise ValueError(f"header '{text}' cannot be what is given in a message of AMQP 1.0")
+                raise ValueError(f"header '{text}' cannot be converted to AMQP 1.0")
         for property_name, place in changed.items():
-            if said.octets(place) is not None and not self._has(place):
-                raise ValueError(f"property {property_name} cannot be what is given in a message of AMQP 1.0")
+            if template.octets(place) is not None and not self._has(place):
+                raise ValueError(f"property {property_name} cannot be converted to AMQP 1.0")
 
     def _has(self, place: int) -> bool:
         if place in _PLACES:
-            return self._said.fields[_PLACES[place]] != NULL_VALUE
+            return self._template.fields[_PLACES[place]] != NULL_VALUE
         if place == basic.TYPE:
             return names.BASIC_TYPE in self._annotations
         if place == basic.EXPIRATION:
-            return self._said.header.ttl != NONE
+            return self._template.header.ttl != NONE
         return place in _IN_HEADER
 
     def content(self, content: bytes) -> bytes:
-        """The changed content of a message. Raises DecodeError for one that is malformed."""
-        old = _Front(content)
+        """Return the changed content of a message. Raises DecodeError for a malformed content."""
+        old = _BodyPrefix(content)
         return b"".join(
             (
                 self._header(old),
@@ -128,61 +136,61 @@ class Edition:
             )
         )
 
-    def _header(self, old: _Front) -> bytes:
+    def _header(self, old: _BodyPrefix) -> bytes:
         if not any(place in _IN_HEADER for place in self._places):
             return old.sections.get(HEADER, b"")
-        said = self._said
+        template = self._template
         return header_section(
-            (said if basic.DELIVERY_MODE in self._places else old).header.durable,
-            (said if basic.PRIORITY in self._places else old).priority,
-            (said if basic.EXPIRATION in self._places else old).header.ttl,
+            (template if basic.DELIVERY_MODE in self._places else old).header.durable,
+            (template if basic.PRIORITY in self._places else old).priority,
+            (template if basic.EXPIRATION in self._places else old).header.ttl,
             old.header.first_acquirer,
             old.header.delivery_count,
         )
 
-    def _annotation_section(self, old: _Front) -> bytes:
-        without = list(self._without)
+    def _annotation_section(self, old: _BodyPrefix) -> bytes:
+        removed = list(self._removed)
         if self._bare:
-            without += [name for name in old.annotations if _is_header(name)]
-        if not self._annotations and not any(name in old.annotations for name in without):
+            removed += [name for name in old.annotations if _is_header(name)]
+        if not self._annotations and not any(name in old.annotations for name in removed):
             return old.sections.get(MESSAGE_ANNOTATIONS, b"")
         layout = old.layout
         values = list(self._annotations.values())
         return reannotated(
-            old.content, layout.annotations, layout.annotations_end, without, list(self._annotations), values
+            old.content, layout.annotations, layout.annotations_end, removed, list(self._annotations), values
         )
 
-    def _property_section(self, old: _Front) -> bytes:
+    def _property_section(self, old: _BodyPrefix) -> bytes:
         fields = list(old.fields)
         for place in self._places:
             if place in _PLACES:
-                fields[_PLACES[place]] = self._said.fields[_PLACES[place]]
+                fields[_PLACES[place]] = self._template.fields[_PLACES[place]]
         if fields == old.fields:
             return old.sections.get(PROPERTIES, b"")
         return composite(PROPERTIES, fields)
 
-    def _application_section(self, old: _Front) -> bytes:
+    def _application_section(self, old: _BodyPrefix) -> bytes:
         entries: dict[bytes, bytes] = {}
         if not self._bare:
             entries = {name: value for name, value in old.application.items() if name not in self._headers}
-        entries.update(self._said.application)
+        entries.update(self._template.application)
         if entries == old.application:
             return old.sections.get(APPLICATION_PROPERTIES, b"")
         return bytes((0, SMALL_ULONG, APPLICATION_PROPERTIES)) + string_map(entries) if entries else b""
 
 
 def data_section(payload: bytes) -> bytes:
-    """A body of one data section."""
+    """Return a body with a single data section."""
     return bytes((0, SMALL_ULONG, DATA)) + binary(payload)
 
 
 def _is_header(annotation: bytes) -> bool:
-    """Whether an annotation is a header to clients of AMQP 0-9-1."""
+    """Whether clients of AMQP 0-9-1 get an annotation as a header."""
     return annotation.startswith(b"x-") and not names.is_internal(annotation)
 
 
 def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
-    """The properties by their places, encoded. Raises DecodeError."""
+    """Return the encoded properties in the order of their places. Raises DecodeError."""
     found = [NULL_VALUE] * len(places.NAMES)
     if layout.properties != NONE:
         fields = Fields()
@@ -195,7 +203,7 @@ def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
 
 
 def _entries(content: bytes, value: i64, end: i64, kind: i64) -> dict[bytes, bytes]:
-    """The entries of a map, their values encoded. Raises DecodeError unless all of them are sound."""
+    """Return the entries of a map with encoded values. Raises DecodeError if an entry is malformed."""
     found: dict[bytes, bytes] = {}
     entries = Entries(content, value, end, kind)
     while entries.advance():

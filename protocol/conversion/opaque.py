@@ -1,7 +1,7 @@
 """Payloads of unknown message formats, kept as messages of the known format. [amqp-1.0 2.8.11]
 
-Such a payload becomes a data section behind an annotation that has its format. Whether the payload is
-durable cannot be read, so it counts as durable.
+A payload of this kind becomes a data section after an annotation with the message format. The broker cannot
+read whether the payload is durable, so the message is durable.
 """
 
 from typing import Final
@@ -22,14 +22,14 @@ _NAMES: Final = [BASIC_FORMAT, BASIC_TYPE]
 _TYPE: Final = encode(ENCODED_BODY.decode())
 
 
-def enclosed(payload: bytes, message_format: i64) -> bytes:
-    """The sections that a payload of this format, which is not 0, is kept as."""
+def enclose_payload(payload: bytes, message_format: i64) -> bytes:
+    """Return the sections that keep a payload. `message_format`: not 0."""
     number: int = message_format
-    told = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
+    values = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
     return b"".join(
         [
             header_section(True, NONE, NONE, False, 0),
-            annotated(b"", 0, 0, _NAMES, told),
+            annotated(b"", 0, 0, _NAMES, values),
             _DATA,
             encode(payload),
         ]
@@ -37,7 +37,7 @@ def enclosed(payload: bytes, message_format: i64) -> bytes:
 
 
 def format_of(content: bytes, layout: Layout) -> i64:
-    """The format of the payload that sections with annotations stand for; 0: they are the message."""
+    """Return the message format of the payload that is kept as these sections; 0 for an ordinary message."""
     if content.find(BASIC_FORMAT, layout.annotations, layout.annotations_end) < 0:
         return 0
     entries = Entries(content, layout.annotations, layout.annotations_end, SYMBOL8)
@@ -50,12 +50,12 @@ def format_of(content: bytes, layout: Layout) -> i64:
 
 
 def payload_of(content: bytes, layout: Layout) -> bytes:
-    """The payload itself, of sections that have a `format_of`."""
+    """Return the payload of sections whose `format_of` is not 0."""
     return content[_start(content, layout.annotations_end) :]
 
 
 def _start(content: bytes, p: i64) -> i64:
-    """Where the payload begins in the data section at `p`; NONE if that is not there, or not the last one."""
+    """Return the offset of the payload in the data section at `p`; NONE if absent, or not the last."""
     if content[p : p + 3] != _DATA or p + 5 > len(content):
         return NONE
     if content[p + 3] == BINARY8:

@@ -1,4 +1,4 @@
-"""The properties of AMQP 0-9-1 as those of AMQP 1.0, each by itself. [amqp-0-9-1 1.8, amqp-1.0 3.2.4]"""
+"""Conversion of single properties of AMQP 0-9-1 to AMQP 1.0. [amqp-0-9-1 1.8, amqp-1.0 3.2.4]"""
 
 from typing import Final
 from uuid import UUID
@@ -13,7 +13,7 @@ from protocol.amqp10.writing import sized
 from protocol.conversion.octets import is_text
 from protocol.conversion.values import milliseconds
 
-NOT_THERE: Final = -1
+ABSENT: Final = -1
 _URN: Final = b"urn:uuid:"
 _URN_BYTES: Final = 45
 _BASIC: Final[dict[int, int]] = {
@@ -29,17 +29,17 @@ _BASIC: Final[dict[int, int]] = {
 
 
 def _sources() -> list[int]:
-    return [_BASIC.get(place, NOT_THERE) for place in range(len(p.NAMES))]
+    return [_BASIC.get(place, ABSENT) for place in range(len(p.NAMES))]
 
 
 SOURCES: Final[list[int]] = _sources()
-"""The place of the property of AMQP 0-9-1 that becomes each of AMQP 1.0, NOT_THERE if none does."""
+"""The place of the property of AMQP 0-9-1 for each property of AMQP 1.0, ABSENT without one."""
 
 
 def property10(place: i64, raw: bytes) -> bytes | None:
-    """The property of AMQP 1.0 at that place, encoded, for a property of AMQP 0-9-1; None if it has none.
+    """Return the encoded property of AMQP 1.0 at `place`; None without a counterpart.
 
-    `raw` is what is in the short string, or the eight octets of the timestamp.
+    `raw`: the content of the short string, or the eight octets of the timestamp.
     """
     if place == p.MESSAGE_ID or place == p.CORRELATION_ID:
         return _id(raw)
@@ -65,6 +65,6 @@ def _id(raw: bytes) -> bytes:
             uuid = UUID(text)
         except ValueError:
             return sized(raw, STRING8, STRING32)
-        if str(uuid) == text:  # else it would come back as another text
+        if str(uuid) == text:  # otherwise the text would differ after the conversion back
             return b"\x98" + uuid.bytes
     return sized(raw, STRING8, STRING32)

@@ -1,4 +1,4 @@
-"""The sections of AMQP 1.0 as a content of AMQP 0-9-1. [amqp-1.0 messaging 3.2, amqp-0-9-1 4.2.6]"""
+"""Conversion of a message of AMQP 1.0 to AMQP 0-9-1. [amqp-1.0 messaging 3.2, amqp-0-9-1 4.2.6]"""
 
 from typing import Final, final
 
@@ -55,7 +55,7 @@ _ENCODED_BODY: Final = bytes((len(names.ENCODED_BODY),)) + names.ENCODED_BODY
 _PERSISTENT: Final = b"\x02"
 _TRANSIENT: Final = b"\x01"
 _COUNT: Final = 14
-_FIXED_BYTES: Final = 14  # of a content header frame before its values, its own seven octets left out
+_FIXED_BYTES: Final = 14  # of a content header frame before its values, without the frame header
 _HEADER_START: Final = bytes((FRAME_HEADER, 0, 0))
 _BODY_START: Final = bytes((FRAME_BODY, 0, 0))
 _END: Final = bytes((FRAME_END,))
@@ -64,12 +64,11 @@ _HEADER_FIELDS: Final = 5
 
 
 def content091(content: bytes, opaque: bool = False, value_as_text: bool = False, ttl: i64 = NONE) -> bytes:
-    """The content header and body frames, of channel 0 and any size, for the sections of a message.
+    """Return the content header and body frames, of channel 0 and any size, for the sections of a message.
 
-    `opaque`: what is behind the header is not to be looked at, and all of the message is the body.
-    `ttl`: what is left of it, in ms, if it is not what the header says.
-    `value_as_text`: a body that is one string or binary as a value is that text or those bytes, and not the
-    section. [RabbitMQ conversions]
+    `opaque`: the sections after the header are not read, and the whole message is the body. `ttl`: the
+    remaining time to live in ms, NONE for the ttl in the header. `value_as_text`: a body with a string or
+    binary as its value becomes the text or the bytes, instead of the section. [RabbitMQ conversions]
     """
     properties = _Properties()
     layout: Layout | None = None
@@ -77,7 +76,7 @@ def content091(content: bytes, opaque: bool = False, value_as_text: bool = False
         try:
             layout = scan(content, 0, len(content))
         except DecodeError:
-            layout = None  # then nothing of it may get lost either
+            layout = None  # malformed sections are kept whole, too
     if layout is None:
         properties.read_first_header(content)
         properties.expire(ttl)
@@ -97,9 +96,9 @@ def content091(content: bytes, opaque: bool = False, value_as_text: bool = False
 
 @final
 class _Properties:
-    """The values of the property list by their places, encoded, and the headers.
+    """The encoded values of the property list in the order of their places, and the headers.
 
-    What reads a section keeps what it has read when something does not decode.
+    A value that does not decode ends the reading of its section. Earlier values of the section are kept.
     """
 
     def __init__(self) -> None:
@@ -108,7 +107,7 @@ class _Properties:
         self.headers: dict[bytes, bytes] = {}
 
     def read_first_header(self, content: bytes) -> None:
-        """Take the header section with which the content begins, if it does."""
+        """Take the header section at the beginning of the content, if present."""
         sections = Sections(content, 0, len(content))
         try:
             if sections.advance() and sections.code == HEADER:
@@ -117,7 +116,7 @@ class _Properties:
             return
 
     def read_header(self, content: bytes, value: i64, end: i64) -> None:
-        """Take the section `header`. What is not set there has other defaults here, and stays unset."""
+        """Take the section `header`. Absent fields stay unset, because AMQP 0-9-1 has other defaults."""
         fields = Fields()
         try:
             fields.open_list(content, value, end, "header", _HEADER_FIELDS)
@@ -132,18 +131,18 @@ class _Properties:
             return
 
     def expire(self, ttl: i64) -> None:
-        """Set the expiration, in ms, unless it is NONE."""
+        """Set the expiration in ms, unless `ttl` is NONE."""
         if ttl != NONE:
             self.values[basic.EXPIRATION] = _short(str(ttl).encode())
 
     def read_application(self, content: bytes, value: i64, end: i64) -> None:
-        """All application properties are headers."""
+        """Take the application properties: all are headers."""
         entries = Entries(content, value, end, STRING8)
         while entries.advance():
             self._header(entries.name(), field_value(content, entries.key_end, entries.end))
 
     def read_annotations(self, content: bytes, value: i64, end: i64) -> None:
-        """Annotations whose names begin with x- are headers, in place of application properties too."""
+        """Take the annotations with names in x-: these are headers, and replace application properties."""
         entries = Entries(content, value, end, SYMBOL8)
         while entries.advance():
             if content.startswith(b"x-", entries.key):
@@ -177,7 +176,7 @@ class _Properties:
             return
 
     def _property(self, index: int, content: bytes, p: i64, end: i64) -> None:
-        """Take the property at that place, the encoded value from `p` to `end`."""
+        """Take the property `index`, whose encoded value is from `p` to `end`."""
         values = self.values
         if index == MESSAGE_ID:
             values[basic.MESSAGE_ID] = self._id(names.MESSAGE_ID, content, p, end)
@@ -197,7 +196,7 @@ class _Properties:
             values[basic.APP_ID] = _short(_text(content, p, end, STRING8))
 
     def _id(self, name: bytes, content: bytes, p: i64, end: i64) -> bytes | None:
-        """A message-id as a short string; one that cannot be one becomes the header `name`."""
+        """Return an id as a short string; None for a longer id, which becomes the header `name`."""
         constructor: i64 = content[p]
         if constructor == UUID:
             return _short(uuid_text(content[p + 1 : end]))
@@ -222,12 +221,12 @@ def _text(content: bytes, p: i64, end: i64, short: i64) -> bytes | None:
 
 
 def _short(raw: bytes | None) -> bytes | None:
-    """A short string; None if there is none, or it is too long for that."""
+    """Return an encoded short string; None for None, or for more than 255 bytes."""
     return bytes((len(raw),)) + raw if raw is not None and len(raw) <= SHORT_BYTES_MAX else None
 
 
 def _reply_to(address: bytes | None) -> bytes | None:
-    """The name of the queue that an address names; any other address as it is."""
+    """Return the queue's name for the address of a queue; other addresses unchanged."""
     if address is None or not address.startswith(_QUEUES) or address.find(b"/", len(_QUEUES)) >= 0:
         return address
     text = address.decode()
@@ -238,7 +237,7 @@ def _reply_to(address: bytes | None) -> bytes | None:
 
 
 def _body(content: bytes, layout: Layout, properties: _Properties, value_as_text: bool) -> bytes:
-    """The body; also sets the properties that tell of what kind it is."""
+    """Return the body, and set the properties for its type."""
     if layout.body_code == 0:
         return b""
     sections = Sections(content, layout.body, layout.body_end)
@@ -262,7 +261,7 @@ def _body(content: bytes, layout: Layout, properties: _Properties, value_as_text
 
 
 def _frames(properties: _Properties, body: bytes) -> bytes:
-    """The content header frame and, of a body that is not empty, one body frame."""
+    """Return the content header frame and, for a body that is not empty, a body frame."""
     if properties.headers:
         properties.values[basic.HEADERS] = table(properties.headers)
     flags = 0

@@ -1,4 +1,4 @@
-"""A content of AMQP 0-9-1 as the sections of AMQP 1.0. [amqp-0-9-1 4.2.6, amqp-1.0 messaging 3.2]"""
+"""Conversion of a message of AMQP 0-9-1 to AMQP 1.0. [amqp-0-9-1 4.2.6, amqp-1.0 messaging 3.2]"""
 
 from typing import Final, final
 
@@ -29,7 +29,7 @@ from protocol.amqp10.writing import NULL_VALUE, binary, composite, compound, siz
 from protocol.conversion import names
 from protocol.conversion.deaths import opt_deaths
 from protocol.conversion.octets import is_text
-from protocol.conversion.properties10 import NOT_THERE, SOURCES, property10
+from protocol.conversion.properties10 import ABSENT, SOURCES, property10
 from protocol.conversion.values import (
     ARRAY,
     BYTES,
@@ -57,7 +57,7 @@ _SIZES: Final[tuple[int, ...]] = (
     _SHORT,
     _SHORT,
     _SHORT,
-)  # of the properties by their places, in bytes [amqp-0-9-1 1.8]
+)  # the bytes of each property, in the order of the places [amqp-0-9-1 1.8]
 
 _PERSISTENT: Final = b"\x02"
 _UINT_MAX: Final = 0xFFFFFFFF
@@ -65,10 +65,10 @@ _DATA: Final = bytes((0, SMALL_ULONG, DATA))
 
 
 def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
-    """The sections for a content header and body frames of a message published to `exchange`.
+    """Return the sections for a content header and body frames of a message published to `exchange`.
 
     The header section comes first, then the message-annotations, which name `exchange` and `routing_key`,
-    and the bare message, of which the body is one data section, unless it is sections already.
+    then the bare message. The body is a data section, unless the body consists of sections already.
     """
     properties = _properties(content)
     body = _body(content)
@@ -77,20 +77,20 @@ def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
         sections = _body_sections(body)
         if sections:
             properties[basic.TYPE] = None
-    return _front(properties, exchange, routing_key) + (sections or _DATA + binary(body))
+    return _sections_before_body(properties, exchange, routing_key) + (sections or _DATA + binary(body))
 
 
-def front10(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
-    """As `content10`, but of a body only what stands in front of its `size` bytes, which are more than 255.
+def content10_before_body(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
+    """Return the sections of `content10` without the last `size` bytes, the body.
 
-    They make one data section, whatever they are.
+    `size`: more than 255. The body is a single data section, whatever the bytes are.
     """
-    front = _front(_properties(content), exchange, routing_key)
+    front = _sections_before_body(_properties(content), exchange, routing_key)
     return front + _DATA + bytes((BINARY32,)) + size.to_bytes(4, "big")
 
 
-def _front(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
-    """The sections in front of a body."""
+def _sections_before_body(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
+    """Return the sections before a body."""
     headers = _Headers(properties[basic.HEADERS])
     annotations: dict[bytes, bytes] = {
         names.EXCHANGE: sized(exchange.encode(), STRING8, STRING32),
@@ -108,9 +108,9 @@ def _front(properties: list[bytes | None], exchange: str, routing_key: str) -> b
 
 
 def _properties(content: bytes) -> list[bytes | None]:
-    """The properties by their places: of short strings and of the headers without their lengths.
+    """Return the properties in the order of their places; short strings and headers without their lengths.
 
-    One that overruns the frame is absent, and so are those behind it.
+    A property that overruns the frame is absent, and so are all later properties.
     """
     values: list[bytes | None] = [None] * len(_SIZES)
     end: i64 = len(content)
@@ -161,7 +161,7 @@ def _body(content: bytes) -> bytes:
 
 
 def _body_sections(body: bytes) -> bytes:
-    """The body if it is sections of a body, and maybe a footer; b"" if not."""
+    """Return the body if it consists of body sections, perhaps with a footer; b"" if not."""
     try:
         layout = scan(body, 0, len(body))
     except DecodeError:
@@ -193,7 +193,7 @@ def _annotations(entries: dict[bytes, bytes]) -> bytes:
 
 @final
 class _Headers:
-    """The headers by where they go: annotations, application properties, or ids that are no short strings."""
+    """The headers by their places in AMQP 1.0: annotations, application properties, or long ids."""
 
     def __init__(self, table: bytes | None) -> None:
         self.annotations: dict[bytes, bytes] = {}
@@ -233,16 +233,16 @@ class _Headers:
 
 
 def _text_or_bytes(table: bytes, p: i64, end: i64) -> bytes | None:
-    """The field value there, encoded, if an id may be of its type."""
+    """Return the field value from `p` to `end`, encoded, if an id may have its type; else None."""
     return encoded_value(table, p, end) if table[p] == TEXT or table[p] == BYTES else None
 
 
 def _properties_section(properties: list[bytes | None], headers: _Headers) -> bytes:
-    """The properties section; b"" if it would say nothing."""
+    """Return the properties section; b"" without properties."""
     values: list[bytes | None] = []
-    for place in range(GROUP_ID + 1):  # nothing becomes one of those behind it
+    for place in range(GROUP_ID + 1):  # no property of AMQP 0-9-1 becomes a later one
         source = SOURCES[place]
-        raw = None if source == NOT_THERE else properties[source]
+        raw = None if source == ABSENT else properties[source]
         values.append(None if raw is None else property10(place, raw))
     if properties[basic.MESSAGE_ID] is None:
         values[MESSAGE_ID] = headers.message_id

@@ -9,17 +9,26 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import Literal, NamedTuple
 
-from protocol.journal.files import DAY, LIVE, OPEN, day_number, file_name, parsed, sealed_name, sealed_path
+from protocol.journal.files import (
+    DAY,
+    LIVE,
+    OPEN,
+    day_number,
+    file_name,
+    parse_file_name,
+    sealed_name,
+    sealed_path,
+)
 
 State = Literal["open", "ended", "sealed"]
-"""`open` is the raw file that is written, or that a crash has left."""
+"""The state of a file. `open`: a raw file that is being written, or that a crash has left."""
 
 
 class File(NamedTuple):
     """A file with the events of `node` from the seq `first` to `last`; some may be missing.
 
-    `last`: None: it is the last raw one, and only its bytes tell. `earliest` and `latest`: microseconds since
-    1970 of a sealed one.
+    `last`: None for the last raw file, whose last event is known from its bytes only. `earliest`, `latest`:
+    the times of a sealed file's events, in microseconds since 1970.
     """
 
     name: str
@@ -32,10 +41,10 @@ class File(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is in the journal's folder; one that is open is ended at any time."""
+        """The path in the journal's folder. An open file can be ended, and so renamed, at any time."""
         if self.state == "sealed":
-            assert self.last is not None, "its name says it"
-            assert self.earliest is not None, "the manifest says it"
+            assert self.last is not None, "the name of a sealed file has the last seq"
+            assert self.earliest is not None, "the manifest has the time of each sealed file"
             return sealed_path(self.node, self.first, self.last, self.earliest)
         return f"{LIVE}/{self.name}{OPEN if self.state == 'open' else ''}"
 
@@ -48,16 +57,16 @@ class Extent(NamedTuple):
 
 
 class _Node:
-    """The files of one node. Of the sealed ones, which may be very many, there are only numbers."""
+    """The files of a node. Sealed files, which may be very many, are kept as numbers only."""
 
     def __init__(self) -> None:
         self.firsts = array("q")
         self.lasts = array("q")
         self.earliest = array("q")
         self.latest = array("q")
-        self.lines = array("q")  # which line of the manifest tells of it
-        self.kept = 0  # those before this one have been let go
-        self.raw: list[int] = []  # first seqs; others are another list, for who is listing these
+        self.lines = array("q")  # the number of the file's line in the manifest
+        self.kept = 0  # the index of the first sealed file that is not deleted
+        self.raw: list[int] = []  # first seqs; replaced as a whole, so that iterations continue
         self.open: set[int] = set()
 
     def add(self, first: int, last: int, earliest: int, latest: int, line: int) -> None:
@@ -70,7 +79,7 @@ class _Node:
         self.kept = min(self.kept, at)
 
     def last_of_raw(self, raw: list[int], at: int) -> int | None:
-        """The last seq a raw file may have, as it is sealed or another one follows; None: neither."""
+        """Return the last possible seq of a raw file, from its sealed file or the next file; else None."""
         first = raw[at]
         same = bisect_left(self.firsts, first)
         if same < len(self.firsts) and self.firsts[same] == first:
@@ -80,61 +89,61 @@ class _Node:
 
 
 class Catalogue:
-    """The files of all nodes that have a journal in a folder. What it is told of is not looked at."""
+    """The files of all nodes that have a journal in a folder. The catalogue never opens a file."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
         self._days: set[int] = set()
         self._lines = 0
-        self._dropped: dict[int, int] = {}  # days, and the last line that says so
+        self._dropped: dict[int, int] = {}  # by day, the last line that drops the day
 
-    def learn(self, line: bytes) -> None:
-        """Take a line of the manifest; what is none is passed over: a crash may have cut it."""
+    def add_line(self, line: bytes) -> None:
+        """Add a line of the manifest. Malformed lines are ignored, because a crash may cut a line."""
         self._lines += 1
         try:
-            said = json.loads(line)
-            if "dropped" in said:
-                day = day_number(said["dropped"])
+            entry = json.loads(line)
+            if "dropped" in entry:
+                day = day_number(entry["dropped"])
                 if day is not None:
                     self._dropped[day] = self._lines
                 return
             first, last, earliest, latest = (
-                int(said[name]) for name in ("first", "last", "earliest", "latest")
+                int(entry[name]) for name in ("first", "last", "earliest", "latest")
             )
-            node = str(said["node"])
+            node = str(entry["node"])
         except (ValueError, KeyError, TypeError, AttributeError):
             return
         self._nodes.setdefault(node, _Node()).add(first, last, earliest, latest, self._lines)
 
-    def see(self, names: Iterable[str], days: Iterable[str]) -> None:
-        """Take the names of the raw files that are there now, and those of the folders of days."""
-        there = {day for day in map(day_number, days) if day is not None}
+    def set_present(self, names: Iterable[str], days: Iterable[str]) -> None:
+        """Set the names of the present raw files, and of the present folders of days."""
+        present = {day for day in map(day_number, days) if day is not None}
         for node in self._nodes.values():
-            if there != self._days:
+            if present != self._days:
                 node.kept = 0
             node.raw, node.open = [], set()
-        self._days = there
+        self._days = present
         for name in names:
-            found = parsed(name)
+            found = parse_file_name(name)
             if found is None or found.last is not None:
                 continue
-            own = self._nodes.setdefault(found.node, _Node())
-            own.raw.append(found.first)
+            node_files = self._nodes.setdefault(found.node, _Node())
+            node_files.raw.append(found.first)
             if name.endswith(OPEN):
-                own.open.add(found.first)
+                node_files.open.add(found.first)
         self._nodes = {name: node for name, node in self._nodes.items() if node.raw or node.firsts}
         for node in self._nodes.values():
             node.raw = sorted(set(node.raw))
-            while node.kept < len(node.firsts) and self._is_gone(node, node.kept):
+            while node.kept < len(node.firsts) and self._is_deleted(node, node.kept):
                 node.kept += 1
 
-    def _is_gone(self, node: _Node, at: int) -> bool:
-        """Whether retention took a sealed file; others may have been sealed into its day since."""
+    def _is_deleted(self, node: _Node, at: int) -> bool:
+        """Whether retention has deleted a sealed file; later files of its day may exist."""
         day = node.earliest[at] // DAY
         return day not in self._days or node.lines[at] < self._dropped.get(day, 0)
 
     def extents(self) -> dict[str, Extent]:
-        """How far the journal of each node goes; where all of it has been let go it begins where it ends."""
+        """Return the extent of each node's journal. If all files are deleted, `first` equals `next`."""
         found: dict[str, Extent] = {}
         for name, node in sorted(self._nodes.items()):
             behind = node.lasts[-1] + 1 if node.lasts else 0
@@ -144,24 +153,25 @@ class Catalogue:
         return found
 
     def files(self, node: str, start: int, end: int | None = None) -> Iterator[File]:
-        """The files with events of `node` from the seq `start` up to `end`, exclusively.
+        """Iterate over the files with events of `node` from the seq `start` up to `end`, exclusively.
 
-        Of a file that has been sealed there may be two, the sealed one first. Sealed ones that were let go
-        are not among them, but for those behind one that is there: it is not retention that took them.
-        Whatever the catalogue is told of before the last of them, none of those of the beginning is left out.
+        A sealed file may also be present as a raw file, which follows the sealed file. Sealed files that
+        retention has deleted are left out. Deleted files after a present file are included, because
+        retention has not deleted these. Changes of the catalogue during the iteration add files, and remove
+        none.
         """
-        own = self._nodes.get(node)
-        if own is None:
+        node_files = self._nodes.get(node)
+        if node_files is None:
             return iter(())
-        both = (_sealed(node, own, start, end), _raw(node, own, start, end))
+        both = (_sealed(node, node_files, start, end), _raw(node, node_files, start, end))
         return merge(*both, key=lambda file: file.first)
 
     def find(self, name: str) -> File | None:
-        """The file with this name."""
-        said = parsed(name)
-        if said is None:
+        """Return the file with this name, None if unknown."""
+        parts = parse_file_name(name)
+        if parts is None:
             return None
-        files = self.files(said.node, said.first, said.first + 1)
+        files = self.files(parts.node, parts.first, parts.first + 1)
         return next((file for file in files if file.name == name), None)
 
 
@@ -174,7 +184,7 @@ def _sealed(name: str, node: _Node, start: int, end: int | None) -> Iterator[Fil
         if last >= start:
             called = sealed_name(name, first, last)
             yield File(called, name, "sealed", first, last, node.earliest[at], node.latest[at])
-        at = bisect_right(node.firsts, first)  # others may have come before it
+        at = bisect_right(node.firsts, first)  # files may have been inserted before this file
 
 
 def _raw(name: str, node: _Node, start: int, end: int | None) -> Iterator[File]:

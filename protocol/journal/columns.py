@@ -12,13 +12,13 @@ from protocol.journal import records as r
 from protocol.journal.decoder import Block, Decoder, Names
 from protocol.journal.names import ACTORS, QUEUE, ROUTE
 from protocol.journal.rows import (
-    COUNTED,
-    MADE,
-    NOT_SIZED,
-    RANGED,
+    ADDING,
     WITH_MESSAGE_ID,
+    WITH_QUANTITY,
+    WITH_RANGE,
     WITH_TEXT,
     WITH_UNACKED,
+    WITHOUT_SIZE,
 )
 
 SCHEMA: Final = pa.schema(
@@ -55,16 +55,16 @@ SCHEMA: Final = pa.schema(
         ("request", pa.string()),
     ]
 )
-"""What is in sealed files, and what is read of raw ones, as `protocol.journal.rows.Row` has it."""
+"""The columns of events in sealed and raw files: the fields of `protocol.journal.rows.Row`."""
 
 WORDS: Final = r.RECORD_BYTES // 8
 
 
 class _Table:
-    """The names of some kinds, by their numbers, for look-ups of a whole column."""
+    """The names of some kinds by number, for look-ups of a whole column."""
 
     def __init__(self, names: Names, kinds: Mapping[int, Sequence[int]], fields: int) -> None:
-        """`kinds`: which of its fields each kind of names has at which place of these, -1: none."""
+        """`kinds`: for each kind of names, the index of its field for each column, -1 for none."""
         known = [(number, kind, values) for number, (kind, values) in names.items() if kind in kinds]
         self._numbers = pa.array([number for number, _, _ in known], pa.int64())
         self._fields = [
@@ -79,18 +79,18 @@ class _Table:
         ]
 
     def columns(self, numbers: Any) -> list[Any]:
-        """The fields that a column of numbers stands for."""
+        """Return the columns of fields for a column of numbers of names."""
         places = pc.index_in(numbers, value_set=self._numbers)
         return [field.take(places) for field in self._fields]
 
 
 def table_of(decoder: Decoder) -> Any:
-    """All events of a file as a pyarrow.Table with SCHEMA."""
+    """Return all events of a file as a pyarrow.Table with SCHEMA."""
     return pa.Table.from_batches([batch_of(decoder, decoder.blocks())])
 
 
 def batch_of(decoder: Decoder, blocks: Iterable[Block]) -> Any:
-    """The events of blocks that `decoder` has read, as a pyarrow.RecordBatch with SCHEMA."""
+    """Return the events of blocks that `decoder` has read, as a pyarrow.RecordBatch with SCHEMA."""
     records: list[bytes] = []
     heaps: list[bytes] = []
     for block in blocks:
@@ -112,9 +112,9 @@ def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
     names = decoder.names
     is_message = pc.not_equal(uid, 0)
     has_other = pc.not_equal(other, 0)
-    counted = pc.or_(_among(op, COUNTED), pc.and_(pc.equal(op, r.RECOVER), pc.invert(is_message)))
+    counted = pc.or_(_among(op, WITH_QUANTITY), pc.and_(pc.equal(op, r.RECOVER), pc.invert(is_message)))
     counted = pc.or_(counted, pc.and_(pc.equal(op, r.GAP), has_other))
-    sized = pc.invert(pc.or_(counted, _among(op, NOT_SIZED)))
+    sized = pc.invert(pc.or_(counted, _among(op, WITHOUT_SIZE)))
     size = _high(words[6])
     vhosts, queues, ids = _Table(names, {QUEUE: [0, 1, 2]}, 3).columns(queue)
     peers = _Table(names, {QUEUE: [1]}, 1).columns(place)[0]
@@ -132,9 +132,9 @@ def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
         queues,
         ids.cast(pa.int64()),
         _where(is_message, uid),
-        _where(pc.and_(_among(op, MADE), has_other), other),
+        _where(pc.and_(_among(op, ADDING), has_other), other),
         _where(pc.greater_equal(qpos, 0), qpos),
-        _where(_among(op, RANGED), other),
+        _where(_among(op, WITH_RANGE), other),
         _where(pc.equal(op, r.DEAD_LETTER), peers),
         exchanges,
         keys,
@@ -174,12 +174,12 @@ def _among(op: Any, wanted: Iterable[int]) -> Any:
 
 
 def _where(mask: Any, values: Any) -> Any:
-    """The values where the mask says so, else null."""
+    """Return the values where the mask is true, else null."""
     return pc.if_else(mask, values, pa.scalar(None, values.type))
 
 
 def _texts(lengths: Any, heap: bytes, count: int) -> Any:
-    """The texts of all records, which stand one after the other in the heap."""
+    """Return the texts of all records, which are consecutive in the heap."""
     ends = pc.cumulative_sum(lengths.cast(pa.int32())) if count else pa.array([], pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     texts = pa.Array.from_buffers(pa.binary(), count, [None, offsets.buffers()[1], pa.py_buffer(heap)])

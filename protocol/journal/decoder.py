@@ -16,14 +16,14 @@ from protocol.journal.encoder import (
     RECORDS_MAGIC,
     VERSION,
     VERSIONS,
-    checked,
+    with_checksum,
 )
 from protocol.journal.names import FIELDS
 from protocol.journal.records import FORMAT, RECORD_BYTES
 
 
 class JournalDamagedError(ValueError):
-    """Bytes that are no journal."""
+    """The bytes are no journal file."""
 
 
 class FileHeader(NamedTuple):
@@ -39,7 +39,7 @@ class FileHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as it stands; see `records`. Numbers of names are still numbers."""
+    """A record as stored; see `records`. Names are given by number."""
 
     seq: int
     ts: int
@@ -72,7 +72,7 @@ class Block:
         return map(Record._make, iter_unpack(FORMAT, self.records))
 
     def texts(self) -> Iterator[bytes]:
-        """The text of each record."""
+        """Iterate over the texts of the records."""
         at = 0
         for record in self:
             yield self.heap[at : at + record.heap]
@@ -88,19 +88,19 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in the file."""
+        """The bytes of the block in the file."""
         return _HEADER_BYTES + len(self.records) + len(self.heap)
 
 
 class Hole(NamedTuple):
-    """Bytes of a file, from `start` up to `end`, that are no blocks."""
+    """The bytes of a file from `start` up to `end`, which are no blocks."""
 
     start: int
     end: int
 
 
 Names = dict[int, tuple[int, tuple[str, ...]]]
-"""What the numbers of names stand for: kind and fields."""
+"""The kind and the fields of each name, by number."""
 
 _HEADER_BYTES: Final = BLOCK_HEADER.size
 
@@ -108,21 +108,22 @@ _HEADER_BYTES: Final = BLOCK_HEADER.size
 def read_header(data: bytes) -> FileHeader:
     """Return the header in the first bytes of a file. Raises JournalDamagedError for bytes of no journal."""
     if len(data) < FILE_HEADER.size or data[:4] != FILE_MAGIC:
-        raise JournalDamagedError("it does not begin as a journal does")
+        raise JournalDamagedError(f"the file does not begin with '{FILE_MAGIC.decode()}'")
     _, version, length, first, created, _ = FILE_HEADER.unpack_from(data)
     if version not in VERSIONS:
         raise JournalDamagedError(f"the file has version {version}, this program reads 1 to {VERSION}")
     size = FILE_HEADER.size + length
     name = data[FILE_HEADER.size : size]
-    if len(name) < length or checked(data[: FILE_HEADER.size], name) != data[:size]:
-        raise JournalDamagedError("its header is damaged")
+    if len(name) < length or with_checksum(data[: FILE_HEADER.size], name) != data[:size]:
+        raise JournalDamagedError("the header is damaged")
     return FileHeader(name.decode(), first, created, size)
 
 
 class Decoder:
-    """Reads the blocks of one file. `names` has what the records that were read use, `holes` what is damaged.
+    """The reader of a file's blocks. `names`: the names of the read blocks. `holes`: the damaged parts.
 
-    `end`: behind the last whole block that was read. Raises JournalDamagedError: its header is.
+    `end`: the offset after the last complete block that was read. Raises JournalDamagedError for a damaged
+    header.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -131,15 +132,15 @@ class Decoder:
         self.holes: list[Hole] = []
         self.end = self.header.size
         self._data = data
-        self._start = 0  # where these bytes begin in the file
+        self._start = 0  # the offset of these bytes in the file
 
-    def go_on(self, data: bytes, start: int) -> None:
-        """Read other bytes of the file, from `start` on, where a block begins. Their names must be known."""
+    def replace_data(self, data: bytes, start: int) -> None:
+        """Continue with other bytes of the file, a block at `start`; their names must be known."""
         self._data = data
         self._start = self.end = start
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks of records, in their order."""
+        """Iterate over the blocks of records, in order."""
         offset = self._start
         at = self.end - offset
         while at < len(self._data):
@@ -160,7 +161,7 @@ class Decoder:
             at = end
 
     def _block_end(self, at: int) -> int:
-        """Where the block ends that begins here; 0: none does, or not all of it is there."""
+        """Return the end of the block at `at`; 0 if there is no block, or an incomplete one."""
         data = self._data
         magic = data[at : at + 4]
         if at + _HEADER_BYTES > len(data) or magic not in (NAMES_MAGIC, RECORDS_MAGIC):
@@ -170,10 +171,10 @@ class Decoder:
         if end > len(data):
             return 0
         start = at + _HEADER_BYTES
-        return end if checked(data[at:start], data[start:end])[:_HEADER_BYTES] == data[at:start] else 0
+        return end if with_checksum(data[at:start], data[start:end])[:_HEADER_BYTES] == data[at:start] else 0
 
     def _next_block(self, at: int) -> int:
-        """Where the next whole block begins, from here on; the end of the file: there is none."""
+        """Return the offset of the next complete block from `at` on, or the end of the file."""
         found = [self._data.find(magic, at) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
         while any(place >= 0 for place in found):
             place = min(place for place in found if place >= 0)
@@ -197,4 +198,4 @@ class Decoder:
                     at += 2 + length
                 self.names[number] = (kind, tuple(fields))
         except (KeyError, UnicodeDecodeError, struct_error) as error:
-            raise JournalDamagedError(f"names that are none: {error}") from error
+            raise JournalDamagedError(f"a block of names is malformed: {error}") from error

@@ -1,4 +1,4 @@
-"""Journal files as they are written: a header, then blocks. Version 2, little-endian.
+"""The bytes of journal files: a header, then blocks. Version 2, little-endian.
 
     header    "AJL1" | version 2 | bytes of the node's name 2 | first seq 8 | created 8 | CRC-32 4 | name
     names     "DEF1" | bytes behind this header 4 | how many 4 | CRC-32 4 | for each: number 4 | kind 1 |
@@ -24,7 +24,7 @@ except ImportError:  # no wheel for this machine
     from zlib import crc32
 
 VERSION: Final = 2
-VERSIONS: Final = (1, 2)  # that are read
+VERSIONS: Final = (1, 2)  # the versions that can be read
 FILE_MAGIC: Final = b"AJL1"
 NAMES_MAGIC: Final = b"DEF1"
 RECORDS_MAGIC: Final = b"BLK1"
@@ -35,11 +35,11 @@ NAME_MAX: Final = 0xFFFF  # bytes of a field
 _LENGTH: Final = Struct("<H")
 _CRC: Final = Struct("<I")
 _WORDS: Final = Struct("<qqqqqQQQ")
-COMPILED: Final = not __file__.endswith(".py")  # else one call is the faster way to write the words
+COMPILED: Final = not __file__.endswith(".py")  # interpreted, a single call writes the words faster
 
 
-def checked(header: bytes, *rest: bytes) -> bytes:
-    """A block: its header with the checksum of all in its last 4 bytes, and the rest in a row."""
+def with_checksum(header: bytes, *rest: bytes) -> bytes:
+    """Return a block: the header, whose last 4 bytes become the checksum of the block, and the rest."""
     bare = header[:-4]
     checksum = crc32(bare)
     for part in rest:
@@ -49,12 +49,12 @@ def checked(header: bytes, *rest: bytes) -> bytes:
 
 @final
 class Encoder:
-    """Makes the bytes of a journal. `node`: whose journal it is; `seq`: of the next record."""
+    """The writer of a journal's bytes. `node`: the node of the journal. `seq`: the seq of the next record."""
 
     def __init__(self, node: str, seq: i64) -> None:
         self.node = node
         self.seq = seq
-        self.count: i64 = 0  # records that wait for `take`
+        self.count: i64 = 0  # the records that wait for `take`
         self._file: i64 = 1
         self._time: i64 = 0
         self._records = BytesWriter()
@@ -62,14 +62,14 @@ class Encoder:
         self._names: list[Name] = []
 
     def header(self, created: i64) -> bytes:
-        """The header of a file that begins with the first record that waits."""
+        """Return the header of a file that begins with the first waiting record."""
         name = self.node.encode()
         first: int = self.seq - self.count
-        return checked(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
+        return with_checksum(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
 
     def end_file(self) -> None:
         """End the file: later records belong to another file, which defines its names anew."""
-        assert self.count == 0, "what waits has used names of the file before"
+        assert self.count == 0, "the waiting records use names of the file before"
         self._file += 1
 
     def record(
@@ -88,7 +88,7 @@ class Encoder:
         deliveries: i64,
         text: bytes,
     ) -> None:
-        """Add a record (`records`). `time`: microseconds since 1970; no record is earlier than one before."""
+        """Add a record (`records`). `time`: microseconds since 1970; no earlier than the record before."""
         if time > self._time:
             self._time = time
         length: i64 = len(text)
@@ -127,17 +127,17 @@ class Encoder:
         records = self._records.getvalue()
         heap = self._heap.getvalue()
         header = BLOCK_HEADER.pack(RECORDS_MAGIC, len(heap), len(records) // RECORD_BYTES, 0)
-        block = checked(header, records, heap)
+        block = with_checksum(header, records, heap)
         if self._names:
             block = _names_block(self._names) + block
             self._names = []
-        self._records.truncate(0)  # and have its memory again
+        self._records.truncate(0)  # the memory is used again
         self._heap.truncate(0)
         self.count = 0
         return block
 
     def _number(self, name: Name | None) -> i64:
-        """The number of a name, which the file says before the records that wait; 0: there is none."""
+        """Return the number of a name, 0 for None. The file defines the name before the waiting records."""
         if name is None:
             return 0
         if name.file != self._file:
@@ -157,4 +157,4 @@ def _names_block(names: list[Name]) -> bytes:
             parts.append(_LENGTH.pack(len(text)))
             parts.append(text)
     rest = b"".join(parts)
-    return checked(BLOCK_HEADER.pack(NAMES_MAGIC, len(rest), len(names), 0), rest)
+    return with_checksum(BLOCK_HEADER.pack(NAMES_MAGIC, len(rest), len(names), 0), rest)

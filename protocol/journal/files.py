@@ -11,8 +11,8 @@ The hour is the hour of a file's first event, UTC.
 Lines of the manifest stay when files are deleted, so that no file is sealed again. A program that deletes a
 day's folder, as the pipeline's job `retain` does, first appends a line to the manifest:
 {"dropped": "date=2026-11-20", "rows": 1000}. The day's files in lines above may be missing from then on. The
-day's files in lines below were sealed later and are present. A job that was killed behind its line has left
-all files of the day or none. The files that are present count, and may be dropped again.
+day's files in lines below were sealed later and are present. A job that was killed after its line has left
+all files of the day or none. The present files count, and may be dropped again.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Drop(NamedTuple):
 
 
 def file_name(node: str, first: int) -> str:
-    """The name of a raw file that begins with this seq, when it has been ended."""
+    """Return the name of an ended raw file that begins with this seq."""
     return f"{node}-{first:0{_DIGITS}d}{SUFFIX}"
 
 
 def sealed_name(node: str, first: int, last: int) -> str:
-    """The name of a sealed file."""
+    """Return the name of a sealed file."""
     return f"{node}-{first:0{_DIGITS}d}-{last:0{_DIGITS}d}{SEALED}"
 
 
 def day_number(folder: str) -> int | None:
-    """The day of a folder among the sealed files, in days since 1970; None: it is no such folder."""
+    """Return the day of a folder of sealed files, in days since 1970; None for other folders."""
     try:
         return date.fromisoformat(folder.removeprefix("date=")).toordinal() - date(1970, 1, 1).toordinal()
     except ValueError:
@@ -68,31 +68,31 @@ def day_number(folder: str) -> int | None:
 
 
 def sealed_path(node: str, first: int, last: int, earliest: int) -> str:
-    """Where a sealed file is in the journal's folder. `earliest`: microseconds since 1970."""
+    """Return the path of a sealed file in the journal's folder. `earliest`: microseconds since 1970."""
     begun = datetime.fromtimestamp(earliest / 1e6, UTC)
     return f"{PARQUET}/date={begun:%Y-%m-%d}/hour={begun:%H}/{sealed_name(node, first, last)}"
 
 
 def drop_line(day: str, rows: int) -> str:
-    """The line to write before a day's folder, which has so many events, is deleted."""
+    """Return the line to write before a day's folder is deleted. `rows`: the events of the day."""
     return json.dumps({"dropped": day, "rows": rows}) + "\n"
 
 
-def drops(lines: Iterable[str]) -> Iterator[Drop]:
-    """The days that are dropped, by all lines of a manifest; what is no line is passed over."""
+def read_drops(lines: Iterable[str]) -> Iterator[Drop]:
+    """Iterate over the dropped days in the lines of a manifest. Malformed lines are ignored."""
     above: dict[str, list[str]] = {}
     for line in lines:
         try:
-            said = json.loads(line)
-            if "dropped" in said:
-                yield Drop(said["dropped"], said["rows"], above.pop(said["dropped"], []))
+            entry = json.loads(line)
+            if "dropped" in entry:
+                yield Drop(entry["dropped"], entry["rows"], above.pop(entry["dropped"], []))
             else:
-                above.setdefault(said["file"].split("/")[1], []).append(said["file"])
+                above.setdefault(entry["file"].split("/")[1], []).append(entry["file"])
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             continue
 
 
-def parsed(name: str) -> FileName | None:
+def parse_file_name(name: str) -> FileName | None:
     """Return the parts of the name of a raw file (open or not) or a sealed file; None for other names."""
     raw = name.removesuffix(OPEN)
     if raw.endswith(SUFFIX):

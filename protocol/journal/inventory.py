@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from protocol.journal.files import MANIFEST, FileName, drops, parsed
+from protocol.journal.files import MANIFEST, FileName, parse_file_name, read_drops
 
 MISSING: Final = "missing"
 DOUBLED: Final = "doubled"
@@ -21,7 +21,7 @@ CHANGED: Final = "changed"
 class Fault(NamedTuple):
     """A fault of a file. `what`: MISSING, DOUBLED or CHANGED; `file`: its path in the folder, "" for no file.
 
-    `first` and `last`: the seqs that the file has by the manifest, or by its name; None: neither tells.
+    `first`, `last`: the seqs of the file by the manifest or by its name, None if unknown.
     """
 
     what: str
@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A sealed file as the manifest has it; `latest`: microseconds since 1970 of its last event."""
+    """A sealed file in the manifest. `latest`: the time of its last event, microseconds since 1970."""
 
     file: str
     node: str
@@ -46,12 +46,12 @@ class Listed(NamedTuple):
 class Inventory:
     """The files of a folder, and their faults.
 
-    `lines`: all of the manifest, None: there is none; `sealed`: paths of Parquet files in the journal's
-    folder, and `raw`: names of raw files, both as they were before the manifest was read.
+    `lines`: the lines of the manifest, None without a manifest. `sealed`: the paths of Parquet files in the
+    journal's folder. `raw`: the names of raw files. Both were read before the manifest.
 
-    `faults`: what names and lines tell. `listed`: all files of the manifest in its order, dropped or not.
-    `present`: the listed files that are there, whose digests are to be compared. `strays`: paths of files
-    that no reader may take for part of the journal.
+    `faults`: the faults found by names and lines. `listed`: all files of the manifest in its order, also
+    dropped files. `present`: the listed files that exist; the caller compares their digests. `strays`: the
+    paths of files that are no part of the journal.
     """
 
     def __init__(self, lines: Iterable[str] | None, sealed: Iterable[str], raw: Iterable[str]) -> None:
@@ -59,26 +59,26 @@ class Inventory:
         self.strays: list[str] = []
         self.listed: list[Listed] = []
         self.present: list[Listed] = []
-        there = set(sealed)
-        raws = [name for name in map(parsed, raw) if name is not None and name.last is None]
+        existing = set(sealed)
+        raws = [name for name in map(parse_file_name, raw) if name is not None and name.last is None]
         if lines is None:
-            self._look_without_manifest(there, raws)
+            self._look_without_manifest(existing, raws)
             return
         lines = list(lines)
         listed = _listed(lines)
         dropped = dropped_files(lines)
         self.listed = list(listed.values())
-        self.present = [each for each in self.listed if each.file in there]
+        self.present = [each for each in self.listed if each.file in existing]
         for each in listed.values():
-            if each.file not in there and each.file not in dropped:
+            if each.file not in existing and each.file not in dropped:
                 self._add(MISSING, each, "it is in the manifest and is not there")
-        for path in sorted(there.difference(listed)):
+        for path in sorted(existing.difference(listed)):
             self._look_at_unlisted(path, raws)
         self._find_overlaps()
         self._find_beginnings(list(listed.values()), raws)
 
-    def changed(self, listed: Listed, sha256: str | None) -> Fault | None:
-        """Compare a file's digest; None: it is as listed. `sha256`: None: the file has gone since."""
+    def compare_digest(self, listed: Listed, sha256: str | None) -> Fault | None:
+        """Compare a file's digest; return the fault, if any. `sha256`: None if the file was deleted since."""
         if sha256 == listed.sha256:
             return None
         if sha256 is None:
@@ -88,17 +88,17 @@ class Inventory:
             self._add(CHANGED, listed, f"it has the SHA-256 {sha256}, and {listed.sha256} in the manifest")
         return self.faults[-1]
 
-    def _look_without_manifest(self, there: set[str], raws: list[FileName]) -> None:
-        """Tell that the manifest is missing, if files are there that have been sealed."""
-        names = [parsed(path.rpartition("/")[2]) for path in there]
+    def _look_without_manifest(self, existing: set[str], raws: list[FileName]) -> None:
+        """Add a fault for a missing manifest, if sealed files exist."""
+        names = [parse_file_name(path.rpartition("/")[2]) for path in existing]
         if any(name is not None and name.last is not None for name in names):
-            text = "sealed files are there without it"
+            text = "sealed files exist without a manifest"
             self.faults.append(Fault(MISSING, MANIFEST, None, None, None, text))
         else:
             self._find_beginnings([], raws)
 
     def _look_at_unlisted(self, path: str, raws: list[FileName]) -> None:
-        name = parsed(path.rpartition("/")[2])
+        name = parse_file_name(path.rpartition("/")[2])
         if name is None or name.last is None:
             self.strays.append(path)
             text = "it is not in the manifest, and its name is not that of a sealed file"
@@ -110,7 +110,7 @@ class Inventory:
             if each.node == name.node and each.first <= name.last and name.first <= each.last
         ]
         if not same and (name.node, name.first, None) in raws:
-            return  # it is being sealed, or a crash has left it: sealing makes it again
+            return  # the file is being sealed, or a crash has left it: sealing replaces the file
         self.strays.append(path)
         text = f"it has events that '{same[0].file}' has too" if same else "it is not in the manifest"
         self.faults.append(Fault(DOUBLED, path, name.node, name.first, name.last, text))
@@ -132,7 +132,7 @@ class Inventory:
             firsts[node] = min(first, firsts.get(node, first))
         for node, first in sorted(firsts.items()):
             if first > 1:
-                text = f"events 1 to {first - 1} of node '{node}' are in no file, nor were they dropped"
+                text = f"events 1 to {first - 1} of node '{node}' are in no file, and were not dropped"
                 self.faults.append(Fault(MISSING, "", node, 1, first - 1, text))
 
     def _add(self, what: str, listed: Listed, text: str) -> None:
@@ -140,18 +140,20 @@ class Inventory:
 
 
 def dropped_files(lines: Iterable[str]) -> set[str]:
-    """Return the paths of the files that may be missing, as their days are dropped."""
-    return {file for drop in drops(lines) for file in drop.files}
+    """Return the paths of the files that may be missing, because their days are dropped."""
+    return {file for drop in read_drops(lines) for file in drop.files}
 
 
 def _listed(lines: list[str]) -> dict[str, Listed]:
-    """The files in the manifest, dropped or not; lines that are none are passed over: a crash may cut one."""
+    """Return the files in the manifest, also dropped ones; malformed lines are ignored."""
     found: dict[str, Listed] = {}
     for line in lines:
         try:
-            said: dict[str, Any] = json.loads(line)
-            numbers = (int(said["first"]), int(said["last"]), int(said["latest"]))
-            found[said["file"]] = Listed(str(said["file"]), str(said["node"]), *numbers, str(said["sha256"]))
+            entry: dict[str, Any] = json.loads(line)
+            numbers = (int(entry["first"]), int(entry["last"]), int(entry["latest"]))
+            found[entry["file"]] = Listed(
+                str(entry["file"]), str(entry["node"]), *numbers, str(entry["sha256"])
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found

@@ -1,20 +1,24 @@
-"""Records of the journal: one for each operation on a message in a queue. Version 2, little-endian.
+"""Records of the journal: a record for each operation on a message in a queue. Version 2, little-endian.
 
     0 seq 8 | 8 microseconds since 1970 8 | 16 uid 8 | 24 qpos 8 | 32 other 8 | 40 queue 4 | 44 place 4
     | 48 actor 4 | 52 size 4 | 56 op 1 | 57 flags 1 | 58 reason 1 | 59 zero 1 | 60 deliveries 2 | 62 heap 2
 
-`seq` goes up by 1 from record to record. `uid`: the message, 0 for none. `qpos`: its place in the queue, -1
-for none; smaller is sooner. In a stream `qpos` is the offset. `other`: of `enqueue` and `append` the uid of
-what the message was made of, of `purge` and `trim` the first place, of `checkpoint` how many are with
-consumers, of `rollback` how many settlements were undone, of `gap` the first seq that may be missing.
-`queue`, `place` and `actor` are numbers of names (`names`), 0 for none: `place` is a route, or the other
-queue; `actor` is a session, a consumer, an operator, or a consumer of an operator. `size`: bytes of the
-body; how many, where a record is of many.
-`heap`: bytes of text in the heap of the block: the message-id of `enqueue`, `append`, `unroutable` and
-`refuse`; the cause of `gap` and `rollback`; the version of `start`; the definition of `change`, as JSON. Of
-a definition of more than CHANGE_MAX bytes `change` has the names only, and `"cut": true`.
+`seq` grows by 1 from record to record. `uid`: the message, 0 for none. `qpos`: the place in the queue, -1 for
+none; smaller places are delivered earlier. In a stream `qpos` is the offset.
 
-Version 1 differs in `gap`: there `other` and `size` are 0, and no number says which events may be missing.
+`other` depends on the operation. For `enqueue` and `append`: the uid of the message from which the message
+was made. For `purge` and `trim`: the first place. For `checkpoint`: the number of unacknowledged messages.
+For `rollback`: the number of settlements that were undone. For `gap`: the first seq that may be missing.
+
+`queue`, `place` and `actor` are numbers of names (`names`), 0 for none. `place`: a route, or the other queue.
+`actor`: a session, a consumer, an operator, or a consumer of an operator. `size`: the bytes of the body, or
+the number of messages of a record for many messages.
+
+`heap`: the bytes of text in the heap of the block. For `enqueue`, `append`, `unroutable` and `refuse`: the
+message-id. For `gap` and `rollback`: the cause. For `start`: the version. For `change`: the definition as
+JSON. A definition of more than CHANGE_MAX bytes is replaced by its names and `"cut": true`.
+
+Version 1 differs in `gap`: `other` and `size` are 0, so the missing events are unknown.
 """
 
 from typing import Final
@@ -128,7 +132,7 @@ REASONS: Final[tuple[str, ...]] = (
     "log_failed",
     "invalid",
 )
-"""Why, by number; which of them an operation can have is for who writes it."""
+"""The reasons, by number. The writer decides which reasons an operation can have."""
 
 PERSISTENT: Final[i64] = 1
 REDELIVERED: Final[i64] = 2
@@ -136,5 +140,5 @@ AUTO_ACK: Final[i64] = 4
 
 
 def reason_number(name: str) -> int:
-    """The number of a reason. Raises ValueError: there is none of this name."""
+    """Return the number of a reason. Raises ValueError for an unknown name."""
     return REASONS.index(name)

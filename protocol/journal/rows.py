@@ -9,29 +9,29 @@ from protocol.journal import records as r
 from protocol.journal.decoder import Block, Decoder, Names, Record
 from protocol.journal.names import ABSENT, ACTORS
 
-_NOBODY: Final = (ABSENT,) * 6
-COUNTED: Final = frozenset(
+_NO_ACTOR: Final = (ABSENT,) * 6
+WITH_QUANTITY: Final = frozenset(
     {r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST, r.ROLLBACK, r.TRIM}
 )
-"""The operations of which a record has a number of things, and no size. `recover` without a message too."""
+"""The operations whose records have a quantity instead of a size; also `recover` without a message."""
 
-NOT_SIZED: Final = frozenset({r.GAP, r.LEVEL, r.START, r.CHANGE})
+WITHOUT_SIZE: Final = frozenset({r.GAP, r.LEVEL, r.START, r.CHANGE})
 """The operations that have no size."""
 
-MADE: Final = frozenset({r.ENQUEUE, r.APPEND})
-"""The operations by which a message is new in a queue: they may have an origin."""
+ADDING: Final = frozenset({r.ENQUEUE, r.APPEND})
+"""The operations that add a message to a queue, and that may have an origin."""
 
-RANGED: Final = frozenset({r.PURGE, r.TRIM})
-"""The operations that are from one place to another."""
+WITH_RANGE: Final = frozenset({r.PURGE, r.TRIM})
+"""The operations on a range of places."""
 
 WITH_UNACKED: Final = frozenset({r.CHECKPOINT, r.ROLLBACK})
-"""The operations that say how many messages are unacknowledged."""
+"""The operations with a number of unacknowledged messages."""
 
 WITH_MESSAGE_ID: Final = frozenset({r.ENQUEUE, r.APPEND, r.UNROUTABLE, r.REFUSE})
-"""The operations of which the text is a message-id."""
+"""The operations whose text is a message-id."""
 
 WITH_TEXT: Final = frozenset({r.GAP, r.START, r.CHANGE, r.ROLLBACK})
-"""The operations that have another text."""
+"""The operations with another text."""
 
 TO_A_QUEUE: Final = r.DEAD_LETTER
 """The operation whose place is another queue."""
@@ -41,9 +41,9 @@ class Row(NamedTuple):
     """An event. Fields that do not apply are None; times are in microseconds since 1970.
 
     `uid` is the message, `origin` the message from which it was made. `qpos`: the place in the queue;
-    `first_qpos`: the beginning of a range. `queue_id` tells a queue from an earlier queue of the same name.
-    `quantity` of a `gap`: the number of seqs directly before the gap that may be missing; None if unknown.
-    `request`: the request of the HTTP API that an operator has sent.
+    `first_qpos`: the beginning of a range. `queue_id` differs between a queue and an earlier queue of the
+    same name. `quantity` of a `gap`: the number of seqs directly before the gap that may be missing; None if
+    unknown. `request`: the request of the HTTP API that an operator has sent.
     """
 
     node: str
@@ -79,14 +79,14 @@ class Row(NamedTuple):
 
 
 def rows(decoder: Decoder) -> Iterator[Row]:
-    """The events of a file. What is damaged is passed over; see `Decoder.holes`."""
+    """Iterate over the events of a file. Damaged parts are skipped; see `Decoder.holes`."""
     node = decoder.header.node
     for block in decoder.blocks():
         yield from block_rows(node, block, decoder.names)
 
 
 def block_rows(node: str, block: Block, names: Names) -> Iterator[Row]:
-    """The events of one block."""
+    """Iterate over the events of a block."""
     for record, text in zip(block, block.texts(), strict=True):
         yield _row(node, record, text.decode(errors="replace"), names)
 
@@ -97,9 +97,11 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
     place = _fields(names, record.place, 2)
     kind, actor = names.get(record.actor, (0, ()))
     conn, channel, user, consumer, address, request = (
-        None if at == ABSENT else actor[at] for at in ACTORS.get(kind, _NOBODY)
+        None if at == ABSENT else actor[at] for at in ACTORS.get(kind, _NO_ACTOR)
     )
-    counts = op in COUNTED or (op == r.RECOVER and record.uid == 0) or (op == r.GAP and record.other != 0)
+    counts = (
+        op in WITH_QUANTITY or (op == r.RECOVER and record.uid == 0) or (op == r.GAP and record.other != 0)
+    )
     to_queue = op == TO_A_QUEUE
     routed = record.place != 0 and not to_queue
     return Row(
@@ -112,9 +114,9 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
         queue,
         None if number is None else int(number),
         record.uid or None,
-        (record.other or None) if op in MADE else None,
+        (record.other or None) if op in ADDING else None,
         None if record.qpos < 0 else record.qpos,
-        record.other if op in RANGED else None,
+        record.other if op in WITH_RANGE else None,
         _fields(names, record.place, 3)[1] if to_queue else None,
         place[0] if routed else None,
         place[1] if routed else None,
@@ -122,7 +124,7 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
         conn or None,
         int(channel) if channel else None,
         consumer,
-        None if counts or op in NOT_SIZED else record.size,
+        None if counts or op in WITHOUT_SIZE else record.size,
         record.size if counts else None,
         record.other if op in WITH_UNACKED else None,
         record.deliveries,

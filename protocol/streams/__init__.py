@@ -1,1 +1,1 @@
-"""The byte format of streams, the same on disk and for readers: no work is done for each row."""
+"""The byte format of streams, the same on disk and for readers: reading needs no work for each row."""

@@ -6,18 +6,18 @@
     times       8 bytes each: microseconds since 1970, never decreasing
     kinds       1 byte each, with flag 1 only; without it all are BASIC
     exchange, routing key, properties, body, and with flag 2 the filter
-                of each column: 4 bytes for each row and one more, where its bytes begin and end; the bytes
+                for each column: 4 bytes for each row and 4 more, the offsets of the values; the values
 
-Every part begins at a multiple of 8 from the chunk's start, and zeros fill up what is between, so that Arrow
-arrays are made of it without copying. The CRC is that of the chunk with zeros in its place.
+Every part begins at a multiple of 8 from the chunk's start, with zeros before it, so that Arrow arrays need
+no copies. The CRC is computed with zeros in its own place.
 
-`properties` of a BASIC message are the payload of its content header frame behind the body size; of SECTIONS
-what comes before the body, each section whole. `body` is all payloads of its body frames, or all sections
-from the first of the body on. `filter` is what a message says of itself (x-stream-filter-value), or empty.
-The incarnation tells a stream from an earlier one of its name.
+`properties` of a BASIC message: the payload of the content header frame after the body size. `properties` of
+SECTIONS: the whole sections before the body. `body`: the payloads of all body frames, or the sections from
+the first body section on. `filter`: the message's x-stream-filter-value, or empty. The incarnation differs
+from the incarnation of an earlier stream with the same name.
 
-With flag 4 the chunk is a header only: these rows are lost, and a repair has put it in their place, so that
-all others keep their offsets. Both times are those of the row before, if that is known.
+With flag 4 the chunk is a header only: the rows are lost, and a repair has written the header in their place.
+So all other rows keep their offsets. Both times are the time of the row before, if known.
 """
 
 from struct import Struct
@@ -55,12 +55,12 @@ _I32: Final = Struct("<i")
 
 
 class ChunkDamagedError(ValueError):
-    """Bytes that are no chunk, or not all of one."""
+    """The bytes are no chunk, or an incomplete chunk."""
 
 
 @final
 class Column:
-    """Where a column lies: its offsets begin at `offsets`, its bytes at `start`, and end at `end`."""
+    """The positions of a column: its offsets begin at `offsets`, its values are from `start` to `end`."""
 
     def __init__(self, offsets: i64, start: i64, end: i64) -> None:
         self.offsets = offsets
@@ -70,7 +70,7 @@ class Column:
 
 @final
 class Header:
-    """The header of the chunk that begins at `at` in `data`; the checksum is not compared.
+    """The header of the chunk at `at` in `data`; the checksum is not compared.
 
     `size`: bytes of the chunk. `first` and `behind`: the offsets in the stream of the chunk's first row and
     of the row that follows the chunk.
@@ -99,15 +99,14 @@ class Header:
         self.behind = self.first + self.rows
         self.lost = flags & LOST != 0
         if not rows or size % 8 or size < HEADER_BYTES + (0 if self.lost else 8 * rows):
-            raise ChunkDamagedError(f"chunk at {at} says that {rows} rows are {size} bytes")
+            raise ChunkDamagedError(f"chunk at {at} has an impossible size: {size} bytes for {rows} rows")
 
 
 @final
 class Chunk:
-    """A chunk that begins at `at` in `data`; positions are indexes into that.
+    """The chunk at `at` in `data`. Positions are indexes of `data`.
 
-    Its columns are found and its checksum is compared when it is made, so that whoever reads it need not ask
-    again.
+    The constructor finds the columns and compares the checksum, so that readers need no checks.
 
     Raises ChunkDamagedError.
     """
@@ -122,10 +121,10 @@ class Chunk:
         if len(data) - at < header.size:
             raise ChunkDamagedError(f"chunk at {at} is cut off: {len(data) - at} of {header.size} bytes")
         if _checksum(data, at, header.size) != header.crc:
-            raise ChunkDamagedError(f"chunk at {at} does not have the checksum that it says")
+            raise ChunkDamagedError(f"chunk at {at} has a wrong checksum")
         self.times: i64 = at + HEADER_BYTES
         self._end = at + header.size
-        self.kinds: i64 = 0  # where they are, 0: all are BASIC
+        self.kinds: i64 = 0  # the position of the kinds, 0: all are BASIC
         self.columns = [] if header.lost else self._find()
 
     def _find(self) -> list[Column]:
@@ -148,10 +147,10 @@ class Chunk:
         return columns
 
     def check(self) -> None:
-        """Have each value begin where the one before it ends, within its column.
+        """Check that each value begins at the end of the value before, and is within its column.
 
-        What this program has written is so. Chunks from elsewhere may have values that overlap, or that lie
-        elsewhere in `data`.
+        Chunks of the broker always pass. Chunks of other programs may have values that overlap, or that are
+        outside their column.
 
         Raises ChunkDamagedError.
         """
@@ -161,7 +160,7 @@ class Chunk:
             at: i64 = column.offsets
             before: i64 = 0
             if i64(read_i32_le(data, at)) != 0:
-                raise ChunkDamagedError(f"chunk at {self.at} has a column that does not begin with its bytes")
+                raise ChunkDamagedError(f"chunk at {self.at} has a column whose first offset is not 0")
             for row in range(1, self.rows + 1):
                 end = i64(read_i32_le(data, at + 4 * row))
                 if not before <= end <= length:
@@ -174,17 +173,17 @@ class Chunk:
         return position + (self.at - position) % 8
 
     def time(self, row: i64) -> int:
-        """When a row was appended, in microseconds since 1970."""
+        """Return the time at which a row was appended, in microseconds since 1970."""
         if self.header.lost:
             return self.header.first_time
         return int(read_i64_le(self.data, self.times + 8 * row))
 
     def kind(self, row: i64) -> int:
-        """BASIC or SECTIONS."""
+        """Return the kind of a row: BASIC or SECTIONS."""
         return self.data[self.kinds + row] if self.kinds else BASIC
 
     def value(self, column: i64, row: i64) -> bytes:
-        """The bytes of a row; those of a column that is not there are empty."""
+        """Return the bytes of a row in a column; b"" if the column is absent."""
         if column >= len(self.columns):
             return b""
         found = self.columns[column]
@@ -196,7 +195,7 @@ class Chunk:
 
 @final
 class ChunkWriter:
-    """Collects rows. `rows` is how many there are, `size` about how many bytes the chunk will have."""
+    """The rows of the next chunk. `rows`: their number. `size`: the approximate bytes of the chunk."""
 
     def __init__(self) -> None:
         self.rows: i64 = 0
@@ -216,7 +215,7 @@ class ChunkWriter:
         body: bytes,
         filter_value: bytes = b"",
     ) -> None:
-        """Add a row. A time before that of the last row counts as that."""
+        """Add a row. A time before the time of the last row is replaced by that time."""
         if self.rows:
             time = max(time, self._times[-1])
         self._times.append(time)
@@ -233,23 +232,23 @@ class ChunkWriter:
             self._flags |= HAS_FILTERS
         self.rows += 1
         lengths: i64 = len(exchange) + len(routing_key) + len(properties) + len(body) + len(filter_value)
-        self.size += 29 + lengths  # a time, a kind, and where each of five values begins
+        self.size += 29 + lengths  # a time, a kind, and the offsets of five values
 
     def take(self, first: int, incarnation: int) -> bytes:
-        """The chunk of all rows, of which there is at least one; then there are none."""
+        """Remove all rows, at least one, and return their chunk."""
         assert self.rows, "an empty chunk has no time"
         times = self._times
         parts = [bytes(HEADER_BYTES), Struct(f"<{self.rows}q").pack(*times)]
         if self._flags & HAS_KINDS:
-            parts += _filled(bytes(self._kinds))
+            parts += _padded(bytes(self._kinds))
         for values in self._columns[: FILTER + 1 if self._flags & HAS_FILTERS else FILTER]:
             ends = [0]
             end = 0
             for value in values:
                 end += len(value)
                 ends.append(end)
-            parts += _filled(Struct(f"<{self.rows + 1}i").pack(*ends))
-            parts += _filled(b"".join(values))
+            parts += _padded(Struct(f"<{self.rows + 1}i").pack(*ends))
+            parts += _padded(b"".join(values))
         data = bytearray(b"".join(parts))
         _set_header(data, self._flags, self.rows, first, incarnation, times[0], times[-1])
         self.clear()
@@ -266,7 +265,7 @@ class ChunkWriter:
 
 
 def lost_rows(first: int, rows: int, incarnation: int, time: int) -> bytes:
-    """A chunk that says that these rows are lost; `time`: of the row before, 0 if that is not known."""
+    """Return a chunk for lost rows. `time`: the time of the row before, 0 if unknown."""
     data = bytearray(HEADER_BYTES)
     _set_header(data, LOST, rows, first, incarnation, time, time)
     return bytes(data)
@@ -282,13 +281,16 @@ def _set_header(
     data[_CRC_AT : _CRC_AT + 4] = _checksum(data, 0, size).to_bytes(4, "little")
 
 
-def chain(before: int, crc: int) -> int:
-    """The checksum of chunks in a row: of those before, 0: none, and one that has the checksum `crc`."""
+def chain_checksum(before: int, crc: int) -> int:
+    """Return the checksum of consecutive chunks.
+
+    `before`: the checksum of the earlier chunks, 0 for none. `crc`: the checksum of the last chunk.
+    """
     return crc32(crc.to_bytes(4, "little"), before)
 
 
-def _filled(part: bytes) -> list[bytes]:
-    """A part of a chunk, with zeros behind it up to the next one."""
+def _padded(part: bytes) -> list[bytes]:
+    """Return a part of a chunk, with zeros up to the next part."""
     return [part, bytes(-len(part) % 8)]
 
 

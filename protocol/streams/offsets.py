@@ -20,9 +20,9 @@ _HEADERS: Final = 1 << 13
 
 
 def content_at(offset: int, partition: int, kind: int, properties: bytes, payload: bytes) -> bytes:
-    """The content of a row (`content_of`) that says where it is. What said so before is replaced.
+    """Return the content of a row (`content_of`) with its offset and partition, in place of earlier ones.
 
-    `partition`: below 0 for none.
+    `partition`: negative for none.
     """
     if kind == SECTIONS:
         content = content_of(kind, properties, payload)
@@ -47,7 +47,7 @@ def _field(name: bytes, value: int) -> bytes:
 
 
 def _with_fields(properties: bytes, fields: bytes) -> bytes:
-    """A property list with more fields at the end of its headers. [amqp-0-9-1 4.2.6.1]"""
+    """Return a property list with more fields at the end of its headers. [amqp-0-9-1 4.2.6.1]"""
     flags = int.from_bytes(properties[:2], "big")
     position = 2
     for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):

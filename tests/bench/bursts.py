@@ -33,7 +33,7 @@ def _fill(bench: LoopBench, count: int, clients: int) -> list[Client091]:
     """Make the virtual host; returns its clients, who share the consumers."""
     broker = bench.broker
     broker.leaving.append(bench.server.connections.vhost_deleted)
-    broker.left.append(bench.server.connections.vhost_left)
+    broker.left.append(bench.server.connections.vhost_released)
     there = broker.declare_vhost(VHOST)
     there.declarations.declare_exchange("x", "topic", True, False, False, {})
     opened = [_open(bench) for _ in range(clients)]

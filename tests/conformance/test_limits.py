@@ -70,6 +70,6 @@ def test_headers_that_are_looked_at_must_not_be_too_deep(channel: PeerChannel) -
     channel.publish(b"body", queue, properties=struct.pack(">H", 0x2000) + long_string(table))
     close = channel.peer.expect(Connection.Close)
     assert close.reply_code == 502
-    assert "more than 100 tables within each other" in close.reply_text
+    assert "more than 100 nested tables" in close.reply_text
     channel.peer.write(Connection.CloseOk())
     channel.peer.expect_end()

@@ -134,7 +134,7 @@ def test_a_request_that_has_no_room_for_the_name_to_reply_to(
     requester.consume("amq.rabbitmq.reply-to", no_ack=True)
     properties = Basic.Properties(headers={"h": "v" * 4020}, reply_to="amq.rabbitmq.reply-to")
     requester.publish(b"?", queue, properties=properties)
-    assert "bytes with the name to reply to, frame_max is 4096" in requester.expect_close(406)
+    assert "bytes with the reply address, the negotiated frame_max is 4096" in requester.expect_close(406)
     assert channel.counts(queue) == (0, 0)
 
 

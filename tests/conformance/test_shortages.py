@@ -182,7 +182,7 @@ def test_unfinished_bodies_do_not_hold_publishers_for_ever(
     expect_blocked(other)
     other.expect(Connection.Unblocked)
     flooding.join()
-    daemon.log.wait_for("low on memory for 30 seconds, with [0-9]+ bytes of bodies kept in part")
+    daemon.log.wait_for("low on memory for 30 seconds, with [0-9]+ bytes of incomplete bodies")
 
 
 def test_a_client_that_declares_is_blocked_while_memory_is_short_and_finds_existing_objects(

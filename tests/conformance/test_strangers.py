@@ -90,7 +90,7 @@ def test_connections_leave_the_log_its_file_descriptors(
     publisher.confirm_select()
     for _ in range(200):
         knock(daemon.address)
-    daemon.log.wait_for("too many connections for the file descriptors there are.*logged_in=1 .*max=80")
+    daemon.log.wait_for("too many connections for the available file descriptors.*logged_in=1 .*max=80")
     persistent = Basic.Properties(delivery_mode=2)
     for tag in range(1, 61):
         body = bytes(30_000 if tag % 20 else 2_000_000)

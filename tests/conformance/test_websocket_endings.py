@@ -69,8 +69,8 @@ def test_a_subprotocol_that_is_not_spoken(serving: Daemon, visit: Visit, subprot
     with pytest.raises(InvalidStatus) as refused:
         visit(serving, subprotocols=subprotocols)
     assert refused.value.response.status_code == 400
-    assert b"the subprotocol has to be amqp; none of" in (refused.value.response.body or b"")
-    serving.log.wait_for(f"WebSocket refused .*none of {', '.join(subprotocols)} is known")
+    assert b"expected the subprotocol amqp; requested: " in (refused.value.response.body or b"")
+    serving.log.wait_for(f"WebSocket refused .*requested: {', '.join(subprotocols)}")
 
 
 def test_no_subprotocol_at_all(serving: Daemon, knock: Knock) -> None:
@@ -78,7 +78,7 @@ def test_no_subprotocol_at_all(serving: Daemon, knock: Knock) -> None:
     stranger.sendall(UPGRADE + b"\r\n")
     answer = bytes_until_end(stranger)
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert b"none was asked for" in answer
+    assert b"none was requested" in answer
 
 
 def test_pages_of_other_hosts(serving: Daemon, start_daemon: DaemonStarter, visit: Visit) -> None:
@@ -99,7 +99,7 @@ def test_a_client_of_http_learns_what_this_is(serving: Daemon, method: str) -> N
     assert answer.status_code == 426
     assert answer.headers["upgrade"] == "websocket"
     if method != "HEAD":
-        assert answer.text.startswith("This is for AMQP over WebSocket: ")
+        assert answer.text.startswith("This address is for AMQP over WebSocket: ")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,10 @@ def test_text_is_refused(serving: Daemon, visit: Visit) -> None:
     with pytest.raises(ConnectionClosed) as closed:
         websocket.recv(PATIENCE_S)
     assert closed.value.rcvd is not None
-    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1003, "a text message: AMQP is binary")
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (
+        1003,
+        "text messages are not allowed: AMQP is binary",
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,6 +285,6 @@ def test_an_address_that_is_taken(tmp_path: Path, serving: Daemon) -> None:
     daemon.expect_exit(1)
     said = (
         f"cannot listen on {taken} for AMQP over WebSocket: address already in use; "
-        "set --websocket-listen HOST:PORT to a free address, or end what listens there"
+        "set --websocket-listen HOST:PORT to a free address, or stop the program that listens there"
     )
     assert said in daemon.log.text()

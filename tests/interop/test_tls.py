@@ -163,12 +163,12 @@ def test_a_new_certificate_on_sighup(start_daemon: DaemonStarter, tmp_path: Path
         assert shown() == first
         certificates.renew()
         os.kill(daemon.pid, signal.SIGHUP)
-        daemon.log.wait_for("certificates read again")
+        daemon.log.wait_for("certificates reloaded")
         second = shown()
         assert second != first
         certificates.server.write_text("no certificate")
         os.kill(daemon.pid, signal.SIGHUP)
-        daemon.log.wait_for("TLS stays as it was.*tls_certificate")
+        daemon.log.wait_for("TLS files not reloaded.*tls_certificate")
         assert shown() == second
         before.channel()  # what is open stays open
 
@@ -176,7 +176,7 @@ def test_a_new_certificate_on_sighup(start_daemon: DaemonStarter, tmp_path: Path
 def test_a_broker_without_tls_survives_sighup(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
     os.kill(daemon.pid, signal.SIGHUP)
-    daemon.log.wait_for("nothing to read again")
+    daemon.log.wait_for("no TLS certificates to reload")
     assert daemon.alive
 
 

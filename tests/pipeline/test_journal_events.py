@@ -150,5 +150,5 @@ def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(
 def test_a_file_that_is_no_journal_is_an_error(tmp_path: Path, scribe: EventWriter) -> None:
     path = write_file(tmp_path, file_of(scribe, 2))
     path.write_bytes(b"x" * 100)
-    with pytest.raises(PipelineError, match="is no journal: it does not begin as a journal does"):
+    with pytest.raises(PipelineError, match="is no journal: the file does not begin with 'AJL1'"):
         read(tmp_path, 1, 7)

@@ -36,10 +36,10 @@ def test_received_frames(frames: list[tuple[bytes, bool]], cuts: list[int], at_o
         wire.feed(sent[:cut])
         sent = sent[cut:]
         turn += 1
-        while wire.behind:
+        while wire.has_unread:
             read.append(wire.read(at_once))
     assert b"".join(read) == b"".join(data for data, _ in frames)
-    assert not wire.trouble
+    assert not wire.refusal
     assert wire.open
 
 
@@ -52,10 +52,10 @@ def test_garbage_ends_it_or_is_nothing_yet(garbage: bytes, cuts: list[int]) -> N
             wire.feed(rest[: cuts[turn % len(cuts)]])
             rest = rest[cuts[turn % len(cuts)] :]
             turn += 1
-            while wire.behind:
+            while wire.has_unread:
                 wire.read(3)
             wire.pong()
-        assert bool(wire.answer()) >= bool(wire.trouble)
+        assert bool(wire.answer()) >= bool(wire.refusal)
         if wire.ended:
             assert not wire.open
             assert (wire.answer(), wire.read(9), wire.close()) == (b"", b"", b"")

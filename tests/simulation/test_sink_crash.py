@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.adapters.amqp091.rows import stored
+from broker.adapters.amqp091.rows import chunk_message
 from broker.core.operators.sink import Attempt
 from protocol.streams.chunk import BASIC, ChunkWriter
 from protocol.streams.rows import columns_of
@@ -32,7 +32,7 @@ def add(attempt: Attempt, batch: int, start: int, size: int, told: Callable[[str
     for number in range(start, start + ROWS):
         key = QUEUES[number % 2].encode()
         writer.add(0, BASIC, b"", key, b"\x10\x00\x02", body(batch, number, size)[:size])
-    attempt.add([stored(writer.take(0, 0), ROWS)], told)
+    attempt.add([chunk_message(writer.take(0, 0), ROWS)], told)
 
 
 def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:

@@ -11,7 +11,7 @@ from pamqp import commands
 from broker.adapters.amqp091.confirms import Confirms
 from broker.adapters.amqp091.consume import cancel, consume
 from broker.adapters.amqp091.get import get
-from broker.adapters.amqp091.settle import give_back, recover_deliveries
+from broker.adapters.amqp091.settle import recover_deliveries, return_deliveries
 from broker.adapters.amqp091.state import ChannelState, Handler
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget
@@ -31,14 +31,14 @@ def qos(channel: ChannelState, frame: commands.Basic.Qos) -> None:
     [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
     """
     if frame.global_:
-        _limit(channel, frame.prefetch_count, frame.prefetch_size)
+        _limit_channel(channel, frame.prefetch_count, frame.prefetch_size)
     else:
         channel.prefetch_count = frame.prefetch_count
         channel.prefetch_bytes = frame.prefetch_size
     channel.reply(methods.method_frame(channel.number, c.BASIC_QOS_OK))
 
 
-def _limit(channel: ChannelState, count: i64, size: i64) -> None:
+def _limit_channel(channel: ChannelState, count: i64, size: i64) -> None:
     """basic.qos for the whole channel: set a window that its consumers share."""
     window = channel.window
     if window is None:
@@ -48,17 +48,17 @@ def _limit(channel: ChannelState, count: i64, size: i64) -> None:
         for target in channel.targets.values():
             if not target.no_ack:
                 target.share(window)
-        for consumer, entry in _unsettled(channel):
+        for consumer, entry in _unsettled_deliveries(channel):
             holding = consumer.target
             if isinstance(holding, PullingTarget) and holding.session_credit is window:
                 window.use(entry.message.size)
     window.resize(count, size)
 
 
-def _unsettled(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
+def _unsettled_deliveries(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
     """Iterate over the deliveries that have not returned their credit."""
     unacked = channel.unacked
-    for tag in unacked.up_to(0):
+    for tag in unacked.tags_up_to(0):
         delivery = unacked.find(tag)
         holder = unacked.holder
         if delivery is not None and holder is not None:
@@ -76,12 +76,12 @@ def _unsettled(channel: ChannelState) -> Iterator[tuple[QueueConsumer, QueueEntr
 
 def reject(channel: ChannelState, frame: commands.Basic.Reject) -> None:
     """basic.reject. [amqp-0-9-1 1.8.3.14]"""
-    give_back(channel, frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
+    return_deliveries(channel, frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
 
 
 def nack(channel: ChannelState, frame: commands.Basic.Nack) -> None:
     """basic.nack. [RabbitMQ negative acknowledgements]"""
-    give_back(channel, frame.delivery_tag or 0, frame.multiple, frame.requeue, c.BASIC_NACK)
+    return_deliveries(channel, frame.delivery_tag or 0, frame.multiple, frame.requeue, c.BASIC_NACK)
 
 
 def recover_async(channel: ChannelState, frame: commands.Basic.RecoverAsync) -> None:

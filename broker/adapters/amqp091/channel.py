@@ -24,7 +24,7 @@ from broker.adapters.amqp091.publish import (
     resolve,
     return_message,
 )
-from broker.adapters.amqp091.settle import give_everything_back, hold_ack, known, settle_up_to
+from broker.adapters.amqp091.settle import check_tag, hold_ack, requeue_everything, settle_up_to
 from broker.adapters.amqp091.shortage import hold_publisher
 from broker.adapters.amqp091.state import ChannelState, ChannelTarget, Connection091State, Handler
 from broker.core.delivery.credit import Credit
@@ -42,7 +42,7 @@ from protocol.amqp091.incoming import DISCARD, WHOLE_BYTES_MAX
 from protocol.errors import COMMAND_INVALID, PRECONDITION_FAILED, REPLY_NAMES, ChannelError, ProtocolError
 
 HANDLERS: Final[dict[int, Handler]] = basic.HANDLERS | topology.HANDLERS | tx.HANDLERS
-LIFE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
+LIFECYCLE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
 
 _log = structlog.get_logger("amqpd.channel")
 
@@ -61,7 +61,7 @@ class Channel(ChannelState):
         """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
         publication = self._publications.get(arguments)
         if publication is None:
-            publication = self._resolve(arguments, content, size)
+            publication = self._resolve_publication(arguments, content, size)
             if publication is None:
                 return
         route = publication.route
@@ -70,7 +70,7 @@ class Channel(ChannelState):
             message.body = self._body
             self._body = None
         try:
-            if publication.special or route.by_message or traits & SPECIAL != 0:
+            if publication.is_special or route.by_message or traits & SPECIAL != 0:
                 outcome = publish_special(self, publication, message, traits)
             else:
                 outcome = self.publisher.publish(route, message, self.session)
@@ -110,7 +110,7 @@ class Channel(ChannelState):
                     size += piece.size
         return size
 
-    def _resolve(self, arguments: bytes, content: bytes, size: i64) -> Publication | None:
+    def _resolve_publication(self, arguments: bytes, content: bytes, size: i64) -> Publication | None:
         """Resolve the arguments of basic.publish and remember the result; None if they ended the channel."""
         try:
             publication = resolve(self.connection.rights, self.virtual_host, arguments)
@@ -122,9 +122,9 @@ class Channel(ChannelState):
             return None
         if len(self._publications) >= REMEMBERED_MAX:
             self._publications.clear()
-        publication.replies = direct_reply.answered(self, publication.route.address)
+        publication.replies = direct_reply.find_consumer(self, publication.route.address)
         if self.transaction is not None or publication.replies is not None:
-            publication.special = True
+            publication.is_special = True
         self._publications[arguments] = publication
         self.connection.publishes = True
         if self.server.shortage.reason:
@@ -135,13 +135,13 @@ class Channel(ChannelState):
         """Close the channel: a body is larger than the limit (IncomingChannel)."""
         journal = self.virtual_host.journal
         if journal.on:
-            message = Message(self._address(), None, size, False, 0)
+            message = Message(self._incoming_address(), None, size, False, 0)
             journal.refused(self.session, message.address, message, INVALID)
         limit = self.body_bytes_max
         text = f"message size {size} is larger than configured max size {limit}"
         self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
 
-    def _address(self) -> Address:
+    def _incoming_address(self) -> Address:
         """Return exchange and routing key of the incoming content; empty if its arguments do not decode."""
         try:
             return address_of(self._arguments)
@@ -149,11 +149,11 @@ class Channel(ChannelState):
             return Address("", "")
 
     def on_kept(self, method: i64) -> None:
-        """Note a frame behind a basic.get or basic.consume without an answer yet (IncomingChannel)."""
-        if self.waiting_get is not None:
-            self.waiting_get.frame_kept(method)
-        elif self.picked is not None:
-            self.picked.frame_kept(method)
+        """Note a frame after a basic.get or basic.consume that is not answered yet (IncomingChannel)."""
+        if self.pending_get is not None:
+            self.pending_get.frame_kept(method)
+        elif self.pending_consume is not None:
+            self.pending_consume.frame_kept(method)
 
     # -- settling
 
@@ -169,23 +169,23 @@ class Channel(ChannelState):
         entry = unacked.take(tag)
         consumer = unacked.holder
         if entry is None or consumer is None:
-            known(self, tag, False, c.BASIC_ACK)
+            check_tag(self, tag, False, c.BASIC_ACK)
             return
         size = entry.message.size
         settle_one(entry, consumer)
         consumer.target.restore_credit(size)
 
-    # -- everything else
+    # -- other methods
 
     def on_method(self, method: int, payload: bytes) -> None:
         """Take a method that is not on the hot path. Raises ProtocolError."""
-        if method in LIFE:
-            self._advance(method, payload)
+        if method in LIFECYCLE:
+            self._change_state(method, payload)
         elif self.expecting != DISCARD:
             frame = methods.decode_method(method, payload)
             handler = HANDLERS.get(method)
             if handler is None:
-                text = f"{frame.name} is no method for a client on a channel"
+                text = f"{frame.name} is not a method that a client sends on a channel"
                 raise ProtocolError(COMMAND_INVALID, text, method)
             journal = self.virtual_host.journal
             before = journal.actor
@@ -199,14 +199,14 @@ class Channel(ChannelState):
             finally:
                 journal.actor = before
 
-    def _advance(self, method: int, payload: bytes) -> None:
+    def _change_state(self, method: int, payload: bytes) -> None:
         methods.decode_method(method, payload)
         self.state = advance_channel(self.state, method)
         if self.state == CHANNEL_CLOSED:
             if self.confirms is not None:
                 self.confirms.end_turn()
-            self.silence()
-            self.let_go("the channel was closed")
+            self.stop_deliveries()
+            self.release_everything("the channel was closed")
             self.connection.channel_closed(self.number)
             if method == c.CHANNEL_CLOSE:
                 self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
@@ -240,8 +240,8 @@ class Channel(ChannelState):
         self.discard()
         if self.confirms is not None:
             self.confirms.end_turn()  # publishes before the error are confirmed
-        self.silence()
-        self.let_go(text)
+        self.stop_deliveries()
+        self.release_everything(text)
         connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
 
     def rights_changed(self) -> None:
@@ -249,28 +249,28 @@ class Channel(ChannelState):
         self.forget_publications()
         consume.cancel_forbidden(self)
 
-    def silence(self) -> None:
+    def stop_deliveries(self) -> None:
         """Stop all deliveries to the channel before anything is requeued: see `Connection091`."""
         self.session.close_targets()
         if self.confirms is not None:
             self.confirms.ended = True
 
-    def let_go(self, why: str) -> None:
+    def release_everything(self, cause: str) -> None:
         """Requeue every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
         journal = self.virtual_host.journal
         before = journal.actor
         journal.actor = self.session
         try:
             if self.transaction is not None:
-                self.transaction.roll_back(why)
+                self.transaction.roll_back(cause)
                 self.transaction = None
-            give_everything_back(self)
+            requeue_everything(self)
         finally:
             journal.actor = before
-        if self.waiting_get is not None:
-            self.waiting_get.abandon()
-        if self.picked is not None:
-            self.picked.abandon()
+        if self.pending_get is not None:
+            self.pending_get.abandon()
+        if self.pending_consume is not None:
+            self.pending_consume.abandon()
         if self.leases is not None:
             self.leases.stop()
             self.leases = None

@@ -28,11 +28,11 @@ class Confirms(PublisherConfirms):
         super().__init__()
         self.channel = channel
         self.store = channel.server.store
-        self._owes = False  # whether it is in the connection's `owing`
+        self._is_pending = False  # whether these confirms are in the connection's `pending_confirms`
         self._logged_batch: i64 = 0  # the batch with the latest logged publish; 0: none
         self._waiting_batch: i64 = 0  # the latest batch to wait for; 0: none
-        self._waiting_upto: i64 = 0  # the last publish that its sync confirms
-        self._sealed_upto: i64 = 0  # the last that the sync of the batch before confirms
+        self._waiting_upto: i64 = 0  # the last publish that the sync of `_waiting_batch` confirms
+        self._sealed_upto: i64 = 0  # the last publish that the sync of the batch before confirms
         self._refused: deque[int] = deque()  # unconfirmed publishes to be nacked in order
 
     def add(self, message: Message) -> None:
@@ -40,9 +40,9 @@ class Confirms(PublisherConfirms):
         self.published += 1
         if message.sequence != 0 or message.marks & ON_ITS_WAY:
             self._logged_batch = self.store.batch
-        if not self._owes:
-            self._owes = True
-            self.channel.connection.owing.append(self)
+        if not self._is_pending:
+            self._is_pending = True
+            self.channel.connection.pending_confirms.append(self)
 
     def add_refused(self) -> None:
         """Count a message that a full queue has refused (PublisherConfirms).
@@ -51,9 +51,9 @@ class Confirms(PublisherConfirms):
         """
         self.published += 1
         self._refused.append(self.published)
-        if not self._owes:
-            self._owes = True
-            self.channel.connection.owing.append(self)
+        if not self._is_pending:
+            self._is_pending = True
+            self.channel.connection.pending_confirms.append(self)
 
     def refuse(self) -> None:
         """Nack a message, after the confirms of earlier messages (PublisherConfirms).
@@ -66,7 +66,7 @@ class Confirms(PublisherConfirms):
 
     def end_turn(self) -> None:
         """Confirm the publishes of this turn, or wait for the log to do so (PublisherConfirms)."""
-        self._owes = False
+        self._is_pending = False
         if self.ended:
             return
         if self._logged_batch <= self.store.durable:

@@ -14,10 +14,9 @@ from pamqp import base, commands
 
 from broker.adapters.access import Login, Origin, Rights
 from broker.adapters.amqp091.channel import Channel
-from broker.adapters.amqp091.large import cut_bodies, send_on, take_out, unsent_bytes
+from broker.adapters.amqp091.large import drop_bodies, send_bodies, take_output, unsent_bytes
 from broker.adapters.amqp091.shortage import hold_publisher
 from broker.adapters.amqp091.state import Connection091State
-from broker.adapters.peers.brake import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.peers.connections import (
     FLUSH_BYTES_MIN,
     HELD,
@@ -28,9 +27,10 @@ from broker.adapters.peers.connections import (
     UNREAD_BYTES_MAX,
     Edge,
 )
-from broker.adapters.peers.peer import Turns
+from broker.adapters.peers.peer import Steps
 from broker.adapters.peers.requests import vhost_for
 from broker.adapters.peers.server import Server
+from broker.adapters.peers.throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
 from broker.auth.terms import MAX_CHANNELS
 from broker.core.arguments.queue import GET_WAIT, queue_argument_objection
 from broker.core.delivery.session import Scheduler
@@ -77,7 +77,7 @@ class Handshake:
         self.authenticated = False
         self._login: Login | None = None
         self._user = ""  # the authenticated user, until the broker's own proof is answered
-        self._heard: i64 = 0
+        self._received_bytes: i64 = 0
 
     def start(self) -> None:
         """Send connection.start."""
@@ -88,10 +88,10 @@ class Handshake:
             _log.info("EXTERNAL not offered", peer=connection.peer, certificate=connection.origin.identity)
         connection.out.write(methods.connection_start(server.properties, mechanisms))
 
-    def hear(self, size: i64) -> None:
+    def count_bytes(self, size: i64) -> None:
         """Count `size` bytes. Raises ProtocolError(RESOURCE_ERROR) for too many before the log-in."""
-        self._heard += size
-        if self._heard > STRANGER_BYTES_MAX and not self.authenticated:
+        self._received_bytes += size
+        if self._received_bytes > STRANGER_BYTES_MAX and not self.authenticated:
             raise ProtocolError(RESOURCE_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
 
     def on_method(self, method: int, frame: base.Frame) -> None:
@@ -167,7 +167,7 @@ class Handshake:
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
         connection.release(HELD_FOR_REPLY)
 
-    def refused(self, user: str, why: str) -> None:
+    def refused(self, user: str, cause: str) -> None:
         """Close with 403 if the client understands this before tune, else hang up.
 
         [RabbitMQ authentication_failure_close]
@@ -182,7 +182,7 @@ class Handshake:
             " For details see the broker logfile."
         )
         _log.warning(
-            "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why
+            "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=cause
         )
         if connection.client_capabilities.get("authentication_failure_close") is True:
             connection.close(ACCESS_REFUSED, text)
@@ -192,8 +192,8 @@ class Handshake:
     def _tune_ok(self, frame: commands.Connection.TuneOk) -> None:
         connection = self.connection
         server = connection.server
-        connection.channel_max = _negotiated("channel_max", frame.channel_max, server.channel_max, 1)
-        connection.frame_max = _negotiated("frame_max", frame.frame_max, server.frame_max, c.FRAME_MIN_SIZE)
+        connection.channel_max = _negotiate("channel_max", frame.channel_max, server.channel_max, 1)
+        connection.frame_max = _negotiate("frame_max", frame.frame_max, server.frame_max, c.FRAME_MIN_SIZE)
         connection.wire.frame_max = connection.frame_max
         connection.heartbeat = frame.heartbeat
 
@@ -204,23 +204,23 @@ def _response(frame: object) -> object:
     return response
 
 
-def _negotiated(name: str, asked: i64, offered: i64, least: i64) -> i64:
+def _negotiate(name: str, requested: i64, offered: i64, least: i64) -> i64:
     """Return the client's value, or ours for 0. Raises ProtocolError(NOT_ALLOWED) if it is out of range."""
-    if asked == 0:
+    if requested == 0:
         return offered
-    if asked > offered:
+    if requested > offered:
         raise ProtocolError(
             NOT_ALLOWED,
-            f"negotiated {name} = {asked} is higher than the maximum allowed value ({offered})",
+            f"negotiated {name} = {requested} is higher than the maximum allowed value ({offered})",
             c.CONNECTION_TUNE_OK,
         )
-    if asked < least:
+    if requested < least:
         raise ProtocolError(
             NOT_ALLOWED,
-            f"negotiated {name} = {asked} is lower than the minimum allowed value ({least})",
+            f"negotiated {name} = {requested} is lower than the minimum allowed value ({least})",
             c.CONNECTION_TUNE_OK,
         )
-    return asked
+    return requested
 
 
 def open_connection(connection: Connection091, name: str) -> None:
@@ -289,7 +289,7 @@ HANGUP_SECONDS: Final = 3  # for a client to hang up after its close
 CLOSES_MAX: Final = 1024  # answers to a client: more would pile up if it does not read
 
 
-def tell(connection: Connection091, error: ProtocolError) -> None:
+def log_connection_error(connection: Connection091, error: ProtocolError) -> None:
     """Log the error for which this side closes a connection."""
     _log.warning(
         "connection error",
@@ -301,20 +301,20 @@ def tell(connection: Connection091, error: ProtocolError) -> None:
     )
 
 
-def tell_lost(connection: Connection091, reason: str) -> None:
+def log_lost_socket(connection: Connection091, reason: str) -> None:
     """Log that an open connection has lost its socket."""
-    why = reason or "closed by the peer"
-    _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
+    cause = reason or "closed by the peer"
+    _log.info("connection lost", peer=connection.peer, user=connection.user, reason=cause)
 
 
-def not_open(connection: Connection091, channel: i64, method: int) -> ProtocolError:
+def not_open_error(connection: Connection091, channel: i64, method: int) -> ProtocolError:
     """Return the error for a channel that is used while the connection is not open."""
     text = f"channel {int(channel)} used on a connection that is {connection.state}"
     return ProtocolError(CHANNEL_ERROR, text, method)
 
 
 def await_close_ok(connection: Connection091, found: list[int]) -> None:
-    """Take the methods that a CloseWatch has found after this side has sent close.
+    """Handle the methods that a CloseWatch has found after this side has sent connection.close.
 
     A close that crosses this side's close is answered first: its sender may wait for the answer instead of
     answering.
@@ -328,7 +328,7 @@ def await_close_ok(connection: Connection091, found: list[int]) -> None:
         connection.edge.close()  # the peer sends nothing after close-ok
 
 
-def closed_by_peer(connection: Connection091) -> None:
+def accept_close(connection: Connection091) -> None:
     """Answer the peer's close, and let the peer hang up.
 
     A client that reads the end of the stream after close-ok may take it for a failure. Frames of other
@@ -337,17 +337,17 @@ def closed_by_peer(connection: Connection091) -> None:
     """
     connection.state = CLOSED
     connection.wire.stop()
-    let_go(connection)
+    release_channels(connection)
     answer_closes(connection, [c.CONNECTION_CLOSE])
-    connection.edge.release(HELD)  # the end of the stream has to be read
+    connection.edge.release(HELD)  # so that the end of the stream is read
     connection.edge.await_hangup(HANGUP_SECONDS)
 
 
 def answer_closes(connection: Connection091, found: list[int]) -> None:
-    """Answer each close among `found`: several threads of a client may close the same connection."""
-    closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes)
+    """Answer each connection.close in `found`: several threads of a client may close the same connection."""
+    closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes_answered)
     if closes > 0:
-        connection.closes += closes
+        connection.closes_answered += closes
         connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK) * closes)
         connection.flush()
 
@@ -367,19 +367,19 @@ def forget_deliveries(connection: Connection091, most: i64) -> i64:
     return most - left
 
 
-def let_go(connection: Connection091) -> None:
-    """Release everything that the channels own, after stopping the deliveries to all of them.
+def release_channels(connection: Connection091) -> None:
+    """Release everything that the channels own, after stopping the deliveries to all channels.
 
     Otherwise messages of the first channel would be delivered to the second channel of the same connection.
     """
     channels = channels_of(connection)
-    cut_bodies(connection)
+    drop_bodies(connection)
     for channel in channels:
-        channel.silence()
+        channel.stop_deliveries()
     for channel in channels:
-        channel.let_go("the connection ended")
+        channel.release_everything("the connection ended")
         connection.channel_closed(channel.number)
-    connection.owing = []
+    connection.pending_confirms = []
     if connection.held is not None:
         connection.held.forget()
     if connection.virtual_host is not None:
@@ -393,7 +393,7 @@ def let_go(connection: Connection091) -> None:
             journal.actor = before
 
 
-def control(connection: Connection091, method: int, payload: bytes) -> None:
+def handle_control(connection: Connection091, method: int, payload: bytes) -> None:
     """Take a method of channel 0. Raises ProtocolError."""
     if method >> 16 != c.CLASS_CONNECTION:
         methods.decode_method(method, payload)
@@ -401,7 +401,7 @@ def control(connection: Connection091, method: int, payload: bytes) -> None:
     frame = methods.decode_method(method, payload)
     state = advance(connection.state, method)
     if state == CLOSED:
-        closed_by_peer(connection)
+        accept_close(connection)
     elif method == c.CONNECTION_UPDATE_SECRET:
         renew_secret(connection)
     elif connection.handshake is not None:
@@ -423,12 +423,12 @@ class Connection091(Connection091State):
         super().__init__(server, scheduler, edge, origin)
         self.channel_count: i64 = 0
         self.handshake: Handshake | None = Handshake(self)
-        self._turns = Turns(self)
+        self._steps = Steps(self)
         self._holds: i64 = 0  # the reasons for keeping frames back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
-        self.closes: i64 = 0  # of the peer, and answered
+        self.closes_answered: i64 = 0  # the number of the peer's connection.close that are answered
         self._close_watch = CloseWatch()
-        self._dead = False
+        self._has_ended = False
 
     def start(self) -> None:
         """Send connection.start. [amqp-0-9-1 1.4.2.1]"""
@@ -436,7 +436,7 @@ class Connection091(Connection091State):
             self.handshake.start()
         self.flush()
 
-    # -- in
+    # -- input
 
     def receive(self, data: bytes) -> None:
         """Take the next bytes from the socket; ends the turn with a single write."""
@@ -447,20 +447,24 @@ class Connection091(Connection091State):
             answer_closes(self, self._close_watch.feed(data))
             return
         self._take(data)
-        if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
-            brake(self)
+        if (
+            self.publishes
+            and not self.waits_for_log
+            and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX
+        ):
+            throttle(self)
 
     def _take(self, data: bytes | None) -> None:
         """Handle `data`, or the kept bytes if None. An error ends the connection and is not raised."""
         allowance = self.server.broker.schedule.allowance
-        before = allowance.begin(self._turns)
+        before = allowance.begin(self._steps)
         try:
             if data is None:
                 self.wire.resume()
             else:
                 self.server.shortage.received(len(data))
                 if self.handshake is not None:
-                    self.handshake.hear(len(data))
+                    self.handshake.count_bytes(len(data))
                 self.wire.feed(data)
         except ProtocolError as error:
             self.fail(error)
@@ -475,19 +479,19 @@ class Connection091(Connection091State):
             hold_publisher(self)
         self.end_turn()
         if self.held is not None:
-            self.held.listen()
+            self.held.check_kept_frames()
 
     def internal_error(self) -> None:
-        """Close this connection, and no other, over the broker's own error (Connection091State)."""
+        """Close this connection only, over the broker's own error (Connection091State)."""
         _log.exception("internal error", peer=self.peer)
         self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
 
     def hold(self, reason: i64) -> None:
         """Take no more frames, and pause reading (Connection091State)."""
-        self.keep_back(reason)
+        self.keep_frames(reason)
         self.edge.hold(reason)
 
-    def keep_back(self, reason: i64) -> None:
+    def keep_frames(self, reason: i64) -> None:
         """Take no more frames, but continue to read."""
         self._holds |= reason
         self.wire.suspend()
@@ -496,7 +500,7 @@ class Connection091(Connection091State):
         """Return the number of bytes that were read and kept back (ServedConnection)."""
         return len(self.wire.kept())
 
-    def is_deaf(self) -> bool:
+    def ignores_input(self) -> bool:
         """Whether the connection takes no frames any more (ServedConnection)."""
         return self.wire.stopped
 
@@ -512,10 +516,10 @@ class Connection091(Connection091State):
 
     def end_turn(self) -> None:
         """Send the confirms that can be sent, and flush."""
-        if self.owing:
-            owing = self.owing
-            self.owing = []
-            for confirms in owing:
+        if self.pending_confirms:
+            pending_confirms = self.pending_confirms
+            self.pending_confirms = []
+            for confirms in pending_confirms:
                 confirms.end_turn()
         self.answer()
 
@@ -523,10 +527,10 @@ class Connection091(Connection091State):
         """Take a method that is not on the hot path (MethodSink)."""
         self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
         if channel == 0:
-            control(self, method, payload)
+            handle_control(self, method, payload)
             return
         if self.state != OPEN:
-            raise not_open(self, channel, method)
+            raise not_open_error(self, channel, method)
         incoming = self.wire.channel(channel)
         if isinstance(incoming, Channel):
             incoming.on_method(method, payload)
@@ -542,14 +546,14 @@ class Connection091(Connection091State):
         self.server.counters.channels_closed += 1
         self.server.connections.add_channels(self.user, -1)
 
-    # -- out
+    # -- output
 
     def pump(self, budget: i64) -> None:
         """Deliver to this client, and write the deliveries."""
-        if self.leaving:
+        if self.vhost_is_deleted:
             self.scheduled = False
             return
-        if self._dead or self.edge.is_closing():
+        if self._has_ended or self.edge.is_closing():
             self.set_blocked(True)  # deliveries to a dying socket would only be redelivered
         self.full = self.bodies is not None
         try:
@@ -571,10 +575,10 @@ class Connection091(Connection091State):
 
     def flush(self) -> None:
         """Write the output of the turn, once (Connection091State)."""
-        if self.bodies is not None and not send_on(self, self.bodies):
+        if self.bodies is not None and not send_bodies(self, self.bodies):
             return
         if len(self.out) > 0:
-            self.edge.write(take_out(self))
+            self.edge.write(take_output(self))
 
     def answer(self) -> None:
         """Flush answers (Connection091State). A peer that sends on and reads nothing is held until it reads.
@@ -588,30 +592,30 @@ class Connection091(Connection091State):
             if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
                 self.hold(HELD_FOR_PEER)
 
-    # -- the end
+    # -- the end of the connection
 
     def fail(self, error: ProtocolError) -> None:
         """Close with an error, release everything, and wait for close-ok (Connection091State)."""
-        if self._dead or self.state in (CLOSING, CLOSED):
+        if self._has_ended or self.state in (CLOSING, CLOSED):
             return
-        tell(self, error)
+        log_connection_error(self, error)
         self.close(error.code, error.reply_text, error.method)
 
     def close(self, code: int, text: str, method: int = 0) -> None:
         """Send connection.close and wait for close-ok; all other input is ignored."""
-        if self._dead or self.state in (CLOSING, CLOSED):
+        if self._has_ended or self.state in (CLOSING, CLOSED):
             return
         self.state = advance(self.state, ERROR)
         self.wire.stop()
-        let_go(self)
+        release_channels(self)
         self.out.write(methods.close(0, code, text, method))
         self._holds = 0
         self.edge.release(HELD)
-        self.edge.closing(CLOSING_SECONDS)
+        self.edge.limit_close(CLOSING_SECONDS)
         self.flush()
 
     def rights_changed(self) -> None:
-        """Tell all channels that the user's permissions have changed (OpenConnection)."""
+        """Notify all channels that the user's permissions have changed (OpenConnection)."""
         for channel in channels_of(self):
             channel.rights_changed()
 
@@ -627,19 +631,19 @@ class Connection091(Connection091State):
             size += channel.part_bytes()
         return size
 
-    def admit_new(self) -> None:
+    def require_memory(self) -> None:
         """Hold the connection after a declaration while memory is short (ServedConnection)."""
         if self.server.shortage.memory:
             hold_publisher(self)
 
-    def log_is_behind(self) -> None:
+    def throttle_publisher(self) -> None:
         """Read nothing more from a publishing connection until the log has caught up (OpenConnection)."""
-        if self.publishes and not self.braked:
+        if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
     def vhost_deleted(self) -> None:
         """Take no more frames and deliver no more until `force_close` follows (OpenConnection)."""
-        self.leaving = True
+        self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)
 
     def forget_deliveries(self, most: i64) -> i64:
@@ -669,13 +673,13 @@ class Connection091(Connection091State):
 
     def lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
-        if not self._dead and not self._turns.end_later(reason):
-            self._dead = True
+        if not self._has_ended and not self._steps.defer_end(reason):
+            self._has_ended = True
             if self.state == OPEN:
-                tell_lost(self, reason)
+                log_lost_socket(self, reason)
             self.state = CLOSED
             self.wire.stop()
-            let_go(self)
+            release_channels(self)
             if self.handshake is not None:
                 self.handshake.abandon()
                 self.handshake = None

@@ -7,13 +7,13 @@ from pamqp import commands
 
 from broker.adapters.access import QUEUE
 from broker.adapters.amqp091 import direct_reply
+from broker.adapters.amqp091.chosen_messages import ChosenConsume, CountedTarget
 from broker.adapters.amqp091.deliver import Target091
-from broker.adapters.amqp091.picked import CountedTarget, PickedConsume
 from broker.adapters.amqp091.settle import ChannelLeases
 from broker.adapters.amqp091.state import ChannelState, queue_named
-from broker.adapters.amqp091.topology import serve_first
+from broker.adapters.amqp091.topology import deliver_notified
 from broker.adapters.formats.either import SelectorFilter
-from broker.adapters.peers.notices import check_notified
+from broker.adapters.peers.notices import check_notified_queue
 from broker.auth.terms import READ
 from broker.core.arguments.consumer import (
     ALSO_CONSUME,
@@ -54,39 +54,39 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     if frame.queue == DIRECT_REPLY_TO:
         direct_reply.consume(channel, frame)
         return
-    queue = readable(channel, frame.queue)
+    queue = readable_queue(channel, frame.queue)
     tag = frame.consumer_tag
     if not tag:
-        tag = channel.server.generate("amq.ctag-")
-    elif direct_reply.is_used(channel, tag):
+        tag = channel.server.generate_name("amq.ctag-")
+    elif direct_reply.is_tag_used(channel, tag):
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     check_consumer_arguments(arguments, where)
-    selector = selector_argument(arguments, where)  # once: a long one takes milliseconds
-    queues = _queues(channel, queue, arguments)
+    selector = selector_argument(arguments, where)  # parsed once: a long selector takes milliseconds
+    queues = _queues_to_consume(channel, queue, arguments)
     notified = arguments.get(NOTIFY_ACTIVE, "")
     assert isinstance(notified, str), "arguments have been checked"
     if notified:
-        check_notified(channel.connection.rights, channel.virtual_host, notified, queue.name)
+        check_notified_queue(channel.connection.rights, channel.virtual_host, notified, queue.name)
     prefetch = arguments.get(PREFETCH, channel.prefetch_count)
     assert isinstance(prefetch, int), "arguments have been checked"
-    target = _target(channel, tag, frame.no_ack, prefetch, GET_COUNT in arguments)
+    target = _make_target(channel, tag, frame.no_ack, prefetch, GET_COUNT in arguments)
     target.arguments = arguments
     if gets_some(arguments):
         refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
         check_together(
             arguments, frame.exclusive, queue.arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'"
         )
-        consumer = _consumer(channel, target, queue, frame, arguments, selector)
-        PickedConsume(channel, target, consumer, frame.nowait).begin()
+        consumer = _make_consumer(channel, target, queue, frame, arguments, selector)
+        ChosenConsume(channel, target, consumer, frame.nowait).begin()
         return
     try:
         for each in queues:
             check_together(
                 arguments, frame.exclusive, each.arguments, f"queue '{each.name}' in vhost '{each.vhost}'"
             )
-            attach(each, _consumer(channel, target, each, frame, arguments, selector))
+            attach(each, _make_consumer(channel, target, each, frame, arguments, selector))
     except Exception:
         target.close()
         for consumer in list(target.consumers):
@@ -97,16 +97,16 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
 
 
-def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
-    """Return the queues to consume from: `queue`, and those that `x-also-consume` names.
+def _queues_to_consume(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
+    """Return the queues to consume from: `queue`, and the queues in `x-also-consume`.
 
-    Raises what `readable` raises, and PreconditionFailed for a queue that is named twice.
+    Raises what `readable_queue` raises, and PreconditionFailed for a queue that is named twice.
     """
     queues = [queue]
     names = arguments.get(ALSO_CONSUME, [])
     assert isinstance(names, list), "arguments have been checked"
     for name in names:
-        other = readable(channel, name)
+        other = readable_queue(channel, name)
         if other in queues:
             where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
             raise invalid(ALSO_CONSUME, where, name, "is consumed already")
@@ -114,16 +114,16 @@ def _queues(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -
     return queues
 
 
-def _target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
+def _make_target(channel: ChannelState, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
     credit, window = Credit(), None
-    if not no_ack:  # else no delivery is ever unacknowledged, so there is nothing to limit
+    if not no_ack:  # without acknowledgements no delivery is unacknowledged, and no limit applies
         credit, window = Credit(prefetch, channel.prefetch_bytes), channel.window
     if counted:
         return CountedTarget(channel, credit, window, tag, no_ack)
     return Target091(channel, credit, window, tag, no_ack)
 
 
-def _consumer(
+def _make_consumer(
     channel: ChannelState,
     target: Target091,
     queue: Queue,
@@ -160,7 +160,7 @@ def _stream_extent(
     """Return the part of a stream that the consumer gets, which has to acknowledge and to set a prefetch."""
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     if frame.no_ack:
-        raise Unsupported(f"{where} is a stream: its consumers have to acknowledge what they get")
+        raise Unsupported(f"{where} is a stream: its consumers must acknowledge, so no-ack must be false")
     if prefetch == 0 and (channel.window is None or channel.window.count_max == 0):
         raise PreconditionFailed(f"consumer prefetch count is not set for {where}, which is a stream")
     return stream_extent(arguments, where, channel.virtual_host.schedule.date())
@@ -175,7 +175,7 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
     target = channel.targets.get(tag)
     if target is not None:
         for consumer in list(target.consumers):
-            if not serve_first(channel, queue_of(consumer)):
+            if not deliver_notified(channel, queue_of(consumer)):
                 return
         channel.forget_target(target)
         target.close()
@@ -189,7 +189,7 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
 
 
-def readable(channel: ChannelState, name: str) -> Queue:
+def readable_queue(channel: ChannelState, name: str) -> Queue:
     """Return the queue of a name, which the user may read.
 
     Raises NotFound, ResourceLocked, AccessRefused.
@@ -201,22 +201,22 @@ def readable(channel: ChannelState, name: str) -> Queue:
 
 def cancel_forbidden(channel: ChannelState) -> None:
     """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
-    for pending in (channel.waiting_get, channel.picked):
+    for pending in (channel.pending_get, channel.pending_consume):
         if pending is not None:
             pending.rights_changed()
     for target in list(channel.targets.values()):
         for consumer in list(target.consumers):
-            if not channel.connection.rights.allow(READ, consumer.queue.name):
+            if not channel.connection.rights.has_right(READ, consumer.queue.name):
                 detach(queue_of(consumer), consumer, [])
                 target.consumer_cancelled(consumer)
                 channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))
 
 
-def lease_of(channel: ChannelState, queue: Queue, asked: object) -> Lease | None:
+def lease_of(channel: ChannelState, queue: Queue, requested: object) -> Lease | None:
     """Return the lease of deliveries of `queue`, None without a time limit."""
-    milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
+    milliseconds = lease_milliseconds(queue, requested, channel.server.consumer_timeout)
     if milliseconds == 0:
         return None
     if channel.leases is None:
         channel.leases = ChannelLeases(channel)
-    return channel.leases.lasting(milliseconds)
+    return channel.leases.get_lease(milliseconds)

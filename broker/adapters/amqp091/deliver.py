@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from broker.adapters.amqp091.large import send_body, send_sections
 from broker.adapters.amqp091.state import ChannelState, ChannelTarget
 from broker.adapters.formats.amqp091 import with_counts
-from broker.adapters.formats.either import content_for091, given091
+from broker.adapters.formats.either import content_for091, delivered_content091
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
 from broker.core.delivery.credit import Credit
 from broker.core.entries.entry import QueueEntry
@@ -33,7 +33,7 @@ from protocol.amqp091.properties import Properties
 from protocol.errors import PRECONDITION_FAILED
 
 
-def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
+def fit_content(message: Message, content: bytes, frame_max: i64) -> bytes | None:
     """Return the content of `message` for a client with this frame_max; None if the header cannot fit."""
     excess = header_frame_bytes(content) - frame_max
     if excess <= 0:
@@ -50,7 +50,7 @@ def fitted(message: Message, content: bytes, frame_max: i64) -> bytes | None:
     return None
 
 
-def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
+def describe_long_header(queue: QueueState, content: bytes, frame_max: i64) -> str:
     """Return the error text for a message of `queue` whose header the client cannot take."""
     return (
         f"message in queue '{queue.name}' in vhost '{queue.vhost}' has a content header of "
@@ -59,7 +59,7 @@ def too_long(queue: QueueState, content: bytes, frame_max: i64) -> str:
 
 
 @final
-class Misfit(TimedTask):
+class MisfitAlarm(TimedTask):
     """The timed task that closes a channel over a header that does not fit, in a turn of its own.
 
     A delivery itself must not close the channel.
@@ -108,7 +108,9 @@ class Target091(ChannelTarget):
         queue = consumer.queue
         if queue.entries.annotations is not None:
             frame_max = channel.connection.frame_max
-            kept, content = given091(channel.server.conversions, message, content, queue, entry, frame_max)
+            kept, content = delivered_content091(
+                channel.server.conversions, message, content, queue, entry, frame_max
+            )
         elif content[0] == 0:
             content = content_for091(channel.server.conversions, message, content)
         if message.address is not self._address:
@@ -119,7 +121,7 @@ class Target091(ChannelTarget):
             if consumer.queue.counts:
                 content = with_counts(content, entry, channel.connection.frame_max)
         if len(content) > FRAME_MIN_SIZE:
-            fitting = fitted(message, content, channel.connection.frame_max)
+            fitting = fit_content(message, content, channel.connection.frame_max)
             if fitting is None:
                 self._refuse(consumer, entry, content)
                 return
@@ -152,7 +154,7 @@ class Target091(ChannelTarget):
         try:
             return self.channel.server.store.load(entry.message)
         except Exception:
-            self.channel.unacked.add(entry, consumer)  # so that it is requeued with the channel
+            self.channel.unacked.add(entry, consumer)  # so that the entry is requeued with the channel
             raise
 
     def _refuse(self, consumer: QueueConsumer, entry: QueueEntry, content: bytes) -> None:
@@ -163,8 +165,8 @@ class Target091(ChannelTarget):
         connection = self.channel.connection
         self.channel.unacked.add(entry, consumer)
         consumer.no_ack = False  # or the queue would take the message for settled
-        Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
-        self.close()  # later messages must not overtake it
+        MisfitAlarm(self.channel, describe_long_header(consumer.queue, content, connection.frame_max))
+        self.close()  # later messages must not overtake this message
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Send basic.cancel after the last consumer has been cancelled, to clients that support it.
@@ -177,8 +179,8 @@ class Target091(ChannelTarget):
         self.close()
         channel.forget_target(self)
         connection = channel.connection
-        if connection.leaving:
-            return  # the client is told by connection.close
+        if connection.vhost_is_deleted:
+            return  # connection.close notifies the client
         if connection.client_capabilities.get("consumer_cancel_notify") is True:
             connection.out.write(methods.basic_cancel(channel.number, self.tag))
             connection.schedule()
@@ -216,14 +218,14 @@ class Target091(ChannelTarget):
 
 
 def write_message(channel: ChannelState, message: Message, kept: bytes, content: bytes) -> None:
-    """Write an answer on `channel`: `kept` is the stored content of `message`, `content` the one to send."""
+    """Write an answer on `channel`. `kept`: the stored content; `content`: the content to send."""
     write_content_for(channel, content)
     if message.body is not None:
         _send_body(channel, message.body, message.size, kept, content)
 
 
 def _send_body(channel: ChannelState, body: Body, size: i64, kept: bytes, content: bytes) -> None:
-    """Send a large body behind its content header, which is written already; `size` as in `send_body`."""
+    """Send a large body after its content header, which is written already; `size` as in `send_body`."""
     if kept[0] == 0:
         head = header_frame_bytes(content)
         send_sections(channel.connection, body, channel.number, size, kept, head)
@@ -232,7 +234,7 @@ def _send_body(channel: ChannelState, body: Body, size: i64, kept: bytes, conten
 
 
 def write_content_for(channel: ChannelState, content: bytes) -> None:
-    """Write content for `channel`, as received or split anew for a smaller frame_max."""
+    """Write content for `channel`, as received, or in new frames for a smaller frame_max."""
     out = channel.connection.out
     frame_max = channel.connection.frame_max
     if len(content) > FRAME_MIN_SIZE and len(content) > frame_max and largest_frame(content) > frame_max:

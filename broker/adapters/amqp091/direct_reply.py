@@ -5,9 +5,9 @@ Requests that it publishes with `amq.rabbitmq.reply-to` as their reply-to are se
 message to the default exchange with the name as routing key is written to the channel at once. No queue and
 no log are involved. A name lives as long as its consumer, and is good in its virtual host only.
 
-A requester of AMQP 1.0 gets such a name too. It is the name of a queue of the requester's link, which keeps
-replies until the requester has credit for them (`amqp10/nodes.py`). Requesters and repliers may use different
-protocols.
+A requester of AMQP 1.0 gets such a name too. The name belongs to a queue of the requester's link. The queue
+keeps replies until the requester has credit for the replies (`amqp10/nodes.py`). Requesters and repliers may
+use different protocols.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.adapters.amqp091.deliver import write_message
 from broker.adapters.amqp091.large import unsent_bytes
 from broker.adapters.amqp091.state import ChannelReplies, ChannelState
 from broker.adapters.formats.either import content_for091
-from broker.adapters.peers.direct_reply import PREFIX, find
+from broker.adapters.peers.direct_reply import PREFIX, receiver_named
 from broker.adapters.peers.server import ReplyReceiver
 from broker.core.counters import Counters
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
@@ -97,7 +97,7 @@ class ReplyConsumer(ChannelReplies):
         out.write(self._suffix)
         write_message(channel, message, kept, _content(channel, message))
         channel.server.counters.delivered += 1
-        connection.schedule()  # outside its turn, so it has to be scheduled to flush
+        connection.schedule()  # outside a turn, a connection flushes only when scheduled
 
 
 def _content(channel: ChannelState, message: Message) -> bytes:
@@ -107,11 +107,11 @@ def _content(channel: ChannelState, message: Message) -> bytes:
     return content_for091(channel.server.conversions, message, content)
 
 
-NOBODY: Final = ReplyConsumer(None, "", "")
+ENDED_CONSUMER: Final = ReplyConsumer(None, "", "")
 """The receiver of replies to channels that have ended; drops them."""
 
 
-def is_used(channel: ChannelState, tag: str) -> bool:
+def is_tag_used(channel: ChannelState, tag: str) -> bool:
     """Whether a consumer of the channel, of either kind, has this tag."""
     return tag in channel.targets or (channel.replies is not None and tag == channel.replies.tag)
 
@@ -120,21 +120,21 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     """basic.consume of `amq.rabbitmq.reply-to`. Raises NotAllowed, PreconditionFailed."""
     tag = frame.consumer_tag
     if not tag:
-        tag = channel.server.generate("amq.ctag-")
-    elif is_used(channel, tag):
+        tag = channel.server.generate_name("amq.ctag-")
+    elif is_tag_used(channel, tag):
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if not frame.no_ack:
         raise PreconditionFailed("reply consumer cannot acknowledge")
     if channel.replies is not None:
         raise PreconditionFailed("reply consumer already set")
-    replies = ReplyConsumer(channel, tag, channel.server.generate(PREFIX))
+    replies = ReplyConsumer(channel, tag, channel.server.generate_name(PREFIX))
     channel.replies = replies
     channel.server.replies[channel.virtual_host, replies.name] = replies
     if not frame.nowait:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
 
 
-def addressed(channel: ChannelState, content: bytes) -> bytes:
+def set_reply_to(channel: ChannelState, content: bytes) -> bytes:
     """Return a request with the reply consumer's name as reply-to. Raises PreconditionFailed."""
     if channel.replies is None:
         raise PreconditionFailed("fast reply consumer does not exist")
@@ -142,20 +142,20 @@ def addressed(channel: ChannelState, content: bytes) -> bytes:
     size, frame_max = header_frame_bytes(changed), channel.connection.frame_max
     if size > frame_max:
         raise PreconditionFailed(
-            f"content header has {size} bytes with the name to reply to, frame_max is {frame_max}"
+            f"content header has {size} bytes with the reply address, the negotiated frame_max is {frame_max}"
         )
     return changed
 
 
-def answered(channel: ChannelState, address: Address) -> ReplyReceiver | None:
-    """Return the reply consumer of this address, `NOBODY` for an ended one, and None for other addresses.
+def find_consumer(channel: ChannelState, address: Address) -> ReplyReceiver | None:
+    """Return the reply consumer of an address, ENDED_CONSUMER after its end, None for other addresses.
 
-    None also for the queue of a requester of AMQP 1.0, which is routed to as any queue is.
+    None also for the queue of a requester of AMQP 1.0, to which messages are routed as to any queue.
     """
     name = address.routing_key
     if address.exchange or not name.startswith(PREFIX) or name in channel.virtual_host.topology.queues:
         return None
-    return find(channel.server, channel.virtual_host, name) or NOBODY
+    return receiver_named(channel.server, channel.virtual_host, name) or ENDED_CONSUMER
 
 
 def declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
@@ -163,7 +163,7 @@ def declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
     name = frame.queue
     virtual_host = channel.virtual_host
     known = name == DIRECT_REPLY_TO or name in virtual_host.topology.queues
-    if not known and find(channel.server, virtual_host, name) is None:
+    if not known and receiver_named(channel.server, virtual_host, name) is None:
         raise NotFound(f"no queue '{name}' in vhost '{channel.virtual_host.name}'")
     if not frame.nowait:
         channel.reply(methods.queue_declare_ok(channel.number, name, 0, 1))

@@ -7,12 +7,18 @@ from typing import Final, final
 from mypy_extensions import i64
 from pamqp import commands
 
-from broker.adapters.amqp091.consume import lease_of, readable
-from broker.adapters.amqp091.deliver import OUTPUT_BYTES_MAX, Misfit, fitted, too_long, write_message
+from broker.adapters.amqp091.consume import lease_of, readable_queue
+from broker.adapters.amqp091.deliver import (
+    OUTPUT_BYTES_MAX,
+    MisfitAlarm,
+    describe_long_header,
+    fit_content,
+    write_message,
+)
 from broker.adapters.amqp091.state import ChannelState, PendingRequest
-from broker.adapters.amqp091.topology import serve_first
+from broker.adapters.amqp091.topology import deliver_notified
 from broker.adapters.formats.amqp091 import with_counts
-from broker.adapters.formats.either import given091
+from broker.adapters.formats.either import delivered_content091
 from broker.auth.terms import READ
 from broker.core.arguments.queue import GET_WAIT, RELEASED, is_non_destructive
 from broker.core.delivery.credit import Credit
@@ -27,23 +33,25 @@ from broker.core.schedule import TimedTask
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
-BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a waiting get: more end the wait
+KEPT_FRAMES_BYTES_MAX: Final = (
+    1048576  # the most bytes of frames after a waiting get: more bytes end the wait
+)
 
 
 def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     """basic.get.
 
-    Raises what `readable` and `get_one` raise, PreconditionFailed for a header that is too long, and
+    Raises what `readable_queue` and `get_one` raise, PreconditionFailed for a header that is too long, and
     Unsupported for a stream.
     """
-    queue = readable(channel, frame.queue)
+    queue = readable_queue(channel, frame.queue)
     refuse_stream(queue, "read with basic.get")
     consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
-    if not serve_first(channel, queue):
+    if not deliver_notified(channel, queue):
         return
     entry = get_one(queue, consumer)
     if entry is None:
-        milliseconds = _wait(channel, queue)
+        milliseconds = _wait_milliseconds(channel, queue)
         if milliseconds > 0:
             WaitingGet(channel, queue, frame.no_ack).begin(milliseconds)
         else:
@@ -57,11 +65,11 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
             release_entries(queue, [entry], consumer, RELEASED)
             raise
     connection = channel.connection
-    content, given = _given(channel, queue, entry, content)
-    fitting = _fitting(channel, queue, entry, given)
+    content, given = _delivered_content(channel, queue, entry, content)
+    fitting = _fitted_content(channel, queue, entry, given)
     if fitting is None:
         release_entries(queue, [entry], consumer, RELEASED)
-        raise PreconditionFailed(too_long(queue, given, connection.frame_max))
+        raise PreconditionFailed(describe_long_header(queue, given, connection.frame_max))
     _write(channel, consumer, entry, content, fitting, frame.no_ack)
     if frame.no_ack:
         queue.settle(entry)
@@ -70,7 +78,7 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
         connection.answer()  # small requests with large answers must not pile up
 
 
-def _wait(channel: ChannelState, queue: Queue) -> i64:
+def _wait_milliseconds(channel: ChannelState, queue: Queue) -> i64:
     """Return the milliseconds that a get waits, as the client or else the queue sets; 0: no waiting."""
     value = channel.connection.client_properties.get(GET_WAIT)
     if value is None:
@@ -80,18 +88,20 @@ def _wait(channel: ChannelState, queue: Queue) -> i64:
     return milliseconds
 
 
-def _given(channel: ChannelState, queue: Queue, entry: QueueEntry, content: bytes) -> tuple[bytes, bytes]:
-    return given091(
+def _delivered_content(
+    channel: ChannelState, queue: Queue, entry: QueueEntry, content: bytes
+) -> tuple[bytes, bytes]:
+    return delivered_content091(
         channel.server.conversions, entry.message, content, queue, entry, channel.connection.frame_max
     )
 
 
-def _fitting(channel: ChannelState, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
+def _fitted_content(channel: ChannelState, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
     """Return the content for this client, None if its header cannot fit."""
     frame_max = channel.connection.frame_max
     if entry.redelivered and queue.counts:
         content = with_counts(content, entry, frame_max)
-    return fitted(entry.message, content, frame_max)
+    return fit_content(entry.message, content, frame_max)
 
 
 def _write(
@@ -133,7 +143,7 @@ class WaitingGet(PullingTarget, PendingRequest):
     So the get is served in order among consumers and other waiting gets. The channel keeps its next frames
     until the get is answered: with a message, or with get-empty. get-empty is sent when the time is over,
     when the queue is deleted, and when the user may no longer read the queue. get-empty is also sent when the
-    client closes the channel, or has sent more than BEHIND_BYTES_MAX after the get.
+    client closes the channel, or has sent more than KEPT_FRAMES_BYTES_MAX after the get.
     """
 
     def __init__(self, channel: ChannelState, queue: Queue, no_ack: bool) -> None:
@@ -141,13 +151,13 @@ class WaitingGet(PullingTarget, PendingRequest):
         self.channel = channel
         self.consumer = QueueConsumer(self, queue, not is_non_destructive(queue.arguments), no_ack=no_ack)
         self.consumer.getting = True
-        self._end = _End(self)
+        self._end = _WaitEnd(self)
         self._answered = False
 
     def begin(self, milliseconds: i64) -> None:
         """Wait for at most `milliseconds`."""
         channel = self.channel
-        channel.waiting_get = self
+        channel.pending_get = self
         channel.hold()
         attach(queue_of(self.consumer), self.consumer)
         schedule = channel.virtual_host.schedule
@@ -161,14 +171,16 @@ class WaitingGet(PullingTarget, PendingRequest):
             try:
                 content = channel.server.store.load(entry.message)
             except Exception:
-                channel.unacked.add(entry, consumer)  # so that it is requeued with the channel
+                channel.unacked.add(entry, consumer)  # so that the entry is requeued with the channel
                 raise
-        content, given = _given(channel, queue_of(consumer), entry, content)
-        fitting = _fitting(channel, queue_of(consumer), entry, given)
+        content, given = _delivered_content(channel, queue_of(consumer), entry, content)
+        fitting = _fitted_content(channel, queue_of(consumer), entry, given)
         if fitting is None:
             channel.unacked.add(entry, consumer)
             consumer.no_ack = False  # or the queue would take the message for settled
-            Misfit(channel, too_long(queue_of(consumer), given, channel.connection.frame_max))
+            MisfitAlarm(
+                channel, describe_long_header(queue_of(consumer), given, channel.connection.frame_max)
+            )
             return
         _write(channel, consumer, entry, content, fitting, consumer.no_ack)
         self._answered = True
@@ -180,7 +192,7 @@ class WaitingGet(PullingTarget, PendingRequest):
 
     def frame_kept(self, method: i64) -> None:
         """End the wait if the client closes the channel, or has sent too much (PendingRequest)."""
-        if method == c.CHANNEL_CLOSE or self.channel.kept_bytes > BEHIND_BYTES_MAX:
+        if method == c.CHANNEL_CLOSE or self.channel.kept_bytes > KEPT_FRAMES_BYTES_MAX:
             self.end()
 
     def end(self) -> None:
@@ -190,29 +202,29 @@ class WaitingGet(PullingTarget, PendingRequest):
 
     def rights_changed(self) -> None:
         """End the wait if the user may no longer read the queue (PendingRequest)."""
-        if not self.channel.connection.rights.allow(READ, self.consumer.queue.name):
+        if not self.channel.connection.rights.has_right(READ, self.consumer.queue.name):
             self.end()
 
     def abandon(self) -> None:
         """End the wait without an answer: this side closes the channel (PendingRequest)."""
-        self._leave()
+        self._detach()
         self.end()  # the kept frames may contain the client's close
 
     def finish(self) -> None:
         """Answer, unless a message was the answer, and let the channel continue."""
         channel = self.channel
         connection = channel.connection
-        if not self._answered and channel.waiting_get is self:
+        if not self._answered and channel.pending_get is self:
             channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
-        self._leave()
-        frames = channel.go_on()
+        self._detach()
+        frames = channel.end_hold()
         if connection.is_open() and connection.wire.channel(channel.number) is channel:
             connection.wire.put_back(frames)
             connection.receive(b"")
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         self.close()
-        self.channel.waiting_get = None
+        self.channel.pending_get = None
         if self.consumer.state != REMOVED:
             detach(queue_of(self.consumer), self.consumer, [])
 
@@ -222,7 +234,7 @@ class WaitingGet(PullingTarget, PendingRequest):
 
 
 @final
-class _End(TimedTask):
+class _WaitEnd(TimedTask):
     """The timed task for the end of a wait."""
 
     def __init__(self, waiting: WaitingGet) -> None:

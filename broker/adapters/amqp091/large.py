@@ -1,7 +1,7 @@
 """Large bodies, handled piece by piece as they arrive and as the client takes them.
 
 A content header contains the length of the body. For a body of sections the length is known only after a scan
-of all of them. The scan is done step by step, as the sending is. [amqp-0-9-1 4.2.6.1]
+of all sections. The scan is done step by step, as is the sending. [amqp-0-9-1 4.2.6.1]
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEP_BYTES: Final = 2097152  # then other connections are served
 STEP_BYTES_MIN: Final = 65536  # a step counts at least this, because it may read without writing
 
 
-class Sending:
+class OutgoingBody:
     """A body to send on a channel, and the output before the body. `sent`: the number of pieces sent.
 
     `counted`: the bytes of this sending that are included in LargeBodies.waiting.
@@ -50,7 +50,7 @@ class Sending:
         """Whether everything is written."""
         return not self.before and self.sent == len(self.body.pieces)
 
-    def next(self, connection: Connection091State) -> bytes:
+    def next_bytes(self, connection: Connection091State) -> bytes:
         """Return the next bytes to write, perhaps none after a step of preparation.
 
         Raises what MessageStore.load raises.
@@ -83,40 +83,40 @@ class Sending:
 class LargeBodies(OutgoingBodies):
     """The large bodies that a connection sends, in order.
 
-    Everything written meanwhile waits behind them, because no other frame of a channel may interrupt its
+    Later output waits behind the bodies, because no other frame of a channel may interrupt a
     content [amqp-0-9-1 4.2.6]. Only a piece at a time of these bodies is in memory.
     """
 
     def __init__(self, connection: Connection091State) -> None:
         super().__init__()
         self._connection = connection
-        self._sendings: deque[Sending] = deque()
+        self._unsent: deque[OutgoingBody] = deque()
 
-    def add(self, sending: Sending) -> None:
-        """Add a body behind the others."""
-        self._sendings.append(sending)
-        self.waiting += sending.counted
+    def add(self, outgoing: OutgoingBody) -> None:
+        """Add a body after the others."""
+        self._unsent.append(outgoing)
+        self.waiting += outgoing.counted
 
-    def go_on(self) -> bool:
+    def send_more(self) -> bool:
         """Write about STEP_BYTES, as far as the peer takes them (OutgoingBodies)."""
         connection = self._connection
         edge = connection.edge
         written: i64 = 0
-        sendings = self._sendings
-        while sendings and written < STEP_BYTES and not connection.blocked:
+        unsent = self._unsent
+        while unsent and written < STEP_BYTES and not connection.blocked:
             if edge.is_closing():
-                sendings.clear()
+                unsent.clear()
                 break
-            sending = sendings[0]
-            data = sending.next(connection)
-            if sending.is_over():
-                sendings.popleft()
+            outgoing = unsent[0]
+            data = outgoing.next_bytes(connection)
+            if outgoing.is_over():
+                unsent.popleft()
             if data:
-                self.waiting -= sending.counted
-                sending.counted = 0
+                self.waiting -= outgoing.counted
+                outgoing.counted = 0
                 edge.write(data)
             written += max(len(data), STEP_BYTES_MIN)
-        return not sendings
+        return not unsent
 
 
 def take_piece(
@@ -124,29 +124,29 @@ def take_piece(
 ) -> None:
     """Take a part of an incoming body. A persistent part goes to disk at once, whatever its route.
 
-    Parts of a message that no queue takes are released with the body. During a shortage the publisher is held
-    in the middle of the body, because a single channel of many could fill memory otherwise.
+    Parts of a message that no queue takes are released with the body. During a shortage the publisher is
+    held in the middle of the body, because a single channel of many could fill memory otherwise.
     """
     piece = piece_of(body, frames, size)
     if persistent:
         connection.server.store.append_piece(piece)
-        connection.publishes = True  # so that it waits while the log is behind
+        connection.publishes = True  # so that the publisher waits while the log is behind
     if connection.server.shortage.reason:
         hold_publisher(connection)
 
 
 def send_body(connection: Connection091State, body: Body, channel: i64, size: i64) -> None:
-    """Send a large body behind the output, which ends with its content header.
+    """Send a large body after the output, which ends with its content header.
 
     `size`: the bytes of the body if it is an answer. 0 for a delivery, because deliveries stop by themselves.
     """
-    before = take_out(connection)
-    enqueue(connection, Sending(before, body, channel, len(before) + size))
+    before = take_output(connection)
+    enqueue(connection, OutgoingBody(before, body, channel, len(before) + size))
 
 
-def enqueue(connection: Connection091State, sending: Sending) -> None:
+def enqueue(connection: Connection091State, outgoing: OutgoingBody) -> None:
     """Send a body after everything before it has been sent."""
-    bodies_of(connection).add(sending)
+    bodies_of(connection).add(outgoing)
     connection.full = True
     connection.schedule()
 
@@ -165,7 +165,7 @@ def unsent_bytes(connection: Connection091State) -> i64:
     return len(connection.out) + waiting
 
 
-def take_out(connection: Connection091State) -> bytes:
+def take_output(connection: Connection091State) -> bytes:
     """Remove and return the output that is not flushed; the caller has to send it."""
     out = connection.out
     written = out.getvalue()
@@ -176,10 +176,10 @@ def take_out(connection: Connection091State) -> bytes:
     return written
 
 
-def send_on(connection: Connection091State, bodies: OutgoingBodies) -> bool:
+def send_bodies(connection: Connection091State, bodies: OutgoingBodies) -> bool:
     """Send more of the large bodies; return whether all are sent. A disk error ends the connection."""
     try:
-        done = bodies.go_on()
+        done = bodies.send_more()
     except Exception:
         connection.internal_error()
         return False
@@ -190,7 +190,7 @@ def send_on(connection: Connection091State, bodies: OutgoingBodies) -> bool:
     return done
 
 
-def cut_bodies(connection: Connection091State) -> None:
+def drop_bodies(connection: Connection091State) -> None:
     """Drop the large bodies and the output behind them: the connection ends."""
     if connection.bodies is not None:
         connection.bodies = None
@@ -201,10 +201,10 @@ _ENCODED: Final = Properties(content091(b"", opaque=True))  # with the type of a
 
 
 @final
-class SendingSections(Sending):
+class OutgoingSections(OutgoingBody):
     """A body that is stored as sections; `kept` is the message's stored content before the body.
 
-    The content of data sections is sent as the body. Sections of another kind are sent as they are. If the
+    The content of data sections is sent as the body. Sections of another kind are sent unchanged. If the
     bytes are no sections, the whole message is sent. `before` ends with a content header of `head` bytes,
     which the scan replaces.
     """
@@ -214,11 +214,11 @@ class SendingSections(Sending):
         self._kept = kept
         self._head: i64 = head
         self._parts = BodyParts()
-        self._walked: i64 = 0  # the number of scanned pieces
+        self._scanned: i64 = 0  # the number of scanned pieces
         self._measured = False
-        self._as_they_are = False  # the pieces are the body
+        self._is_unchanged = False  # the pieces are the body, unchanged
 
-    def next(self, connection: Connection091State) -> bytes:
+    def next_bytes(self, connection: Connection091State) -> bytes:
         """Return the next bytes to write, if any (Sending)."""
         if not self._measured:
             self._measure(connection)
@@ -226,20 +226,20 @@ class SendingSections(Sending):
         if self.before:
             return self.take_before()
         piece = self.take_piece(connection)
-        if not self._as_they_are:
+        if not self._is_unchanged:
             piece = b"".join(self._parts.feed(piece))
         out = BytesWriter()
         write_body(out, piece, self.channel, connection.frame_max)
         return out.getvalue()
 
     def _measure(self, connection: Connection091State) -> None:
-        """Scan up to the next piece that has to be read; after the last piece, write the content header."""
+        """Scan up to the next piece that must be read; after the last piece, write the content header."""
         parts = self._parts
         pieces = self.body.pieces
         try:
-            while self._walked < len(pieces) and not parts.ended:
-                piece = pieces[self._walked]
-                self._walked += 1
+            while self._scanned < len(pieces) and not parts.ended:
+                piece = pieces[self._scanned]
+                self._scanned += 1
                 if piece.size > parts.left:
                     parts.feed(self.content_of(piece, connection))
                     return
@@ -255,14 +255,14 @@ class SendingSections(Sending):
         self._measured = True
 
     def _announce_encoded(self, frame_max: i64) -> None:
-        """Announce the sections as they are as the body."""
+        """Announce the unchanged sections as the body."""
         properties = Properties(self._header())
         properties.adopt(_ENCODED, TYPE)
         header = properties.content()
         if len(header) > frame_max:
             self._announce_whole(frame_max)
         else:
-            self._as_they_are = True
+            self._is_unchanged = True
             self._announce(header, self._piece_bytes())
 
     def _announce_whole(self, frame_max: i64) -> None:
@@ -274,7 +274,7 @@ class SendingSections(Sending):
         header = out.getvalue()
         out.truncate(0)
         write_frames(out, whole[size:], self.channel, frame_max)
-        self._as_they_are = True
+        self._is_unchanged = True
         self._announce(header, len(self._kept) + self._piece_bytes())
         self.before += out.getvalue()
 
@@ -299,5 +299,5 @@ def send_sections(
 
     The output ends with the message's content header, of `head` bytes.
     """
-    before = take_out(connection)
-    enqueue(connection, SendingSections(before, body, channel, len(before) + size, kept, head))
+    before = take_output(connection)
+    enqueue(connection, OutgoingSections(before, body, channel, len(before) + size, kept, head))

@@ -39,12 +39,12 @@ from protocol.errors import (
     ProtocolError,
 )
 
-REMEMBERED_MAX: Final = 4096  # per channel; with more all are forgotten, which costs a look-up each
+REMEMBERED_MAX: Final = 4096  # routes of a channel; the next route clears all, and each is resolved again
 
 
 @final
 class Publication:
-    """A route with the two bits of basic.publish. `special`: every message takes the slow path.
+    """A route with the two bits of basic.publish. `is_special`: every message takes the slow path.
 
     `replies`: the receiver of a direct reply, if the publish is one.
     """
@@ -54,7 +54,7 @@ class Publication:
         self.mandatory = mandatory
         self.immediate = immediate
         self.replies: ReplyReceiver | None = None
-        self.special = immediate
+        self.is_special = immediate
 
 
 def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publication:
@@ -82,7 +82,7 @@ def address_of(arguments: bytes) -> Address:
 
 
 def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
-    """Return the short string at `p` and the offset behind it."""
+    """Return the short string at `p` and the offset after the string."""
     end: i64 = p + 1 + data[p] if p < len(data) else -1
     if end < 0 or end > len(data):
         raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
@@ -98,7 +98,7 @@ def return_message(
     """Return a message that no queue accepted, if its publisher asked for this."""
     if outcome is DUPLICATE:
         if publication.mandatory:
-            _give_back(channel, message, PRECONDITION_FAILED, "DUPLICATE")
+            _return_message(channel, message, PRECONDITION_FAILED, "DUPLICATE")
         return
     if publication.mandatory and outcome is not NO_CONSUMER:
         code = NO_ROUTE
@@ -106,13 +106,13 @@ def return_message(
         code = NO_CONSUMERS
     else:
         return
-    _give_back(channel, message, code, REPLY_NAMES[code])
+    _return_message(channel, message, code, REPLY_NAMES[code])
 
 
 def refuse_publish(
     channel: ChannelState, publication: Publication, message: Message, error: BrokerError
 ) -> None:
-    """Tell the publisher of a message that could not be stored, and is in no queue.
+    """Report a message that could not be stored, and is in no queue, to its publisher.
 
     With confirms, a stopped queue or a failed log nacks the message. A stopped queue also returns a mandatory
     or immediate message. In all other cases the channel or the connection is closed.
@@ -124,7 +124,7 @@ def refuse_publish(
         wanted = publication.mandatory or publication.immediate
         if wanted:
             text = f"{REPLY_NAMES[PRECONDITION_FAILED]} - {error.text}"
-            _give_back(channel, message, PRECONDITION_FAILED, text)
+            _return_message(channel, message, PRECONDITION_FAILED, text)
         if confirms is not None:
             channel.server.counters.refused += 1
             confirms.add_refused()
@@ -137,7 +137,7 @@ def refuse_publish(
     channel.refuse(error, c.BASIC_PUBLISH)
 
 
-def _give_back(channel: ChannelState, message: Message, code: int, text: str) -> None:
+def _return_message(channel: ChannelState, message: Message, code: int, text: str) -> None:
     assert message.content is not None
     channel.server.counters.returned += 1
     channel.virtual_host.schedule.allowance.use(PROPERTIES)
@@ -175,12 +175,12 @@ class HeldPublish091(HeldPublish):
         return super().put(publisher)
 
     def report_outcome(self, outcome: Outcome) -> None:
-        """Return the message if no queue accepted it and the publisher asked for this (HeldPublish)."""
+        """Return the message if no queue accepted it and the publisher requested this."""
         if outcome is not ROUTED and self.channel.is_open():
             return_message(self.channel, self.publication, self.message, outcome)
 
 
-DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that have to be decoded
+DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that are decoded before routing
 
 
 def publish_special(
@@ -199,7 +199,7 @@ def publish_special(
     view: View091 | None = None
     if traits & REPLIES != 0:
         assert message.content is not None
-        message.content = direct_reply.addressed(channel, message.content)
+        message.content = direct_reply.set_reply_to(channel, message.content)
     if traits & DECODED != 0:
         assert message.content is not None
         channel.virtual_host.schedule.allowance.use(PROPERTIES)

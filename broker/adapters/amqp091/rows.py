@@ -37,30 +37,30 @@ from protocol.streams.chunk import BASIC, BODY, EXCHANGE, PROPERTIES, ROUTING_KE
 from protocol.streams.rows import content_of
 
 STORED_IN: Final = "amqpd.sink"  # the exchange of stored chunks, in the log
-HAS_HEADERS: Final = 0x20  # in the first octet of properties
+HAS_HEADERS: Final = 0x20  # in the first octet of the properties
 NO_KEYS: Final[list[str]] = []
 _NO_PROPERTIES: Final = b"\0\0"
 
 
-def stored(chunk: bytes, rows: int) -> Message:
+def chunk_message(chunk: bytes, rows: int) -> Message:
     """Return a chunk as the log stores it for an attempt: the body of a message."""
     content = content_of(BASIC, _NO_PROPERTIES, chunk)
     return Message(Address(STORED_IN, str(rows)), content, len(chunk), True, 0)
 
 
 def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
-    """Return the rows of a stored chunk except those `known`, which were checked on arrival (OpenRows)."""
+    """Return the rows of a stored chunk, without `known` rows, which were checked on arrival (OpenRows)."""
     chunk = Chunk(body(content))
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
     rows: list[Row] = []
     for number in range(chunk.rows):
-        spelt = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
-        named = names.get(spelt)
-        if named is None:
-            named = spelt[0].decode(), spelt[1].decode()
-            names[spelt] = named
+        encoded = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
+        address = names.get(encoded)
+        if address is None:
+            address = encoded[0].decode(), encoded[1].decode()
+            names[encoded] = address
         properties = chunk.value(PROPERTIES, number)
-        if known is not None and named in known and properties[0] & HAS_HEADERS == 0:
+        if known is not None and address in known and properties[0] & HAS_HEADERS == 0:
             continue
         payload = chunk.value(BODY, number)
         content = content_of(BASIC, properties, payload)
@@ -68,12 +68,14 @@ def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> l
         message = Message(NOWHERE, content, len(payload), True, traits >> PRIORITY_SHIFT)
         keys = NO_KEYS
         if traits & DECODED != 0:
-            keys = _special(message, traits, named, virtual_host)
-        rows.append(Row(message, named[0], named[1], keys))
+            keys = _apply_properties(message, traits, address, virtual_host)
+        rows.append(Row(message, address[0], address[1], keys))
     return rows
 
 
-def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host: VirtualHost) -> list[str]:
+def _apply_properties(
+    message: Message, traits: i64, address: tuple[str, str], virtual_host: VirtualHost
+) -> list[str]:
     """Apply the special properties of a row; return all its routing keys, [] for its own key only."""
     assert message.content is not None
     properties = Properties(message.content)
@@ -85,10 +87,10 @@ def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host
         mark_delay(message, view, virtual_host.schedule)
     if traits & COPIES != 0:
         keys = view.further_keys()
-        exchange = virtual_host.topology.exchanges.get(named[0])
+        exchange = virtual_host.topology.exchanges.get(address[0])
         if BCC in view.headers() and (exchange is None or not exchange.delays_message(view)):
             message.content = view.public_content()
-    return [named[1], *keys] if keys else []
+    return [address[1], *keys] if keys else []
 
 
 @final
@@ -106,7 +108,7 @@ class Checker:
         self._exchanges: dict[tuple[bytes, bytes], Exchange] = {}
 
     def check(self, chunk: Chunk) -> None:
-        """Refuse a chunk with a row that cannot be published as it is; the refusal names the row.
+        """Refuse a chunk with a row that cannot be published; the refusal names the row.
 
         Raises:
             PreconditionFailed: the row is no message of AMQP 0-9-1, or a property makes no sense.
@@ -130,30 +132,30 @@ class Checker:
         """
         chunk = Chunk(body(content))
         for number in range(chunk.rows):
-            exchange = self._found(chunk, number)
+            exchange = self._find_exchange(chunk, number)
             properties = chunk.value(PROPERTIES, number)
-            spelt = content_of(BASIC, properties, b"")
-            traits = scan(spelt, 0, len(spelt) - 8)
+            encoded = content_of(BASIC, properties, b"")
+            traits = scan(encoded, 0, len(encoded) - 8)
             if traits & (NAMES_USER | COPIES) != 0:
-                self._require_special(Properties(spelt), traits, exchange)
+                self._require_special(Properties(encoded), traits, exchange)
 
-    def _found(self, chunk: Chunk, number: int) -> Exchange:
-        named = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
-        exchange = self._exchanges.get(named)
+    def _find_exchange(self, chunk: Chunk, number: int) -> Exchange:
+        address = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
+        exchange = self._exchanges.get(address)
         if exchange is None:
-            exchange = self._exchange(*named)
-            self._exchanges[named] = exchange
+            exchange = self._check_exchange(*address)
+            self._exchanges[address] = exchange
         return exchange
 
     def _check(self, chunk: Chunk, number: int) -> None:
         if chunk.kind(number) != BASIC:
-            raise PreconditionFailed(f"its kind is {chunk.kind(number)}, sinks take {BASIC}: AMQP 0-9-1")
+            raise PreconditionFailed(f"its kind is {chunk.kind(number)}, expected {BASIC} (AMQP 0-9-1)")
         size = len(chunk.value(BODY, number))
         if size > self._body_max:
             raise PreconditionFailed(
                 f"message size {size} is larger than configured max size {self._body_max}"
             )
-        exchange = self._found(chunk, number)
+        exchange = self._find_exchange(chunk, number)
         properties = chunk.value(PROPERTIES, number)
         if len(properties) < len(_NO_PROPERTIES):
             raise PreconditionFailed("it has no property flags")
@@ -164,11 +166,13 @@ class Checker:
             )
         traits = scan(content, 0, len(content) - 8)
         if traits & REPLIES != 0:
-            raise PreconditionFailed("its reply-to is a direct one, and no client is there to be answered")
+            raise PreconditionFailed(
+                "its reply-to is amq.rabbitmq.reply-to, and a sink has no consumer of replies"
+            )
         if traits & DECODED != 0:
             self._check_special(content, traits, exchange)
 
-    def _exchange(self, name: bytes, key: bytes) -> Exchange:
+    def _check_exchange(self, name: bytes, key: bytes) -> Exchange:
         """Return the exchange of a row. Raises what `check` raises."""
         try:
             exchange, routing_key = name.decode(), key.decode()
@@ -192,7 +196,7 @@ class Checker:
         if traits & DELAYS != 0:
             due_date(view, self._vhost.schedule)
         if traits & RECEIPTS != 0 and receipt_marks(view.headers()) != 0:
-            raise PreconditionFailed("it asks for receipts, which sinks do not give")
+            raise PreconditionFailed("it requests receipts, which sinks do not send")
         if traits & EXPIRES != 0:
             parse_expiration(properties.text(EXPIRATION))
 

@@ -40,7 +40,7 @@ class ChannelLeases(Leases):
         super().__init__(channel.virtual_host.schedule, channel.server.counters)
         self._channel = channel
 
-    def used(self) -> set[Lease | None]:
+    def used_leases(self) -> set[Lease | None]:
         """Return the leases of the channel's consumers (Leases)."""
         targets = self._channel.targets.values()
         return {consumer.lease for target in targets for consumer in target.consumers}
@@ -67,20 +67,20 @@ class ChannelLeases(Leases):
         channel.unacked.forgive(numbers)
         requeue(channel, numbers, TIMEOUT)
 
-    def whose(self) -> tuple[str, str, i64]:
+    def identify(self) -> tuple[str, str, i64]:
         """Return the peer, the user and the number of the channel (Leases)."""
         channel = self._channel
         return channel.connection.peer, channel.connection.user, channel.number
 
 
-AGAIN_MAX: Final[i64] = 5000  # deliveries that a basic.recover sends again
+RESEND_MAX: Final[i64] = 5000  # deliveries that a basic.recover sends again
 
 
-def known(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
-    """Whether a settlement names an unacknowledged delivery; tag 0 with `multiple` names all of them.
+def check_tag(channel: ChannelState, tag: i64, multiple: bool, method: int) -> bool:
+    """Whether a settlement names an unacknowledged delivery; tag 0 with `multiple` names all deliveries.
 
-    If not, the channel ends with 406, unless the delivery was released because it was late. `multiple` then
-    settles the earlier ones. [amqp-0-9-1 1.8.3.13.2]
+    If not, the channel ends with 406, unless the delivery was released because it was late. In that case
+    `multiple` settles the earlier deliveries. [amqp-0-9-1 1.8.3.13.2]
     """
     unacked = channel.unacked
     if unacked.find(tag) is not None or (multiple and tag == 0):
@@ -98,30 +98,30 @@ def hold_ack(channel: ChannelState, tag: i64, multiple: bool) -> None:
     """basic.ack in a transaction. [amqp-0-9-1 1.9.1]"""
     unacked = channel.unacked
     transaction = channel.transaction
-    if transaction is not None and known(channel, tag, multiple, BASIC_ACK):
-        transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE, NACK)
+    if transaction is not None and check_tag(channel, tag, multiple, BASIC_ACK):
+        transaction.settle(unacked.tags_up_to(tag) if multiple else [tag], SETTLE, NACK)
 
 
 def settle_up_to(channel: ChannelState, tag: i64) -> None:
     """basic.ack of several deliveries, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
-    if not known(channel, tag, True, BASIC_ACK):
+    if not check_tag(channel, tag, True, BASIC_ACK):
         return
     settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
 
 
-def give_back(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
+def return_deliveries(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
     """basic.nack, basic.reject: requeue or discard deliveries. [amqp-0-9-1 1.8.3.14]"""
     unacked = channel.unacked
-    if not known(channel, tag, multiple, method):
+    if not check_tag(channel, tag, multiple, method):
         return
     outcome = NACK if method == BASIC_NACK else REJECT
     if channel.transaction is not None:
-        tags = unacked.up_to(tag) if multiple else [tag]
+        tags = unacked.tags_up_to(tag) if multiple else [tag]
         channel.transaction.settle(tags, RELEASE if to_queue else DISCARD, outcome)
     elif to_queue:
-        _release(channel, unacked.take_all(tag) if multiple else take_back(unacked, [tag]), outcome)
+        _release(channel, unacked.take_all(tag) if multiple else take_deliveries(unacked, [tag]), outcome)
     else:
-        runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
+        runs = unacked.take_up_to(tag) if multiple else list(take_deliveries(unacked, [tag]).items())
         for consumer, entries in runs:
             discard_all(queue_of(consumer), entries, consumer)
             restore_credit(entries, consumer)
@@ -132,14 +132,14 @@ def requeue(channel: ChannelState, tags: list[i64], outcome: i64) -> None:
 
     `outcome`: the cause, a constant of `broker.core.arguments.queue`.
     """
-    _release(channel, take_back(channel.unacked, tags), outcome)
+    _release(channel, take_deliveries(channel.unacked, tags), outcome)
 
 
 def _release(channel: ChannelState, taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
     core.requeue_runs(list(taken.items()), outcome, channel.session, channel.virtual_host)
 
 
-def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
+def take_deliveries(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
     """Remove deliveries from the unacknowledged ones; return them by their consumers."""
     taken: dict[QueueConsumer, list[QueueEntry]] = {}
     last: QueueConsumer | None = None
@@ -160,11 +160,11 @@ def recover_deliveries(channel: ChannelState, to_queue: bool) -> None:
     """Requeue all unacknowledged deliveries, or send them again to their consumers.
 
     Deliveries without a consumer (basic.get, cancelled) are requeued in either case. Deliveries beyond
-    AGAIN_MAX, and deliveries that the client does not take now, are requeued too. A few bytes can request
+    RESEND_MAX, and deliveries that the client does not take now, are requeued too. A few bytes can request
     many deliveries, which must neither take long nor pile up while the client does not read.
     """
     unacked = channel.unacked
-    tags = unacked.up_to(0)
+    tags = unacked.tags_up_to(0)
     if to_queue:
         requeue(channel, tags, RECOVER)
         return
@@ -172,11 +172,11 @@ def recover_deliveries(channel: ChannelState, to_queue: bool) -> None:
     left: list[i64] = []
     sent: i64 = 0
     for tag in tags:
-        target = None if sent == AGAIN_MAX or connection.blocked else _target(unacked, tag)
+        target = None if sent == RESEND_MAX or connection.blocked else _target(unacked, tag)
         if target is None:
             left.append(tag)
             continue
-        _send_again(unacked, tag, target)
+        _resend(unacked, tag, target)
         sent += 1
         if connection.full:
             connection.full = False
@@ -194,7 +194,7 @@ def _target(unacked: Unacked, tag: i64) -> Target091 | None:
     return target if isinstance(target, Target091) and consumer.state != REMOVED else None
 
 
-def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
+def _resend(unacked: Unacked, tag: i64, target: Target091) -> None:
     entry = unacked.take(tag)
     consumer = unacked.holder
     if entry is None or consumer is None:
@@ -205,7 +205,7 @@ def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
         target.restore_credit(entry.message.size)
 
 
-def give_everything_back(channel: ChannelState) -> None:
+def requeue_everything(channel: ChannelState) -> None:
     """Requeue all deliveries of an ending channel, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
     held = channel.unacked.take_all()
     targets = channel.targets
@@ -215,6 +215,6 @@ def give_everything_back(channel: ChannelState) -> None:
             entries = held.pop(consumer, [])
             detach(queue_of(consumer), consumer, entries if consumer.acquires else [])
             channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))
-    for consumer, entries in held.items():  # of cancelled consumers, or of basic.get
+    for consumer, entries in held.items():  # deliveries of cancelled consumers, or of basic.get
         if consumer.acquires:
             release_entries(queue_of(consumer), entries, consumer, CRASH)

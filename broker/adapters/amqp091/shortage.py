@@ -12,7 +12,7 @@ from protocol.amqp091 import methods
 from protocol.amqp091.closing import asks_to_close
 
 CAPABILITY: Final = "connection.blocked"
-KEPT_BYTES_MAX: Final = 16384  # of a held publisher; with more it is no longer read
+KEPT_BYTES_MAX: Final = 16384  # of a held publisher; with more bytes the connection is no longer read
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -21,29 +21,29 @@ _log = structlog.get_logger("amqpd.connection")
 class HeldPublisher(HeldConnection):
     """A connection of AMQP 0-9-1 that has published during a shortage.
 
-    Its frames are kept back. The connection is still read until KEPT_BYTES_MAX are kept, so that its
-    heartbeats and its end are noticed. If the client closes the connection, the frames before the close are
-    taken after all.
+    The connection's frames are kept back. The connection is still read until KEPT_BYTES_MAX are kept, so that
+    heartbeats and the end of the connection are noticed. If the client closes the connection, the frames
+    before the close are taken after all.
     """
 
     def __init__(self, connection: Connection091State) -> None:
         self.connection = connection
-        self._told = connection.client_capabilities.get(CAPABILITY) is True
-        self._leaving = False
+        self._is_notified = connection.client_capabilities.get(CAPABILITY) is True
+        self._is_closing = False
         shortage = connection.server.shortage
         shortage.held[self] = None
         _log.info("publisher held", peer=connection.peer, user=connection.user, reason=shortage.reason)
-        if self._told:
+        if self._is_notified:
             connection.out.write(methods.connection_blocked(shortage.reason))
 
-    def listen(self) -> None:
+    def check_kept_frames(self) -> None:
         """Look for a close in the kept frames: more bytes have come (HeldConnection)."""
         connection = self.connection
-        if self._leaving:
+        if self._is_closing:
             return
         kept = connection.wire.kept()
         if asks_to_close(kept):
-            self._leaving = True
+            self._is_closing = True
             connection.release(HELD_FOR_SHORTAGE)
         elif len(kept) > KEPT_BYTES_MAX:
             connection.edge.hold(HELD_FOR_SHORTAGE)
@@ -52,7 +52,7 @@ class HeldPublisher(HeldConnection):
         """Release the connection: the shortage is over (Held)."""
         connection = self.connection
         self.forget()
-        if self._told and connection.is_open():
+        if self._is_notified and connection.is_open():
             connection.out.write(methods.connection_unblocked())
         connection.release(HELD_FOR_SHORTAGE)
 
@@ -66,4 +66,4 @@ def hold_publisher(connection: Connection091State) -> None:
     """Hold a connection that publishes, unless it is held already."""
     if connection.held is None:
         connection.held = HeldPublisher(connection)
-        connection.keep_back(HELD_FOR_SHORTAGE)
+        connection.keep_frames(HELD_FOR_SHORTAGE)

@@ -31,8 +31,9 @@ class Connection091State(ServedConnection):
     """A connection of a client of AMQP 0-9-1.
 
     `frame_max` and `channel_max` are the negotiated values. `out`: the output of this turn. `bodies`: the
-    large bodies that are being sent, behind which `out` waits. `owing`: the confirms that have to answer at
-    the turn's end. `held`: set while the connection is held because it has published during a shortage.
+    large bodies that are being sent, behind which `out` waits. `pending_confirms`: the channels' confirms
+    that are sent at the end of the turn. `held`: set while the connection is held, because the client has
+    published during a shortage.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -47,7 +48,7 @@ class Connection091State(ServedConnection):
         self.out = BytesWriter()
         self.bodies: OutgoingBodies | None = None
         self.wire = Wire(self, FRAME_BYTES_MAX)
-        self.owing: list[PublisherConfirms] = []
+        self.pending_confirms: list[PublisherConfirms] = []
         self.held: HeldConnection | None = None
 
     def is_open(self) -> bool:
@@ -87,9 +88,9 @@ class ChannelState(IncomingChannel):
     """A channel.
 
     `window`: the credit of the whole channel (basic.qos, global=true). `prefetch_count` and `prefetch_bytes`:
-    for each later consumer (global=false). `targets`: by consumer tag. `waiting_get` and `picked`: the
-    basic.get, or the basic.consume of chosen messages, that is not answered yet. `last_queue`: the name of
-    the last declared queue, which an empty name means.
+    for each later consumer (global=false). `targets`: by consumer tag. `pending_get` and `pending_consume`:
+    the basic.get, or the basic.consume of chosen messages, that is not answered yet. `last_queue`: the name
+    of the last declared queue, which an empty name means.
     """
 
     def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
@@ -110,8 +111,8 @@ class ChannelState(IncomingChannel):
         self.leases: Leases | None = None
         self.transaction: ChannelTransaction | None = None
         self.replies: ChannelReplies | None = None
-        self.waiting_get: PendingRequest | None = None
-        self.picked: PendingRequest | None = None
+        self.pending_get: PendingRequest | None = None
+        self.pending_consume: PendingRequest | None = None
         self.last_queue = ""
 
     def is_open(self) -> bool:
@@ -143,7 +144,7 @@ class ChannelState(IncomingChannel):
         raise NotImplementedError
 
 
-# pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
+# each handler takes its own class of pamqp; the tables of handlers have the number of this class as key
 Handler = Callable[[ChannelState, Any], None]
 
 
@@ -229,10 +230,10 @@ class ChannelTransaction(Transaction):
         """Forget up to `most` settlements of deleted queues; return their number."""
         raise NotImplementedError
 
-    def roll_back(self, why: str) -> None:
+    def roll_back(self, cause: str) -> None:
         """Forget the publishes, and make the deliveries unacknowledged again. [amqp-0-9-1 1.9.2.6]
 
-        `why`: the cause, for the journal; "": the client asked for it.
+        `cause`: the cause, for the journal; "" for tx.rollback of the client.
         """
         raise NotImplementedError
 
@@ -255,7 +256,7 @@ class ChannelReplies(ReplyReceiver):
 
 @trait
 class PendingRequest:
-    """A request that is not answered yet. Meanwhile the channel keeps the frames behind the request."""
+    """A request that is not answered yet. Meanwhile the channel keeps the frames after the request."""
 
     def frame_kept(self, method: i64) -> None:
         """Note that another frame is kept; `method` is 0 for a part of a content."""
@@ -276,8 +277,8 @@ class OutgoingBodies:
     def __init__(self) -> None:
         self.waiting: i64 = 0
 
-    def go_on(self) -> bool:
-        """Write about as much as the peer takes; return whether all bodies are sent.
+    def send_more(self) -> bool:
+        """Write about as much as the peer reads; return whether all bodies are sent.
 
         Raises what MessageStore.load raises.
         """
@@ -287,8 +288,8 @@ class OutgoingBodies:
 class HeldConnection(Held):
     """The hold of a connection that has published during a shortage."""
 
-    def listen(self) -> None:
-        """Look at the frames that have been kept back: more have come."""
+    def check_kept_frames(self) -> None:
+        """Check the frames that are kept back: more bytes have arrived."""
         raise NotImplementedError
 
     def forget(self) -> None:

@@ -28,7 +28,7 @@ def _arguments(given: dict[str, Any] | None) -> dict[str, object]:
     return dict(given) if given else {}
 
 
-def serve_first(channel: ChannelState, queue: Queue) -> bool:
+def deliver_notified(channel: ChannelState, queue: Queue) -> bool:
     """Deliver the messages of which `queue` has notified its consumers, before a request that must wait.
 
     Return whether the channel is still open: a delivery on the channel may have failed.
@@ -39,10 +39,10 @@ def serve_first(channel: ChannelState, queue: Queue) -> bool:
     return channel.is_open()
 
 
-def _serve_named(channel: ChannelState, name: str) -> bool:
-    """As `serve_first`, for the queue of a name, if it exists."""
+def _deliver_notified_by(channel: ChannelState, name: str) -> bool:
+    """As `deliver_notified`, for the queue of a name, if it exists."""
     queue = channel.virtual_host.topology.queues.get(name)
-    return queue is None or serve_first(channel, queue)
+    return queue is None or deliver_notified(channel, queue)
 
 
 @final
@@ -65,7 +65,7 @@ class DurableReply(DurableWaiter):
         self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
 
 
-def await_durable(connection: Connection091State, reply: bytes) -> None:
+def answer_when_durable(connection: Connection091State, reply: bytes) -> None:
     """Send `reply` when everything appended is on disk, and take no frames before."""
     connection.hold(HELD_FOR_REPLY)
     connection.server.store.wait(DurableReply(connection, reply))
@@ -76,7 +76,7 @@ def _answer(channel: ChannelState, frame: bytes, durable: bool, nowait: bool) ->
     if nowait:
         return
     if durable:
-        await_durable(channel.connection, frame)
+        answer_when_durable(channel.connection, frame)
     else:
         channel.reply(frame)
 
@@ -161,7 +161,7 @@ def queue_declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
             _arguments(frame.arguments),
         )
     channel.last_queue = queue.name
-    if not serve_first(channel, queue):
+    if not deliver_notified(channel, queue):
         return
     reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
     _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
@@ -199,7 +199,7 @@ def queue_purge(channel: ChannelState, frame: commands.Queue.Purge) -> None:
     [amqp-0-9-1 1.7.2.7]
     """
     name = queue_named(channel, frame.queue)
-    if not _serve_named(channel, name):
+    if not _deliver_notified_by(channel, name):
         return
     connection = channel.connection
     purge = requests.purge_queue(connection, channel.virtual_host, name)
@@ -234,7 +234,7 @@ def queue_delete(channel: ChannelState, frame: commands.Queue.Delete) -> None:
     [amqp-0-9-1 1.7.2.9]
     """
     name = queue_named(channel, one_line(frame.queue))
-    if not _serve_named(channel, name):
+    if not _deliver_notified_by(channel, name):
         return
     out = channel.connection.out
     before = len(out)

@@ -30,7 +30,7 @@ class Transaction091(ChannelTransaction):
         self.channel = channel
         self.bytes: i64 = 0
         self._tags: set[int] = set()
-        self._run: i64 = 0  # the index of the first settlement that `_tags` may lack tags of,
+        self._run: i64 = 0  # the index of the first settlement with tags that may be missing in `_tags`,
         self._known: i64 = 0  # and the number of its tags in `_tags`
         self.ended = False
 
@@ -88,12 +88,12 @@ class Transaction091(ChannelTransaction):
             self._known = 0
         return known
 
-    def roll_back(self, why: str) -> None:
+    def roll_back(self, cause: str) -> None:
         """Forget the publishes, and make the deliveries unacknowledged again (ChannelTransaction)."""
         settlements = self.count_settlements()
-        if not why or self.publishes or settlements:
+        if not cause or self.publishes or settlements:
             journal = self.host.journal
-            journal.rolled_back(self.source, len(self.publishes), settlements, why)
+            journal.rolled_back(self.source, len(self.publishes), settlements, cause)
         self.publishes = []
         self.bytes = 0
         for held in self.settlements:
@@ -112,7 +112,7 @@ class Transaction091(ChannelTransaction):
         channel = self.channel
         if channel.is_open():
             channel.reply(methods.method_frame(channel.number, c.TX_COMMIT_OK))
-        self._go_on()
+        self._release_connection()
 
     def failed(self, reason: str) -> None:
         """Close the channel: the log has failed (Transaction)."""
@@ -121,9 +121,9 @@ class Transaction091(ChannelTransaction):
         if channel.is_open():
             text = f"the transaction was not committed: the log has failed: {reason}"
             channel.fail(PRECONDITION_FAILED, text, c.TX_COMMIT)
-        self._go_on()
+        self._release_connection()
 
-    def _go_on(self) -> None:
+    def _release_connection(self) -> None:
         """Take frames again: the connection may be open although the channel has been closed meanwhile."""
         connection = self.channel.connection
         if connection.is_open():

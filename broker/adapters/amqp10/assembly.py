@@ -28,7 +28,7 @@ from protocol.amqp10.properties import check_properties
 from protocol.amqp10.sections import Layout, scan, scan_front
 from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
 from protocol.amqp10.windows import LinkCredit
-from protocol.conversion.opaque import enclosed
+from protocol.conversion.opaque import enclose_payload
 
 
 @final
@@ -113,7 +113,7 @@ def arrival(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -
         PeerError: RESOURCE_LIMIT_EXCEEDED, the sections before the body are too long.
     """
     if message_format != MESSAGE_FORMAT:
-        data = enclosed(data, message_format)
+        data = enclose_payload(data, message_format)
     layout = scan(data, 0, len(data))
     check_front(data, layout, header)
     return Arrival(data, layout, header)

@@ -40,7 +40,7 @@ from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.settle import lease_of
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.peers.connections import HELD_FOR_REPLY
-from broker.adapters.peers.notices import check_notified
+from broker.adapters.peers.notices import check_notified_queue
 from broker.auth.terms import READ, WRITE
 from broker.core.arguments.consumer import (
     ALSO_CONSUME,
@@ -559,7 +559,7 @@ def _send_to(session: Session10State, attach: Attach) -> None:
             asked.arguments.setdefault(BROWSE, True)
         asked.check(name, vhost.name)
         if asked.notified and asked.notified != name:
-            check_notified(session.peer.rights, vhost, asked.notified, name)
+            check_notified_queue(session.peer.rights, vhost, asked.notified, name)
         further.extend(_further(session, name, asked))
 
     supply = supply_of(session, attach.name, source, filters, check)
@@ -584,7 +584,7 @@ def _receive_with(
     queue = supply.queue
     subscribes = supply.lifetime is not None
     if asked.notified == queue.name:
-        check_notified(session.peer.rights, vhost, asked.notified, queue.name)
+        check_notified_queue(session.peer.rights, vhost, asked.notified, queue.name)
     queues = [queue, *further]
     settled = attach.snd_settle_mode == SETTLED
     size_max = min(attach.max_message_size or 0, 2**62)

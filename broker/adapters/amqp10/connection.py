@@ -29,7 +29,6 @@ from broker.adapters.amqp10.state import (
     expire_all,
 )
 from broker.adapters.amqp10.transactions import Transactions, transactions_of
-from broker.adapters.peers.brake import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.peers.connections import (
     FLUSH_BYTES_MIN,
     FRAME_BYTES_MAX,
@@ -38,8 +37,9 @@ from broker.adapters.peers.connections import (
     STRANGER_BYTES_MAX,
     Edge,
 )
-from broker.adapters.peers.peer import Turns
+from broker.adapters.peers.peer import Steps
 from broker.adapters.peers.server import Server
+from broker.adapters.peers.throttle import UNSYNCED_BYTES_MAX, throttle, wait_for_log
 from broker.auth.terms import MAX_CHANNELS
 from broker.core.delivery.session import Scheduler
 from broker.core.errors import LimitReached
@@ -257,7 +257,7 @@ class Hearing:
 
     def __init__(self, connection: Connection10) -> None:
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
-        self.turns = Turns(connection)
+        self.turns = Steps(connection)
         self._connection: Connection10 | None = connection  # None: it has ended
         self._stranger_bytes: i64 = 0
         self._taking = False
@@ -363,8 +363,12 @@ class Connection10(Connection10State):
         self.heard = True
         self.server.shortage.received(len(data))
         self.hearing.hear(data)
-        if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
-            brake(self)
+        if (
+            self.publishes
+            and not self.waits_for_log
+            and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX
+        ):
+            throttle(self)
 
     def begin_amqp(self) -> None:
         """Begin the layer of AMQP, after the peer has been let in. [amqp-1.0 2.2]"""
@@ -398,7 +402,7 @@ class Connection10(Connection10State):
         """Return the number of bytes that were read and belong to no taken frame (ServedConnection)."""
         return self.hearing.frames.kept()
 
-    def is_deaf(self) -> bool:
+    def ignores_input(self) -> bool:
         """Whether the connection takes no frames any more (ServedConnection)."""
         return self.state == CLOSED
 
@@ -412,7 +416,7 @@ class Connection10(Connection10State):
 
     def pump(self, budget: i64) -> None:
         """Deliver to this client, and write the deliveries (Connection)."""
-        if self.leaving:
+        if self.vhost_is_deleted:
             self.scheduled = False
             return
         if self.state != OPENED or self.edge.is_closing():
@@ -499,13 +503,13 @@ class Connection10(Connection10State):
             return
         handshake.close(self, condition, text, info)
 
-    def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
+    def close_replaced(self, condition: str, text: str, info: dict[str, object]) -> None:
         """Close the connection because another one has taken its place (ServedConnection)."""
         handshake.close(self, condition, text, info)
 
     def lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
-        if not self.hearing.turns.end_later(reason):
+        if not self.hearing.turns.defer_end(reason):
             handshake.lost(self, reason)
             self.forget_targets()
             self.login = None
@@ -535,20 +539,20 @@ class Connection10(Connection10State):
         self.held_credit.hold()
         self.end_turn()
 
-    def admit_new(self) -> None:
+    def require_memory(self) -> None:
         """Refuse a new object while memory is short (ServedConnection)."""
         reason = self.server.shortage.reason
         if self.server.shortage.memory:
             raise LimitReached(f"nothing new can be declared while the broker is {reason}")
 
-    def log_is_behind(self) -> None:
+    def throttle_publisher(self) -> None:
         """Read nothing more from a publishing connection until the log has caught up (OpenConnection)."""
-        if self.publishes and not self.braked:
+        if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
     def vhost_deleted(self) -> None:
         """Take no more frames and deliver no more until `force_close` follows (OpenConnection)."""
-        self.leaving = True
+        self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)
 
     def forget_deliveries(self, most: i64) -> i64:

@@ -56,14 +56,14 @@ def enforce(connection: Connection10State, peer: Open) -> None:
             continue
         if other.user != connection.user or other.container != connection.container:
             continue
-        if weak and not other.sole:
+        if weak and not other.is_sole:
             continue
         if policy == REFUSE:
             text = f"container '{connection.container}' has a connection already"
             raise PeerError(INVALID_FIELD, text, {Symbol("invalid-field"): Symbol("container-id")})
         text = "another connection of the container has taken its place"
-        other.give_place(RESOURCE_LOCKED, text, {Symbol("sole-connection-enforcement"): True})
-    connection.sole = True
+        other.close_replaced(RESOURCE_LOCKED, text, {Symbol("sole-connection-enforcement"): True})
+    connection.is_sole = True
 
 
 def _choice(peer: Open, name: str, most: int) -> int:
@@ -126,7 +126,7 @@ def refuse(connection: Connection10State) -> None:
 def say_open(connection: Connection10State, properties: dict[str, object]) -> None:
     """Send open with the broker's properties, as many as fit the peer's frames, and its limits."""
     server = connection.server
-    known: dict[str, object] = {Symbol(name): value for name, value in server.said.items()}
+    known: dict[str, object] = {Symbol(name): value for name, value in server.open_properties.items()}
     heartbeat: int = server.heartbeat
     frame_max: int = max(server.frame_max, FRAME_MAX_MIN)
     said = Open(
@@ -184,7 +184,7 @@ def close(
     connection.write(close_with(condition, text, info))
     connection.holds = 0
     connection.edge.release(HELD)
-    connection.edge.closing(CLOSING_SECONDS)
+    connection.edge.limit_close(CLOSING_SECONDS)
     connection.flush()
 
 

@@ -143,9 +143,9 @@ def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -
     """
     policy = dynamic_policy(terminus)
     vhost = session.vhost
-    session.peer.admit_new()
+    session.peer.require_memory()
     if VOLATILE_QUEUE in terminus.capabilities:
-        name = session.peer.server.generate(REPLY_PREFIX)
+        name = session.peer.server.generate_name(REPLY_PREFIX)
         check(name, True)
         queue = vhost.declarations.declare_queue(name, False, session.peer, False, {}, generated=True)
         lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, LINK_DETACH)
@@ -195,7 +195,7 @@ def _subscription(
     _forget_changed(session, name, node.name, key, arguments)
     is_new = name not in vhost.topology.queues
     if is_new:
-        session.peer.admit_new()
+        session.peer.require_memory()
     owner = None if lasting else session.peer
     queue = vhost.declarations.declare_queue(name, durable, owner, False, {}, generated=not lasting)
     try:

@@ -195,7 +195,7 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
         if user is not None:
             _check_user(link, user)
     if not route.queues:
-        replies = direct_reply.answers(link.session.peer.server, virtual_host, route.address)
+        replies = direct_reply.receiver_at_address(link.session.peer.server, virtual_host, route.address)
         if replies is not None:
             return _reply(link, replies, route, message)
     if not arrived.heeded and arrived.ttl == NONE and not route.by_message and transaction is None:

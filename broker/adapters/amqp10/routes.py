@@ -169,7 +169,7 @@ def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) ->
     if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.topology.exchanges:
         return Place(name, None)
     made = None
-    if not is_queue and direct_reply.find(session.peer.server, virtual_host, name) is None:
+    if not is_queue and direct_reply.receiver_named(session.peer.server, virtual_host, name) is None:
         session.peer.rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
         if may_create(session, node, capabilities):
             made = create_queue(session, node)

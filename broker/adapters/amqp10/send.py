@@ -170,7 +170,7 @@ class OutgoingLink(Sender):
         """Detach the link if the user may no longer read a queue (Link10)."""
         rights = self.session.peer.rights
         for queue in self.consumed():
-            if not rights.allow(READ, queue.name):
+            if not rights.has_right(READ, queue.name):
                 text = f"read access to queue '{queue.name}' in vhost '{queue.vhost}' refused for user"
                 self.detach(UNAUTHORIZED_ACCESS, f"{text} '{rights.user}'")
                 return
@@ -214,7 +214,7 @@ def _numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
     """Return numbers of unsettled deliveries that include all of `target`."""
     if session.let_go_of is not None:
         return session.let_go_of.get(target, [])
-    numbers = session.unsettled.up_to(0)
+    numbers = session.unsettled.tags_up_to(0)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     return numbers
 

@@ -254,7 +254,7 @@ class Session10(Session10State):
 def _by_target(session: Session10State) -> dict[ConsumerTarget, list[i64]]:
     """Return the numbers of all deliveries that are not settled, oldest first, by their targets."""
     unsettled = session.unsettled
-    numbers = unsettled.up_to(0)
+    numbers = unsettled.tags_up_to(0)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     found: dict[ConsumerTarget, list[i64]] = {}
     for number in numbers:

@@ -61,7 +61,7 @@ class SessionLeases(Leases):
         super().__init__(session.vhost.schedule, session.peer.server.counters)
         self._session = session
 
-    def used(self) -> set[Lease | None]:
+    def used_leases(self) -> set[Lease | None]:
         """Return the leases of the session's consumers (Leases)."""
         return {consumer.lease for target in self._session.targets for consumer in target.consumers}
 
@@ -87,7 +87,7 @@ class SessionLeases(Leases):
         returns.requeue_runs(list(runs.items()), TIMEOUT, session, session.vhost)
         session.peer.end_turn()
 
-    def whose(self) -> tuple[str, str, i64]:
+    def identify(self) -> tuple[str, str, i64]:
         """Return the peer, the user and the channel of the session (Leases)."""
         session = self._session
         return session.peer.peer, session.peer.user, session.channel
@@ -103,7 +103,7 @@ def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | No
         return None
     if session.leases is None:
         session.leases = SessionLeases(session)
-    return session.leases.lasting(milliseconds)
+    return session.leases.get_lease(milliseconds)
 
 
 ANNOTATIONS_MAX: Final[i64] = 64  # that may be added to a message
@@ -326,7 +326,7 @@ def taken(session: Session10State, first: i64, last: i64) -> list[tuple[QueueCon
     runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
     holder: QueueConsumer | None = None
     run: list[QueueEntry] = []
-    numbers = unsettled.between(first, last)
+    numbers = unsettled.tags_between(first, last)
     for number in numbers:
         entry = unsettled.take(number)
         consumer = unsettled.holder
@@ -379,7 +379,7 @@ def _retire(session: Session10State, said: Disposition, state: DeliveryState, fi
     code: i64 = d.RECEIVED if outcome is None else outcome.code
     addition = None if outcome is None else modification(outcome)
     echoed = _echoed(outcome)
-    numbers = unsettled.between(first, last)
+    numbers = unsettled.tags_between(first, last)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     for number in numbers:
         if transaction is None:

@@ -159,10 +159,10 @@ class Connection10State(ServedConnection):
 
     def hold(self, reason: i64) -> None:
         """Take no more frames, and pause reading, until every reason has been released."""
-        self.keep_back(reason)
+        self.keep_frames(reason)
         self.edge.hold(reason)
 
-    def keep_back(self, reason: i64) -> None:
+    def keep_frames(self, reason: i64) -> None:
         """Take no more frames, but continue to read (ServedConnection)."""
         self.holds |= reason
 

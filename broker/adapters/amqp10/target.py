@@ -14,7 +14,7 @@ from broker.adapters.amqp10.answers import owed_by
 from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, Sender, send_on
 from broker.adapters.amqp10.reach import sent_bytes
 from broker.adapters.amqp10.state import Session10State
-from broker.adapters.formats.either import content_for10, content_given, pieces_of
+from broker.adapters.formats.either import content_for10, delivered_content, pieces_of
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
 from broker.core.arguments.queue import CRASH
 from broker.core.delivery.credit import Credit
@@ -82,7 +82,7 @@ class Front:
         if content is None:
             content = store.load(message)
         if queue.entries.annotations is not None:
-            content = self._given(message, content, content_given(content, queue, entry))
+            content = self._given(message, content, delivered_content(content, queue, entry))
         self.size = 0
         if message.body is not None:
             self.further = pieces_of(message.body, content, store)

@@ -109,7 +109,7 @@ class View091(MessageView):
     def released_content(self, name: str) -> bytes:
         """The content without BCC, and with the number in this header negated (MessageView)."""
         number = self.headers().get(name, 0)
-        assert isinstance(number, int | float | str), "what was held has a number there"
+        assert isinstance(number, int | float | str), "the header of a delayed message is a number"
         held = (name.encode(), b"l" + (-int(number)).to_bytes(8, "big", signed=True))
         fields = [held if field[0] == held[0] else field for field in self._properties.fields()]
         return self._with([field for field in fields if field[0] != _HIDDEN])
@@ -137,7 +137,7 @@ class View091(MessageView):
 class ContentView(MessageView):
     """A view of the content header of a message that was published before.
 
-    `lookup` and `property` find a value without decoding the others. Malformed values count as absent.
+    `lookup` and `property` decode the requested value only. Malformed values count as absent.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -199,7 +199,7 @@ def _indexes() -> dict[str, int]:
 _INDEXES: Final = _indexes()
 
 
-def marks(name: str, value: object) -> bytes:
+def header_mark(name: str, value: object) -> bytes:
     """Return bytes that are in the header of every message for which this identifier has this value.
 
     b"" if no such bytes are certain.
@@ -209,9 +209,9 @@ def marks(name: str, value: object) -> bytes:
     try:
         raw = value.encode() if isinstance(value, str) else b""
         named = bytes([len(name.encode())]) + name.encode()
-    except ValueError:  # a name is too long, or a text is not UTF-8: no message has it
+    except ValueError:  # the name is too long, or the text is not UTF-8: no message has this value
         return b""
-    if name in _INDEXES:  # a property or a header: both have, as the last octet of the length, the same
+    if name in _INDEXES:  # in a property and in a header the last octet of the length is the same
         return bytes([len(raw) & 0xFF]) + raw if isinstance(value, str) else b""
     return named + b"S" + len(raw).to_bytes(4, "big") + raw if isinstance(value, str) else named
 
@@ -368,7 +368,7 @@ _SHORT: Final = 1024  # bytes of content in which a search is faster than findin
 
 
 @final
-class Sieve091:
+class ContentFilter091:
     """The filter of contents for which a criterion is true.
 
     If the criterion demands an equality, most other contents are excluded by a search of the header for the
@@ -381,7 +381,7 @@ class Sieve091:
         self._named = b""  # the name of a header that must be `_number`
         self._number: i64 = 0
         for name, value in criterion.demands:
-            mark = marks(name, value)
+            mark = header_mark(name, value)
             if isinstance(value, str):
                 self._mark = max(self._mark, mark, key=len)
             elif mark and -(1 << 63) <= value < 1 << 63:
@@ -408,7 +408,7 @@ class Sieve091:
             return True
         start = at + len(named)
         if start + 9 > end or content.find(named, at + 1, end) >= 0:
-            return False  # which of them is the header, if it is not a value that looks like one?
+            return False  # the header, or a value that looks like the header
         value = integer_at(content, start)
         if value == NO_INTEGER:
             return False

@@ -1,9 +1,9 @@
 """Messages of AMQP 1.0 as they are stored: views, headers and dead letters.
 
-The headers of a message are its annotations that begin with x- and its application properties. Of several
-with the same name the first counts. An annotation counts before an application property, because these are
-part of the bare message and never change. x-opt-delivery-delay and x-opt-delivery-time are headers by the
-core's names for them too. Malformed headers count as absent.
+The headers of a message are its annotations that begin with x- and its application properties. If
+several have the same name, the first counts. An annotation counts before an application property, because
+application properties are part of the bare message and never change. x-opt-delivery-delay and
+x-opt-delivery-time are also the headers x-delay and x-delivery-time. Malformed headers count as absent.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class View10(MessageView):
         message stays unchanged.
         """
         number = header_named(self.content, self.layout, name)
-        assert isinstance(number, int | float | str), "what was held has a number there"
+        assert isinstance(number, int | float | str), "the header of a delayed message is a number"
         key = annotation_name(self.content, self.layout, name)
         return with_annotations(self.content, self.layout, [], [key], [encode(-int(number))])
 
@@ -392,7 +392,7 @@ _ACQUIRED: Final = b"x-acquired-count"
 _RETURNED: Final = b"x-delivery-count"
 _EXPIRED_BY: Final = b"x-expired-by"
 _EXPIRED_WHILE: Final = b"x-expired-while"
-_TOLD: Final = (b"reason", b"queue", b"exchange")  # of the first death and the last one
+_DEATH_FACTS: Final = (b"reason", b"queue", b"exchange")  # the facts of the first and of the last death
 
 
 def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
@@ -416,16 +416,16 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
         _ttl(message, view),
     )
     deaths = add_death(deaths_of(content) if message.died else [], death)
-    told: dict[bytes, object] = {}
+    facts: dict[bytes, object] = {}
     for prefix in (LAST,) if message.died else (FIRST, LAST):
-        for what, text in zip(_TOLD, (death.reason, death.queue, exchange), strict=True):
-            told[prefix + what] = text
-    _add_past(told, notice.past)
-    without = [name for name in (_EXPIRED_BY, _EXPIRED_WHILE) if name not in told]
+        for fact, text in zip(_DEATH_FACTS, (death.reason, death.queue, exchange), strict=True):
+            facts[prefix + fact] = text
+    _add_past(facts, notice.past)
+    without = [name for name in (_EXPIRED_BY, _EXPIRED_WHILE) if name not in facts]
     if not notice.keeps_keys:
         copies = []
         without.append(X_CC)
-    written = _written(message, view, without, deaths, told)
+    written = _write_sections(message, view, without, deaths, facts)
     return DeadLetter(written, copies, [(each.queue, each.reason) for each in deaths], View10(written))
 
 
@@ -442,24 +442,24 @@ def first_queue(content: bytes) -> str:
 
 def without_history(content: bytes) -> bytes:
     """Return a dead letter without its history of deaths."""
-    told = [prefix + what for prefix in (FIRST, LAST) for what in _TOLD]
-    return with_annotations(content, scan_front(content), [DEATHS, *told], [], [])
+    facts = [prefix + fact for prefix in (FIRST, LAST) for fact in _DEATH_FACTS]
+    return with_annotations(content, scan_front(content), [DEATHS, *facts], [], [])
 
 
-def _add_past(told: dict[bytes, object], past: Past | None) -> None:
+def _add_past(facts: dict[bytes, object], past: Past | None) -> None:
     """Add the queue's counts and the expired lease."""
     if past is None:
         return
     if past.deliveries > 0:
-        told[_ACQUIRED] = int(past.deliveries)
-        told[_RETURNED] = int(past.returns)
+        facts[_ACQUIRED] = int(past.deliveries)
+        facts[_RETURNED] = int(past.returns)
     if past.expired_by:
-        told[_EXPIRED_BY] = past.expired_by
-        told[_EXPIRED_WHILE] = past.expired_while
+        facts[_EXPIRED_BY] = past.expired_by
+        facts[_EXPIRED_WHILE] = past.expired_while
 
 
-def _written(
-    message: Message, view: View10, without: list[bytes], deaths: list[Death], told: dict[bytes, object]
+def _write_sections(
+    message: Message, view: View10, without: list[bytes], deaths: list[Death], facts: dict[bytes, object]
 ) -> bytes:
     """Return the content with a header without ttl, and with the history in its annotations."""
     layout = view.layout
@@ -470,8 +470,8 @@ def _written(
         layout.annotations,
         layout.annotations_end,
         without,
-        [DEATHS, *told],
-        [encode_deaths(deaths), *[encode(value) for value in told.values()]],
+        [DEATHS, *facts],
+        [encode_deaths(deaths), *[encode(value) for value in facts.values()]],
     )
     return b"".join(
         (

@@ -8,7 +8,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.formats import amqp091, amqp10
-from broker.adapters.formats.amqp091 import ContentView, Sieve091
+from broker.adapters.formats.amqp091 import ContentFilter091, ContentView
 from broker.adapters.formats.amqp10 import View10
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import Body, Message, copy_of
@@ -24,7 +24,7 @@ from protocol.amqp10.constructors import NONE
 from protocol.amqp10.sections import is_sections, scan_front
 from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
 from protocol.conversion.to091 import content091
-from protocol.conversion.to10 import content10, front10
+from protocol.conversion.to10 import content10, content10_before_body
 from protocol.errors import ProtocolError
 
 
@@ -42,7 +42,7 @@ def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadL
     if content is None:
         content = store.load(message)
     if notice.past is not None and notice.past.annotations:
-        content = annotated_content(content, notice.past.annotations)
+        content = annotate_content(content, notice.past.annotations)
     if is_sections(content):
         return amqp10.letter_of(message, content, notice)
     return amqp091.letter_of(message, content, notice)
@@ -52,8 +52,9 @@ def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadL
 class SelectorFilter(EntryFilter):
     """The filter of entries by a criterion on their messages, most often a selector.
 
-    `trouble` is called once if a content cannot be read. Such an entry does not pass, because the check may
-    run for another connection, which its error must not close. None: the error is raised.
+    `trouble` is called once if a content cannot be read. An entry without readable content does not pass,
+    because the check may run for another connection, which the error must not close. None: the error is
+    raised.
     """
 
     def __init__(
@@ -62,10 +63,10 @@ class SelectorFilter(EntryFilter):
         super().__init__(criterion.canonical)
         self.criterion = criterion
         self.demands = criterion.demands
-        self._sieve = Sieve091(criterion)
+        self._sieve = ContentFilter091(criterion)
         self._store = store
         self._trouble = trouble
-        self._told = False
+        self._has_reported = False
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the criterion is true for the message (EntryFilter).
@@ -88,17 +89,17 @@ class SelectorFilter(EntryFilter):
         try:
             return self._store.load(message)
         except Exception as error:  # the message cannot be read from disk
-            if not self._told:
-                self._told = True
+            if not self._has_reported:
+                self._has_reported = True
                 trouble(
-                    f"a selector passes by what cannot be read: '{self.key}', message {message.sequence}: "
+                    f"a selector skips an unreadable message: '{self.key}', message {message.sequence}: "
                     f"{type(error).__name__}: {error}"
                 )
             return None
 
 
 KEPT_BYTES_MAX: Final = 1048576
-KEPT_EACH_MAX: Final = 4096  # looking up a longer content takes longer than converting it
+KEPT_EACH_MAX: Final = 4096  # finding a longer content takes longer than converting the content
 _OVERHEAD: Final = 256  # bytes of memory for each kept conversion
 
 
@@ -118,23 +119,23 @@ class Conversions:
     def content(self, content: bytes) -> bytes:
         """Return the content header and body frames for the sections of a message."""
         if len(content) > KEPT_EACH_MAX:
-            return self.made(content)
+            return self.convert(content)
         found = self._kept.get(content)
         if found is None:
-            found = self.made(content)
+            found = self.convert(content)
             self._keep(content, found)
         return found
 
-    def made(self, content: bytes, ttl: i64 = NONE) -> bytes:
+    def convert(self, content: bytes, ttl: i64 = NONE) -> bytes:
         """Convert a content without keeping the result. `ttl`: see `content091`."""
         return content091(content, value_as_text=self._value_as_text, ttl=ttl)
 
-    def expiring(self, content: bytes, expiration: i64, date: i64) -> bytes:
+    def convert_expiring(self, content: bytes, expiration: i64, date: i64) -> bytes:
         """Convert `content` with the rest of an expiration that began on `date` (0: unknown)."""
         left = expiration
         if date > 0:
             left -= max(self._schedule.date() - date, 0)
-        return self.made(content, max(left, 0))
+        return self.convert(content, max(left, 0))
 
     def _keep(self, content: bytes, converted: bytes) -> None:
         size: i64 = len(content) + len(converted) + _OVERHEAD
@@ -157,20 +158,21 @@ def content_for091(conversions: Conversions, message: Message, content: bytes) -
     if message.expiration < 0:
         converted = conversions.content(content)
     else:
-        converted = conversions.expiring(content, message.expiration, message.date)
+        converted = conversions.convert_expiring(content, message.expiration, message.date)
     return converted if message.body is None else converted[: header_frame_bytes(converted)]
 
 
 def content_for10(message: Message, content: bytes) -> bytes:
     """Return the stored `content` of `message` as sections: a header, annotations, and the bare message.
 
-    The annotations name exchange and routing key. Of a large body only the bytes before it are returned. They
-    include the start of its data section, the last section: `message.size` bytes follow.
+    The annotations name exchange and routing key. For a large body only the bytes before the body are
+    returned. These bytes include the start of the last section, the data section: `message.size` bytes
+    follow.
     """
     address = message.address
     if message.body is None:
         return content10(content, address.exchange, address.routing_key)
-    return front10(content, address.exchange, address.routing_key, message.size)
+    return content10_before_body(content, address.exchange, address.routing_key, message.size)
 
 
 def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes]:
@@ -187,8 +189,8 @@ def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes
         yield data if sections else body_of_frames(data)
 
 
-def annotated_content(content: bytes, annotations: bytes) -> bytes:
-    """Return a content with annotations from an encoded map, which replace those with the same names.
+def annotate_content(content: bytes, annotations: bytes) -> bytes:
+    """Return a content with annotations from an encoded map, in place of annotations with the same names.
 
     In a message of AMQP 0-9-1 annotations become headers. Annotations without a field value are left out, and
     all annotations if the message's headers do not decode.
@@ -210,13 +212,13 @@ def annotated_content(content: bytes, annotations: bytes) -> bytes:
     return properties.content()
 
 
-def content_given(content: bytes, queue: QueueState, entry: QueueEntry) -> bytes:
+def delivered_content(content: bytes, queue: QueueState, entry: QueueEntry) -> bytes:
     """Return the content of an entry's message as a client gets it, with the consumers' annotations."""
     annotations = queue.entries.annotations_of(entry)
-    return annotated_content(content, annotations) if annotations else content
+    return annotate_content(content, annotations) if annotations else content
 
 
-def given091(
+def delivered_content091(
     conversions: Conversions,
     message: Message,
     content: bytes,
@@ -228,23 +230,23 @@ def given091(
 
     If the client's frames have no room for the consumers' annotations, the content is without them.
     """
-    given = content_given(content, queue, entry)
+    given = delivered_content(content, queue, entry)
     converted = content_for091(conversions, message, given)
     if given is not content and header_frame_bytes(converted) > frame_max:
         return content, content_for091(conversions, message, content)
     return given, converted
 
 
-def message_given(queue: QueueState, entry: QueueEntry) -> Message:
+def delivered_message(queue: QueueState, entry: QueueEntry) -> Message:
     """Return the message of an entry, or a copy with the consumers' annotations. Raises what load raises."""
-    return annotated(queue, entry.message, queue.entries.annotations_of(entry))
+    return annotate_message(queue, entry.message, queue.entries.annotations_of(entry))
 
 
-def annotated(queue: QueueState, message: Message, annotations: bytes) -> Message:
+def annotate_message(queue: QueueState, message: Message, annotations: bytes) -> Message:
     """Return a message of `queue`, or a copy with these annotations. Raises what load raises."""
     if not annotations:
         return message
     content = queue.store.load(message) if message.content is None else message.content
-    copy = copy_of(message, annotated_content(content, annotations))
+    copy = copy_of(message, annotate_content(content, annotations))
     copy.date = message.date
     return copy

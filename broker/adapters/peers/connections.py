@@ -10,13 +10,13 @@ from mypy_extensions import i64
 
 from broker.core.schedule import Chore, Schedule
 
-HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has another
+HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has reason 1 (PAUSED_FULL)
 HELD_FOR_LOG: Final = 4
 HELD_FOR_PEER: Final = 8  # the peer does not read its answers
 HELD_FOR_SHORTAGE: Final = 16
-HELD_FOR_TURN: Final = 32  # the turn has cost enough
+HELD_FOR_STEP: Final = 32  # the step has cost enough
 HELD_FOR_END: Final = 64  # the virtual host is deleted, and the connection is about to be closed
-HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_TURN | HELD_FOR_END
+HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_STEP | HELD_FOR_END
 
 
 class Edge(Protocol):
@@ -35,7 +35,7 @@ class Edge(Protocol):
         """Let the peer close first; end the output if it has not done so after `seconds`."""
 
     def is_closing(self) -> bool:
-        """Whether writing is pointless."""
+        """Whether written bytes no longer reach the peer."""
 
     def hold(self, reason: int) -> None:
         """Pause reading until every reason has been released."""
@@ -46,19 +46,19 @@ class Edge(Protocol):
     def logged_in(self) -> None:
         """Note that the peer has authenticated."""
 
-    def closing(self, seconds: int) -> None:
+    def limit_close(self, seconds: int) -> None:
         """Wait for close-ok, for at most `seconds`."""
 
 
 FRAME_BYTES_MAX: Final = 8192  # until tune-ok; the specification promises 4096, tokens are longer
 STRANGER_BYTES_MAX: Final = 65536  # in all, from a peer that has not logged in
 FLUSH_BYTES_MIN: Final = 262144
-UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond this no requests are taken
+UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that does not read: beyond this no requests are taken
 
-OUTPUT_KEPT_MAX: Final = 524288  # a buffer that a long message has made larger is not kept
+OUTPUT_KEPT_MAX: Final = 524288  # a buffer that a long message has made larger is replaced
 
-SLICE: Final[i64] = 2000  # deliveries that are forgotten in a turn: a millisecond or two
-CONNECTION: Final = 40  # deliveries that closing a connection costs; each channel costs as one more
+SLICE: Final[i64] = 2000  # deliveries that are forgotten in a step: a millisecond or two
+CONNECTION: Final = 40  # the cost of closing a connection, counted in deliveries; each channel costs 1
 
 
 class OpenConnection(Protocol):
@@ -70,7 +70,7 @@ class OpenConnection(Protocol):
     def shortage_began(self) -> None:
         """Hold the connection from its next publish on."""
 
-    def log_is_behind(self) -> None:
+    def throttle_publisher(self) -> None:
         """Publish no more until everything appended is on disk."""
 
     def vhost_deleted(self) -> None:
@@ -95,7 +95,7 @@ class Connections:
         self._of_user: dict[str, dict[OpenConnection, None]] = {}
         self._in_vhost: dict[str, dict[OpenConnection, None]] = {}
         self._channels: dict[str, int] = {}
-        self._farewells = Farewells(schedule)
+        self._closures = VhostClosures(schedule)
 
     def add(self, connection: OpenConnection, user: str, vhost: str) -> None:
         """Add a connection that has been opened."""
@@ -137,10 +137,10 @@ class Connections:
         else:
             self._channels.pop(user, None)
 
-    # -- what others tell them
+    # -- changes of users and virtual hosts
 
     def rights_changed(self, user: str) -> None:
-        """Tell the connections of a user that the user's permissions have changed."""
+        """Notify the connections of a user that the user's permissions have changed."""
         for connection in self.of_user(user):
             connection.rights_changed()
 
@@ -151,21 +151,22 @@ class Connections:
     def vhost_deleted(self, vhost: str) -> None:
         """Close the connections of a deleted virtual host, in slices. [RabbitMQ connection tracking]
 
-        The connections no longer count. They are closed after everything else in the virtual host has been
-        released, because there may be many, and one may have very many consumers.
+        The connections no longer count. The connections are closed after everything else in the virtual host
+        has been released, because there may be many connections, and a connection may have very many
+        consumers.
         """
         for connection in self._in_vhost.pop(vhost, {}):
             _remove(self._of_user, self.all.pop(connection), connection)
             connection.vhost_deleted()
-            self._farewells.add(connection, vhost)
+            self._closures.add(connection, vhost)
 
-    def vhost_left(self, vhost: str) -> None:
-        """Begin to close the connections of a deleted virtual host, where all else has been released."""
-        self._farewells.begin(vhost)
+    def vhost_released(self, vhost: str) -> None:
+        """Begin to close the connections of a deleted virtual host, whose other objects are released."""
+        self._closures.begin(vhost)
 
 
 @final
-class Farewells(Chore):
+class VhostClosures(Chore):
     """The connections to deleted virtual hosts, which are closed in slices."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -178,7 +179,7 @@ class Farewells(Chore):
         self._waiting.setdefault(vhost, []).append(connection)
 
     def begin(self, vhost: str) -> None:
-        """Begin to close the connections of a virtual host, the first of them at once."""
+        """Begin to close the connections of a virtual host, the first ones at once."""
         for connection in self._waiting.pop(vhost, ()):
             self._due.append((connection, vhost))
         if self.due == 0:
@@ -210,7 +211,7 @@ def _remove(group: dict[str, dict[OpenConnection, None]], name: str, connection:
         del group[name]
 
 
-LOOK_BYTES: Final = 16777216
+MEASURE_BYTES: Final = 16777216
 """Received bytes after which memory is measured: a fast client fills it several times a second."""
 
 
@@ -224,11 +225,11 @@ class Held:
 
 @final
 class Shortage:
-    """The shortage of memory or disk space, and the publishers that it holds. `reason` is empty without one.
+    """The shortage of memory or disk space, and the held publishers. `reason` is empty without a shortage.
 
-    As in RabbitMQ, a connection is held when it publishes during a shortage. A connection that understands
-    the notification is told. Connections that only consume go on, and free space. `look` measures, and may
-    call `update`.
+    As in RabbitMQ, a connection is held when it publishes during a shortage, and gets connection.blocked if
+    the client supports this. Connections that only consume continue, and free space. `measure` measures
+    memory and disk space, and may call `update`.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -236,9 +237,9 @@ class Shortage:
         self.disk = False
         self.reason = ""
         self.held: dict[Held, None] = {}
-        self.look: Callable[[], None] = _look_nowhere
+        self.measure: Callable[[], None] = _measure_nothing
         self._connections = connections
-        self._unlooked: i64 = 0  # bytes that were received since the last look
+        self._unmeasured: i64 = 0  # bytes received since the last measurement
 
     def update(self, memory: bool, disk: bool) -> None:
         """Set the shortages; hold publishers from their next publish on, or release them."""
@@ -256,12 +257,12 @@ class Shortage:
 
     def received(self, size: i64) -> None:
         """Count bytes that a client has sent, before they are handled; may begin a shortage and ends none."""
-        self._unlooked += size
-        if self._unlooked >= LOOK_BYTES:
-            self._unlooked = 0
+        self._unmeasured += size
+        if self._unmeasured >= MEASURE_BYTES:
+            self._unmeasured = 0
             if not self.reason:
-                self.look()
+                self.measure()
 
 
-def _look_nowhere() -> None:
+def _measure_nothing() -> None:
     """Do nothing: no resource is watched."""

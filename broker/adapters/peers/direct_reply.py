@@ -18,12 +18,12 @@ from protocol.amqp091.content import DIRECT_REPLY_TO
 PREFIX: Final = DIRECT_REPLY_TO + "."
 
 
-def answers(server: Server, virtual_host: VirtualHost, address: Address) -> ReplyReceiver | None:
+def receiver_at_address(server: Server, virtual_host: VirtualHost, address: Address) -> ReplyReceiver | None:
     """Return the reply consumer that an address of no queue leads to, None if it leads to none."""
-    return None if address.exchange else find(server, virtual_host, address.routing_key)
+    return None if address.exchange else receiver_named(server, virtual_host, address.routing_key)
 
 
-def find(server: Server, virtual_host: VirtualHost, name: str) -> ReplyReceiver | None:
+def receiver_named(server: Server, virtual_host: VirtualHost, name: str) -> ReplyReceiver | None:
     """Return the reply consumer of AMQP 0-9-1 with this name, None if there is none."""
     if not name.startswith(PREFIX):
         return None

@@ -11,8 +11,8 @@ from broker.core.counters import Counters
 from broker.core.queues.lease import Lease, LeaseHolder
 from broker.core.schedule import Schedule
 
-SWEEP_MIN: Final = 16  # leases that are kept, used or not
-TELL_INTERVAL: Final = 60_000  # milliseconds between log lines about a channel
+SWEEP_MIN: Final = 16  # leases that are kept, used or unused
+LOG_INTERVAL: Final = 60_000  # milliseconds between log lines about a channel
 
 _log = structlog.get_logger("amqpd.channel")
 
@@ -20,7 +20,7 @@ _log = structlog.get_logger("amqpd.channel")
 class Leases(LeaseHolder):
     """The leases of the consumers of a channel or session, a Lease for each length.
 
-    A subclass knows the deliveries by their numbers.
+    Deliveries are identified by numbers, which the subclass resolves.
     """
 
     def __init__(self, schedule: Schedule, counters: Counters) -> None:
@@ -28,12 +28,12 @@ class Leases(LeaseHolder):
         self._counters = counters
         self._by_length: dict[int, Lease] = {}
         self._sweep_at: i64 = SWEEP_MIN
-        self._untold: i64 = 0
-        self._tell_at: i64 = 0
+        self._unlogged: i64 = 0
+        self._log_at: i64 = 0
 
-    # ---- what a subclass implements, with `is_unsettled`
+    # -- implemented by the subclass, as is `is_unsettled`
 
-    def used(self) -> set[Lease | None]:
+    def used_leases(self) -> set[Lease | None]:
         """Return the leases that consumers have."""
         raise NotImplementedError
 
@@ -41,13 +41,13 @@ class Leases(LeaseHolder):
         """Release these deliveries."""
         raise NotImplementedError
 
-    def whose(self) -> tuple[str, str, i64]:
+    def identify(self) -> tuple[str, str, i64]:
         """Return the peer, the user and the channel, for the log."""
         raise NotImplementedError
 
-    # ----
+    # -- for consumers and the schedule
 
-    def lasting(self, milliseconds: i64) -> Lease:
+    def get_lease(self, milliseconds: i64) -> Lease:
         """Return the lease of this length."""
         length: int = milliseconds
         lease = self._by_length.get(length)
@@ -61,7 +61,7 @@ class Leases(LeaseHolder):
     def leases_ended(self, numbers: list[i64]) -> None:
         """Release deliveries (LeaseHolder)."""
         self._counters.timed_out += len(numbers)
-        self._tell(numbers)
+        self._log_late(numbers)
         self.end(numbers)
 
     def stop(self) -> None:
@@ -72,27 +72,27 @@ class Leases(LeaseHolder):
 
     def _sweep(self) -> None:
         """Forget leases without consumers and deliveries: the number of different lengths is unlimited."""
-        used = self.used()
+        used = self.used_leases()
         for length, lease in list(self._by_length.items()):
             if lease not in used and lease.is_idle():
                 lease.stop()
                 del self._by_length[length]
         self._sweep_at = 2 * len(self._by_length) + SWEEP_MIN
 
-    def _tell(self, numbers: list[i64]) -> None:
-        """Log late deliveries, but not each of them."""
-        self._untold += len(numbers)
+    def _log_late(self, numbers: list[i64]) -> None:
+        """Log late deliveries, at most once in LOG_INTERVAL."""
+        self._unlogged += len(numbers)
         now = self._schedule.now()
-        if now < self._tell_at:
+        if now < self._log_at:
             return
-        peer, user, channel = self.whose()
+        peer, user, channel = self.identify()
         _log.warning(
             "deliveries were not settled in time",
             peer=peer,
             user=user,
             channel=int(channel),
-            count=int(self._untold),
+            count=int(self._unlogged),
             latest_tag=numbers[-1],
         )
-        self._untold = 0
-        self._tell_at = now + TELL_INTERVAL
+        self._unlogged = 0
+        self._log_at = now + LOG_INTERVAL

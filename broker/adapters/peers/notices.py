@@ -24,13 +24,13 @@ SLICE: Final[i64] = 200  # messages that are published in a turn
 
 
 @final
-class _Change:
+class _Notice:
     """A notice to publish. `to`: the name of the queue that gets the notice."""
 
-    def __init__(self, virtual_host: VirtualHost, to: str, told: dict[str, object]) -> None:
+    def __init__(self, virtual_host: VirtualHost, to: str, facts: dict[str, object]) -> None:
         self.virtual_host = virtual_host
         self.to = to
-        self.told = told
+        self.facts = facts
 
 
 @final
@@ -42,43 +42,43 @@ class ActivityNotices(Chore):
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule, SLICE)
-        self._changes: deque[_Change] = deque()
+        self._notices: deque[_Notice] = deque()
 
     def add(
         self, virtual_host: VirtualHost, to: str, consumer: QueueConsumer, active: bool, why: str
     ) -> None:
         """Add the notice that `consumer` is active from now on, or inactive, because of `why`."""
-        told: dict[str, object] = {
+        facts: dict[str, object] = {
             "queue": consumer.queue.name,
             "consumer_tag": consumer.tag,
             "active": active,
             "why": why,
         }
-        self._changes.append(_Change(virtual_host, to, told))
+        self._notices.append(_Notice(virtual_host, to, facts))
         self.continue_soon()
 
     def step(self, budget: i64) -> bool:
         """Publish up to `budget` notices."""
-        while self._changes and budget > 0:
+        while self._notices and budget > 0:
             budget -= 1
-            _publish(self._changes.popleft())
-        return bool(self._changes)
+            _publish(self._notices.popleft())
+        return bool(self._notices)
 
 
-def _publish(change: _Change) -> None:
+def _publish(notice: _Notice) -> None:
     """Enqueue a notice; it is lost if the queue is deleted, or is full and refuses it."""
-    virtual_host = change.virtual_host
-    queue = virtual_host.topology.queues.get(change.to)
+    virtual_host = notice.virtual_host
+    queue = virtual_host.topology.queues.get(notice.to)
     if queue is None:
         return
-    body = json.dumps(change.told, ensure_ascii=False).encode()
-    content = compose(change.told, body, "application/json")
-    message = Message(Address(DEFAULT_EXCHANGE, change.to), content, len(body), False, 0)
+    body = json.dumps(notice.facts, ensure_ascii=False).encode()
+    content = compose(notice.facts, body, "application/json")
+    message = Message(Address(DEFAULT_EXCHANGE, notice.to), content, len(body), False, 0)
     if not is_refused(virtual_host, message, [queue]):
         Passage(message, [queue], [], OWN_SOURCE).put(virtual_host)
 
 
-def check_notified(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
+def check_notified_queue(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
     """Refuse to send notices about a consumer of the queue `consumed` to the queue `name`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A client's connection of either protocol, and the turns in which it takes frames."""
+"""A client's connection of either protocol, and the steps in which the connection takes frames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin, Rights
-from broker.adapters.peers.connections import HELD_FOR_TURN, Edge
+from broker.adapters.peers.connections import HELD_FOR_STEP, Edge
 from broker.adapters.peers.server import Server
 from broker.core.delivery.session import Connection, Scheduler
 from broker.core.schedule import TimedTask, Worker
@@ -16,9 +16,9 @@ from broker.core.schedule import TimedTask, Worker
 class ServedConnection(Connection):
     """A client's connection. Created by the transport after the protocol header; ends with the socket.
 
-    `heartbeat`: seconds; the transport sends AMQP 0-9-1 heartbeats and hangs up without them; 0: it does
-    neither. `publishes`: the connection may be ahead of the log. `braked`: it was ahead, and is not read
-    from.
+    `heartbeat`: the seconds after which the transport sends AMQP 0-9-1 heartbeats and expects heartbeats of
+    the peer; 0: no heartbeats. `publishes`: the connection may be ahead of the log. `waits_for_log`: the
+    connection was ahead of the log, and is not read.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -33,10 +33,10 @@ class ServedConnection(Connection):
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0
         self.container: str | None = None  # the peer's container-id; clients of AMQP 0-9-1 have none
-        self.sole = False  # the only connection of its container
+        self.is_sole = False  # the only connection of its container
         self.publishes = False
-        self.braked = False
-        self.leaving = False  # its virtual host is deleted, and it is about to be closed
+        self.waits_for_log = False
+        self.vhost_is_deleted = False  # the virtual host is deleted, and the connection is about to be closed
 
     def is_open(self) -> bool:
         """Whether the handshake is over."""
@@ -50,7 +50,7 @@ class ServedConnection(Connection):
         """Take the next bytes from the socket; ends the turn with a single write."""
         raise NotImplementedError
 
-    def keep_back(self, reason: i64) -> None:
+    def keep_frames(self, reason: i64) -> None:
         """Take no more frames, but continue to read, until every reason has been released."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class ServedConnection(Connection):
         """Return the number of bytes that were read and belong to no frame taken so far."""
         raise NotImplementedError
 
-    def admit_new(self) -> None:
+    def require_memory(self) -> None:
         """Check whether a queue, exchange or binding may be added, because memory may be short.
 
         Raises:
@@ -74,11 +74,11 @@ class ServedConnection(Connection):
         """Return the bytes in memory of incomplete contents, if frames of the connection may be held."""
         return 0
 
-    def is_deaf(self) -> bool:
+    def ignores_input(self) -> bool:
         """Whether the connection takes no frames any more."""
         raise NotImplementedError
 
-    def log_is_behind(self) -> None:
+    def throttle_publisher(self) -> None:
         """Read nothing more from a publishing connection until everything appended is on disk."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class ServedConnection(Connection):
         """Close the connection: an operator has closed it, or the broker stops."""
         raise NotImplementedError
 
-    def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
+    def close_replaced(self, condition: str, text: str, info: dict[str, object]) -> None:
         """Close the connection, which has a container, because another connection has taken its place."""
         raise NotImplementedError
 
@@ -95,14 +95,14 @@ class ServedConnection(Connection):
         raise NotImplementedError
 
 
-KEPT_BYTES_MAX: Final = 1048576  # with more, reading pauses until the next turn
+KEPT_BYTES_MAX: Final = 1048576  # with more bytes, reading pauses until the next step
 
 
 @final
-class Turns(Worker):
-    """The turns in which a connection takes frames.
+class Steps(Worker):
+    """The steps in which a connection takes frames.
 
-    When a turn has cost enough, the rest of a read is kept back in its order. Reading continues as long as
+    When a step has cost enough, the rest of a read is kept back in its order. Reading continues as long as
     little is kept, because TLS loses bytes that arrive when the peer hangs up while reading is paused. If the
     socket closes first, the kept frames are handled before the connection ends. If the connection is closed,
     the rest is dropped.
@@ -110,26 +110,26 @@ class Turns(Worker):
 
     def __init__(self, connection: ServedConnection) -> None:
         self._connection: ServedConnection | None = connection
-        self._next: _NextTurn | None = None  # while a turn is due
+        self._next: _NextStep | None = None  # while a step is due
         self._ended: str | None = None  # the reason why the socket has closed, if it has
 
     def stop_turn(self) -> None:
-        """Take no more frames in this turn (Worker)."""
+        """Take no more frames in this step (Worker)."""
         connection = self._connection
-        if connection is not None and not connection.is_deaf():
-            connection.keep_back(HELD_FOR_TURN)
+        if connection is not None and not connection.ignores_input():
+            connection.keep_frames(HELD_FOR_STEP)
             if self._next is None:
-                self._next = _NextTurn(self)
+                self._next = _NextStep(self)
             schedule = connection.server.broker.schedule
             schedule.set(self._next, schedule.now())
 
-    def end_later(self, reason: str) -> bool:
+    def defer_end(self, reason: str) -> bool:
         """Return whether the connection, whose socket has closed, ends after the kept frames are handled.
 
-        If not, no more turns come.
+        If not, no further step follows.
         """
         connection = self._connection
-        if connection is not None and self._next is not None and not connection.is_deaf():
+        if connection is not None and self._next is not None and not connection.ignores_input():
             self._ended = reason
             return True
         if connection is not None and self._next is not None:
@@ -138,33 +138,33 @@ class Turns(Worker):
         self._connection = None
         return False
 
-    def go_on(self) -> None:
+    def take_frames(self) -> None:
         """Take the next frames."""
         self._next = None
         connection = self._connection
         if connection is None:
             return
-        connection.release(HELD_FOR_TURN)
+        connection.release(HELD_FOR_STEP)
         if self._is_due():
             if connection.kept_bytes() > KEPT_BYTES_MAX:
-                connection.edge.hold(HELD_FOR_TURN)
+                connection.edge.hold(HELD_FOR_STEP)
         elif self._ended is not None:
             reason, self._ended = self._ended, None
             connection.lost(reason)
 
     def _is_due(self) -> bool:
-        """Whether another turn has been requested."""
+        """Whether another step has been requested."""
         return self._next is not None
 
 
 @final
-class _NextTurn(TimedTask):
-    """The timed task for the next turn."""
+class _NextStep(TimedTask):
+    """The timed task for the next step."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, steps: Steps) -> None:
         super().__init__()
-        self._turns = turns
+        self._steps = steps
 
     def do_due_work(self) -> None:
         """Take the next frames."""
-        self._turns.go_on()
+        self._steps.take_frames()

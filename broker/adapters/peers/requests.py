@@ -37,7 +37,7 @@ def declare_exchange(
     client.rights.require(CONFIGURE, EXCHANGE, name)
     if name not in virtual_host.topology.exchanges:
         client.rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
-        client.admit_new()
+        client.require_memory()
     return virtual_host.declarations.declare_exchange(name, kind, durable, auto_delete, internal, arguments)
 
 
@@ -69,7 +69,7 @@ def declare_queue(
     client.rights.require(CONFIGURE, QUEUE, name)
     if name not in virtual_host.topology.queues:
         client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
-        client.admit_new()
+        client.require_memory()
     owner = client if exclusive else None
     return virtual_host.declarations.declare_queue(name, durable, owner, auto_delete, arguments, generated)
 
@@ -123,7 +123,7 @@ def bind(
     if client.server.shortage.memory and not _is_bound(
         virtual_host, kind, destination, source, key, arguments
     ):
-        client.admit_new()
+        client.require_memory()
     if kind == QUEUE:
         virtual_host.declarations.bind_queue(destination, source, key, arguments, client)
     else:

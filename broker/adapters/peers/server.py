@@ -20,7 +20,7 @@ from broker.core.vhosts.vhost import VirtualHost
 
 
 class LinkRegister:
-    """The links of AMQP 1.0 that clients may take up again after their connection has ended."""
+    """The links of AMQP 1.0 that clients may resume after the end of their connection."""
 
     def user_deleted(self, user: str) -> None:
         """Forget the links of a user who no longer exists."""
@@ -52,7 +52,7 @@ class Server:
         store: MessageStore,
         access: Access,
         version: str,
-        generate: Callable[[str], str],
+        generate_name: Callable[[str], str],
         link_names: LinkRegister,
         frame_max: int = 131072,
         channel_max: int = 2047,
@@ -72,11 +72,11 @@ class Server:
         self.connections = Connections(broker.schedule)
         self.shortage = Shortage(self.connections)
         self.notices = ActivityNotices(broker.schedule)
-        self.replies: dict[tuple[VirtualHost, bytes], ReplyReceiver] = {}  # by their encoded names
+        self.replies: dict[tuple[VirtualHost, bytes], ReplyReceiver] = {}  # by encoded name
         self.conversions = Conversions(broker.schedule, value_as_text)
         self.link_names = link_names
         self.auto_creation = AutoCreation(auto_create)
-        self.generate = generate  # a unique name that begins with the given prefix
+        self.generate_name = generate_name  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max
         self.heartbeat: i64 = heartbeat
@@ -92,7 +92,7 @@ class Server:
             "information": "Apache-2.0",
             "capabilities": dict.fromkeys(CAPABILITIES, True),
         }
-        self.said = {name: self.properties[name] for name in ("product", "version", "platform")}
+        self.open_properties = {name: self.properties[name] for name in ("product", "version", "platform")}
 
     def user_deleted(self, user: str) -> None:
         """Close the connections of a deleted user, and forget the user's suspended links."""
@@ -104,19 +104,19 @@ class Server:
         self.connections.vhost_deleted(vhost)
         self.link_names.vhost_deleted(vhost)
 
-    def pass_for(self, product: str | None, version: str | None) -> None:
-        """Tell clients of both protocols another name or version of the broker."""
-        for told, rabbitmq_version in (
+    def set_product(self, product: str | None, version: str | None) -> None:
+        """Set the product name and version that clients of both protocols see. None: unchanged."""
+        for shown, rabbitmq_version in (
             (self.properties, RABBITMQ_VERSION_091),
-            (self.said, RABBITMQ_VERSION_10),
+            (self.open_properties, RABBITMQ_VERSION_10),
         ):
-            told["product"] = product or told["product"]
-            told["version"] = version or (rabbitmq_version if product == RABBITMQ else told["version"])
+            shown["product"] = product or shown["product"]
+            shown["version"] = version or (rabbitmq_version if product == RABBITMQ else shown["version"])
 
 
-PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever product it names
+PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever product name clients see
 RABBITMQ: Final = "RabbitMQ"
-RABBITMQ_VERSION_091: Final = "3.13.7"  # the last with which Kombu shares a prefetch window among queues
+RABBITMQ_VERSION_091: Final = "3.13.7"  # later versions: Kombu shares no prefetch window among queues
 RABBITMQ_VERSION_10: Final = "4.2.0"  # earlier versions have another AMQP 1.0
 CAPABILITIES = (
     "publisher_confirms",

@@ -16,7 +16,7 @@ Delivery = tuple[QueueEntry, QueueConsumer]
 
 
 @final
-class Stragglers:
+class OldDeliveries:
     """Deliveries in the order of their tags, with gaps of None for settled deliveries.
 
     The gaps are closed when they outnumber the deliveries, so memory follows the number of unsettled
@@ -24,7 +24,7 @@ class Stragglers:
     """
 
     def __init__(self) -> None:
-        self.count: i64 = 0  # of unsettled deliveries
+        self.count: i64 = 0  # the number of unsettled deliveries
         self._tags: list[int] = []
         self._deliveries: list[Delivery | None] = []
         self._first: i64 = 0  # all deliveries before this index are settled
@@ -51,7 +51,7 @@ class Stragglers:
                 self._arrange(self._outstanding())
         return delivery
 
-    def up_to(self, tag: i64) -> list[i64]:
+    def tags_up_to(self, tag: i64) -> list[i64]:
         """Return the tags of unsettled deliveries up to and including `tag`, oldest first; 0 means all."""
         deliveries = self._deliveries
         end: i64 = len(deliveries) if tag == 0 else bisect_right(self._tags, tag)
@@ -68,7 +68,7 @@ class Stragglers:
 
     def put_back(self, deliveries: dict[int, Delivery]) -> None:
         """Make settled deliveries unsettled again."""
-        closed: dict[int, Delivery] = {}  # their gaps have been closed
+        closed: dict[int, Delivery] = {}  # deliveries whose gaps have been closed
         for tag, delivery in deliveries.items():
             index = self._index(tag)
             if index < 0:
@@ -109,7 +109,7 @@ class Stragglers:
 
 
 TRIM: Final = 1024
-SPARSE: Final = 8  # slots for each unsettled delivery: with more, the oldest leave the ring
+SPARSE: Final = 8  # slots for each unsettled delivery: with more slots, the oldest deliveries leave the ring
 FORGIVEN_MAX: Final = 4096
 
 
@@ -117,9 +117,9 @@ FORGIVEN_MAX: Final = 4096
 class Unacked:
     """A ring of deliveries, indexed by tag: tags are consecutive, so there is no hashing and no scan.
 
-    `_entries[i]` is the delivery with tag `base + i`. It is None after the delivery was settled, and for a
-    delivery that needs no settlement. Unsettled deliveries older than the ring are among the stragglers, so a
-    delivery that is never settled does not keep the slots of all later ones.
+    `_entries[i]` is the delivery with tag `base + i`. The slot is None after the delivery was settled, and
+    for a delivery that needs no settlement. Unsettled deliveries older than the ring are `OldDeliveries`, so
+    a delivery that is never settled does not keep the slots of all later ones.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Unacked:
         self.holder: QueueConsumer | None = None  # the consumer of the delivery found or taken last
         self._entries: list[QueueEntry | None] = []
         self._consumers: list[QueueConsumer | None] = []
-        self._stragglers: Stragglers | None = None
+        self._old: OldDeliveries | None = None
         self._first: i64 = 0  # all deliveries before this index are settled
         self._trim_at: i64 = TRIM
         self._forgiven: set[int] | None = None
@@ -140,7 +140,7 @@ class Unacked:
     def count(self) -> i64:
         """Return the number of unsettled deliveries; looks at each slot."""
         count: i64 = len(self._entries) - self._entries.count(None)
-        return count if self._stragglers is None else count + self._stragglers.count
+        return count if self._old is None else count + self._old.count
 
     def add(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """Give the next tag to a delivery that must be settled; return the tag."""
@@ -169,7 +169,7 @@ class Unacked:
         """Return the entry of an unsettled delivery, with its consumer in `holder`; None if there is none."""
         index = tag - self.base
         if index < 0:
-            return self._held_by(self._stragglers.find(tag)) if self._stragglers is not None else None
+            return self._set_holder(self._old.find(tag)) if self._old is not None else None
         if index >= len(self._entries):
             return None
         self.holder = self._consumers[index]
@@ -179,7 +179,7 @@ class Unacked:
         """Settle a delivery; return its entry, with its consumer in `holder`, or None if not unsettled."""
         index = tag - self.base
         if index < 0:
-            return self._held_by(self._stragglers.take(tag)) if self._stragglers is not None else None
+            return self._set_holder(self._old.take(tag)) if self._old is not None else None
         if index >= len(self._entries):
             return None
         entry = self._entries[index]
@@ -197,10 +197,10 @@ class Unacked:
         runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         last: QueueConsumer | None = None
         run: list[QueueEntry] = []
-        stragglers = self._stragglers
-        if stragglers is not None:
-            for old in stragglers.up_to(tag):
-                delivery = stragglers.take(old)
+        old_deliveries = self._old
+        if old_deliveries is not None:
+            for old in old_deliveries.tags_up_to(tag):
+                delivery = old_deliveries.take(old)
                 if delivery is not None:
                     if delivery[1] is not last:
                         last = delivery[1]
@@ -238,17 +238,17 @@ class Unacked:
             taken.setdefault(holder, []).extend(run)
         return taken
 
-    def _held_by(self, delivery: Delivery | None) -> QueueEntry | None:
+    def _set_holder(self, delivery: Delivery | None) -> QueueEntry | None:
         if delivery is None:
             return None
         self.holder = delivery[1]
         return delivery[0]
 
     def forgive(self, tags: list[i64]) -> None:
-        """Note deliveries that are taken back: a later settlement of them is no error.
+        """Note deliveries that are taken back: a later settlement of such a delivery is no error.
 
-        A client may never settle them, so no more than FORGIVEN_MAX are told apart. Beyond that, no tag up to
-        the highest of them is an error.
+        The client may never settle these deliveries, so at most FORGIVEN_MAX tags are kept. After more tags,
+        no tag up to the highest earlier one is an error.
         """
         forgiven = self._forgiven
         if forgiven is None:
@@ -276,13 +276,13 @@ class Unacked:
                 self._consumers[index] = consumer
                 self._first = min(self._first, index)
         if old:
-            if self._stragglers is None:
-                self._stragglers = Stragglers()
-            self._stragglers.put_back(old)
+            if self._old is None:
+                self._old = OldDeliveries()
+            self._old.put_back(old)
 
-    def up_to(self, tag: i64) -> list[i64]:
+    def tags_up_to(self, tag: i64) -> list[i64]:
         """Return the tags of unsettled deliveries up to and including `tag`, oldest first; 0 means all."""
-        found: list[i64] = [] if self._stragglers is None else self._stragglers.up_to(tag)
+        found: list[i64] = [] if self._old is None else self._old.tags_up_to(tag)
         end: i64 = len(self._entries)
         if tag != 0 and tag - self.base + 1 < end:
             end = tag - self.base + 1
@@ -297,11 +297,11 @@ class Unacked:
             i += 1
         return found
 
-    def between(self, first: i64, last: i64) -> list[i64]:
+    def tags_between(self, first: i64, last: i64) -> list[i64]:
         """Return the unsettled tags from `first` to `last`, oldest first; looks at each slot between."""
         found: list[i64] = []
-        if self._stragglers is not None and last > 0 and first < self.base:
-            found = [tag for tag in self._stragglers.up_to(last) if first <= tag <= last]
+        if self._old is not None and last > 0 and first < self.base:
+            found = [tag for tag in self._old.tags_up_to(last) if first <= tag <= last]
         i = max(first - self.base, 0)
         end: i64 = min(last - self.base + 1, len(self._entries))
         while i < end:
@@ -317,12 +317,12 @@ class Unacked:
             del self._entries[-count:]
             del self._consumers[-count:]
             self._first = min(self._first, len(self._entries))
-        if self._stragglers is not None:
-            count += self._stragglers.forget(most - count)
+        if self._old is not None:
+            count += self._old.forget(most - count)
         return count
 
     def trim(self) -> None:
-        """Drop settled deliveries at the front; make the oldest unsettled ones stragglers if they are few.
+        """Drop settled deliveries at the front; move the oldest others out of the ring if few.
 
         `add` does this when the lists have doubled, so the cost is spread, and settling costs nothing more.
         """
@@ -331,27 +331,27 @@ class Unacked:
         while first < n and self._entries[first] is None:
             first += 1
         if 2 * first < n:  # the ring has not shrunk much
-            first = self._leave_behind(first)
+            first = self._move_oldest(first)
         del self._entries[:first]
         del self._consumers[:first]
         self.base += first
         self._first = 0
         self._trim_at = 2 * len(self._entries) + TRIM
 
-    def _leave_behind(self, first: i64) -> i64:
-        """Make the oldest deliveries, from `first` on, stragglers; return the index of the remaining ones."""
+    def _move_oldest(self, first: i64) -> i64:
+        """Move the oldest deliveries, from `first` on, out of the ring; return the first remaining index."""
         n: i64 = len(self._entries)
         outstanding: i64 = 0
         for i in range(first, n):
             if self._entries[i] is not None:
                 outstanding += 1
         end = n - SPARSE * outstanding
-        if first < end and self._stragglers is None:
-            self._stragglers = Stragglers()
+        if first < end and self._old is None:
+            self._old = OldDeliveries()
         while first < n and (first < end or self._entries[first] is None):
             entry = self._entries[first]
             consumer = self._consumers[first]
-            if entry is not None and consumer is not None and self._stragglers is not None:
-                self._stragglers.append(self.base + first, entry, consumer)
+            if entry is not None and consumer is not None and self._old is not None:
+                self._old.append(self.base + first, entry, consumer)
             first += 1
         return first

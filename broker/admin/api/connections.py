@@ -223,7 +223,7 @@ def shown_connection(connection: Open, node: str) -> Shown:
         "node": node,
         "type": "network",
         "protocol": _protocol(connection),
-        "state": "flow" if connection.braked else "running",
+        "state": "flow" if connection.waits_for_log else "running",
         "user": connection.user,
         "vhost": vhost.name if vhost is not None else None,
         "host": origin.local_address,

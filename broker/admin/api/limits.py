@@ -74,7 +74,7 @@ async def delete_vhost_limit(
 async def list_user_limits(management: Managed, visitor: Administrator) -> JSONResponse:
     """Return the limits of all users that have limits."""
     users = management.users
-    found = [(name, users.known(name).limits) for name in users.names()]
+    found = [(name, users.require_user(name).limits) for name in users.names()]
     return JSONResponse([{"user": name, "value": limits} for name, limits in found if limits])
 
 
@@ -83,7 +83,7 @@ async def get_user_limits(management: Managed, visitor: Asker, user: Name) -> JS
     """Return the limits of a user, as a list that is empty without limits."""
     if user != visitor.name:
         visitor.require_administrator()
-    limits = management.users.known(user).limits
+    limits = management.users.require_user(user).limits
     return JSONResponse([{"user": user, "value": limits}] if limits else [])
 
 
@@ -92,7 +92,7 @@ async def put_user_limit(
     management: Managed, visitor: Administrator, user: Name, name: Name, body: Body
 ) -> Response:
     """Set a limit of a user. A negative number removes the limit."""
-    limits = management.users.known(user).limits
+    limits = management.users.require_user(user).limits
     _check(name, USER_LIMITS)
     management.users.set_limits(user, limits | {name: limit_value(body)})
     await durable(management.store)
@@ -102,7 +102,7 @@ async def put_user_limit(
 @router.delete("/user-limits/{user}/{name}", status_code=CHANGED)
 async def delete_user_limit(management: Managed, visitor: Administrator, user: Name, name: Name) -> Response:
     """Remove a limit of a user."""
-    limits = dict(management.users.known(user).limits)
+    limits = dict(management.users.require_user(user).limits)
     _check(name, USER_LIMITS)
     limits.pop(name, None)
     management.users.set_limits(user, limits)

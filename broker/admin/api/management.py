@@ -12,7 +12,7 @@ from broker.adapters.peers.connections import Connections
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import ApiError
 from broker.admin.state import AdminState
-from broker.auth.gate import Gate
+from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
@@ -94,7 +94,7 @@ class Management:
     state: AdminState
     server: Server
     users: Users
-    access: Gate
+    access: AccessControl
     make_password: Callable[[str], Awaitable[Password]]
     node: str
     journal: ServedJournal

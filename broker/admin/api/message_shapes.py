@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from broker.adapters.formats.amqp091 import ContentView
-from broker.adapters.formats.either import annotated_content, content_for091
+from broker.adapters.formats.either import annotate_content, content_for091
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import bad_request
 from broker.admin.json_documents import shown
@@ -47,7 +47,7 @@ def shown_message(
     size = int(message.size)
     added = queue.entries.annotations_of(entry) if annotations is None else annotations
     kept = loaded(message, server.store)
-    kept = annotated_content(kept, added) if added else kept
+    kept = annotate_content(kept, added) if added else kept
     content = content_for091(server.conversions, message, kept)
     converted = is_sections(kept)
     properties = _properties(ContentView(content))

@@ -83,7 +83,7 @@ class _NoSocket:
     def logged_in(self) -> None:
         """Ignored."""
 
-    def closing(self, seconds: int) -> None:
+    def limit_close(self, seconds: int) -> None:
         """Ignored."""
 
 

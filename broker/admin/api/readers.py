@@ -64,7 +64,7 @@ async def report_reader(readers: Known, visitor: Asker, vhost: Name, name: Name,
     positions = _positions(body)
     rights = visitor.rights(found)
     for queue in {each.queue for each in positions}:
-        if not rights.allow(READ, queue):
+        if not rights.has_right(READ, queue):
             raise not_authorised(f"user '{visitor.name}' may not read queue '{queue}' in vhost '{vhost}'")
     if not readers.take(found.name, name, visitor.name, positions):
         raise ApiError(409, "conflict", f"reader '{name}' in vhost '{vhost}' is one too many")

@@ -37,7 +37,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from broker.adapters.amqp091.rows import Checker, stored
+from broker.adapters.amqp091.rows import Checker, chunk_message
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found, on_disk
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.publish import message_content, payload_of, properties_of
@@ -417,7 +417,7 @@ async def _checked(content: bytes, checker: Checker) -> list[tuple[Message, int]
             chunk.check()
             checker.check(chunk)
             end = position + chunk.header.size
-            found.append((stored(content[position:end], chunk.rows), int(chunk.rows)))
+            found.append((chunk_message(content[position:end], chunk.rows), int(chunk.rows)))
             position = end
             await slices.breathe()
     except ChunkDamagedError as error:

@@ -65,7 +65,7 @@ async def list_streams(
         of_all = [
             stream for queue in found.topology.queues.values() if (stream := stream_of(queue)) is not None
         ]
-        streams = [stream for stream in of_all if rights.allow(READ, stream.queue.name)]
+        streams = [stream for stream in of_all if rights.has_right(READ, stream.queue.name)]
     return StreamingResponse(_list(streams, name is not None), media_type="application/json")
 
 

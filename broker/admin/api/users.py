@@ -11,7 +11,7 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.json_documents import Fields, table, tags_of, text
 from broker.admin.shapes import Shown, shown_permission, shown_topic, shown_user
-from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
+from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, import_hash
 from broker.auth.user import USER_LIMITS, User, checked_limits
 
 CREATED: Final = 201
@@ -29,14 +29,14 @@ def hashed_of(fields: Fields) -> Password | None:
     value, hashing = fields["password_hash"], fields.get("hashing_algorithm", RABBIT_SHA256)
     if not isinstance(value, str) or not isinstance(hashing, str):
         raise bad_request("password_hash and hashing_algorithm are strings")
-    return imported(value, hashing)
+    return import_hash(value, hashing)
 
 
 @router.get("/users")
 async def list_users(management: Managed, visitor: Administrator, options: Options) -> Response:
     """Return all users."""
     users = management.users
-    found = [users.known(name) for name in users.names()]
+    found = [users.require_user(name) for name in users.names()]
     return await answer_list(found, shown_user, options, lambda user: (user.name,), lambda user: user.name)
 
 
@@ -44,7 +44,7 @@ async def list_users(management: Managed, visitor: Administrator, options: Optio
 async def list_users_without_permissions(management: Managed, visitor: Administrator) -> JSONResponse:
     """Return the users who may not open any virtual host."""
     users = management.users
-    found = [users.known(name) for name in users.names()]
+    found = [users.require_user(name) for name in users.names()]
     return JSONResponse([shown_user(user) for user in found if not user.permissions])
 
 
@@ -102,7 +102,7 @@ async def delete_user(management: Managed, visitor: Administrator, user: Name) -
 @router.get("/whoami")
 async def whoami(visitor: Asker, management: Managed) -> JSONResponse:
     """Return the name and the tags of the user who sends the request."""
-    user = management.users.known(visitor.name)
+    user = management.users.require_user(visitor.name)
     return JSONResponse({"name": user.name, "tags": list(user.tags)})
 
 
@@ -115,13 +115,13 @@ def _existing(management: Management, name: str) -> User:
 
 def permissions_of(management: Management, name: str) -> list[Shown]:
     """Return a user's permissions by virtual host. Raises NotFound."""
-    user = management.users.known(name)
+    user = management.users.require_user(name)
     return [shown_permission(name, vhost, found) for vhost, found in sorted(user.permissions.items())]
 
 
 def topics_of(management: Management, name: str) -> list[Shown]:
     """Return a user's topic permissions: routing keys, where they are limited. Raises NotFound."""
-    user = management.users.known(name)
+    user = management.users.require_user(name)
     found = sorted(user.topics.items(), key=lambda item: item[0])
     return [shown_topic(name, vhost, exchange, topic) for (vhost, exchange), topic in found]
 
@@ -177,7 +177,7 @@ async def get_permission(
 ) -> JSONResponse:
     """Return the permissions of a user in a virtual host."""
     visitor.vhost(vhost)
-    permission = management.users.known(user).permissions.get(vhost)
+    permission = management.users.require_user(user).permissions.get(vhost)
     if permission is None:
         raise _no_permission(user, vhost)
     return JSONResponse(shown_permission(user, vhost, permission))
@@ -192,7 +192,7 @@ async def put_permission(
     Each is a regular expression over names.
     """
     visitor.vhost(vhost)
-    existed = vhost in management.users.known(user).permissions
+    existed = vhost in management.users.require_user(user).permissions
     expressions = [text(body, what) for what in ("configure", "write", "read")]
     management.users.permit(user, vhost, *expressions)
     await durable(management.store)
@@ -203,7 +203,7 @@ async def put_permission(
 async def delete_permission(management: Managed, visitor: Administrator, vhost: Name, user: Name) -> Response:
     """Delete the permissions of a user in a virtual host, so that the user can no longer open it."""
     visitor.vhost(vhost)
-    if vhost not in management.users.known(user).permissions:
+    if vhost not in management.users.require_user(user).permissions:
         raise _no_permission(user, vhost)
     management.users.forbid(user, vhost)
     await durable(management.store)
@@ -224,7 +224,7 @@ async def put_topic(
     """Set the regular expressions for the routing keys that a user may use with a topic exchange."""
     visitor.vhost(vhost)
     exchange = text(body, "exchange")
-    existed = (vhost, exchange) in management.users.known(user).topics
+    existed = (vhost, exchange) in management.users.require_user(user).topics
     management.users.permit_topic(user, vhost, exchange, text(body, "write"), text(body, "read"))
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)

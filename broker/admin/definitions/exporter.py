@@ -57,7 +57,7 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
     """
     contents = [Contents(vhost) for vhost in broker.vhosts.values()]
     there = frozenset(broker.vhosts)
-    everybody = [users.known(name) for name in users.names()]
+    everybody = [users.require_user(name) for name in users.names()]
     yield from _document(
         {"product_name": "amqpd", "product_version": version},
         {

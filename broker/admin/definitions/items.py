@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.admin.json_documents import Fields, field_table, flag, required, table, tags_of, text
 from broker.admin.shapes import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vhost_limits
-from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
+from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, import_hash
 from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users
 from broker.core.arguments.queue import DEFAULT_QUEUE_TYPE, QUEUE_TYPE
@@ -59,7 +59,7 @@ def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
         hashing = text(fields, "hashing_algorithm", RABBIT_SHA256)
         verifier = text(fields, "scram_verifier", "")
         kept = fields.get("password_hash")
-        password = imported(text(fields, "password_hash"), hashing, verifier) if kept else NO_PASSWORD
+        password = import_hash(text(fields, "password_hash"), hashing, verifier) if kept else NO_PASSWORD
     tags = tags_of(fields)
     limits = checked_limits(table(fields, "limits"), USER_LIMITS)
     loopback = fields.get("loopback_only")
@@ -103,7 +103,7 @@ def make_permission(target: Target, fields: Fields, vhost: str | None) -> None:
     """Make a user's permissions in a virtual host."""
     user, where = text(fields, "user"), target.vhost(fields, vhost).name
     wanted = tuple(text(fields, what) for what in ("configure", "write", "read"))
-    old = target.users.known(user).permissions.get(where)
+    old = target.users.require_user(user).permissions.get(where)
     if old is None or (old.configure, old.write, old.read) != wanted:
         target.users.permit(user, where, *wanted)
 
@@ -112,7 +112,7 @@ def make_topic_permission(target: Target, fields: Fields, vhost: str | None) -> 
     """Make a user's permissions at a topic exchange."""
     user, where = text(fields, "user"), target.vhost(fields, vhost).name
     exchange, write, read = (text(fields, name) for name in ("exchange", "write", "read"))
-    old = target.users.known(user).topics.get((where, exchange))
+    old = target.users.require_user(user).topics.get((where, exchange))
     if old is None or (old.write, old.read) != (write, read):
         target.users.permit_topic(user, where, exchange, write, read)
 

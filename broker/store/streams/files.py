@@ -13,7 +13,7 @@ from broker.core.ports import StreamExtent
 from broker.store.commit import StreamStorage
 from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.errors import LogDamaged
-from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, chain
+from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, chain_checksum
 
 OPEN_MAX: Final = 128
 
@@ -739,7 +739,7 @@ class StreamFiles(StreamSegments):
                     header = self.header(headers, segment)
                     self.load(Place(segment, segment.end, header))
                     segment.add(header)
-                    chained = chain(chained, header.crc)
+                    chained = chain_checksum(chained, header.crc)
                 expected = segment.next
         except LogDamaged:
             return False

@@ -18,7 +18,7 @@ from broker.store.batch import Batch, StreamChunk
 from broker.store.commit import BatchStorage, StreamStorage
 from broker.store.state import LogState
 from broker.store.streams.page import ChunkPage, whole_content
-from protocol.streams.chunk import ChunkWriter, Header, chain
+from protocol.streams.chunk import ChunkWriter, Header, chain_checksum
 from protocol.streams.rows import columns_of
 
 
@@ -163,7 +163,7 @@ class Stream(StoredStream):
         rows: i64 = self.writer.rows
         data = self.writer.take(self.sealed, self.stored.incarnation)
         batch.chunks.append(StreamChunk(self, self.stored.number, data))
-        self.checksum = chain(self.checksum, Header(data).crc)
+        self.checksum = chain_checksum(self.checksum, Header(data).crc)
         self.sealed += rows
 
     def forget(self) -> None:

@@ -162,7 +162,7 @@ class RecordingEdge:
     def logged_in(self) -> None:
         assert not self.closed
 
-    def closing(self, seconds: int) -> None:
+    def limit_close(self, seconds: int) -> None:
         assert seconds > 0
 
 

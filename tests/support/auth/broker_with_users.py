@@ -9,8 +9,8 @@ from pathlib import Path
 from pamqp import base
 from pamqp.commands import Basic, Channel, Connection
 
-from broker.auth.gate import MECHANISMS, Gate
-from broker.auth.passwords import Password, imported
+from broker.auth.access_control import MECHANISMS, AccessControl
+from broker.auth.passwords import Password, import_hash
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
@@ -30,12 +30,14 @@ def quick_password(password: str, digest: str = "sha256") -> Password:
     """A password as RabbitMQ hashes it: checking it takes no time."""
     salt = b"salt"
     hashed = hashlib.new(digest, salt + password.encode()).digest()
-    return imported(base64.b64encode(salt + hashed).decode(), f"rabbit_password_hashing_{digest}")
+    return import_hash(base64.b64encode(salt + hashed).decode(), f"rabbit_password_hashing_{digest}")
 
 
-def gate(users: Users, anonymous: str = "", iterations: int = 4096) -> Gate:
-    """A gate that checks passwords at once, where it stands."""
-    return Gate(users, _never, lambda work, answer: answer(work()), MECHANISMS, anonymous, iterations)
+def gate(users: Users, anonymous: str = "", iterations: int = 4096) -> AccessControl:
+    """The access control of users, which checks passwords at once."""
+    return AccessControl(
+        users, _never, lambda work, answer: answer(work()), MECHANISMS, anonymous, iterations
+    )
 
 
 def _never(seconds: float, call: Callable[[], None]) -> None:
@@ -53,7 +55,7 @@ class UserBench(BrokerBench):
         self.users.changed = connections.rights_changed
         self.users.deleted = connections.user_deleted
         self.broker.leaving += [connections.vhost_deleted, self.users.forget_vhost]
-        self.broker.left.append(connections.vhost_left)
+        self.broker.left.append(connections.vhost_released)
         for name in ("boss", "ann"):
             self.users.add(name, quick_password(name))
         self.users.permit("boss", "/", ALL, ALL, ALL)

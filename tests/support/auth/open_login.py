@@ -29,10 +29,10 @@ class OpenAccess:
     def may_access(self, user: str, vhost: str) -> bool:
         return True
 
-    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
+    def is_allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
         return True
 
-    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+    def is_topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
         return True
 
     def may_impersonate(self, user: str) -> bool:

@@ -40,7 +40,7 @@ def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
     place = DefinitionsBench()
     password = make_password("secret", 0)
     place.take(document, passwords={"u": password})
-    assert place.users.known("u").password == password
+    assert place.users.require_user("u").password == password
 
 
 def bad(category: str, **entry: object) -> dict[str, Any]:
@@ -270,8 +270,8 @@ def test_an_export_imported_elsewhere_is_exported_the_same() -> None:
     document = place.document()
     other.take(document)
     assert other.document() == document
-    assert other.users.known("own").password == place.users.known("own").password
-    assert other.users.known("own").loopback_only
+    assert other.users.require_user("own").password == place.users.require_user("own").password
+    assert other.users.require_user("own").loopback_only
     assert set(document) >= {"users", "vhosts", "permissions", "parameters", "policies", "queues", "bindings"}
 
 
@@ -353,12 +353,12 @@ def test_an_export_of_rabbitmq_3_is_imported() -> None:
     assert vhost.topology.queues["live"].auto_delete
     assert routed(vhost, "shop.events", "order.new") == ["orders"]
     assert vhost.topology.exchanges["shop.lost"].internal
-    shop = place.users.known("shop")
+    shop = place.users.require_user("shop")
     assert (shop.tags, shop.limits) == (("management", "policymaker"), {"max-connections": 100})
     assert shop.permissions["shop"].configure == r"^shop\."
     assert shop.topics["shop", "amq.topic"].write == r"^{username}\."
-    assert place.users.known("watcher").tags == ("monitoring",)
-    assert place.users.known("guest").loopback_only
+    assert place.users.require_user("watcher").tags == ("monitoring",)
+    assert place.users.require_user("guest").loopback_only
     assert place.broker.parameters.get("cluster_name") == "rabbit@shop"
 
 

@@ -28,8 +28,8 @@ def auth(users: Users) -> Authenticator:
 
 
 def verify(auth: Authenticator, user: str, password: str, loopback: bool) -> bool:
-    """Check a password as a doorman does."""
-    return matches(auth.kept(user), password) and auth.passed(user, password, loopback)
+    """The check of a password as `PasswordChecks` makes it."""
+    return matches(auth.stored_password(user), password) and auth.remember(user, password, loopback)
 
 
 def test_the_hash_is_argon2id_with_owasp_parameters_and_a_salt(sesame: Password) -> None:
@@ -57,48 +57,48 @@ def test_verify(auth: Authenticator) -> None:
 
 
 def test_nothing_is_remembered_before_a_success(auth: Authenticator) -> None:
-    assert not auth.remembered("ann", "sesame", loopback=True)
+    assert not auth.is_remembered("ann", "sesame", loopback=True)
     assert not verify(auth, "ann", "wrong", loopback=True)
-    assert not auth.remembered("ann", "wrong", loopback=True)
-    assert not auth.remembered("nobody", "sesame", loopback=True)
+    assert not auth.is_remembered("ann", "wrong", loopback=True)
+    assert not auth.is_remembered("nobody", "sesame", loopback=True)
 
 
 def test_a_success_is_remembered_for_this_user_and_password(auth: Authenticator) -> None:
     verify(auth, "ann", "sesame", loopback=True)
-    assert auth.remembered("ann", "sesame", loopback=False)
-    assert not auth.remembered("ann", "Sesame", loopback=False)
-    assert not auth.remembered("guest", "sesame", loopback=True)
+    assert auth.is_remembered("ann", "sesame", loopback=False)
+    assert not auth.is_remembered("ann", "Sesame", loopback=False)
+    assert not auth.is_remembered("guest", "sesame", loopback=True)
 
 
 def test_a_wrong_password_does_not_forget_the_right_one(auth: Authenticator) -> None:
     verify(auth, "ann", "sesame", loopback=True)
     assert not verify(auth, "ann", "wrong", loopback=True)
-    assert auth.remembered("ann", "sesame", loopback=True)
+    assert auth.is_remembered("ann", "sesame", loopback=True)
 
 
 def test_another_password_forgets_the_old_one(auth: Authenticator, users: Users) -> None:
     verify(auth, "ann", "sesame", loopback=True)
     users.put("ann", Password(hash_password("new")))
-    assert not auth.remembered("ann", "sesame", loopback=True)
+    assert not auth.is_remembered("ann", "sesame", loopback=True)
     assert not verify(auth, "ann", "sesame", loopback=True)
     assert verify(auth, "ann", "new", loopback=True)
     users.delete("ann")
-    assert not auth.remembered("ann", "new", loopback=True)
+    assert not auth.is_remembered("ann", "new", loopback=True)
     users.add("ann", Password(hash_password("other")))
-    assert not auth.remembered("ann", "new", loopback=True)
+    assert not auth.is_remembered("ann", "new", loopback=True)
 
 
 def test_tags_and_permissions_do_not_forget(auth: Authenticator, users: Users) -> None:
     verify(auth, "ann", "sesame", loopback=True)
     users.put("ann", None, ("monitoring",))
     users.permit("ann", "/", "", "", "")
-    assert auth.remembered("ann", "sesame", loopback=True)
+    assert auth.is_remembered("ann", "sesame", loopback=True)
 
 
 def test_loopback_only(auth: Authenticator) -> None:
     assert verify(auth, "guest", "sesame", loopback=True)
-    assert auth.remembered("guest", "sesame", loopback=True)
-    assert not auth.remembered("guest", "sesame", loopback=False)
+    assert auth.is_remembered("guest", "sesame", loopback=True)
+    assert not auth.is_remembered("guest", "sesame", loopback=False)
     assert not verify(auth, "guest", "sesame", loopback=False)
 
 
@@ -111,7 +111,7 @@ def test_remembered_passwords_are_keyed_hashes(users: Users) -> None:
         assert user is not None
         assert b"sesame" not in user.remembered
         digests.add(user.remembered)
-        assert auth.remembered("ann", "sesame", loopback=True)
+        assert auth.is_remembered("ann", "sesame", loopback=True)
     assert len(digests) == 2
 
 
@@ -133,5 +133,5 @@ def test_an_unknown_user_costs_as_much_as_a_wrong_password(
 def test_a_remembered_password_is_not_hashed(auth: Authenticator, monkeypatch: pytest.MonkeyPatch) -> None:
     verify(auth, "ann", "sesame", loopback=True)
     hashed = hashes_made(monkeypatch)
-    assert auth.remembered("ann", "sesame", loopback=True)
+    assert auth.is_remembered("ann", "sesame", loopback=True)
     assert hashed == []

@@ -63,10 +63,10 @@ def test_an_expression_of_a_log_that_cannot_be_used_allows_nothing_and_is_told()
     where = {"name": "ann", "vhost": "/"}
     users.apply({"kind": "user.permission", **where, "configure": wrong, "write": "a", "read": ""})
     users.apply({"kind": "user.topic", **where, "exchange": "t", "write": wrong, "read": "a"})
-    assert not users.allowed("ann", "/", "configure", "a")
-    assert not users.allowed("ann", "/", "write", "a")
-    assert not users.topic_allowed("ann", "/", "write", "t", "a")
-    assert not users.topic_allowed("ann", "/", "read", "t", "a")
+    assert not users.is_allowed("ann", "/", "configure", "a")
+    assert not users.is_allowed("ann", "/", "write", "a")
+    assert not users.is_topic_allowed("ann", "/", "write", "t", "a")
+    assert not users.is_topic_allowed("ann", "/", "read", "t", "a")
     assert [line.split(":")[0] for line in users.objections()] == [
         "a permission of user 'ann' in vhost '/'",
         "the topic permission of user 'ann' for exchange 't' in vhost '/'",

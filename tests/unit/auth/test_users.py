@@ -166,7 +166,7 @@ def test_a_malformed_expression_changes_nothing(users: Users, log: Log) -> None:
     with pytest.raises(PreconditionFailed, match=r"'\(' is not a regular expression"):
         users.permit("ann", "/", "a", "(", "a")
     assert log.changes == before
-    assert users.allowed("ann", "/", "write", "a")
+    assert users.is_allowed("ann", "/", "write", "a")
 
 
 def test_a_permission_that_was_never_set_is_not_cleared_in_the_log(users: Users, log: Log) -> None:
@@ -207,19 +207,19 @@ def test_permissions_are_expressions_over_names(
         users.permit("ann", "/", **({"configure": "", "write": "", "read": ""} | {what: expression}))
         for asked in ("configure", "write", "read"):
             for _ in range(2):  # computed, then remembered
-                assert users.allowed("ann", "/", asked, name) == (expected and asked == what)
-        assert not users.allowed("ann", "other", what, name)
-        assert not users.allowed("bob", "/", what, name)
+                assert users.is_allowed("ann", "/", asked, name) == (expected and asked == what)
+        assert not users.is_allowed("ann", "other", what, name)
+        assert not users.is_allowed("bob", "/", what, name)
 
 
 def test_remembered_answers_follow_a_change(users: Users) -> None:
     users.add("ann", Password("h"))
     users.permit("ann", "/", "a", "", "")
-    assert users.allowed("ann", "/", "configure", "a")
+    assert users.is_allowed("ann", "/", "configure", "a")
     users.permit("ann", "/", "b", "", "")
-    assert not users.allowed("ann", "/", "configure", "a")
+    assert not users.is_allowed("ann", "/", "configure", "a")
     users.put("ann", Password("h2"))
-    assert users.allowed("ann", "/", "configure", "b")
+    assert users.is_allowed("ann", "/", "configure", "b")
 
 
 def test_the_first_user(users: Users) -> None:
@@ -227,7 +227,7 @@ def test_the_first_user(users: Users) -> None:
     boss = users.get("boss")
     assert boss is not None
     assert (boss.tags, boss.loopback_only) == (("administrator",), False)
-    assert all(users.allowed("boss", "/", what, "q") for what in ("configure", "write", "read"))
+    assert all(users.is_allowed("boss", "/", what, "q") for what in ("configure", "write", "read"))
     assert not users.may_access("boss", "other")
     assert not users.add_first("guest", Password("h"), "/")
     assert users.names() == ["boss"]
@@ -261,9 +261,9 @@ def test_put_adds_and_replaces(ann_and_bob: Users) -> None:
     ann_and_bob.permit("ann", "/", "a", "b", "c")
     ann_and_bob.permit_topic("ann", "/", "t", "w", "r")
     ann_and_bob.set_limits("ann", {"max-connections": 1})
-    ann_and_bob.known("ann").remembered = b"digest"
+    ann_and_bob.require_user("ann").remembered = b"digest"
     new = ann_and_bob.put("ann", Password("h3"), ("monitoring",))
-    assert new is ann_and_bob.known("ann")
+    assert new is ann_and_bob.require_user("ann")
     assert (new.password.hash, new.tags, new.remembered) == ("h3", ("monitoring",), b"")
     assert (list(new.permissions), list(new.topics), new.limits) == (
         ["/"],
@@ -274,14 +274,16 @@ def test_put_adds_and_replaces(ann_and_bob: Users) -> None:
 
 
 def test_put_without_a_password_keeps_the_one_there_is(ann_and_bob: Users) -> None:
-    ann_and_bob.known("ann").remembered = b"digest"
+    ann_and_bob.require_user("ann").remembered = b"digest"
     ann = ann_and_bob.put("ann", None, ("policymaker", "anything at all", "policymaker"))
     assert (ann.password.hash, ann.tags, ann.remembered) == (
         "h1",
         ("policymaker", "anything at all"),
         b"digest",
     )
-    with pytest.raises(PreconditionFailed, match="user 'eve' is new: a password, or a hash, has to be given"):
+    with pytest.raises(
+        PreconditionFailed, match="user 'eve' is new, and needs a password or a password hash"
+    ):
         ann_and_bob.put("eve", None)
 
 
@@ -289,7 +291,7 @@ def test_guest_comes_from_loopback_only_unless_told_otherwise(ann_and_bob: Users
     assert ann_and_bob.add("guest", Password("h")).loopback_only
     assert not ann_and_bob.put("guest", Password("h2"), loopback_only=False).loopback_only
     assert not ann_and_bob.put("guest", Password("h3")).loopback_only
-    assert not ann_and_bob.known("ann").loopback_only
+    assert not ann_and_bob.require_user("ann").loopback_only
     assert ann_and_bob.put("ann", None, loopback_only=True).loopback_only
 
 
@@ -315,7 +317,7 @@ def test_lists_by_user_and_by_virtual_host(ann_and_bob: Users) -> None:
         ("ann", "t", "w", "r")
     ]
     assert (ann_and_bob.permissions_in("nope"), ann_and_bob.topics_in("nope")) == ([], [])
-    assert list(ann_and_bob.known("ann").permissions) == ["/", "other"]
+    assert list(ann_and_bob.require_user("ann").permissions) == ["/", "other"]
 
 
 def test_a_virtual_host_that_is_gone(ann_and_bob: Users) -> None:
@@ -361,7 +363,7 @@ def test_every_change_of_what_a_user_may_do_is_told(ann_and_bob: Users) -> None:
 def test_limits_that_make_no_sense(ann_and_bob: Users, limits: dict[str, int], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
         ann_and_bob.set_limits("ann", limits)
-    assert ann_and_bob.known("ann").limits == {}
+    assert ann_and_bob.require_user("ann").limits == {}
 
 
 def test_limits(ann_and_bob: Users) -> None:
@@ -394,18 +396,18 @@ def test_topic_permissions(
     ann_and_bob.add("a.n", Password("h"))
     ann_and_bob.permit_topic("a.n", "/", "t", write, read)
     for _ in range(2):  # computed, then remembered
-        assert ann_and_bob.topic_allowed("a.n", "/", what, "t", key) is expected
-    assert ann_and_bob.topic_allowed("a.n", "/", what, "other", key)
-    assert ann_and_bob.topic_allowed("a.n", "other", what, "t", key)
-    assert ann_and_bob.topic_allowed("ann", "/", what, "t", key)
-    assert not ann_and_bob.topic_allowed("nobody", "/", what, "t", key)
+        assert ann_and_bob.is_topic_allowed("a.n", "/", what, "t", key) is expected
+    assert ann_and_bob.is_topic_allowed("a.n", "/", what, "other", key)
+    assert ann_and_bob.is_topic_allowed("a.n", "other", what, "t", key)
+    assert ann_and_bob.is_topic_allowed("ann", "/", what, "t", key)
+    assert not ann_and_bob.is_topic_allowed("nobody", "/", what, "t", key)
 
 
 def test_an_expanded_user_name_is_not_expanded_again(ann_and_bob: Users) -> None:
     ann_and_bob.add("{vhost}", Password("h"))
     ann_and_bob.permit_topic("{vhost}", "v", "t", "^{username}$", "")
-    assert ann_and_bob.topic_allowed("{vhost}", "v", "write", "t", "{vhost}")
-    assert not ann_and_bob.topic_allowed("{vhost}", "v", "write", "t", "v")
+    assert ann_and_bob.is_topic_allowed("{vhost}", "v", "write", "t", "{vhost}")
+    assert not ann_and_bob.is_topic_allowed("{vhost}", "v", "write", "t", "v")
 
 
 def test_a_malformed_topic_expression(ann_and_bob: Users) -> None:
@@ -419,4 +421,4 @@ def test_users_of_a_log_from_before_there_were_hashings() -> None:
     users = Users(MessageStore())
     old: Change = {"kind": "user", "name": "ann", "password_hash": "h", "tags": [], "loopback_only": False}
     users.apply(old)
-    assert users.known("ann").password == Password("h", "argon2id", "")
+    assert users.require_user("ann").password == Password("h", "argon2id", "")

@@ -43,4 +43,4 @@ async def test_no_operator_is_lent_to_others(tmp_path: Path, monkeypatch: pytest
         assert seen == [None, None]
     finally:
         daemon.writers.shutdown()
-        daemon.doormen.stop()
+        daemon.password_threads.stop()

@@ -13,7 +13,7 @@ async def test_a_flood_of_log_ins_does_not_hold_up_the_log(tmp_path: Path) -> No
     go = threading.Event()
     answers: list[bool] = []
     for _ in range(20):
-        daemon.doormen.check(lambda: go.wait(60), answers.append)
+        daemon.password_threads.check(lambda: go.wait(60), answers.append)
     written: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     try:
         daemon._off_loop(lambda: None, written.set_result)
@@ -22,4 +22,4 @@ async def test_a_flood_of_log_ins_does_not_hold_up_the_log(tmp_path: Path) -> No
     finally:
         go.set()
         daemon.writers.shutdown()
-        await asyncio.get_running_loop().run_in_executor(None, daemon.doormen._threads.shutdown)
+        await asyncio.get_running_loop().run_in_executor(None, daemon.password_threads._threads.shutdown)

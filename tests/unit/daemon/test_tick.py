@@ -34,4 +34,4 @@ async def test_the_tick_continues_after_any_error(tmp_path: Path, monkeypatch: p
         assert len(errors) >= 2
     finally:
         daemon.writers.shutdown()
-        daemon.doormen.stop()
+        daemon.password_threads.stop()

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from protocol.journal.catalogue import Catalogue, Extent
-from protocol.journal.files import DAY, drop_line, drops, file_name, parsed, sealed_name, sealed_path
+from protocol.journal.files import (
+    DAY,
+    drop_line,
+    file_name,
+    parse_file_name,
+    read_drops,
+    sealed_name,
+    sealed_path,
+)
 
 START = 20_000 * DAY  # 2024-10-04, microseconds since 1970
 
@@ -24,9 +32,9 @@ def found(
 
 
 def test_names_say_what_is_in_files() -> None:
-    assert parsed(file_name("a-b", 7)) == ("a-b", 7, None)
-    assert parsed(file_name("a-b", 7) + ".open") == ("a-b", 7, None)
-    assert parsed(sealed_name("a-b", 7, 9)) == ("a-b", 7, 9)
+    assert parse_file_name(file_name("a-b", 7)) == ("a-b", 7, None)
+    assert parse_file_name(file_name("a-b", 7) + ".open") == ("a-b", 7, None)
+    assert parse_file_name(sealed_name("a-b", 7, 9)) == ("a-b", 7, 9)
     assert sealed_path("n", 1, 2, START).startswith("parquet/date=2024-10-04/hour=00/n-0")
 
 
@@ -34,7 +42,7 @@ def test_names_say_what_is_in_files() -> None:
     "name", ["", "x", "x.ajl", "-" + "0" * 20 + ".ajl", "n-1.ajl", "n-1-2.parquet", ".ajl.open"]
 )
 def test_other_names_say_nothing(name: str) -> None:
-    assert parsed(name) is None
+    assert parse_file_name(name) is None
 
 
 def test_a_day_that_is_dropped_takes_the_files_above_that_were_there() -> None:
@@ -45,7 +53,7 @@ def test_a_day_that_is_dropped_takes_the_files_above_that_were_there() -> None:
     others = ["", "[]", "1", '"dropped"', '{"dropped": []}', '{"file": 1}', '{"file": "x"}', first[:-3]]
     files = [json.dumps({"file": file}) for file in (one, two, late)]
 
-    assert list(drops([*others, *files[:2], first, *others, files[2], second])) == [
+    assert list(read_drops([*others, *files[:2], first, *others, files[2], second])) == [
         ("date=2024-10-04", 2, [one]),
         ("date=2024-10-04", 1, [late]),
     ]
@@ -54,8 +62,8 @@ def test_a_day_that_is_dropped_takes_the_files_above_that_were_there() -> None:
 def test_a_line_about_a_day_is_about_no_file() -> None:
     catalogue = Catalogue()
     for each in (line(1, 10), drop_line("date=2024-10-04", 10).encode(), line(11, 20, day=1)):
-        catalogue.learn(each)
-    catalogue.see([], ["date=2024-10-05"])
+        catalogue.add_line(each)
+    catalogue.set_present([], ["date=2024-10-05"])
     assert catalogue.extents() == {"n": Extent(11, 21)}
 
 
@@ -64,8 +72,8 @@ def test_a_late_sealed_file_of_a_dropped_day_brings_nothing_else_back() -> None:
     days = ["date=2024-10-04", "date=2024-10-05"]
     late = line(1, 5, node="m")
     for each in (line(1, 10), line(11, 20, day=1), drop_line(days[0], 10).encode(), late):
-        catalogue.learn(each)
-    catalogue.see([], days)
+        catalogue.add_line(each)
+    catalogue.set_present([], days)
     assert catalogue.extents() == {"m": Extent(1, 6), "n": Extent(11, 21)}
     assert found(catalogue, 0) == [("sealed", 11, 20)]
     assert found(catalogue, 0, node="m") == [("sealed", 1, 5)]
@@ -74,8 +82,8 @@ def test_a_late_sealed_file_of_a_dropped_day_brings_nothing_else_back() -> None:
 def test_files_of_both_kinds_are_in_the_order_of_their_seqs() -> None:
     catalogue = Catalogue()
     for each in (line(11, 20), line(1, 10), b"{", b"[]", line(1, 10)):
-        catalogue.learn(each)
-    catalogue.see(
+        catalogue.add_line(each)
+    catalogue.set_present(
         [file_name("n", 31) + ".open", file_name("n", 11), file_name("n", 21), "x"], ["date=2024-10-04"]
     )
     assert found(catalogue, 0) == [
@@ -94,35 +102,35 @@ def test_files_of_both_kinds_are_in_the_order_of_their_seqs() -> None:
 
 def test_a_raw_file_ends_where_the_next_one_begins_sealed_or_not() -> None:
     catalogue = Catalogue()
-    catalogue.learn(line(11, 20))
-    catalogue.see([file_name("n", 1), file_name("n", 41)], ["date=2024-10-04"])
+    catalogue.add_line(line(11, 20))
+    catalogue.set_present([file_name("n", 1), file_name("n", 41)], ["date=2024-10-04"])
     assert found(catalogue, 0) == [("ended", 1, 10), ("sealed", 11, 20), ("ended", 41, None)]
 
 
 def test_files_removed_by_retention_are_not_listed() -> None:
     catalogue = Catalogue()
     for day in range(4):
-        catalogue.learn(line(10 * day + 1, 10 * day + 10, day))
-    catalogue.see([], [f"date=2024-10-0{4 + day}" for day in range(4)])
+        catalogue.add_line(line(10 * day + 1, 10 * day + 10, day))
+    catalogue.set_present([], [f"date=2024-10-0{4 + day}" for day in range(4)])
     assert catalogue.extents() == {"n": Extent(1, 41)}
-    catalogue.see([], ["date=2024-10-06", "date=2024-10-07", "other"])
+    catalogue.set_present([], ["date=2024-10-06", "date=2024-10-07", "other"])
     assert catalogue.extents() == {"n": Extent(21, 41)}
     assert found(catalogue, 0) == [("sealed", 21, 30), ("sealed", 31, 40)]
     assert catalogue.find(sealed_name("n", 1, 10)) is None
-    catalogue.see([], ["date=2024-10-04", "date=2024-10-07"])
+    catalogue.set_present([], ["date=2024-10-04", "date=2024-10-07"])
     assert found(catalogue, 11) == [("sealed", 11, 20), ("sealed", 21, 30), ("sealed", 31, 40)], (
         "somebody else"
     )
-    catalogue.see([], [])
+    catalogue.set_present([], [])
     assert catalogue.extents() == {"n": Extent(41, 41)}
 
 
 def test_a_node_whose_files_are_all_gone_untold_is_not_known() -> None:
     catalogue = Catalogue()
-    catalogue.learn(line(1, 10, node="m"))
-    catalogue.see([file_name("n", 7)], ["date=2024-10-04"])
+    catalogue.add_line(line(1, 10, node="m"))
+    catalogue.set_present([file_name("n", 7)], ["date=2024-10-04"])
     assert catalogue.extents() == {"m": Extent(1, 11), "n": Extent(7, None)}
-    catalogue.see([], ["date=2024-10-04"])
+    catalogue.set_present([], ["date=2024-10-04"])
     assert catalogue.extents() == {"m": Extent(1, 11)}
 
 
@@ -130,15 +138,15 @@ def test_a_node_whose_files_are_all_gone_untold_is_not_known() -> None:
 def test_changes_during_the_listing_leave_no_file_out(end: int | None) -> None:
     catalogue = Catalogue()
     for first in (1, 21, 31):  # 11 to 20 is sealed later
-        catalogue.learn(line(first, first + 9))
+        catalogue.add_line(line(first, first + 9))
     raw = [file_name("n", first) for first in range(11, 92, 10)]
-    catalogue.see(raw, ["date=2024-10-04"])
+    catalogue.set_present(raw, ["date=2024-10-04"])
     expected = found(catalogue, 0, end)
     files = catalogue.files("n", 0, end)
     listed = [next(files) for _ in range(5)]
     for first in range(11, 92, 10):
-        catalogue.learn(line(first, first + 9))
-    catalogue.see(raw[4:], [])
+        catalogue.add_line(line(first, first + 9))
+    catalogue.set_present(raw[4:], [])
     listed += files
     assert [first for _, first, _ in expected] == [1, 11, 21, 21, 31, 31, 41, 51, 61, 71, 81, 91][
         : len(expected)
@@ -150,8 +158,8 @@ def test_changes_during_the_listing_leave_no_file_out(end: int | None) -> None:
 
 def test_files_are_found_by_their_names() -> None:
     catalogue = Catalogue()
-    catalogue.learn(line(1, 10))
-    catalogue.see([file_name("n", 11) + ".open"], ["date=2024-10-04"])
+    catalogue.add_line(line(1, 10))
+    catalogue.set_present([file_name("n", 11) + ".open"], ["date=2024-10-04"])
     for name in (sealed_name("n", 1, 10), file_name("n", 11)):
         file = catalogue.find(name)
         assert file is not None

@@ -143,7 +143,7 @@ def test_a_single_seal_at_a_time(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
     path = write_file(tmp_path, complete_file())
     path.write_bytes(b"?")
-    with pytest.raises(JournalError, match="cannot be sealed: it does not begin as a journal does"):
+    with pytest.raises(JournalError, match="cannot be sealed: the file does not begin with 'AJL1'"):
         list(seal(tmp_path))
 
 

@@ -10,12 +10,12 @@ import pytest
 from broker.adapters.peers.connections import Connections, Shortage
 from broker.net.resources import (
     IDLE_CHECKS,
+    IdleMemory,
     Resources,
-    Spare,
     free_bytes,
     free_in_library,
-    give_memory_back,
     resident_bytes,
+    return_memory,
 )
 from tests.support.core.hand_clock import HandClock
 from tests.support.daemon.daemon import ROOT
@@ -54,7 +54,7 @@ def test_memory_that_is_only_kept_for_later_goes_back() -> None:
     kept = blocks[::1000]
     del blocks
     full = resident_bytes()
-    give_memory_back()
+    return_memory()
     assert resident_bytes() < full - (50 << 20)
     assert len(kept) == 50
 
@@ -72,8 +72,8 @@ def test_the_library_tells_what_is_free() -> None:
 HASHES = """
 from concurrent.futures import ThreadPoolExecutor
 from broker.auth.passwords import hash_password
-from broker.net.resources import keep_no_large_blocks, resident_bytes
-keep_no_large_blocks()
+from broker.net.resources import return_large_blocks, resident_bytes
+return_large_blocks()
 before = resident_bytes()
 with ThreadPoolExecutor(2) as threads:
     list(threads.map(hash_password, "abcdef"))
@@ -92,7 +92,7 @@ class Library:
 
     def __init__(self) -> None:
         self.given_back = 0
-        self.spare = Spare(self.give_back)
+        self.spare = IdleMemory(self.give_back)
 
     def give_back(self) -> None:
         self.given_back += 1

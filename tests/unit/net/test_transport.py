@@ -41,10 +41,10 @@ class Socket:
 class Door:
     """A Watcher of a single transport."""
 
-    def arrived(self, transport: Transport) -> None:
+    def add(self, transport: Transport) -> None:
         assert transport.connection is None
 
-    logged_in = gone = arrived
+    logged_in = remove = add
 
 
 def transport_on(bench: BrokerBench, socket: Socket) -> Transport:

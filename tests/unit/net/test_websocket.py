@@ -4,7 +4,7 @@ import pytest
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, Pong, Request
 
 from broker.net.transport import READ_BYTES
-from broker.net.websocket import FRAMES_PER_TURN
+from broker.net.websocket import FRAMES_PER_STEP
 from protocol.websocket import MESSAGE_BYTES
 from tests.support.net.websocket_ends import WebSocketEnds
 
@@ -64,27 +64,27 @@ def test_nothing_is_written_before_the_handshake() -> None:
 
 
 def test_many_small_frames_take_several_turns(wired: WebSocketEnds) -> None:
-    wired.send(*small(10 * FRAMES_PER_TURN))
-    assert wired.above.heard == expected(FRAMES_PER_TURN)
+    wired.send(*small(10 * FRAMES_PER_STEP))
+    assert wired.above.heard == expected(FRAMES_PER_STEP)
     assert not wired.socket.reading, "nothing more is read while frames are left"
     assert wired.loop.run() >= 9
-    assert wired.above.heard == expected(10 * FRAMES_PER_TURN)
+    assert wired.above.heard == expected(10 * FRAMES_PER_STEP)
     assert wired.socket.reading
 
 
 def test_a_paused_transport_is_given_nothing(wired: WebSocketEnds) -> None:
     wired.above.on_data = wired.websocket.pause_reading
-    wired.send(*small(3 * FRAMES_PER_TURN))
+    wired.send(*small(3 * FRAMES_PER_STEP))
     wired.loop.run()
-    assert wired.above.heard == expected(FRAMES_PER_TURN)
+    assert wired.above.heard == expected(FRAMES_PER_STEP)
     wired.arrive(wired.client.send(BytesMessage(b"late")))  # as loops may with TLS
     wired.loop.run()
-    assert wired.above.heard == expected(FRAMES_PER_TURN)
+    assert wired.above.heard == expected(FRAMES_PER_STEP)
     assert not wired.socket.reading
     wired.above.on_data = lambda: None
     wired.websocket.resume_reading()
     wired.loop.run()
-    assert wired.above.heard == expected(3 * FRAMES_PER_TURN) + b"late"
+    assert wired.above.heard == expected(3 * FRAMES_PER_STEP) + b"late"
     assert wired.socket.reading
 
 
@@ -94,9 +94,9 @@ def test_a_transport_that_pauses_and_resumes_at_once_gets_all_in_order(wired: We
         wired.websocket.resume_reading()
 
     wired.above.on_data = twice
-    wired.send(*small(5 * FRAMES_PER_TURN))
+    wired.send(*small(5 * FRAMES_PER_STEP))
     wired.loop.run()
-    assert wired.above.heard == expected(5 * FRAMES_PER_TURN)
+    assert wired.above.heard == expected(5 * FRAMES_PER_STEP)
     assert wired.socket.reading
 
 
@@ -158,7 +158,7 @@ def test_closing_waits_for_the_peer_and_listens_to_nothing_else(wired: WebSocket
     wired.websocket.pause_reading()
     assert wired.socket.reading
     # the peer sent this before it learned of the end
-    wired.arrive(b"\x82\x81\0\0\0\0x" * (2 * FRAMES_PER_TURN))
+    wired.arrive(b"\x82\x81\0\0\0\0x" * (2 * FRAMES_PER_STEP))
     wired.loop.run()
     assert wired.above.heard == b""
     assert not wired.socket.closed

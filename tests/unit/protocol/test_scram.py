@@ -8,7 +8,7 @@ import pytest
 
 from protocol import scram
 from protocol.errors import SYNTAX_ERROR, ProtocolError
-from protocol.scram import Exchange, derive, prepared, read_verifier
+from protocol.scram import Exchange, derive_verifier, prepare_text, read_verifier
 from tests.support.effort import lines_executed
 
 # the example of RFC 7677, section 3
@@ -21,7 +21,7 @@ CLIENT_FINAL = (
     b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 )
 SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
-PENCIL = derive("pencil", SALT, 4096)
+PENCIL = derive_verifier("pencil", SALT, 4096)
 
 
 def begun(first: bytes = CLIENT_FIRST) -> Exchange:
@@ -197,9 +197,9 @@ def test_a_name_with_commas_and_equal_signs() -> None:
     ],
 )
 def test_preparation(text: str, expected: str) -> None:
-    assert prepared(text) == expected
+    assert prepare_text(text) == expected
 
 
 def test_forms_of_one_password_are_one_password() -> None:
-    assert derive("I\u00adX", SALT, 4096) == derive("\u2168", SALT, 4096)
+    assert derive_verifier("I\u00adX", SALT, 4096) == derive_verifier("\u2168", SALT, 4096)
     assert scram.ITERATIONS_MIN == 4096

@@ -76,13 +76,13 @@ def test_a_frame_is_read_before_all_of_it_is_there(client: Client) -> None:
 
 def test_a_read_takes_so_many_frames_and_says_if_some_may_be_left(client: Client) -> None:
     client.wire.feed(b"".join(client.library.send(BytesMessage(b"%d" % n)) for n in range(5)))
-    assert client.wire.behind
+    assert client.wire.has_unread
     assert client.wire.read(2) == b"01"
-    assert client.wire.behind
+    assert client.wire.has_unread
     assert client.wire.read(2) == b"23"
-    assert client.wire.behind
+    assert client.wire.has_unread
     assert client.wire.read(2) == b"4"
-    assert not client.wire.behind
+    assert not client.wire.has_unread
 
 
 def test_the_latest_of_many_pings_is_answered(client: Client) -> None:
@@ -103,7 +103,7 @@ def test_sent_bytes_are_a_binary_message(client: Client, size: int) -> None:
 def test_the_peer_closes(client: Client) -> None:
     assert client.send(BytesMessage(b"last words"), CloseConnection(1001, "gone")) == b"last words"
     assert client.wire.ended
-    assert not client.wire.trouble
+    assert not client.wire.refusal
     assert client.heard() == [CloseConnection(1001, "gone")]
     assert client.wire.close() == b""
     client.wire.feed(b"anything")
@@ -115,7 +115,7 @@ def test_every_code_that_a_peer_may_close_with(client: Client, code: int | None)
     said = b"" if code is None else code.to_bytes(2, "big")
     client.wire.feed(b"\x88" + bytes([0x80 + len(said)]) + bytes(4) + said)
     client.wire.read(PLENTY)
-    assert (client.wire.ended, client.wire.trouble) == (True, "")
+    assert (client.wire.ended, client.wire.refusal) == (True, "")
     assert client.wire.answer() == b"\x88" + bytes([len(said)]) + said
 
 
@@ -153,7 +153,7 @@ def test_frames_that_are_refused(client: Client, frame: bytes, code: int) -> Non
     client.wire.feed(good + frame)
     assert client.wire.read(PLENTY) == b"before"
     assert client.wire.ended
-    assert client.wire.trouble
+    assert client.wire.refusal
     (closed,) = client.heard()
     assert isinstance(closed, CloseConnection)
     assert closed.code == code
@@ -189,12 +189,12 @@ def refusal(request: bytes, wire: WebSocketWire | None = None) -> tuple[bytes, d
     wire.feed(request)
     assert wire.ended
     assert not wire.open
-    assert wire.trouble
+    assert wire.refusal
     head, _, body = wire.answer().partition(b"\r\n\r\n")
     status, *lines = head.split(b"\r\n")
     headers = dict(line.lower().split(b": ", 1) for line in lines)
     assert int(headers[b"content-length"]) == len(body)
-    assert body.startswith(b"This is for AMQP over WebSocket: ")
+    assert body.startswith(b"This address is for AMQP over WebSocket: ")
     assert body.endswith(b"\n")
     assert b"close" in headers[b"connection"]
     return status, headers, body
@@ -255,8 +255,8 @@ def test_compression_is_not_agreed_to() -> None:
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        (b"", b"has to be amqp; none was asked for"),
-        (b"Sec-WebSocket-Protocol: mqtt, AMQP\r\n", b"has to be amqp; none of mqtt, AMQP is known"),
+        (b"", b"expected the subprotocol amqp; none was requested"),
+        (b"Sec-WebSocket-Protocol: mqtt, AMQP\r\n", b"expected the subprotocol amqp; requested: mqtt, AMQP"),
         (b"Sec-WebSocket-Protocol: \xe9\r\n", b"beyond ASCII"),
     ],
 )
@@ -306,7 +306,7 @@ def test_amqp_that_comes_byte_by_byte_is_noticed_at_its_fourth() -> None:
     for byte in (b"A", b"M", b"Q"):
         wire.feed(byte)
         assert not wire.ended
-    assert b"the protocol here is HTTP at first" in refusal(b"P", wire)[2]
+    assert b"expected an HTTP request for a WebSocket, got AMQP or TLS" in refusal(b"P", wire)[2]
 
 
 def test_a_request_without_end() -> None:
@@ -331,7 +331,7 @@ def test_pages_that_are_welcome(host: str, origin: str) -> None:
     wire = WebSocketWire(("https://app.example.org",))
     request = UPGRADE.replace(b"Host: h", b"Host: " + host.encode())
     wire.feed(request + b"Origin: " + origin.encode() + b"\r\nSec-WebSocket-Protocol: amqp\r\n\r\n")
-    assert wire.open, wire.trouble
+    assert wire.open, wire.refusal
 
 
 FOREIGN = [
@@ -352,7 +352,10 @@ def test_pages_that_are_not_welcome(origin: bytes) -> None:
     request = UPGRADE + b"Origin: " + origin + b"\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
     status, _, body = refusal(request, WebSocketWire(("https://app.example.org",)))
     assert status == b"HTTP/1.1 403 Forbidden"
-    assert b"pages of " + origin + b" are not welcome; the setting is websocket_origins" in body
+    assert (
+        b"web pages of " + origin + b" are not allowed; add the origin to the setting websocket_origins"
+        in body
+    )
     everybody = WebSocketWire(("any",))
     everybody.feed(request)
     assert everybody.open

@@ -22,7 +22,7 @@ from protocol.amqp10.entries import Entries
 from protocol.amqp10.headers import PRIORITY_DEFAULT
 from protocol.amqp10.properties import CORRELATION_ID, MESSAGE_ID, read_property
 from protocol.conversion import names
-from protocol.conversion.properties10 import NOT_THERE, SOURCES, property10
+from protocol.conversion.properties10 import ABSENT, SOURCES, property10
 from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, encoded_value, value_behind
 
 _ID_HEADERS: Final = {MESSAGE_ID: names.MESSAGE_ID, CORRELATION_ID: names.CORRELATION_ID}
@@ -156,7 +156,7 @@ class Parts091(Parts):
     def property(self, place: i64) -> object:
         """Return the property at this place (Parts)."""
         source: i64 = SOURCES[place]
-        if source == NOT_THERE:
+        if source == ABSENT:
             return None
         content = self._content
         start = property_at(content, source)

@@ -79,7 +79,7 @@ def show_queue(asking: Asking) -> Answer:
     asking.client.rights.require_any(QUEUE, name)
     queue = asking.virtual_host.topology.queues.get(name)
     if queue is None:
-        if direct_reply.find(asking.client.server, asking.virtual_host, name) is not None:
+        if direct_reply.receiver_named(asking.client.server, asking.virtual_host, name) is not None:
             return Answer(OK, [encode(_requester(asking, name))])
         raise NotFound(f"queue '{name}' in vhost '{asking.virtual_host.name}' not found")
     touch(queue)

@@ -209,7 +209,7 @@ def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(
     client.connection.receive(get("q") * 64)
     assert client.edge.holds & HELD_FOR_PEER
     assert client.connection.bodies is not None
-    assert len(bodies_of(client.connection)._sendings) <= UNREAD_BYTES_MAX // WHOLE_BYTES_MAX + 2
+    assert len(bodies_of(client.connection)._unsent) <= UNREAD_BYTES_MAX // WHOLE_BYTES_MAX + 2
     answers = 0
     client.edge.room = 8 * WHOLE_BYTES_MAX
     while client.connection.blocked or bench.turns.waiting:

@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue
 
-from broker.adapters.amqp091.get import BEHIND_BYTES_MAX
+from broker.adapters.amqp091.get import KEPT_FRAMES_BYTES_MAX
 from broker.core.queues.election import Election
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import method_bytes, publish_bytes
@@ -197,13 +197,13 @@ def test_closing_and_losing_the_connection_ends_it(bench: BrokerBench, client: C
 def test_an_error_answers_too_many_bytes_behind_a_waiting_get(bench: BrokerBench, client: Client091) -> None:
     get(client)
     piece = publish_bytes("elsewhere", b"x" * 100_000)
-    for _ in range(BEHIND_BYTES_MAX // len(piece)):
+    for _ in range(KEPT_FRAMES_BYTES_MAX // len(piece)):
         client.connection.receive(piece)
     assert names(client) == []
     for _ in range(3):
         client.connection.receive(piece)
     assert names(client) == ["Basic.GetEmpty"]
-    assert bench.broker.counters.published == BEHIND_BYTES_MAX // len(piece) + 3
+    assert bench.broker.counters.published == KEPT_FRAMES_BYTES_MAX // len(piece) + 3
 
 
 def test_frames_that_arrive_in_pieces_are_kept_whole(bench: BrokerBench, client: Client091) -> None:

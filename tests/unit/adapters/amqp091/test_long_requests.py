@@ -6,7 +6,7 @@ from pamqp import base
 from pamqp.commands import Basic, Channel, Connection, Queue
 from pamqp.common import FieldTable
 
-from broker.adapters.peers.connections import HELD_FOR_TURN
+from broker.adapters.peers.connections import HELD_FOR_STEP
 from broker.core.schedule import METHOD, QUEUES, RECEIPT, TURN
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import header_bytes, method_bytes, publish_bytes
@@ -168,7 +168,7 @@ def test_bytes_behind_a_long_request_are_read_up_to_a_limit(bench: BrokerBench) 
     assert (client.connection.wire.suspended, client.edge.holds) == (True, 0)
     client.connection.receive(publish_bytes("more", b"x" * 100_000) * 8)
     bench.clock.schedule.run()
-    assert client.edge.holds == HELD_FOR_TURN
+    assert client.edge.holds == HELD_FOR_STEP
     bench.clock.advance(0)
     assert (client.connection.wire.suspended, client.edge.holds) == (False, 0)
 

@@ -35,12 +35,12 @@ def test_the_route_and_the_two_bits(virtual_host: VirtualHost, bits: int) -> Non
     publication = resolve(ALL_RIGHTS, virtual_host, b"\0\0" + b"\0" + b"\1q" + bytes([bits]))
     assert publication.route.queues == [virtual_host.topology.queues["q"]]
     assert publication.mandatory == (bits & 1 != 0)
-    assert publication.immediate == publication.special == (bits & 2 != 0)
+    assert publication.immediate == publication.is_special == (bits & 2 != 0)
 
 
 def test_a_headers_exchange_needs_more_than_the_hot_path(virtual_host: VirtualHost) -> None:
     virtual_host.declarations.bind_queue("q", "amq.headers", "", {})
-    assert resolve(ALL_RIGHTS, virtual_host, b"\0\0\x0bamq.headers\0\0").special
+    assert resolve(ALL_RIGHTS, virtual_host, b"\0\0\x0bamq.headers\0\0").is_special
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_the_permission_is_asked_once_per_route(bench: UserBench, monkeypatch: p
     bench.users.permit("ann", "/", "", "^x$", "")
     ann = bench.enter("ann")
     asked: list[str] = []
-    allowed = bench.users.allowed
+    allowed = bench.users.is_allowed
 
     def counting(user: str, vhost: str, what: str, name: str) -> bool:
         asked.append(name)
         return allowed(user, vhost, what, name)
 
-    monkeypatch.setattr(bench.users, "allowed", counting)
+    monkeypatch.setattr(bench.users, "is_allowed", counting)
     for _ in range(5):
         ann.connection.receive(publish("x", "k"))
     assert asked == ["x"]

@@ -3,7 +3,7 @@
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.amqp091.deliver import OUTPUT_BYTES_MAX
-from broker.adapters.amqp091.settle import AGAIN_MAX
+from broker.adapters.amqp091.settle import RESEND_MAX
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
 
@@ -57,7 +57,7 @@ def test_redelivery_to_the_same_consumer_uses_no_more_credit(bench: BrokerBench)
 
 
 def test_very_many_come_again_in_their_order_whoever_sends_them_again(bench: BrokerBench) -> None:
-    count = int(AGAIN_MAX) + 300
+    count = int(RESEND_MAX) + 300
     client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q"), 1)
@@ -67,7 +67,7 @@ def test_very_many_come_again_in_their_order_whoever_sends_them_again(bench: Bro
     client.frames()
     client.send(Basic.Recover(False), 1)
     queue = bench.broker.vhosts["/"].topology.queues["q"]
-    assert (queue.unacked, queue.ready) == (AGAIN_MAX, 300)
+    assert (queue.unacked, queue.ready) == (RESEND_MAX, 300)
     bench.turns.run()
     again = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
     assert [frame.delivery_tag for frame in again] == list(range(count + 1, 2 * count + 1))

@@ -51,7 +51,7 @@ def test_a_virtual_host_takes_connections_and_permissions_along(bench: UserBench
     bench.broker.delete_vhost("other")
     assert ended(there) == "320 CONNECTION_FORCED - vhost 'other' is deleted"
     assert ended(here) is None
-    ann = bench.users.known("ann")
+    ann = bench.users.require_user("ann")
     assert (list(ann.permissions), list(ann.topics)) == (["/"], [])
     assert bench.server.connections.count_in_vhost("other") == 0
 

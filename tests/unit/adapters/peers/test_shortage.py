@@ -5,7 +5,7 @@ from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
 from broker.adapters.amqp091.shortage import KEPT_BYTES_MAX
-from broker.adapters.peers.connections import HELD_FOR_REPLY, HELD_FOR_SHORTAGE, LOOK_BYTES
+from broker.adapters.peers.connections import HELD_FOR_REPLY, HELD_FOR_SHORTAGE, MEASURE_BYTES
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 from tests.support.amqp091.frames import body_frames, frame_bytes, header_bytes, method_bytes, publish_bytes
 
@@ -368,14 +368,14 @@ def test_memory_is_looked_at_between_ticks_if_much_comes_in(bench: BrokerBench) 
         looks.append(ready(bench))
         short(bench)
 
-    bench.server.shortage.look = look
+    bench.server.shortage.measure = look
     body = bytes(120_000)
     sent = 0
     while not looks:
         client.publish("q", body)
         sent += 1
-        assert sent <= 2 * LOOK_BYTES // len(body)
-    assert sent > LOOK_BYTES // len(body) // 2
+        assert sent <= 2 * MEASURE_BYTES // len(body)
+    assert sent > MEASURE_BYTES // len(body) // 2
     assert looks == [sent - 1], "before the message is taken"
     assert ready(bench) == sent
     client.publish("q", body)

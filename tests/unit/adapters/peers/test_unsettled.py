@@ -63,18 +63,18 @@ def test_tags_that_are_not_outstanding(consumer: QueueConsumer, tag: int) -> Non
 
 def test_all_means_all_and_nothing_is_nothing(consumer: QueueConsumer) -> None:
     unacked = Unacked()
-    assert unacked.up_to(0) == []
+    assert unacked.tags_up_to(0) == []
     unacked.skip()
-    assert unacked.up_to(0) == []
+    assert unacked.tags_up_to(0) == []
     for number in range(4):
         unacked.add(entry(number), consumer)
-    assert unacked.up_to(0) == [2, 3, 4, 5]
-    assert unacked.up_to(3) == [2, 3]
-    assert unacked.up_to(1) == []
-    assert unacked.up_to(2**62) == [2, 3, 4, 5]
+    assert unacked.tags_up_to(0) == [2, 3, 4, 5]
+    assert unacked.tags_up_to(3) == [2, 3]
+    assert unacked.tags_up_to(1) == []
+    assert unacked.tags_up_to(2**62) == [2, 3, 4, 5]
     unacked.take(2)
-    assert unacked.up_to(2) == []
-    assert unacked.up_to(0) == [3, 4, 5]
+    assert unacked.tags_up_to(2) == []
+    assert unacked.tags_up_to(0) == [3, 4, 5]
 
 
 @pytest.mark.parametrize("unsettled", [0, 1, 10])
@@ -87,7 +87,7 @@ def test_memory_follows_what_is_outstanding(consumer: QueueConsumer, unsettled: 
             assert unacked.take(unacked.add(entry(number), consumer)) is not None
 
     assert bytes_kept(deliver_and_settle) < 3 * TRIM * 16
-    assert unacked.up_to(0) == first == outstanding(unacked, *first)
+    assert unacked.tags_up_to(0) == first == outstanding(unacked, *first)
 
 
 def test_a_settled_delivery_costs_nothing_when_it_is_outstanding_again(consumer: QueueConsumer) -> None:
@@ -98,10 +98,10 @@ def test_a_settled_delivery_costs_nothing_when_it_is_outstanding_again(consumer:
     for number in range(40 * TRIM):
         unacked.take(unacked.add(entry(number), consumer))
     assert bytes_kept(lambda: unacked.put_back([int(tag)], [first], consumer)) < 4096
-    assert unacked.up_to(0) == [tag]
+    assert unacked.tags_up_to(0) == [tag]
     assert unacked.take(tag) is first
     assert unacked.holder is consumer
-    assert unacked.up_to(0) == []
+    assert unacked.tags_up_to(0) == []
 
 
 def test_a_window_that_is_settled_in_order_stays_in_the_ring(consumer: QueueConsumer) -> None:
@@ -110,26 +110,26 @@ def test_a_window_that_is_settled_in_order_stays_in_the_ring(consumer: QueueCons
     for number in range(20 * TRIM):
         assert unacked.take(window.pop(0)) is not None
         window.append(unacked.add(entry(number), consumer))
-    assert unacked._stragglers is None
-    assert unacked.up_to(0) == window
+    assert unacked._old is None
+    assert unacked.tags_up_to(0) == window
 
 
 def check_against(model: dict[int, QueueEntry], unacked: Unacked, tag: int) -> list[int]:
     """Tags up to `tag` by the model, which have been compared."""
     wanted = [known for known in model if tag == 0 or known <= tag]
-    assert unacked.up_to(tag) == wanted
+    assert unacked.tags_up_to(tag) == wanted
     for known in wanted[:3] + wanted[-3:]:
         assert unacked.find(known) is model[known]
     assert unacked.count() == len(model)
     for first, last in ((1, tag), (tag - SPARSE, tag), (tag, tag + TRIM), (tag, tag - 1), (-tag, 0)):
-        assert unacked.between(first, last) == [known for known in model if first <= known <= last]
+        assert unacked.tags_between(first, last) == [known for known in model if first <= known <= last]
     return wanted
 
 
 @pytest.mark.parametrize("chosen", [50, 500, 10**6])
 @pytest.mark.parametrize("seed", range(4))
 def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int, chosen: int) -> None:
-    """Settle any of the `chosen` latest deliveries next: with few of them most deliveries are stragglers."""
+    """Settle any of the `chosen` latest deliveries next: with few of them, most are old deliveries."""
     chance = random.Random(seed)
     unacked = Unacked()
     model: dict[int, QueueEntry] = {}
@@ -180,7 +180,7 @@ def test_runs_of_one_consumer_are_taken_in_their_order(consumer: QueueConsumer) 
         unacked.add(one, other if n in (2, 3, 6) else consumer)
     unacked.take(2)
     assert unacked.take_up_to(5) == [(consumer, [made[0]]), (other, made[2:4]), (consumer, [made[4]])]
-    assert unacked.up_to(0) == [6, 7, 8]
+    assert unacked.tags_up_to(0) == [6, 7, 8]
     assert unacked.take_up_to(2) == []
     assert unacked.take_up_to(2**62) == [(consumer, [made[5]]), (other, [made[6]]), (consumer, [made[7]])]
     assert (unacked.next_tag(), unacked.count()) == (9, 0)
@@ -195,14 +195,14 @@ def test_all_are_taken_at_once_by_consumer(consumer: QueueConsumer) -> None:
     left = [n for n in range(len(made)) if n % 100 == 0 or n > len(made) - 8]
     for n in set(range(len(made))) - set(left):
         unacked.take(n + 1)
-    unacked.trim()  # the oldest are stragglers
+    unacked.trim()  # the oldest are out of the ring
     assert unacked.find(1) is made[0]
     following = unacked.next_tag()
     assert unacked.take_all() == {
         other: [made[n] for n in left if n % 5 == 0],
         consumer: [made[n] for n in left if n % 5],
     }
-    assert (unacked.count(), unacked.up_to(0), unacked.take_all()) == (0, [], {})
+    assert (unacked.count(), unacked.tags_up_to(0), unacked.take_all()) == (0, [], {})
     assert unacked.next_tag() == following
     assert unacked.add(made[1], consumer) == following
     assert unacked.find(following) is made[1]

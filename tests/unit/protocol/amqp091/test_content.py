@@ -101,7 +101,7 @@ def test_frames_of_ordinary_size_are_kept_as_they_came() -> None:
 
 def test_merged_frames_suit_every_peer() -> None:
     frames = b"".join(body_frame(300, bytes([i % 251]) * 100) for i in range(200))
-    merged = split(content.merged(frames))
+    merged = split(content.merge_frames(frames))
     assert b"".join(payload for _, _, payload in merged) == content.body(head_frame(300, 0) + frames)
     assert {(kind, channel) for kind, channel, _ in merged} == {(3, 300)}
     assert max(len(payload) + 8 for _, _, payload in merged) == FRAME_MIN_SIZE

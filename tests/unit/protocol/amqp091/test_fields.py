@@ -113,7 +113,7 @@ def test_tables_may_lie_in_each_other_but_not_without_end() -> None:
         assert isinstance(deepest, dict)
         deepest = deepest["a"]
     assert deepest == {}
-    with pytest.raises(ValueError, match="100 tables"):
+    with pytest.raises(ValueError, match="100 nested tables"):
         Reader(nested(TABLE_DEPTH_MAX + 1)).table()
 
 

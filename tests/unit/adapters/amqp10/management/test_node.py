@@ -233,7 +233,7 @@ def test_nothing_is_said_when_the_links_are_gone(client: ManagementClient) -> No
 class Mistaken(OpenAccess):
     """An Access that fails."""
 
-    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
+    def is_allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
         raise RuntimeError("not as it should be")
 
 

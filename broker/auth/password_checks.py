@@ -1,7 +1,7 @@
 """Check passwords network by network, in threads that the caller provides.
 
-A hash is slow on purpose. So that no peer delays others, only one check of a network runs at a time, and the
-user names that wait there are served round-robin. The result of a check counts for all waiting log-ins with
+A hash is slow on purpose. So that no peer delays others, a network has a single running check, and the user
+names of the network are served round-robin. The result of a check counts for all waiting log-ins with
 the same name and password: hundreds of clients that reconnect at once cost a single hash.
 """
 
@@ -17,42 +17,45 @@ from broker.auth.backoff import BackOff, network
 from broker.auth.passwords import NO_PASSWORD, Password, matches, refuse
 
 GUESSES_MAX: Final = 64  # different passwords that wait in one network
-SPANS: Final = 32  # durations of checks that are remembered
+DURATIONS_MAX: Final = 32  # durations of checks that are remembered
 
 Answer = Callable[[bool], None]
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """A scheduled call."""
 
     def cancel(self) -> object:
-        """Do not call."""
+        """Cancel the call."""
 
 
-Later = Callable[[float, Callable[[], None]], Timer | None]
+CallLater = Callable[[float, Callable[[], None]], Timer | None]
 
-Place = tuple[str, str | None]
-"""A network, and which of its lines: "" for users who exist, a name for which no password is right, or None
-for all such names as long as no check has been timed."""
+LineKey = tuple[str, str | None]
+"""A network and a line of the network.
+
+The line "" is for users that exist. Each name for which no password is right has its own line. None: the line
+of all such names until a check has been timed.
+"""
 
 
 @final
 class Check:
     """A password check. `abandon` the check when its answer is no longer needed."""
 
-    __slots__ = ("_leave", "address", "answer", "loopback", "password", "timer", "user", "where")
+    __slots__ = ("_leave", "address", "answer", "line_key", "loopback", "password", "timer", "user")
 
     def __init__(self, user: str, password: str, address: str, loopback: bool, answer: Answer) -> None:
         self.user = user
         self.password = password
         self.address = address
-        self.where: Place = ("", "")  # the line that the check waits in
+        self.line_key: LineKey = ("", "")  # the line of the check
         self.loopback = loopback
         self.answer: Answer | None = answer
         self.timer: Timer | None = None
         self._leave: Callable[[Check], None] | None = None
 
-    def wait_with(self, leave: Callable[[Check], None]) -> None:
+    def set_leave(self, leave: Callable[[Check], None]) -> None:
         """Call `leave` if the check is abandoned."""
         self._leave = leave
 
@@ -75,7 +78,7 @@ class Check:
 
 
 Guesses = dict[str, list[Check]]
-"""The checks of one user, by the password, in the order in which they came."""
+"""The checks of a user by password, in the order of arrival."""
 
 
 @final
@@ -100,11 +103,11 @@ class _Line:
         return self.ready.setdefault(user, {}) if parked is None else parked
 
     def count(self) -> int:
-        """The count of guesses."""
+        """Return the number of guesses."""
         return sum(map(len, self.ready.values())) + sum(map(len, self.parked.values()))
 
     def drop_one(self, spare: bool) -> list[Check]:
-        """Remove the newest guess of the user with the most guesses; `spare`: not if that is the only one."""
+        """Remove the newest guess of the user with the most guesses. `spare`: keep a user's only guess."""
         among = [*self.ready.items(), *self.parked.items()]
         user, guesses = max(among, key=lambda each: len(each[1]))
         if spare and len(guesses) == 1:
@@ -121,11 +124,12 @@ class _Line:
 
 
 @final
-class Doorman:
+class PasswordChecks:
     """Password checks: answered at once where the password is remembered, else by a hash in a thread.
 
-    `clock` returns seconds and never goes back. `later` calls a function after a number of seconds.
-    `off_loop` runs its first argument in a thread and then, on the loop, its second argument with the result.
+    `clock` returns seconds and never goes back. `call_later` calls a function after a number of seconds.
+    `run_in_thread` runs its first argument in a thread, and then its second argument with the result on the
+    loop.
 
     A network has a line for the users that exist. A name for which no password is right has a line of its
     own. A check in such a line takes as long as another check took, and computes nothing. So any number of
@@ -142,16 +146,16 @@ class Doorman:
         authenticator: Authenticator,
         backoff: BackOff,
         clock: Callable[[], float],
-        later: Later,
-        off_loop: Callable[[Callable[[], bool], Answer], None],
+        call_later: CallLater,
+        run_in_thread: Callable[[Callable[[], bool], Answer], None],
     ) -> None:
         self._authenticator = authenticator
         self._backoff = backoff
         self._clock = clock
-        self._later = later
-        self._off_loop = off_loop
-        self._lines: dict[Place, _Line] = {}
-        self._spans: deque[float] = deque(maxlen=SPANS)
+        self._call_later = call_later
+        self._run_in_thread = run_in_thread
+        self._lines: dict[LineKey, _Line] = {}
+        self._durations: deque[float] = deque(maxlen=DURATIONS_MAX)
 
     def check(self, user: str, password: str, address: str, loopback: bool, answer: Answer) -> Check:
         """Check a password; `answer` is called once, perhaps before this returns."""
@@ -162,41 +166,41 @@ class Doorman:
 
     def _queue(self, check: Check) -> None:
         name: str | None = ""
-        if self._authenticator.kept(check.user) == NO_PASSWORD:
-            name = check.user if self._spans else None
-        check.where = (network(check.address), name)
-        line = self._lines.setdefault(check.where, _Line())
+        if self._authenticator.stored_password(check.user) == NO_PASSWORD:
+            name = check.user if self._durations else None
+        check.line_key = (network(check.address), name)
+        line = self._lines.setdefault(check.line_key, _Line())
         running = line.running
         if running is not None and (running[0].user, running[0].password) == (check.user, check.password):
             running.append(check)
             return
         line.guesses(check.user).setdefault(check.password, []).append(check)
-        check.wait_with(self._leave)
+        check.set_leave(self._leave)
         if line.count() > GUESSES_MAX:
             for dropped in line.drop_one(spare=name is not None):
                 dropped.end(False)
-        self._next(check.where)
+        self._next(check.line_key)
 
     def _leave(self, check: Check) -> None:
         """Remove a waiting check."""
-        line = self._lines[check.where]
+        line = self._lines[check.line_key]
         guesses = line.guesses(check.user)
         checks = guesses[check.password]
         checks.remove(check)
         if not checks:
             del guesses[check.password]
             line.drop_empty(check.user)
-            self._next(check.where)
+            self._next(check.line_key)
 
     def _answer_remembered(self, check: Check) -> bool:
-        if not self._authenticator.remembered(check.user, check.password, check.loopback):
+        if not self._authenticator.is_remembered(check.user, check.password, check.loopback):
             return False
         check.end(True)
         return True
 
-    def _next(self, where: Place) -> None:
-        """Begin the next check of a network, unless one is under way."""
-        line = self._lines.get(where)
+    def _next(self, line_key: LineKey) -> None:
+        """Begin the next check of a network, unless a check is running."""
+        line = self._lines.get(line_key)
         if line is None:
             return
         while line.ready and line.running is None:
@@ -208,57 +212,57 @@ class Doorman:
                 if guesses:
                     line.ready[user] = guesses
                 continue
-            wait = self._backoff.wait(checks[0].address, user, self._clock())
+            wait = self._backoff.login_delay(checks[0].address, user, self._clock())
             if wait > 0.0:
                 line.parked[user] = guesses
-                self._later(wait, partial(self._unpark, where, user))
+                self._call_later(wait, partial(self._unpark, line_key, user))
                 continue
             del guesses[password]
             if guesses:
                 line.ready[user] = guesses
             line.running, line.began = checks, self._clock()
             for check in checks:
-                check.wait_with(_stay)
-            kept = self._authenticator.kept(user)
-            checked = partial(self._checked, where, line, kept)
-            if where[1]:
-                self._spans.rotate()
-                self._later(self._spans[0], partial(checked, False))
+                check.set_leave(_ignore_abandon)
+            kept = self._authenticator.stored_password(user)
+            checked = partial(self._checked, line_key, line, kept)
+            if line_key[1]:
+                self._durations.rotate()
+                self._call_later(self._durations[0], partial(checked, False))
             else:
-                outside = self._authenticator.is_outside(user, checks[0].loopback)  # as the whole network is
-                self._off_loop(partial(refuse if outside else matches, kept, password), checked)
+                outside = self._authenticator.is_outside_loopback(user, checks[0].loopback)
+                self._run_in_thread(partial(refuse if outside else matches, kept, password), checked)
         if not line.ready and not line.parked and line.running is None:
-            self._lines.pop(where, None)
+            self._lines.pop(line_key, None)
 
-    def _unpark(self, where: Place, user: str) -> None:
-        line = self._lines.get(where)
+    def _unpark(self, line_key: LineKey, user: str) -> None:
+        line = self._lines.get(line_key)
         if line is not None and user in line.parked:
             line.ready[user] = line.parked.pop(user)
-            self._next(where)
+            self._next(line_key)
 
-    def _checked(self, where: Place, line: _Line, kept: Password, right: bool) -> None:
+    def _checked(self, line_key: LineKey, line: _Line, kept: Password, right: bool) -> None:
         """Take the result of a check; if the user's password has changed meanwhile, check again."""
         checks, line.running = line.running, None
         assert checks is not None
         first = checks[0]
-        if self._authenticator.kept(first.user) != kept:
+        if self._authenticator.stored_password(first.user) != kept:
             for check in checks:
                 if check.answer is not None:
                     self._queue(check)
-            self._next(where)
+            self._next(line_key)
             return
-        if not where[1]:
-            self._spans.append(self._clock() - line.began)
+        if not line_key[1]:
+            self._durations.append(self._clock() - line.began)
         if right:
             for check in checks:
-                if self._authenticator.passed(check.user, check.password, check.loopback):
-                    self._backoff.succeeded(check.address, check.user)
+                if self._authenticator.remember(check.user, check.password, check.loopback):
+                    self._backoff.forget_failures(check.address, check.user)
                     check.end(True)
                 else:
                     self._refuse([check])
         else:
             self._refuse(checks)
-        self._next(where)
+        self._next(line_key)
 
     def _refuse(self, checks: list[Check]) -> None:
         """Count a single failure for all `checks`, and refuse them.
@@ -266,14 +270,14 @@ class Doorman:
         The refusal is delayed if many names have failed from this network.
         """
         first, now = checks[0], self._clock()
-        hold = self._backoff.hold(first.address, now)
-        self._backoff.failed(first.address, first.user, now)
+        hold = self._backoff.refusal_delay(first.address, now)
+        self._backoff.count_failure(first.address, first.user, now)
         for check in checks:
             if hold > 0.0 and check.answer is not None:
-                check.timer = self._later(hold, partial(check.end, False))
+                check.timer = self._call_later(hold, partial(check.end, False))
             else:
                 check.end(False)
 
 
-def _stay(check: Check) -> None:
+def _ignore_abandon(check: Check) -> None:
     """Do nothing: a check that runs is not stopped."""

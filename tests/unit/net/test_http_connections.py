@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.net.callers import DESCRIPTORS, Callers
+from broker.net.http_connections import DESCRIPTORS, HttpConnections
 from broker.net.strangers import AMQP, Stranger, Strangers
 
 
@@ -34,14 +34,14 @@ def strangers() -> Strangers:
 
 
 @pytest.fixture
-def callers(strangers: Strangers) -> Callers:
-    return Callers(strangers, 10, 4, Clock())
+def callers(strangers: Strangers) -> HttpConnections:
+    return HttpConnections(strangers, 10, 4, Clock())
 
 
-def arrive(callers: Callers, address: str, count: int) -> list[Phone]:
+def arrive(callers: HttpConnections, address: str, count: int) -> list[Phone]:
     phones = [Phone(address, number) for number in range(count)]
     for phone in phones:
-        callers.arrived(phone)
+        callers.add(phone)
     return phones
 
 
@@ -49,31 +49,31 @@ def ends(phones: list[Phone]) -> list[str]:
     return [phone.end for phone in phones]
 
 
-def test_the_oldest_of_too_many_from_one_address_gives_way(callers: Callers) -> None:
+def test_the_oldest_of_too_many_from_one_address_gives_way(callers: HttpConnections) -> None:
     phones = arrive(callers, "10.0.0.1", 7)
     assert ends(phones) == ["closed"] * 3 + [""] * 4
     assert len(callers) == 4
 
 
-def test_a_network_of_ipv6_counts_as_one_address(callers: Callers) -> None:
+def test_a_network_of_ipv6_counts_as_one_address(callers: HttpConnections) -> None:
     phones = [Phone(f"2001:db8::{number:x}", number) for number in range(1, 6)]
     for phone in phones:
-        callers.arrived(phone)
+        callers.add(phone)
     assert ends(phones) == ["closed", "", "", "", ""]
 
 
-def test_a_logged_in_connection_is_not_closed_before_its_answer(callers: Callers) -> None:
+def test_a_logged_in_connection_is_not_closed_before_its_answer(callers: HttpConnections) -> None:
     phones = arrive(callers, "10.0.0.1", 4)
     callers.logged_in(phones[0])
     (fifth,) = arrive(callers, "10.0.0.1", 1)
     assert ends(phones) == ["", "closed", "", ""]
-    callers.answered(phones[0])
+    callers.request_answered(phones[0])
     arrive(callers, "10.0.0.1", 1)
     assert phones[0].end == "closed"
     assert fifth.end == ""
 
 
-def test_where_all_are_served_the_new_one_is_refused(callers: Callers) -> None:
+def test_where_all_are_served_the_new_one_is_refused(callers: HttpConnections) -> None:
     phones = arrive(callers, "10.0.0.1", 4)
     for phone in phones:
         callers.logged_in(phone)
@@ -82,7 +82,7 @@ def test_where_all_are_served_the_new_one_is_refused(callers: Callers) -> None:
     assert fifth.end == "refused"
 
 
-def test_a_connection_of_the_largest_network_is_closed_for_too_many_in_all(callers: Callers) -> None:
+def test_a_connection_of_the_largest_network_is_closed_for_too_many_in_all(callers: HttpConnections) -> None:
     few = arrive(callers, "10.0.0.1", 1)
     many = [phone for number in range(2, 5) for phone in arrive(callers, f"10.0.0.{number}", 4)]
     assert few[0].end == ""
@@ -92,7 +92,7 @@ def test_a_connection_of_the_largest_network_is_closed_for_too_many_in_all(calle
 
 def test_http_has_a_quarter_of_the_descriptors_at_most() -> None:
     strangers = Strangers(1000, 40)
-    callers = Callers(strangers, 1000, 1000, Clock())
+    callers = HttpConnections(strangers, 1000, 1000, Clock())
     phones = arrive(callers, "10.0.0.1", 100)
     assert ends(phones).count("") == 10
     assert not arrived(strangers, 30)
@@ -102,20 +102,20 @@ def arrived(strangers: Strangers, count: int) -> list[int]:
     """Open `count` connections of AMQP; return the refused ones."""
     turned_away: list[int] = []
     for number in range(count):
-        strangers.arrived(number, Stranger(str(number), 1, lambda number=number: turned_away.append(number)))  # type: ignore[misc]
+        strangers.add(number, Stranger(str(number), 1, lambda number=number: turned_away.append(number)))  # type: ignore[misc]
     return turned_away
 
 
 def test_descriptors_that_answers_take_are_counted() -> None:
     strangers = Strangers(1000, 40)
-    callers = Callers(strangers, 1000, 1000, Clock())
+    callers = HttpConnections(strangers, 1000, 1000, Clock())
     phones = arrive(callers, "10.0.0.1", 5)
     for phone in phones:
         callers.logged_in(phone)
     assert len(arrived(strangers, 40)) == 5 * DESCRIPTORS
     for phone in phones:
-        callers.answered(phone)
-        callers.gone(phone)
+        callers.request_answered(phone)
+        callers.remove(phone)
     assert len(callers) == 0
 
 
@@ -123,20 +123,20 @@ def test_a_flood_at_one_door_shuts_nobody_out_at_the_other() -> None:
     turned_away: list[str] = []
     strangers = Strangers(1000, 10)
     for number in range(50):
-        strangers.arrived(("admin", number), Stranger("", 1, lambda: turned_away.append("admin"), "admin"))
-    strangers.arrived("amqp", Stranger("", 1, lambda: turned_away.append(AMQP)))
+        strangers.add(("admin", number), Stranger("", 1, lambda: turned_away.append("admin"), "admin"))
+    strangers.add("amqp", Stranger("", 1, lambda: turned_away.append(AMQP)))
     for number in range(50, 100):
-        strangers.arrived(("admin", number), Stranger("", 1, lambda: turned_away.append("admin"), "admin"))
+        strangers.add(("admin", number), Stranger("", 1, lambda: turned_away.append("admin"), "admin"))
     assert AMQP not in turned_away
 
 
-def test_closed_connections_are_forgotten(callers: Callers, strangers: Strangers) -> None:
+def test_closed_connections_are_forgotten(callers: HttpConnections, strangers: Strangers) -> None:
     phones = arrive(callers, "10.0.0.1", 7)
     for phone in phones:
         callers.logged_in(phone)
-        callers.gone(phone)
-        callers.gone(phone)
-        callers.answered(phone)
+        callers.remove(phone)
+        callers.remove(phone)
+        callers.request_answered(phone)
     assert len(callers) == 0
     assert (callers._networks, callers._busy) == ({}, set())
     assert strangers._descriptors == 0

@@ -1,4 +1,4 @@
-"""The brake on publishers that are ahead of the log: they wait for the disk."""
+"""The throttle of publishers that are ahead of the log: such publishers wait for the disk."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from broker.adapters.peers.connections import HELD_FOR_LOG
 from broker.adapters.peers.peer import ServedConnection
 from broker.core.ports import DurableWaiter
 
-UNSYNCED_BYTES_MAX: Final = 8388608  # appended, but not on disk: beyond this a publisher is not read
-FAR_BEHIND_BYTES: Final = 67108864  # beyond this all publishers wait, even those that sent nothing lately
+UNSYNCED_BYTES_MAX: Final = 8388608  # appended, and not on disk: beyond this a publisher is not read
+FAR_BEHIND_BYTES: Final = 67108864  # beyond this all publishers wait, also idle ones
 
 
-def brake(connection: ServedConnection) -> None:
+def throttle(connection: ServedConnection) -> None:
     """Make the publisher, or all publishers, wait for the log, which is behind.
 
     However many publishers there are, a batch stays far below the 4 GiB that its header can express.
     """
-    connection.log_is_behind()
+    connection.throttle_publisher()
     server = connection.server
     if server.store.unsynced_bytes > FAR_BEHIND_BYTES:
         for other in list(server.connections.all):
-            other.log_is_behind()
+            other.throttle_publisher()
 
 
 @final
-class LogBrake(DurableWaiter):
-    """The brake on a publisher while the log is behind: batches stay small, and so do memory and stalls."""
+class LogThrottle(DurableWaiter):
+    """The throttle of a publisher while the log is behind: so batches, memory and stalls stay small."""
 
     def __init__(self, connection: ServedConnection) -> None:
         self.connection = connection
@@ -42,12 +42,12 @@ class LogBrake(DurableWaiter):
         self._let_go()
 
     def _let_go(self) -> None:
-        self.connection.braked = False
+        self.connection.waits_for_log = False
         self.connection.edge.release(HELD_FOR_LOG)
 
 
 def wait_for_log(connection: ServedConnection) -> None:
     """Read nothing from a connection until everything appended is on disk."""
-    connection.braked = True
+    connection.waits_for_log = True
     connection.edge.hold(HELD_FOR_LOG)
-    connection.server.store.wait(LogBrake(connection))
+    connection.server.store.wait(LogThrottle(connection))

@@ -8,8 +8,8 @@ import pytest
 
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import FREE_FAILURES, FREE_NAMES, BackOff
-from broker.auth.doorman import GUESSES_MAX, Answer, Doorman
-from broker.auth.passwords import imported
+from broker.auth.password_checks import GUESSES_MAX, Answer, PasswordChecks
+from broker.auth.passwords import import_hash
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
 from tests.support.auth.broker_with_users import quick_password
@@ -81,39 +81,41 @@ def users() -> Users:
 
 
 @pytest.fixture
-def doorman(users: Users, threads: Threads) -> Doorman:
-    return Doorman(Authenticator(users), BackOff(), lambda: threads.now, threads.call_later, threads.run)
+def password_checks(users: Users, threads: Threads) -> PasswordChecks:
+    return PasswordChecks(
+        Authenticator(users), BackOff(), lambda: threads.now, threads.call_later, threads.run
+    )
 
 
-def test_a_single_check_serves_many_equal_log_ins(doorman: Doorman, threads: Threads) -> None:
+def test_a_single_check_serves_many_equal_log_ins(password_checks: PasswordChecks, threads: Threads) -> None:
     answers: list[bool] = []
     for _ in range(500):
-        doorman.check("ann", "ann", HERE, True, answers.append)
+        password_checks.check("ann", "ann", HERE, True, answers.append)
     assert len(threads.running) == 1
     threads.finish()
     assert answers == [True] * 500
     assert threads.checked == 1
-    doorman.check("ann", "ann", HERE, True, answers.append)
+    password_checks.check("ann", "ann", HERE, True, answers.append)
     assert len(answers) == 501
 
 
 def test_an_address_has_one_check_at_a_time_and_others_do_not_wait_for_it(
-    doorman: Doorman, threads: Threads
+    password_checks: PasswordChecks, threads: Threads
 ) -> None:
     answers: list[bool] = []
     for number in range(20):
-        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
-    doorman.check("ann", "ann", THERE, True, answers.append)
+        password_checks.check("ann", f"guess {number}", HERE, True, lambda right: None)
+    password_checks.check("ann", "ann", THERE, True, answers.append)
     assert len(threads.running) == 2
     work, answer = threads.running.pop()
     answer(work())
     assert answers == [True]
 
 
-def test_guesses_wait_longer_and_longer(doorman: Doorman, threads: Threads) -> None:
+def test_guesses_wait_longer_and_longer(password_checks: PasswordChecks, threads: Threads) -> None:
     wrong: list[bool] = []
     for number in range(GUESSES_MAX):
-        doorman.check("ann", f"guess {number}", HERE, True, wrong.append)
+        password_checks.check("ann", f"guess {number}", HERE, True, wrong.append)
     threads.finish()
     assert wrong == [False] * FREE_FAILURES
     threads.pass_time(0.3)
@@ -128,26 +130,28 @@ def test_guesses_wait_longer_and_longer(doorman: Doorman, threads: Threads) -> N
 
 
 def test_a_colleague_does_not_wait_and_neither_does_a_known_password(
-    doorman: Doorman, threads: Threads
+    password_checks: PasswordChecks, threads: Threads
 ) -> None:
     answers: list[bool] = []
-    doorman.check("ann", "ann", HERE, True, answers.append)
+    password_checks.check("ann", "ann", HERE, True, answers.append)
     threads.finish()
     for number in range(100):
-        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
+        password_checks.check("ann", f"guess {number}", HERE, True, lambda right: None)
     threads.finish()
-    doorman.check("bob", "bob", HERE, True, answers.append)
+    password_checks.check("bob", "bob", HERE, True, answers.append)
     threads.finish()
-    doorman.check("ann", "ann", HERE, True, answers.append)
+    password_checks.check("ann", "ann", HERE, True, answers.append)
     assert answers == [True] * 3
 
 
-def test_the_right_password_after_wrong_ones_waits_its_turn(doorman: Doorman, threads: Threads) -> None:
+def test_the_right_password_after_wrong_ones_waits_its_turn(
+    password_checks: PasswordChecks, threads: Threads
+) -> None:
     answers: list[bool] = []
     for password in ("a", "b", "c"):
-        doorman.check("ann", password, HERE, True, answers.append)
+        password_checks.check("ann", password, HERE, True, answers.append)
     threads.finish()
-    doorman.check("ann", "ann", HERE, True, answers.append)
+    password_checks.check("ann", "ann", HERE, True, answers.append)
     threads.finish()
     assert answers == [False] * 3
     threads.pass_time(0.3)
@@ -155,29 +159,33 @@ def test_the_right_password_after_wrong_ones_waits_its_turn(doorman: Doorman, th
     assert answers == [False] * 3 + [True]
 
 
-def test_nothing_is_checked_for_a_peer_that_has_left(doorman: Doorman, threads: Threads) -> None:
+def test_nothing_is_checked_for_a_peer_that_has_left(
+    password_checks: PasswordChecks, threads: Threads
+) -> None:
     answers: list[bool] = []
-    checks = [doorman.check("ann", f"guess {n}", HERE, True, answers.append) for n in range(10)]
+    checks = [password_checks.check("ann", f"guess {n}", HERE, True, answers.append) for n in range(10)]
     for check in checks:
         check.abandon()
     threads.finish()
     assert (threads.checked, answers) == (1, [])
-    assert doorman._lines == {}
+    assert password_checks._lines == {}
 
 
-def test_nothing_is_kept_of_whoever_has_been_answered(doorman: Doorman, threads: Threads) -> None:
+def test_nothing_is_kept_of_whoever_has_been_answered(
+    password_checks: PasswordChecks, threads: Threads
+) -> None:
     for number in range(50):
-        doorman.check("ann", "wrong", f"10.0.1.{number}", True, lambda right: None)
+        password_checks.check("ann", "wrong", f"10.0.1.{number}", True, lambda right: None)
     threads.finish()
-    assert doorman._lines == {}
+    assert password_checks._lines == {}
 
 
 @pytest.mark.parametrize("password", ["ann", "new"])
 def test_a_password_that_changes_while_it_is_checked(
-    users: Users, doorman: Doorman, threads: Threads, password: str
+    users: Users, password_checks: PasswordChecks, threads: Threads, password: str
 ) -> None:
     answers: list[bool] = []
-    doorman.check("ann", password, HERE, True, answers.append)
+    password_checks.check("ann", password, HERE, True, answers.append)
     work, answer = threads.running.pop()
     outcome = work()
     users.put("ann", quick_password("new"))
@@ -185,7 +193,7 @@ def test_a_password_that_changes_while_it_is_checked(
     assert answers == [], "it was another one that has been checked"
     threads.finish()
     assert answers == [password == "new"]
-    doorman.check("ann", password, HERE, True, answers.append)
+    password_checks.check("ann", password, HERE, True, answers.append)
     assert len(answers) == (2 if password == "new" else 1), "only the right one is remembered"
 
 
@@ -199,58 +207,66 @@ def test_a_password_that_changes_while_it_is_checked(
     ids=["deleted", "loopback only", "tagged"],
 )
 def test_a_user_that_changes_while_the_password_is_checked(
-    users: Users, doorman: Doorman, threads: Threads, change: Callable[[Users], object], expected: bool
+    users: Users,
+    password_checks: PasswordChecks,
+    threads: Threads,
+    change: Callable[[Users], object],
+    expected: bool,
 ) -> None:
     answers: list[bool] = []
-    doorman.check("ann", "ann", HERE, False, answers.append)
+    password_checks.check("ann", "ann", HERE, False, answers.append)
     work, answer = threads.running.pop()
     outcome = work()
     change(users)
     answer(outcome)
     threads.finish()
     assert answers == [expected]
-    assert doorman._lines == {}
+    assert password_checks._lines == {}
 
 
-def learn_span(doorman: Doorman, threads: Threads, seconds: float = 0.05) -> None:
+def learn_span(password_checks: PasswordChecks, threads: Threads, seconds: float = 0.05) -> None:
     """Run a real check that takes so long."""
-    doorman.check("bob", "bob", THERE, True, lambda right: None)
+    password_checks.check("bob", "bob", THERE, True, lambda right: None)
     threads.now += seconds
     threads.finish()
 
 
-def test_names_take_turns(doorman: Doorman, threads: Threads) -> None:
+def test_names_take_turns(password_checks: PasswordChecks, threads: Threads) -> None:
     answers: list[bool] = []
     for number in range(20):
-        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
-    doorman.check("bob", "bob", HERE, True, answers.append)
+        password_checks.check("ann", f"guess {number}", HERE, True, lambda right: None)
+    password_checks.check("bob", "bob", HERE, True, answers.append)
     for _ in range(3):  # the one under way, the next of ann, then bob
         work, answer = threads.running.pop()
         answer(work())
     assert answers == [True]
 
 
-def test_invented_names_delay_nobody_and_cost_nothing(doorman: Doorman, threads: Threads) -> None:
-    learn_span(doorman, threads)
+def test_invented_names_delay_nobody_and_cost_nothing(
+    password_checks: PasswordChecks, threads: Threads
+) -> None:
+    learn_span(password_checks, threads)
     checked, answers, invented = threads.checked, list[bool](), list[bool]()
     for number in range(1000):
-        doorman.check(f"nobody {number}", "x", HERE, True, invented.append)
-    doorman.check("ann", "ann", HERE, True, answers.append)
+        password_checks.check(f"nobody {number}", "x", HERE, True, invented.append)
+    password_checks.check("ann", "ann", HERE, True, answers.append)
     threads.finish()
     assert (answers, invented) == ([True], [])
     assert threads.checked == checked + 1
     threads.pass_time(0.06)
     threads.pass_time(6.0)  # after many names refusals are held back
     assert invented == [False] * 1000
-    assert doorman._lines == {}
+    assert password_checks._lines == {}
 
 
-def test_an_invented_name_is_refused_as_late_as_another_one(doorman: Doorman, threads: Threads) -> None:
-    learn_span(doorman, threads)
+def test_an_invented_name_is_refused_as_late_as_another_one(
+    password_checks: PasswordChecks, threads: Threads
+) -> None:
+    learn_span(password_checks, threads)
     answers: dict[str, list[bool]] = {"ann": [], "nobody": []}
     for name, got in answers.items():
         for number in range(FREE_FAILURES + 2):
-            doorman.check(name, f"guess {number}", HERE, True, got.append)
+            password_checks.check(name, f"guess {number}", HERE, True, got.append)
     for wait in (0.05, 0.05, 0.05, 0.3, 0.05, 0.5):
         threads.pass_time(wait)
         threads.finish()
@@ -261,11 +277,11 @@ def test_an_invented_name_is_refused_as_late_as_another_one(doorman: Doorman, th
 
 
 def test_a_name_that_is_taken_while_its_refusal_is_due(
-    users: Users, doorman: Doorman, threads: Threads
+    users: Users, password_checks: PasswordChecks, threads: Threads
 ) -> None:
-    learn_span(doorman, threads)
+    learn_span(password_checks, threads)
     answers: list[bool] = []
-    doorman.check("carl", "carl", HERE, True, answers.append)
+    password_checks.check("carl", "carl", HERE, True, answers.append)
     users.add("carl", quick_password("carl"))
     threads.pass_time(0.06)
     threads.finish()
@@ -273,15 +289,15 @@ def test_a_name_that_is_taken_while_its_refusal_is_due(
 
 
 def test_many_wrong_names_hold_refusals_back_and_no_right_password(
-    users: Users, doorman: Doorman, threads: Threads
+    users: Users, password_checks: PasswordChecks, threads: Threads
 ) -> None:
     for number in range(FREE_NAMES + 5):
         users.add(f"user {number}", quick_password("secret"))
-        doorman.check(f"user {number}", "wrong", HERE, True, lambda right: None)
+        password_checks.check(f"user {number}", "wrong", HERE, True, lambda right: None)
     threads.finish()
     wrong, right = list[bool](), list[bool]()
-    doorman.check("ann", "wrong", HERE, True, wrong.append)
-    doorman.check("bob", "bob", HERE, True, right.append)
+    password_checks.check("ann", "wrong", HERE, True, wrong.append)
+    password_checks.check("bob", "bob", HERE, True, right.append)
     threads.finish()
     assert (wrong, right) == ([], [True])
     threads.pass_time(6.0)
@@ -289,15 +305,15 @@ def test_many_wrong_names_hold_refusals_back_and_no_right_password(
 
 
 def test_invented_names_keep_nobody_out_before_any_check_has_been_timed(
-    doorman: Doorman, threads: Threads
+    password_checks: PasswordChecks, threads: Threads
 ) -> None:
     answers: list[bool] = []
-    doorman.check("ann", "wrong", HERE, True, lambda right: None)
+    password_checks.check("ann", "wrong", HERE, True, lambda right: None)
     for number in range(GUESSES_MAX):
-        doorman.check(f"nobody {number}", "x", HERE, True, lambda right: None)
-    doorman.check("ann", "ann", HERE, True, answers.append)
+        password_checks.check(f"nobody {number}", "x", HERE, True, lambda right: None)
+    password_checks.check("ann", "ann", HERE, True, answers.append)
     for number in range(3 * GUESSES_MAX):
-        doorman.check(f"somebody {number}", "x", HERE, True, lambda right: None)
+        password_checks.check(f"somebody {number}", "x", HERE, True, lambda right: None)
     assert answers == []
     work, answer = threads.running.pop(0)
     answer(work())
@@ -307,71 +323,73 @@ def test_invented_names_keep_nobody_out_before_any_check_has_been_timed(
 
 
 def test_very_many_users_may_come_back_from_one_network(
-    doorman: Doorman, users: Users, threads: Threads
+    password_checks: PasswordChecks, users: Users, threads: Threads
 ) -> None:
     names = [f"user {number}" for number in range(3 * GUESSES_MAX)]
     for name in names:
         users.add(name, quick_password(name))
     answers: list[bool] = []
     for name in names:
-        doorman.check(name, name, HERE, True, answers.append)
+        password_checks.check(name, name, HERE, True, answers.append)
     threads.finish()
     assert answers == [True] * len(names)
 
 
-def test_as_many_guesses_wait_as_may(doorman: Doorman, threads: Threads) -> None:
+def test_as_many_guesses_wait_as_may(password_checks: PasswordChecks, threads: Threads) -> None:
     answers: list[bool] = []
     for number in range(10 * GUESSES_MAX):
-        doorman.check("ann", f"guess {number}", HERE, True, lambda right: None)
+        password_checks.check("ann", f"guess {number}", HERE, True, lambda right: None)
     for _ in range(100):
-        doorman.check("bob", "bob", HERE, True, answers.append)
-    assert sum(line.count() for line in doorman._lines.values()) == GUESSES_MAX
+        password_checks.check("bob", "bob", HERE, True, answers.append)
+    assert sum(line.count() for line in password_checks._lines.values()) == GUESSES_MAX
     threads.finish()
     assert answers == [True] * 100, "the user with the most guesses loses one"
 
 
-def test_nothing_is_kept_of_a_check_that_is_abandoned(doorman: Doorman, threads: Threads) -> None:
-    learn_span(doorman, threads)
+def test_nothing_is_kept_of_a_check_that_is_abandoned(
+    password_checks: PasswordChecks, threads: Threads
+) -> None:
+    learn_span(password_checks, threads)
     for _ in range(FREE_FAILURES):
-        doorman.check("ann", f"wrong {_}", HERE, True, lambda right: None)
+        password_checks.check("ann", f"wrong {_}", HERE, True, lambda right: None)
         threads.finish()
-    checks = [doorman.check("ann", f"guess {n}", HERE, True, lambda right: None) for n in range(50)]
+    checks = [password_checks.check("ann", f"guess {n}", HERE, True, lambda right: None) for n in range(50)]
     for check in checks:
         check.abandon()
-    assert doorman._lines == {}
+    assert password_checks._lines == {}
     assert all(check.answer is None for check in checks)
 
 
 def test_the_same_wrong_password_from_many_clients_is_a_single_failure(
-    doorman: Doorman, threads: Threads
+    password_checks: PasswordChecks, threads: Threads
 ) -> None:
     answers: list[bool] = []
     for _ in range(500):
-        doorman.check("ann", "old", HERE, True, answers.append)
+        password_checks.check("ann", "old", HERE, True, answers.append)
     threads.finish()
     assert answers == [False] * 500
     assert threads.checked == 1
 
 
 def test_a_loopback_only_user_is_refused_after_a_complete_hash(
-    doorman: Doorman, threads: Threads, users: Users, monkeypatch: pytest.MonkeyPatch
+    password_checks: PasswordChecks, threads: Threads, users: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each check costs a hash."""
     salted = base64.b64encode(b"salt" + hashlib.sha256(b"saltcarol").digest()).decode()
-    users.add("carol", imported(salted), loopback_only=True)
+    users.add("carol", import_hash(salted), loopback_only=True)
     users.put("bob", None, loopback_only=True)
     answers: list[bool] = []
     for name in ("bob", "carol"):
-        doorman.check(name, name, HERE, True, answers.append)
+        password_checks.check(name, name, HERE, True, answers.append)
     threads.finish()
     assert answers == [True, True]
     tried = [("bob", "bob"), ("bob", "wrong"), ("carol", "carol"), ("carol", "wrong")]
     hashed = hashes_made(monkeypatch)
     for count, (name, password) in enumerate(tried, start=1):
-        doorman.check(name, password, f"10.0.1.{count}", False, answers.append)
+        password_checks.check(name, password, f"10.0.1.{count}", False, answers.append)
         assert len(answers) == count + 1, "not at once"
         threads.finish()
         assert (answers[-1], len(hashed)) == (False, count)
     assert all(each == hashed[0] for each in hashed)
-    doorman.check("bob", "bob", HERE, True, answers.append)
+    password_checks.check("bob", "bob", HERE, True, answers.append)
     assert answers[-1], "it is still remembered"

@@ -1,4 +1,4 @@
-"""The adapters' port `Access`: authentication and authorisation, with everything behind them."""
+"""The implementation of the adapters' port `Access`: authentication and authorisation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final, final
 
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import BackOff
-from broker.auth.doorman import Answer, Check, Doorman, Later
-from broker.auth.logins import Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin, why_not
+from broker.auth.logins import Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin, refusal_reason
+from broker.auth.password_checks import Answer, CallLater, Check, PasswordChecks
 from broker.auth.passwords import SCRAM_ITERATIONS
 from broker.auth.terms import Applicant
 from broker.auth.users import Users
@@ -17,34 +17,34 @@ from protocol import sasl, scram
 from protocol.errors import COMMAND_INVALID, ProtocolError
 
 MECHANISMS: Final = (sasl.PLAIN, sasl.AMQPLAIN, scram.MECHANISM, sasl.EXTERNAL)
-"""What can be offered, in the order in which it is; ANONYMOUS comes with `anonymous`."""
+"""The mechanisms in the order of the offer; ANONYMOUS follows if `anonymous` is set."""
 
 Login = PasswordLogin | ScramLogin | KnownLogin
 
 
 @final
-class Gate:
-    """The users behind the adapters' port `Access`.
+class AccessControl:
+    """The authentication and authorisation of users (Access).
 
     `mechanisms`: the mechanisms of `MECHANISMS` that are offered. `anonymous`: the user that ANONYMOUS logs
-    in, "" to refuse ANONYMOUS. `later` and `off_loop` are as for `Doorman`.
+    in, "" to refuse ANONYMOUS. `call_later` and `run_in_thread` are as for `PasswordChecks`.
     """
 
     def __init__(
         self,
         users: Users,
-        later: Later,
-        off_loop: Callable[[Callable[[], bool], Answer], None],
+        call_later: CallLater,
+        run_in_thread: Callable[[Callable[[], bool], Answer], None],
         mechanisms: Collection[str] = MECHANISMS,
         anonymous: str = "",
         scram_iterations: int = SCRAM_ITERATIONS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.users = users
-        self._later = later
+        self._call_later = call_later
         self._clock = clock
         self._backoff = BackOff()
-        self._doorman = Doorman(Authenticator(users), self._backoff, clock, later, off_loop)
+        self._checks = PasswordChecks(Authenticator(users), self._backoff, clock, call_later, run_in_thread)
         self._anonymous = anonymous
         self._decoy = Decoy(scram_iterations)
         offered = [mechanism for mechanism in MECHANISMS if mechanism in mechanisms]
@@ -52,11 +52,11 @@ class Gate:
             offered.remove(scram.MECHANISM)
         self._offered = [*offered, sasl.ANONYMOUS] if anonymous else offered
 
-    def keep_decoys(self, secret: bytes) -> None:
+    def set_decoy_secret(self, secret: bytes) -> None:
         """Derive the challenges of unknown users from `secret`, so that they are the same after a restart."""
-        self._decoy.keep(secret)
+        self._decoy.set_secret(secret)
 
-    # -- who gets in
+    # -- log-ins
 
     def mechanisms(self, origin: Origin) -> str:
         """Return the mechanisms offered to a peer, as connection.start lists them.
@@ -64,7 +64,7 @@ class Gate:
         EXTERNAL is offered only to peers whose certificate names a user. Some clients prefer EXTERNAL to any
         password that they have, and would be refused.
         """
-        external = origin.identity is not None and not why_not(self.users.get(origin.identity), origin)
+        external = origin.identity is not None and not refusal_reason(self.users.get(origin.identity), origin)
         return " ".join(mechanism for mechanism in self._offered if external or mechanism != sasl.EXTERNAL)
 
     def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> Login:
@@ -75,38 +75,38 @@ class Gate:
         if mechanism not in self._offered or (mechanism == sasl.EXTERNAL and origin.identity is None):
             raise ProtocolError(COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'")
         if mechanism == sasl.PLAIN:
-            return PasswordLogin(sasl.plain, self._doorman, origin, applicant)
+            return PasswordLogin(sasl.plain, self._checks, origin, applicant)
         if mechanism == sasl.AMQPLAIN:
-            return PasswordLogin(sasl.amqplain, self._doorman, origin, applicant)
+            return PasswordLogin(sasl.amqplain, self._checks, origin, applicant)
         if mechanism == scram.MECHANISM:
             return ScramLogin(
-                self.users, self._decoy, self._backoff, self._clock, self._later, origin, applicant
+                self.users, self._decoy, self._backoff, self._clock, self._call_later, origin, applicant
             )
         user = self._anonymous if mechanism == sasl.ANONYMOUS else origin.identity or ""
         return KnownLogin(self.users, user, origin, applicant)
 
     def check(self, user: str, password: str, origin: Origin, answer: Answer) -> Check:
         """Check a name and password; `answer` is called once, perhaps before this returns."""
-        return self._doorman.check(user, password, origin.address, origin.loopback, answer)
+        return self._checks.check(user, password, origin.address, origin.loopback, answer)
 
-    # -- what they may do
+    # -- permissions
 
     def may_access(self, user: str, vhost: str) -> bool:
         """Whether `user` may open `vhost`."""
         return self.users.may_access(user, vhost)
 
-    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
-        """Whether `user` may `what` (configure, write or read) an exchange or queue."""
-        return self.users.allowed(user, vhost, what, name)
+    def is_allowed(self, user: str, vhost: str, right: str, name: str) -> bool:
+        """Whether `user` may configure, write or read (`right`) an exchange or queue."""
+        return self.users.is_allowed(user, vhost, right, name)
 
-    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+    def is_topic_allowed(self, user: str, vhost: str, right: str, exchange: str, routing_key: str) -> bool:
         """Whether `user` may publish (write) or bind (read) with a routing key at a topic exchange."""
-        return self.users.topic_allowed(user, vhost, what, exchange, routing_key)
+        return self.users.is_topic_allowed(user, vhost, right, exchange, routing_key)
 
     def may_impersonate(self, user: str) -> bool:
         """Whether `user` may publish in the name of others."""
         return self.users.may_impersonate(user)
 
-    def limit(self, user: str, what: str) -> int | None:
+    def limit(self, user: str, kind: str) -> int | None:
         """The limit `max-connections` or `max-channels` of `user`, if it is set."""
-        return self.users.limit(user, what)
+        return self.users.limit(user, kind)

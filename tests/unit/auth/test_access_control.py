@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from broker.adapters.access import Origin
+from broker.auth.access_control import MECHANISMS, AccessControl, Login
 from broker.auth.backoff import FREE_FAILURES
-from broker.auth.gate import MECHANISMS, Gate, Login
 from broker.auth.passwords import NO_PASSWORD, make_password
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
@@ -63,8 +63,8 @@ def users() -> Users:
 
 
 @pytest.fixture
-def gate(users: Users, clock: Clock) -> Gate:
-    return Gate(
+def gate(users: Users, clock: Clock) -> AccessControl:
+    return AccessControl(
         users,
         clock.call_later,
         lambda work, answer: answer(work()),
@@ -75,20 +75,24 @@ def gate(users: Users, clock: Clock) -> Gate:
     )
 
 
-def begun(gate: Gate, mechanism: str, response: bytes, origin: Origin = LOCAL) -> tuple[Login, Caller]:
+def begun(
+    gate: AccessControl, mechanism: str, response: bytes, origin: Origin = LOCAL
+) -> tuple[Login, Caller]:
     caller = Caller()
     login = gate.login(mechanism, origin, caller)
     login.respond(response)
     return login, caller
 
 
-def outcome(gate: Gate, mechanism: str, response: bytes, origin: Origin = LOCAL) -> tuple[str, str | bytes]:
+def outcome(
+    gate: AccessControl, mechanism: str, response: bytes, origin: Origin = LOCAL
+) -> tuple[str, str | bytes]:
     _, caller = begun(gate, mechanism, response, origin)
     (told,) = caller.told
     return told
 
 
-def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Caller:
+def scram(gate: AccessControl, user: str, password: str, origin: Origin = LOCAL) -> Caller:
     """A client's side of SCRAM-SHA-256, checking the broker's proof too."""
     client = ScramClient(user, password)
     login, caller = begun(gate, "SCRAM-SHA-256", client.first(), origin)
@@ -100,16 +104,16 @@ def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Calle
     return caller
 
 
-def test_offered_mechanisms(gate: Gate, users: Users) -> None:
+def test_offered_mechanisms(gate: AccessControl, users: Users) -> None:
     assert gate.mechanisms(LOCAL) == "PLAIN AMQPLAIN SCRAM-SHA-256 ANONYMOUS"
     assert gate.mechanisms(certified("ann")) == "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL ANONYMOUS"
-    few = Gate(users, lambda s, c: None, lambda w, a: None, ["EXTERNAL", "PLAIN"])
+    few = AccessControl(users, lambda s, c: None, lambda w, a: None, ["EXTERNAL", "PLAIN"])
     assert (few.mechanisms(LOCAL), few.mechanisms(certified("robot"))) == ("PLAIN", "PLAIN EXTERNAL")
-    without = Gate(users, lambda s, c: None, lambda w, a: None, scram_iterations=0)
+    without = AccessControl(users, lambda s, c: None, lambda w, a: None, scram_iterations=0)
     assert without.mechanisms(LOCAL) == "PLAIN AMQPLAIN"
 
 
-def test_external_is_offered_to_those_whom_it_lets_in(gate: Gate, users: Users) -> None:
+def test_external_is_offered_to_those_whom_it_lets_in(gate: AccessControl, users: Users) -> None:
     assert "EXTERNAL" not in gate.mechanisms(certified("nobody"))
     assert "EXTERNAL" not in gate.mechanisms(certified(""))
     assert "EXTERNAL" not in gate.mechanisms(certified("guest"))
@@ -119,7 +123,7 @@ def test_external_is_offered_to_those_whom_it_lets_in(gate: Gate, users: Users) 
 
 
 @pytest.mark.parametrize("mechanism", ["", "plain", "CRAM-MD5", "EXTERNAL", "PLAIN AMQPLAIN"])
-def test_mechanisms_that_are_not_offered_are_refused(gate: Gate, mechanism: str) -> None:
+def test_mechanisms_that_are_not_offered_are_refused(gate: AccessControl, mechanism: str) -> None:
     with pytest.raises(ProtocolError, match="unknown authentication mechanism") as caught:
         gate.login(mechanism, LOCAL, Caller())
     assert caught.value.code == COMMAND_INVALID
@@ -137,11 +141,11 @@ def test_mechanisms_that_are_not_offered_are_refused(gate: Gate, mechanism: str)
         (b"\0robot\0robot", LOCAL, ("refused", "robot")),
     ],
 )
-def test_plain(gate: Gate, response: bytes, origin: Origin, expected: tuple[str, str]) -> None:
+def test_plain(gate: AccessControl, response: bytes, origin: Origin, expected: tuple[str, str]) -> None:
     assert outcome(gate, "PLAIN", response, origin) == expected
 
 
-def test_a_response_that_makes_no_sense(gate: Gate) -> None:
+def test_a_response_that_makes_no_sense(gate: AccessControl) -> None:
     for mechanism in ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256"):
         with pytest.raises(ProtocolError) as caught:
             begun(gate, mechanism, b"?")
@@ -158,17 +162,19 @@ def test_a_response_that_makes_no_sense(gate: Gate) -> None:
         ("robot", "", LOCAL, "refused"),
     ],
 )
-def test_scram(gate: Gate, user: str, password: str, origin: Origin, expected: str) -> None:
+def test_scram(gate: AccessControl, user: str, password: str, origin: Origin, expected: str) -> None:
     assert scram(gate, user, password, origin).told[1] == (expected, user)
 
 
-def test_scram_from_outside_loopback(gate: Gate, users: Users) -> None:
+def test_scram_from_outside_loopback(gate: AccessControl, users: Users) -> None:
     users.put("guest", make_password("guest", 4096))
     assert scram(gate, "guest", "guest", REMOTE).told[1] == ("refused", "guest")
     assert scram(gate, "guest", "guest", LOCAL).told[1] == ("accepted", "guest")
 
 
-def test_scram_with_a_password_that_was_replaced_after_the_challenge(gate: Gate, users: Users) -> None:
+def test_scram_with_a_password_that_was_replaced_after_the_challenge(
+    gate: AccessControl, users: Users
+) -> None:
     client = ScramClient("ann", "ann")
     login, caller = begun(gate, "SCRAM-SHA-256", client.first())
     challenge = caller.told[0][1]
@@ -178,7 +184,7 @@ def test_scram_with_a_password_that_was_replaced_after_the_challenge(gate: Gate,
     assert caller.told[1:] == [("refused", "ann")]
 
 
-def test_scram_tells_nobody_which_users_there_are(gate: Gate) -> None:
+def test_scram_tells_nobody_which_users_there_are(gate: AccessControl) -> None:
     def salt(user: str) -> bytes:
         challenge = begun(gate, "SCRAM-SHA-256", f"n,,n={user},r=x".encode())[1].told[0][1]
         assert isinstance(challenge, bytes)
@@ -190,13 +196,13 @@ def test_scram_tells_nobody_which_users_there_are(gate: Gate) -> None:
     before = salt("nobody")
     salts = []
     for secret in (b"this log", b"that log", b"this log"):
-        gate.keep_decoys(secret)
+        gate.set_decoy_secret(secret)
         salts.append(salt("nobody"))
     assert salts[0] == salts[2]
     assert len({before, *salts}) == 3
 
 
-def test_failed_proofs_delay_the_next_challenge(gate: Gate, clock: Clock) -> None:
+def test_failed_proofs_delay_the_next_challenge(gate: AccessControl, clock: Clock) -> None:
     for _ in range(FREE_FAILURES):
         scram(gate, "ann", "wrong", REMOTE)
     _, waiting = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
@@ -207,7 +213,7 @@ def test_failed_proofs_delay_the_next_challenge(gate: Gate, clock: Clock) -> Non
     assert waiting.told[0][0] == "challenged"
 
 
-def test_proofs_that_come_while_others_fail_are_not_looked_at(gate: Gate) -> None:
+def test_proofs_that_come_while_others_fail_are_not_looked_at(gate: AccessControl) -> None:
     first = b"n,,n=ann,r=client"
     begun_before = [begun(gate, "SCRAM-SHA-256", first, REMOTE) for _ in range(10)]
     for _ in range(FREE_FAILURES):
@@ -217,7 +223,7 @@ def test_proofs_that_come_while_others_fail_are_not_looked_at(gate: Gate) -> Non
         assert caller.told[-1] == ("refused", "ann")
 
 
-def test_a_challenge_is_not_sent_to_who_has_left(gate: Gate, clock: Clock) -> None:
+def test_a_challenge_is_not_sent_to_who_has_left(gate: AccessControl, clock: Clock) -> None:
     for _ in range(FREE_FAILURES):
         scram(gate, "ann", "wrong", REMOTE)
     login, caller = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
@@ -230,7 +236,7 @@ def certified(name: str, loopback: bool = False) -> Origin:
     return Origin("10.0.0.1", 1, loopback, name)
 
 
-def test_external(gate: Gate) -> None:
+def test_external(gate: AccessControl) -> None:
     assert outcome(gate, "EXTERNAL", b"", certified("robot")) == ("accepted", "robot")
     assert outcome(gate, "EXTERNAL", b"somebody", certified("robot")) == ("accepted", "robot")
     assert outcome(gate, "EXTERNAL", b"", certified("nobody")) == ("refused", "nobody")
@@ -239,7 +245,7 @@ def test_external(gate: Gate) -> None:
     assert outcome(gate, "EXTERNAL", b"", certified("guest", loopback=True)) == ("accepted", "guest")
 
 
-def test_anonymous(gate: Gate, users: Users) -> None:
+def test_anonymous(gate: AccessControl, users: Users) -> None:
     assert outcome(gate, "ANONYMOUS", b"trace", LOCAL) == ("accepted", "guest")
     assert outcome(gate, "ANONYMOUS", b"", REMOTE) == ("refused", "guest")
     users.delete("guest")

@@ -1,6 +1,6 @@
 """basic.consume of chosen messages: by id, by place, or by number; then the consumer is cancelled. [amqpd]
 
-The messages are searched first, over several turns if the search is long. Meanwhile the frames behind the
+The messages are searched first, over several turns if the search is long. Meanwhile the frames after the
 basic.consume wait. So consume-ok means that such messages exist, and 406 that none exists.
 """
 
@@ -29,9 +29,11 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import ProtocolError
 
-LOOK: Final[i64] = 5000  # entries that are checked in a turn
-LOOK_AGAIN_MS: Final[i64] = 500  # between checks of a counted consumer that may be served
-BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: more end the channel
+SEARCH_STEP: Final[i64] = 5000  # entries that are checked in a turn
+CHECK_INTERVAL_MS: Final[i64] = 500  # between checks of a counted consumer that may be served
+KEPT_FRAMES_BYTES_MAX: Final = (
+    1048576  # the most bytes of frames after the request: more bytes close the channel
+)
 
 
 @final
@@ -42,36 +44,36 @@ class CountedTarget(Target091):
         self, channel: ChannelState, credit: Credit, window: Credit | None, tag: str, no_ack: bool
     ) -> None:
         super().__init__(channel, credit, window, tag, no_ack)
-        self.left: i64 = 0
-        self._ending = Ending(self)
+        self.remaining: i64 = 0
+        self._end_alarm = EndAlarm(self)
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         """Write a basic.deliver with its content (ConsumerTarget)."""
         super().deliver(consumer, entry)
-        self.left -= 1
-        if self.left == 0:
-            self.end_soon()
+        self.remaining -= 1
+        if self.remaining == 0:
+            self.schedule_end()
 
     def update(self) -> None:
         """Recompute whether the target wants work, and schedule the check for its end (ConsumerTarget)."""
         super().update()
-        if self.left > 0 and self.desired:
-            self._ending.set()
+        if self.remaining > 0 and self.desired:
+            self._end_alarm.set()
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
         """Cancel the target: the queue has no more messages for it (ConsumerTarget)."""
-        if self.left > 0:
-            self.end_soon()
+        if self.remaining > 0:
+            self.schedule_end()
 
-    def end_soon(self) -> None:
+    def schedule_end(self) -> None:
         """Take no more messages, and cancel the target in a turn of its own."""
-        self.left = 0
+        self.remaining = 0
         self.close()
-        self._ending.set()
+        self._end_alarm.set()
 
 
 @final
-class Ending(TimedTask):
+class EndAlarm(TimedTask):
     """The timed task that cancels the consumer of a counted target."""
 
     def __init__(self, target: CountedTarget) -> None:
@@ -86,7 +88,8 @@ class Ending(TimedTask):
     def do_due_work(self) -> None:
         """Cancel the consumer, unless there is work for it or it waits for its client.
 
-        A queue that does not serve, as during a purge, does not tell its consumers that no messages are left.
+        A queue that does not serve, as during a purge, does not notify its consumers that no messages are
+        left.
         """
         target = self._target
         for consumer in list(target.consumers):
@@ -97,11 +100,11 @@ class Ending(TimedTask):
                 target.channel.virtual_host.declarations.delete_if_unused(queue)
         if target.consumers and target.desired:
             schedule = target.channel.virtual_host.schedule
-            schedule.set(self, schedule.now() + LOOK_AGAIN_MS)
+            schedule.set(self, schedule.now() + CHECK_INTERVAL_MS)
 
 
 @final
-class PickedConsume(TimedTask, PendingRequest):
+class ChosenConsume(TimedTask, PendingRequest):
     """A basic.consume of chosen messages of `queue` that is not answered yet.
 
     `consumer` is made for this request and not attached. The channel's next frames wait for the answer.
@@ -124,12 +127,12 @@ class PickedConsume(TimedTask, PendingRequest):
 
         Raises PreconditionFailed if no such message is ready.
         """
-        if self._search.step(LOOK):
+        if self._search.step(SEARCH_STEP):
             self._search.end()
             self._answer()
             return
         channel = self._channel
-        channel.picked = self
+        channel.pending_consume = self
         channel.hold()
         channel.virtual_host.schedule.set(self, channel.virtual_host.schedule.now())
 
@@ -137,23 +140,23 @@ class PickedConsume(TimedTask, PendingRequest):
         """Continue the search, or let the channel continue."""
         channel = self._channel
         if not self._abandoned:
-            if not self.queue.deleted and not self._search.step(LOOK):
+            if not self.queue.deleted and not self._search.step(SEARCH_STEP):
                 channel.virtual_host.schedule.set(self, channel.virtual_host.schedule.now())
                 return
-            self._leave()
+            self._end_search()
             try:
-                self._answer_late()
+                self._answer_or_refuse()
             except ProtocolError as error:
                 channel.connection.fail(error)
             except Exception:  # perhaps the message cannot be read back
                 channel.connection.internal_error()
         connection = channel.connection
-        frames = channel.go_on()
+        frames = channel.end_hold()
         if connection.is_open() and connection.wire.channel(channel.number) is channel:
             connection.wire.put_back(frames)
             connection.receive(b"")
 
-    def _answer_late(self) -> None:
+    def _answer_or_refuse(self) -> None:
         """Answer in a turn of the search. Raises ProtocolError, and what the disk raises."""
         try:
             self._answer()
@@ -161,9 +164,12 @@ class PickedConsume(TimedTask, PendingRequest):
             self._channel.refuse(error, c.BASIC_CONSUME)
 
     def frame_kept(self, method: i64) -> None:
-        """Close the channel if too much waits behind the request (PendingRequest)."""
-        if self._channel.kept_bytes > BEHIND_BYTES_MAX:
-            text = f"{self._channel.kept_bytes} bytes came behind a basic.consume that is not answered yet"
+        """Close the channel if the kept frames have too many bytes (PendingRequest)."""
+        if self._channel.kept_bytes > KEPT_FRAMES_BYTES_MAX:
+            text = (
+                f"{self._channel.kept_bytes} bytes arrived after a basic.consume that is not answered yet, "
+                f"at most {KEPT_FRAMES_BYTES_MAX} are kept"
+            )
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
 
     def rights_changed(self) -> None:
@@ -171,14 +177,14 @@ class PickedConsume(TimedTask, PendingRequest):
 
     def abandon(self) -> None:
         """End the search without an answer: the channel ends (PendingRequest)."""
-        self._leave()
+        self._end_search()
         self._abandoned = True
         schedule = self._channel.virtual_host.schedule
         schedule.set(self, schedule.now())  # the kept frames may contain the client's close
 
-    def _leave(self) -> None:
+    def _end_search(self) -> None:
         self._search.end()
-        self._channel.picked = None
+        self._channel.pending_consume = None
 
     def _answer(self) -> None:
         """Deliver the messages that were found. Raises PreconditionFailed, and what `begin_get` raises."""
@@ -193,28 +199,28 @@ class PickedConsume(TimedTask, PendingRequest):
         if entry is None:
             raise PreconditionFailed(
                 f"no such message is ready in queue '{queue.name}' in vhost '{queue.vhost}': "
-                f"{_shown(target.arguments)}"
+                f"{_describe(target.arguments)}"
             )
         if isinstance(target, CountedTarget):
             channel.targets[target.tag] = target
             attach(queue, consumer)
-            self._say_ok()
+            self._send_ok()
             target.update()
             return
-        self._say_ok()
+        self._send_ok()
         get_chosen(queue, consumer, entry)
         target.deliver(consumer, entry)
         if consumer.no_ack and consumer.acquires:
             queue.settle(entry)
         target.consumer_cancelled(consumer)
 
-    def _say_ok(self) -> None:
+    def _send_ok(self) -> None:
         if not self._nowait:
             channel = self._channel
             channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, self._target.tag))
 
 
-def _shown(arguments: dict[str, object]) -> str:
+def _describe(arguments: dict[str, object]) -> str:
     names = (GET_MESSAGE_ID, GET_POSITION, GET_COUNT)
     return ", ".join(f"{name} '{arguments[name]}'" for name in names if name in arguments)
 
@@ -234,7 +240,7 @@ def _search_for(channel: ChannelState, target: Target091, consumer: QueueConsume
         return PlaceSearch(queue, place - 1)
     count = arguments[GET_COUNT]
     assert isinstance(count, int), "arguments have been checked"
-    assert isinstance(target, CountedTarget), "it is made for this"
-    target.left = count
+    assert isinstance(target, CountedTarget), "a search by number has a CountedTarget"
+    target.remaining = count
     consumer.getting = True
     return FirstSearch(queue, consumer.filter)

@@ -3,12 +3,12 @@
 import pytest
 from pamqp.commands import Basic, Queue
 
-from broker.adapters.amqp091 import picked
+from broker.adapters.amqp091 import chosen_messages
 from broker.auth.terms import READ
 from broker.core.queues.purge import SLICE
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
 
-FAR = int(picked.LOOK) + 1  # a place that is not found in one turn
+FAR = int(chosen_messages.SEARCH_STEP) + 1  # a place that is not found in one turn
 
 
 def fill(client: Client091, count: int, durable: bool = False) -> None:
@@ -49,7 +49,7 @@ def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
     if prefetch:
         client.send(Basic.Ack(1), 1)
     assert "Queue.PurgeOk" in names(operator, 1)
-    assert "Basic.Cancel" in names(client, int(picked.LOOK_AGAIN_MS))
+    assert "Basic.Cancel" in names(client, int(chosen_messages.CHECK_INTERVAL_MS))
     client.publish("q")
     assert names(client, 10_000) == [], "it is not there any more"
     assert bench.broker.vhosts["/"].topology.queues["q"].ready == 1
@@ -74,6 +74,6 @@ def test_rights_that_are_taken_away_meanwhile_are_missed(
     fill(client, FAR + 1)
     consume(client, get_position=FAR, browse=browse)
     assert client.frames() == []
-    monkeypatch.setattr(bench.door, "allowed", lambda user, vhost, what, name: what != READ)
+    monkeypatch.setattr(bench.door, "is_allowed", lambda user, vhost, what, name: what != READ)
     client.connection.rights_changed()
     assert names(client, 1) == ["Channel.Close"]

@@ -1,4 +1,4 @@
-"""The threads that check passwords, apart from others so that a flood of log-ins does not delay the log."""
+"""The threads that check passwords, separate from others: a flood of log-ins does not delay the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = structlog.get_logger("amqpd.net")
 
 
 @final
-class Doormen:
+class PasswordThreads:
     """A pool of threads for work that is slow on purpose."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -34,7 +34,7 @@ class Doormen:
         return await self._loop.run_in_executor(self._threads, work)
 
     def stop(self) -> None:
-        """Begin no further work."""
+        """Stop the threads: no further work begins."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
