@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.arguments.queue import ALL
+from broker.core.arguments.queue import FAILURES
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.entries.timers import Timers
@@ -419,7 +419,7 @@ class QueueRetry(Alarm):
 
     def __init__(self) -> None:
         super().__init__()
-        self.counted: i64 = ALL
+        self.counted: i64 = FAILURES
 
     def apply(self, held: dict[str, object]) -> None:
         """Apply these arguments from now on. HELD entries keep their times."""

@@ -21,6 +21,7 @@ from broker.core.arguments.queue import (
     DELAYED_RETRY_TYPE,
     DELIVERY_COUNT_ON,
     DISABLED,
+    FAILURES,
     NACK,
     RECOVER,
     REJECT,
@@ -106,7 +107,7 @@ def backoff_of(held: Arguments) -> Backoff | None:
             _fraction(held, RETRY_MULTIPLIER, 2.0),
             _fraction(held, RETRY_JITTER, 0.0),
             False,
-            ALL & ~RELEASED,
+            FAILURES,
         )
     kind = text_argument(held, DELAYED_RETRY_TYPE) or DISABLED
     least = number_argument(held, DELAYED_RETRY_MIN, 0)
@@ -142,7 +143,7 @@ class Retry(QueueRetry):
         self.queue = queue
         self.schedule = host.schedule
         self.chance = host.chance
-        self.counted: i64 = ALL
+        self.counted: i64 = FAILURES
         self.backoff: Backoff | None = None
         self._timers = Timers()
         self._waits: dict[QueueEntry, Timer] = {}
@@ -150,7 +151,7 @@ class Retry(QueueRetry):
     def apply(self, held: dict[str, object]) -> None:
         """Apply these arguments from now on. HELD entries keep their times."""
         counted = text_argument(held, DELIVERY_COUNT_ON)
-        self.counted = ALL if counted is None else outcomes_of(counted)
+        self.counted = FAILURES if counted is None else outcomes_of(counted)
         self.backoff = backoff_of(held)
 
     def came_back(self, entry: QueueEntry, outcome: i64) -> None:

@@ -38,6 +38,7 @@ from tests.support.core.hand_clock import HandClock
 from tests.support.core.mass_returns import lose, nack, state, turn
 from tests.support.core.queue_bench import Bench, Client, MemoryStore, message, number_of
 from tests.support.core.receipt_vhost import Office
+from tests.support.core.retry import waits
 from tests.support.core.timed_vhost import Yard, delivered, entry_of, numbers
 from tests.support.core.topology import RecordingStore
 
@@ -74,6 +75,42 @@ def test_no_number_of_releases_reaches_a_delivery_limit(outcome: int, lasts: boo
 
     assert numbers(queue) == ([1] if lasts else [])
     assert yard.died() == ({} if lasts else {"delivery_limit": 1})
+
+
+@pytest.mark.parametrize("kind", ["all", "failed", "returned"])
+def test_a_release_does_not_count_in_a_queue_that_delays_retries(kind: str) -> None:
+    yard, queue, client = delivered(delayed_retry_type=kind, delayed_retry_min=10)
+    for outcome, counted in ((RELEASED, 0), (NACK, 1), (RELEASED, 1), (CRASH, 2)):
+        waits(yard, queue, client, outcome)
+        assert entry_of(queue, 1).counted - 1 == counted, "the delivery that runs is counted too"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"retry_min": 1}, {"delayed_retry_type": "all", "delayed_retry_min": 1}]
+)
+@pytest.mark.parametrize(("outcome", "lasts"), [(RELEASED, True), (NACK, False)])
+def test_no_number_of_releases_reaches_a_delivery_limit_with_delayed_retries(
+    arguments: dict[str, Any], outcome: int, lasts: bool
+) -> None:
+    yard, queue, client = delivered(delivery_limit=2, **arguments)
+    for _ in range(6):
+        client.nack(outcome=outcome)
+        yard.run()
+        yard.clock.advance(20)
+        yard.run()
+
+    assert numbers(queue) == ([1] if lasts else [])
+    assert yard.died() == ({} if lasts else {"delivery_limit": 1})
+
+
+def test_a_release_counts_where_the_queue_says_so() -> None:
+    yard, queue, client = delivered(
+        delayed_retry_type="all", delayed_retry_min=10, delivery_count_on="released"
+    )
+    waits(yard, queue, client, RELEASED)
+    waits(yard, queue, client, NACK)
+
+    assert entry_of(queue, 1).counted == 2
 
 
 def test_tries_between_releases_count() -> None:
