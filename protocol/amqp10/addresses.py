@@ -1,4 +1,4 @@
-"""The addresses of sources and targets, and the nodes that they name. Whether a node exists is not checked.
+"""The addresses of sources and targets, and the nodes that they name. The nodes need not exist.
 
 [RabbitMQ AMQP 1.0 addresses, version 2 and 1; Qpid; ActiveMQ]
 """
@@ -8,10 +8,10 @@ from typing import Final, final
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"  # with a routing key
 NAME: Final = "name"  # a queue, or else an exchange
-ANONYMOUS: Final = "anonymous"  # each message says where it goes
+ANONYMOUS: Final = "anonymous"  # each message has its own address, in the property `to`
 MANAGEMENT: Final = "management"
 
-# whether a link makes the queue that it names and that is not there
+# whether a link creates the absent queue that it names
 CREATED_NEVER: Final = "never"
 CREATED_IF_ALLOWED: Final = "if allowed"
 CREATED_ALWAYS: Final = "always"
@@ -19,22 +19,22 @@ CREATED_ALWAYS: Final = "always"
 _MANAGEMENT: Final = ("/management", "$management")
 _QUEUES: Final = "/queues/"
 _EXCHANGES: Final = "/exchanges/"
-_CONSUMER: Final = "?consumer."  # what follows a name are options of ActiveMQ's
+_CONSUMER: Final = "?consumer."  # the beginning of ActiveMQ's options after a name
 _DEFAULT_EXCHANGES: Final = ("", "amq.default")
 _HEXADECIMAL: Final = frozenset(b"0123456789abcdefABCDEF")
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class AddressError(ValueError):
-    """An address that names nothing; the text says why."""
+    """An address that names no node; the text has the reason."""
 
 
 @final
 class Node:
     """The node that an address names: `kind`, a constant above, with the names that belong to this kind.
 
-    `key`: the routing key; None: the subject of each message. `creation`: one of the constants CREATED_...
-    `options`: the options that ActiveMQ's clients write behind a name, as `?consumer.exclusive=true`.
+    `key`: the routing key; None: the subject of each message. `creation`: a constant CREATED_...
+    `options`: the options that ActiveMQ's clients write after a name, as `?consumer.exclusive=true`.
     The name has no CR and no LF. AMQP 0-9-1 removes both from names, so a name
     that kept them here would mean two queues.
     """
@@ -92,9 +92,9 @@ def node_of(address: str | None) -> Node:
 
 
 def _one_line(address: str, text: str) -> str:
-    """Return the name `text` of `address` without CR and LF. Raises AddressError if nothing is left.
+    """Return the name `text` of `address` without CR and LF. Raises AddressError if only these were in it.
 
-    An empty name is the caller's business: some addresses name the default exchange by it.
+    An empty `text` is allowed here: in some addresses an empty name means the default exchange.
     """
     name = text.replace("\r", "").replace("\n", "")
     if text and not name:
@@ -103,7 +103,7 @@ def _one_line(address: str, text: str) -> str:
 
 
 def _options(address: str, query: str) -> dict[str, str]:
-    """The options behind the question mark of an address. Raises AddressError."""
+    """Return the options after the question mark of an address. Raises AddressError."""
     options: dict[str, str] = {}
     for option in query.split("&"):
         name, _, value = option.partition("=")
@@ -113,7 +113,7 @@ def _options(address: str, query: str) -> dict[str, str]:
 
 
 def _path(address: str) -> str:
-    """The address without the scheme and authority of a URI. A path of one part is a name."""
+    """Return the address without the scheme and authority of a URI. A path of one part is a name."""
     for scheme in ("amqp://", "amqps://"):
         if address.startswith(scheme):
             _, slash, path = address[len(scheme) :].partition("/")
@@ -143,7 +143,7 @@ def _exchange(address: str, rest: str) -> Node:
 
 
 def _first_version(address: str, path: str) -> Node:
-    """The addresses that clients of RabbitMQ used before version 4, which are not quoted."""
+    """Return the node of an unquoted address, as clients used it before RabbitMQ 4."""
     kind, _, rest = path[1:].partition("/")
     if kind == "exchange" and rest:
         name, slash, key = rest.partition("/")
@@ -161,17 +161,17 @@ def _first_version(address: str, path: str) -> Node:
 
 
 def queue_address(name: str) -> str:
-    """The address of a queue, for replies and dynamic nodes."""
+    """Return the address of a queue, for replies and dynamic nodes."""
     return _QUEUES + quote(name)
 
 
 def quote(name: str) -> str:
-    """`name` as a part of an address: all but unreserved characters as %XX. [RFC 3986 2.1]"""
+    """Return `name` quoted as a part of an address: all but unreserved characters as %XX. [RFC 3986 2.1]"""
     return "".join(chr(octet) if octet in _UNRESERVED else f"%{octet:02X}" for octet in name.encode())
 
 
 def unquote(address: str, part: str) -> str:
-    """A part of `address` without its quoting. Raises AddressError."""
+    """Return a part of `address` without its quoting. Raises AddressError."""
     if "%" not in part:
         return part
     octets = bytearray()

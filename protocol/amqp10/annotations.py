@@ -1,4 +1,4 @@
-"""The message annotations of a message: entries are added while all other entries keep their bytes.
+"""The message-annotations of a message. Entries are added, and all other entries keep their bytes.
 
 [amqp-1.0 3.2.10, 3.2.3]
 """
@@ -29,15 +29,16 @@ _START: Final = bytes((0, SMALL_ULONG, MESSAGE_ANNOTATIONS))
 
 
 def check_annotations(data: bytes, value: i64, end: i64) -> None:
-    """Raise DecodeError unless the map from `value` to `end` has whole entries, and symbols for keys."""
+    """Raise DecodeError unless the map from `value` to `end` has complete entries, and symbols as keys."""
     _kept(data, value, end, [])
 
 
 def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list[bytes]) -> bytes:
-    """A section of the annotations whose map lies from `value` to `end`, and further ones.
+    """Return a message-annotations section with the entries of a map, and further entries.
 
-    `keys` are the names and `values` encoded; an entry with one of these names is replaced. All others keep
-    their bytes and their order. An empty range is a message that has none. Raises DecodeError.
+    The map lies from `value` to `end`; an empty range means a message without annotations. `keys`: the names
+    of the further entries. `values`: their values, encoded. An entry of the map with one of these names is
+    replaced. All others keep their bytes and their order. Raises DecodeError.
     """
     count: i64 = len(keys)
     parts: list[bytes] = []
@@ -56,7 +57,7 @@ def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list
 
 
 def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
-    """The names and the values, encoded, of an encoded map whose keys are symbols. Raises DecodeError."""
+    """Return the names and encoded values of an encoded map whose keys are symbols. Raises DecodeError."""
     keys: list[bytes] = []
     values: list[bytes] = []
     for entry in _kept(data, 0, len(data), []):
@@ -69,16 +70,16 @@ def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
 
 
 def map_of(entries: dict[bytes, bytes]) -> bytes:
-    """An encoded map of these, encoded values by their names."""
+    """Return an encoded map of encoded values, which are given by their names."""
     return _section([], len(entries), list(entries), list(entries.values()))[len(_START) :]
 
 
 def reannotated(
     data: bytes, value: i64, end: i64, without: list[bytes], keys: list[bytes], values: list[bytes]
 ) -> bytes:
-    """As `annotated`, and entries whose names are in `without` are left out.
+    """Return a section as `annotated` does, but without the entries whose names are in `without`.
 
-    Annotations of which the entries do not decode are left out altogether.
+    If the map does not decode, all its entries are left out.
     """
     kept: list[bytes] = []
     try:
@@ -92,7 +93,7 @@ def reannotated(
 def with_annotations(
     data: bytes, layout: Layout, without: list[bytes], keys: list[bytes], values: list[bytes]
 ) -> bytes:
-    """The message with this layout as `reannotated` has its annotations, and otherwise as it is."""
+    """Return a message with the annotations that `reannotated` makes. `layout`: the layout of `data`."""
     section = reannotated(data, layout.annotations, layout.annotations_end, without, keys, values)
     if layout.annotations == NONE:
         return data[: layout.bare] + section + data[layout.bare :]
@@ -100,7 +101,7 @@ def with_annotations(
 
 
 def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[bytes]) -> bytes:
-    """A section of encoded entries and further ones, `count` altogether."""
+    """Return a section of encoded entries and further entries, `count` altogether."""
     for index, key in enumerate(keys):
         parts.append(sized(key, SYMBOL8, SYMBOL32))
         parts.append(values[index])
@@ -113,7 +114,7 @@ def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[byt
 
 
 def _entries(data: bytes, value: i64, end: i64) -> i64:
-    """The offset of the map's first key."""
+    """Return the offset of the map's first key."""
     if value >= end:
         raise truncated(_WHAT)
     constructor: i64 = data[value]
@@ -126,7 +127,7 @@ def _entries(data: bytes, value: i64, end: i64) -> i64:
 
 
 def _entry_count(data: bytes, value: i64) -> i64:
-    """How many entries a map says that it has."""
+    """Return the number of entries in the head of a map."""
     count: int = data[value + 2] if data[value] == MAP8 else read_i32_be(data, value + 5)
     if count < 0 or count % 2 != 0:
         raise DecodeError(f"{_WHAT}: a map of {count} keys and values")
@@ -134,7 +135,7 @@ def _entry_count(data: bytes, value: i64) -> i64:
 
 
 def _kept(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes]:
-    """The entries of the map, encoded, but those of some names."""
+    """Return the encoded entries of the map, except those with the names `without`."""
     p = _entries(data, value, end)
     left = _entry_count(data, value)
     names = frozenset(without)

@@ -10,7 +10,7 @@ from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.sections import SECTIONS_MAX, section_end
 
-START_BYTES_MAX: Final = 1024  # by which the size of a section is known
+START_BYTES_MAX: Final = 1024  # a section has its size within so many bytes
 
 _HEAD_BYTES_MAX: Final = 9  # constructor, size and count of a list or map
 _BODY: Final = (DATA, AMQP_SEQUENCE, AMQP_VALUE)
@@ -18,21 +18,21 @@ _BODY: Final = (DATA, AMQP_SEQUENCE, AMQP_VALUE)
 
 @final
 class BodyScan:
-    """Tells whether what comes are sections of one body, and perhaps a footer.
+    """A check that the bytes fed are the sections of a single body, and perhaps a footer.
 
-    What is inside them is not looked at, as of a message that comes as a whole. How it is cut makes no
-    difference.
+    The values in the sections are not checked, as in a message that arrives whole. The result does not
+    depend on how the bytes are cut into parts.
     """
 
     def __init__(self) -> None:
-        self._code: i64 = 0  # of the body's sections
-        self._left: i64 = 0  # of the section under way
+        self._code: i64 = 0  # the descriptor of the body's sections
+        self._left: i64 = 0  # bytes of the current section that have not arrived
         self._footer = False
-        self._start = b""  # of the next one, as far as it has come
+        self._start = b""  # the bytes of the next section that have arrived
         self._sections: i64 = 0
 
     def feed(self, part: bytes) -> None:
-        """The next part. Raises DecodeError."""
+        """Check the next part. Raises DecodeError."""
         data = self._start + part if self._start else part
         self._start = b""
         p: i64 = 0
@@ -45,13 +45,13 @@ class BodyScan:
             p += taken
 
     def end(self) -> None:
-        """End the scan after the last part. Raises DecodeError if something is missing."""
+        """End the scan after the last part. Raises DecodeError if the last section is incomplete."""
         if self._left > 0 or self._start:
             raise truncated("body")
 
     def _begin(self, data: bytes, p: i64, end: i64) -> bool:
-        """A section begins at `p`; False if there is not enough of it to know where it ends."""
-        seen: i64 = min(end, p + START_BYTES_MAX)  # no more, so that it is the same however it is cut
+        """Begin the section at `p`; False if too few of its bytes have arrived to know its size."""
+        seen: i64 = min(end, p + START_BYTES_MAX)  # no more, so that the result does not depend on the cuts
         fields = Fields()
         reach: i64 = NONE
         code: i64 = 0
@@ -71,7 +71,7 @@ class BodyScan:
         return True
 
     def _admit(self, code: i64) -> None:
-        """Raise DecodeError if such a section does not belong here."""
+        """Raise DecodeError if a section with this descriptor must not follow the sections before it."""
         self._sections += 1
         if self._sections > SECTIONS_MAX:
             raise DecodeError(f"message of more than {SECTIONS_MAX} sections")

@@ -1,7 +1,7 @@
 """The performative disposition, read from its frame. [amqp-1.0 2.7.6]
 
-Dispositions of the same peer mostly differ in their ids only. If the bytes before and behind the ids are the
-same as the last time, their meaning is kept and only the ids are read.
+Dispositions of a peer mostly differ in their delivery-ids only. If the bytes before and after the ids equal
+those of the previous disposition, only the ids are read.
 """
 
 from typing import Final, final
@@ -17,7 +17,7 @@ from protocol.amqp10.states import DeliveryState, read_state
 
 _FIELDS: Final = 6
 _USUAL: Final = b"\x00\x53\x15\xc0"  # descriptor and constructor
-_FRONT_BYTES: Final = 7  # with size, count and role
+_FRONT_BYTES: Final = 7  # descriptor, constructor, size, count and role
 _ID_END: Final = _FRONT_BYTES + 5
 _UINT: Final = bytes((UINT,))
 _NULL: Final = bytes((NULL,))
@@ -39,11 +39,11 @@ class Disposition:
         self.state: DeliveryState | None = None
         self.batchable = False
         self._fields = Fields()
-        self._front = b""  # what stood before the ids
-        self._rest = b""  # and what behind them
+        self._front = b""  # the bytes before the ids of the previous disposition
+        self._rest = b""  # the bytes after them
 
     def read(self, data: bytes, start: i64, end: i64) -> None:
-        """Take the performative that lies from `start` to `end`. Raises DecodeError."""
+        """Read the performative that lies from `start` to `end`. Raises DecodeError."""
         if self._read_again(data, start, end):
             return
         self._front = b""
@@ -66,7 +66,7 @@ class Disposition:
             self._rest = data[rest:end]
 
     def _read_again(self, data: bytes, start: i64, end: i64) -> bool:
-        """Take one that says the same as the last one but for its ids; False: it does not."""
+        """Read a disposition that differs from the previous one in its ids only; False: it does not."""
         if end - start < _ID_END or data[start : start + _FRONT_BYTES] != self._front:
             return False
         if data[start + _FRONT_BYTES] != UINT or end - start != 5 + data[start + 4]:

@@ -35,7 +35,7 @@ class Flow:
         self._fields = Fields()
 
     def read(self, data: bytes, start: i64, end: i64) -> None:
-        """Take the performative that lies from `start` to `end`. Raises DecodeError."""
+        """Read the performative that lies from `start` to `end`. Raises DecodeError."""
         fields = self._fields
         fields.open(data, start, end, FLOW, "flow", _FIELDS)
         self.next_incoming_id = fields.uint("next-incoming-id")

@@ -1,4 +1,4 @@
-"""The properties of a message, each found by its place without decoding the others. [amqp-1.0 3.2.4]"""
+"""The properties section of a message, whose fields are read without decoding the others. [amqp-1.0 3.2.4]"""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ NAMES: Final[tuple[str, ...]] = (
     "reply-to-group-id",
 )
 
-_ULONG_OR_UUID: Final = 1  # bits for what a property may be
+_ULONG_OR_UUID: Final = 1  # bits for the types that a property may have
 _BINARY: Final = 2
 _STRING: Final = 4
 _SYMBOL: Final = 8
@@ -80,7 +80,7 @@ def _types_by_constructor() -> bytes:
 
 
 _TYPE: Final = _types_by_constructor()
-_LONG: Final = 0xB0  # from here on, a constructor is followed by four octets of size and not by one
+_LONG: Final = 0xB0  # the first constructor with a size of four octets instead of one
 
 
 def check_properties(data: bytes, value: i64, end: i64) -> None:
@@ -89,9 +89,9 @@ def check_properties(data: bytes, value: i64, end: i64) -> None:
 
 
 def read_property(data: bytes, value: i64, end: i64, index: int) -> bytes | None:
-    """The property at that place of the list from `value` to `end`, encoded; its first octet is its type.
+    """Return the encoded property at place `index` of the list from `value` to `end`; None if it is null.
 
-    Those behind it are not looked at. Raises DecodeError.
+    The properties after this place are not checked. Raises DecodeError.
     """
     fields = _pass(data, value, end, index)
     start = _next(fields, index)
@@ -99,7 +99,7 @@ def read_property(data: bytes, value: i64, end: i64, index: int) -> bytes | None
 
 
 def read_text(data: bytes, value: i64, end: i64, index: int) -> str | None:
-    """As `read_property`, but decoded: a string or symbol."""
+    """Return a property that is a string or symbol, decoded; otherwise as `read_property`."""
     raw = read_property(data, value, end, index)
     if raw is None:
         return None
@@ -113,13 +113,13 @@ def read_text(data: bytes, value: i64, end: i64, index: int) -> str | None:
 
 
 def read_user_id(data: bytes, value: i64, end: i64) -> bytes | None:
-    """As `read_property`, for the user-id."""
+    """Return the bytes of the user-id; otherwise as `read_property`."""
     raw = read_property(data, value, end, USER_ID)
     return None if raw is None else _content(raw)
 
 
 def _pass(data: bytes, value: i64, end: i64, count: int) -> Fields:
-    """The list, with that many of its fields passed."""
+    """Open the list of properties, and skip the first `count` fields. Raises DecodeError."""
     fields = Fields()
     fields.open_list(data, value, end, "properties", len(NAMES))
     for index in range(count):
@@ -128,7 +128,7 @@ def _pass(data: bytes, value: i64, end: i64, count: int) -> Fields:
 
 
 def _next(fields: Fields, index: int) -> i64:
-    """Pass the field of that place. Its offset, NONE if it is null."""
+    """Skip the field at place `index`, and return its offset, NONE if it is null. Raises DecodeError."""
     start = fields.raw(NAMES[index])
     if start >= 0 and _TYPE[fields.data[start]] & _TYPES[index] == 0:
         raise undefined(fields.data[start], "properties", NAMES[index])

@@ -32,7 +32,7 @@ from protocol.amqp10.descriptors import (
 )
 from protocol.amqp10.fields import Fields
 
-SECTIONS_MAX: Final = 1000  # of one message
+SECTIONS_MAX: Final = 1000  # sections of a message
 
 NAMES: Final[tuple[str, ...]] = (
     "header",
@@ -46,7 +46,7 @@ NAMES: Final[tuple[str, ...]] = (
     "footer",
 )
 
-_LIST: Final = 0  # what the value of a section may be
+_LIST: Final = 0  # the types that the value of a section may have
 _MAP: Final = 1
 _BINARY: Final = 2
 _ANY: Final = 3
@@ -58,8 +58,8 @@ _BODY: Final = 1 << DATA - HEADER | 1 << AMQP_SEQUENCE - HEADER | 1 << AMQP_VALU
 class Sections:
     """The sections from `start` to `end`, one after the other.
 
-    After each `advance` that returned True `code` is the section's descriptor, `start` its own offset,
-    `value` that of its value, and `end` the one behind it.
+    After each `advance` that returned True, `code` is the section's descriptor, `start` its offset, `value`
+    the offset of its value, and `end` the offset after the section.
     """
 
     def __init__(self, data: bytes, start: i64, end: i64, ordered: bool = True) -> None:
@@ -74,10 +74,11 @@ class Sections:
         self._left: i64 = SECTIONS_MAX
 
     def advance(self) -> bool:
-        """Go to the next section; False if there is none.
+        """Go to the next section; False after the last section.
 
-        Raises DecodeError for what is no section, or one that must not be here: of the wrong shape, a second
-        one, mixed with another kind of body, or, if order matters, behind one that it has to precede.
+        Raises DecodeError for bytes that are no section, for a value of the wrong type, and for a section
+        that is not allowed here: a second one of its kind, or one of a body with other sections. If the
+        sections are `ordered`, a section in the wrong order is not allowed either.
         """
         data = self.data
         p = self.end
@@ -117,9 +118,9 @@ class Sections:
 
 
 def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
-    """The offset behind the value at `p` of such a section. Raises DecodeError if it does not suit.
+    """Return the offset after the value at `p` of a section with descriptor `code`.
 
-    Only constructor, size and count are looked at.
+    Only constructor, size and count are checked. Raises DecodeError.
     """
     shape: i64 = _SHAPES[code - HEADER]
     if shape == _ANY:
@@ -155,12 +156,13 @@ def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
 
 @final
 class Layout:
-    """Where the sections of one message lie; offsets are NONE if there is no such section.
+    """The offsets of the sections of a message; NONE for absent sections.
 
-    Each is the offset of a section's value, and its end the one behind it; `annotations` are the message's.
-    `header_start` and `annotations_start` are where these sections begin. `bare` is where the
-    bare message begins, with the footer behind it, and `body` its first section of the body, of which there
-    are `body_count`; `body_code` is their descriptor, 0 if there is no body.
+    Each attribute with the name of a section is the offset of its value, and `..._end` the offset after the
+    value. `annotations`: the message-annotations. `header_start`, `annotations_start`: the offsets of these
+    sections themselves. `bare`: the offset of the bare message, which the footer follows. `body`: the offset
+    of the first section of the body. `body_count`: the number of these sections. `body_code`: their
+    descriptor, 0 without a body.
     """
 
     def __init__(self) -> None:
@@ -184,7 +186,7 @@ class Layout:
 
 
 def scan(data: bytes, start: i64, end: i64) -> Layout:
-    """The layout of the message that lies from `start` to `end`. Raises DecodeError."""
+    """Return the layout of the message that lies from `start` to `end`. Raises DecodeError."""
     layout = Layout()
     sections = Sections(data, start, end)
     while sections.advance():
@@ -195,9 +197,9 @@ def scan(data: bytes, start: i64, end: i64) -> Layout:
 
 
 def scan_front(data: bytes) -> Layout:
-    """The layout of what a message has in front of its body, of which nothing is known then.
+    """Return the layout of the sections before the body of a message, without the body and the footer.
 
-    What is no section, and whatever is behind it, counts as body.
+    Bytes that are no section, and all bytes after them, count as the body.
     """
     layout = Layout()
     sections = Sections(data, 0, len(data))
@@ -213,15 +215,15 @@ def scan_front(data: bytes) -> Layout:
 
 
 def is_sections(content: bytes) -> bool:
-    """Whether content as it is kept is a message of AMQP 1.0, which begins with a described value.
+    """Whether stored content is a message of AMQP 1.0, which begins with a described value.
 
-    That of AMQP 0-9-1 begins with the type of a frame.
+    The content of AMQP 0-9-1 begins with the type of a frame.
     """
     return len(content) > 0 and content[0] == 0
 
 
 def _take_up(layout: Layout, sections: Sections) -> None:
-    """Note where the section lies at which `sections` is."""
+    """Set the offsets of the current section of `sections`."""
     code = sections.code
     if code == HEADER:
         layout.header_start = sections.start
@@ -238,7 +240,7 @@ def _take_up(layout: Layout, sections: Sections) -> None:
 
 
 def _place(layout: Layout, sections: Sections, code: i64) -> None:
-    """Take up one section of the bare message or the footer."""
+    """Set the offsets of a section of the bare message, or of the footer."""
     if code == PROPERTIES:
         layout.properties = sections.value
         layout.properties_end = sections.end

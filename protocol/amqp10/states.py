@@ -1,4 +1,4 @@
-"""Delivery states, read from a frame or made for a frame. [amqp-1.0 3.4, 4.5.8]"""
+"""Delivery states that a peer has sent. [amqp-1.0 3.4, 4.5.8]"""
 
 from typing import Final, final
 
@@ -56,9 +56,9 @@ RELEASED_STATE: Final = DeliveryState(RELEASED)
 
 
 def read_state(data: bytes, start: i64, end: i64, what: str) -> DeliveryState:
-    """The delivery state that is encoded from `start` to `end`; it is shared if it has no attributes.
+    """Return the delivery state from `start` to `end`; states without fields are shared objects.
 
-    Raises DecodeError, also for a state that no peer tells us: declared, or an unknown one.
+    Raises DecodeError, also for an unknown state, and for declared, which only a coordinator sends.
     """
     if end - start == 4 and data[start + 3] == LIST0 and data[start + 1] == SMALL_ULONG:
         outcome: i64 = data[start + 2]

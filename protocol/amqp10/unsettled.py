@@ -31,14 +31,14 @@ class EncodedState:
 
 
 def encoded_state(value: object) -> bytes:
-    """A value of the map of an attach, encoded. Raises what `encode` raises."""
+    """Return the encoded value of an entry in an attach's map. Raises what `encode` raises."""
     return value.data if isinstance(value, EncodedState) else encode(value)
 
 
 def decode_attach(data: bytes, start: i64, end: i64, rest_max: i64) -> Attach | None:
-    """The attach from `start` to `end`, the states in its map as `EncodedState` or None.
+    """Return the attach from `start` to `end`, with the states in its map as `EncodedState` or None.
 
-    Returns None if that is no attach, or one that has more than `rest_max` bytes besides the map.
+    None if the performative is no attach, or has more than `rest_max` bytes besides the map.
     Raises DecodeError.
     """
     fields = Fields()

@@ -20,7 +20,7 @@ _TTL_DIGITS: Final = len(str(_TTL_MAX))
 
 
 def opt_deaths(x_death: bytes) -> bytes | None:
-    """The encoded value of x-opt-deaths for the field value of x-death; None if that is no history."""
+    """Return the encoded value of x-opt-deaths for a field value of x-death; None if it is no history."""
     try:
         deaths = deaths091.decode_deaths(x_death)
         return deaths10.encode_deaths([_death10(death) for death in deaths]) if deaths else None
@@ -43,7 +43,7 @@ def _death10(death: deaths091.Death) -> deaths10.Death:
 
 
 def x_death(data: bytes, p: i64, end: i64) -> bytes | None:
-    """The field value of x-death for that of x-opt-deaths from `p` to `end`; None if it tells of none."""
+    """Return the field value of x-death for the x-opt-deaths from `p` to `end`; None without deaths."""
     try:
         history, _ = decode(data, p, end)
     except DecodeError:

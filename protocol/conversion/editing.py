@@ -1,6 +1,6 @@
-"""Edit messages of AMQP 1.0 by the names that AMQP 0-9-1 has for their parts.
+"""Edit messages of AMQP 1.0 by AMQP 0-9-1's names of properties and headers.
 
-Parts that an edition does not name keep their bytes, except the sizes of the sections around a change.
+Parts that an edition does not name keep their bytes, except the sizes of the changed sections.
 """
 
 from typing import Final, final
@@ -36,12 +36,12 @@ _PLACES: Final = {
     basic.APP_ID: places.GROUP_ID,
 }
 _IN_HEADER: Final = (basic.DELIVERY_MODE, basic.PRIORITY, basic.EXPIRATION)
-_ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # that headers of other names are
+_ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # by the headers that become these
 
 
 @final
 class _Front:
-    """The sections in front of a body, and what is in those that can be changed. Raises DecodeError."""
+    """The sections before a body, with the decoded parts that an edition can change. Raises DecodeError."""
 
     def __init__(self, content: bytes) -> None:
         self.sections: dict[int, bytes] = {}  # by their descriptors
@@ -70,10 +70,10 @@ class _Front:
 class Edition:
     """The changes to make in messages.
 
-    `said` is a content of AMQP 0-9-1 with the new properties and headers. `changed` has, by their names, the
-    places of the properties to set as in `said`, or to remove if `said` lacks them. `headers` has the names
-    of the headers to set or remove likewise. With `bare`, messages keep no other headers. `payload`: the new
-    body, None to keep the old body.
+    `said`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places, by names, of
+    the properties to set as in `said`, or to remove if `said` lacks them. `headers`: the names of the headers
+    to set or remove likewise. `bare`: messages keep no other headers. `payload`: the new body, None to keep
+    the old body.
 
     Raises ValueError for a value that no message of AMQP 1.0 can have.
     """
@@ -97,7 +97,7 @@ class Edition:
         self._check(Properties(said), changed)
 
     def _check(self, said: Properties, changed: dict[str, int]) -> None:
-        """Raise ValueError for what has no counterpart."""
+        """Raise ValueError for a new value that has no counterpart in AMQP 1.0."""
         for name, _ in said.fields():
             if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._said.application:
                 text = name.decode(errors="backslashreplace")
@@ -116,7 +116,7 @@ class Edition:
         return place in _IN_HEADER
 
     def content(self, content: bytes) -> bytes:
-        """The changed content of a message. Raises DecodeError for one that is malformed."""
+        """Return the changed content of a message. Raises DecodeError for a malformed message."""
         old = _Front(content)
         return b"".join(
             (
@@ -172,17 +172,17 @@ class Edition:
 
 
 def data_section(payload: bytes) -> bytes:
-    """A body of one data section."""
+    """Return a body of a single data section."""
     return bytes((0, SMALL_ULONG, DATA)) + binary(payload)
 
 
 def _is_header(annotation: bytes) -> bool:
-    """Whether an annotation is a header to clients of AMQP 0-9-1."""
+    """Whether clients of AMQP 0-9-1 get the annotation as a header."""
     return annotation.startswith(b"x-") and not names.is_internal(annotation)
 
 
 def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
-    """The properties by their places, encoded. Raises DecodeError."""
+    """Return the encoded properties by their places. Raises DecodeError."""
     found = [NULL_VALUE] * len(places.NAMES)
     if layout.properties != NONE:
         fields = Fields()
@@ -195,7 +195,7 @@ def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
 
 
 def _entries(content: bytes, value: i64, end: i64, kind: i64) -> dict[bytes, bytes]:
-    """The entries of a map, their values encoded. Raises DecodeError unless all of them are sound."""
+    """Return the entries of a map with encoded values. Raises DecodeError if any entry is malformed."""
     found: dict[bytes, bytes] = {}
     entries = Entries(content, value, end, kind)
     while entries.advance():

@@ -12,7 +12,7 @@ from protocol.amqp10.constructors import DEPTH_MAX, LIST32, truncated, undefined
 from protocol.amqp10.entries import NAMED, Entries
 from protocol.conversion.octets import check_text, unsigned32
 
-SECONDS_MAX: Final = 253402300799  # the last one of the year 9999: clients fail at later times
+SECONDS_MAX: Final = 253402300799  # the last second of the year 9999: clients fail at later times
 SHORT_BYTES_MAX: Final = 255
 
 _COPIED: Final[dict[int, bytes]] = {
@@ -32,7 +32,7 @@ _COPIED: Final[dict[int, bytes]] = {
     0x71: b"I",
     0x81: b"l",
 }
-"""What the bytes behind these constructors only need in front."""
+"""The prefixes of field values whose further bytes are those after these constructors."""
 
 _WIDE: Final = frozenset(bytes.fromhex("505152535455566061707172737480818283849498a0a1a3b0b1b3c0c1d0d1e0f0"))
 """The constructors of values that have a width."""
@@ -46,9 +46,9 @@ _PREFIXES: Final[list[bytes | None]] = _prefixes()
 
 
 def field_value(data: bytes, p: i64, end: i64) -> bytes | None:
-    """The value that lies from `p` to `end`, as a field value; None if it has none or does not decode.
+    """Return the field value for the value from `p` to `end`; None if there is none, or it does not decode.
 
-    Decimals, described values, numbers that are none, times that clients fail at: these have none.
+    Decimals, described values, NaN, infinities, and times at which clients fail have no counterpart.
     """
     if p >= end:
         return None
@@ -59,17 +59,17 @@ def field_value(data: bytes, p: i64, end: i64) -> bytes | None:
 
 
 def long_string(raw: bytes) -> bytes:
-    """Some text as a field value."""
+    """Return the field value of a text, as a long string."""
     return b"S" + len(raw).to_bytes(4, "big") + raw
 
 
 def byte_array(raw: bytes) -> bytes:
-    """Some bytes as a field value."""
+    """Return the field value of bytes, as a byte array."""
     return b"x" + len(raw).to_bytes(4, "big") + raw
 
 
 def table(fields: dict[bytes, bytes]) -> bytes:
-    """Field values by their names as a table, its length in front."""
+    """Return a table of field values, with its length."""
     parts: list[bytes] = []
     size: i64 = 0
     for name, value in fields.items():
@@ -82,12 +82,12 @@ def table(fields: dict[bytes, bytes]) -> bytes:
 
 
 def uuid_text(raw: bytes) -> bytes:
-    """The 16 bytes of a UUID as a URN. [RFC 4122 3]"""
+    """Return the URN of the 16 bytes of a UUID. [RFC 4122 3]"""
     return f"urn:uuid:{UUID(bytes=raw)}".encode()
 
 
 def seconds(data: bytes, p: i64) -> bytes | None:
-    """The timestamp at `p`, of milliseconds, as eight octets of seconds; None if clients would fail at it."""
+    """Convert the timestamp at `p`, in ms, to eight octets of seconds; None if clients would fail at it."""
     milliseconds = read_i64_be(data, p)
     if milliseconds < 0 or milliseconds // 1000 > SECONDS_MAX:
         return None
@@ -96,7 +96,7 @@ def seconds(data: bytes, p: i64) -> bytes | None:
 
 
 def _converted(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """The value whose constructor stands before `p` and which ends at `end`."""
+    """Convert the value whose constructor `code` is before `p`, and which ends at `end`."""
     prefix = _PREFIXES[code]
     if prefix is not None:
         return prefix + data[p:end]
@@ -114,7 +114,7 @@ def _converted(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | 
 
 
 def _number(code: i64, data: bytes, p: i64, end: i64) -> bytes | None:
-    """The value of fixed width that is not only to be copied."""
+    """Convert a value of fixed width whose bytes cannot just be copied."""
     if code == 0x54 or code == 0x55:
         sign = b"\xff" if data[p] >= 0x80 else b"\x00"
         return (b"I" + sign * 3 if code == 0x54 else b"l" + sign * 7) + data[p:end]
@@ -144,7 +144,7 @@ def _number(code: i64, data: bytes, p: i64, end: i64) -> bytes | None:
 
 
 def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """A list or array as an array, a map as a table; of what is in them, what has a field value."""
+    """Convert a list or array to an array, a map to a table, without values that have no counterpart."""
     values: list[bytes] = []
     if code == 0xC1 or code == 0xD1:
         return b"F" + table(_fields(data, p - 1, end, depth))
@@ -179,7 +179,7 @@ def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | N
 
 
 def _fields(data: bytes, p: i64, end: i64, depth: i64) -> dict[bytes, bytes]:
-    """The entries of a map that a table can have."""
+    """Return the entries of a map that a table can have."""
     fields: dict[bytes, bytes] = {}
     entries = Entries(data, p, end, NAMED)
     while entries.advance():
@@ -196,7 +196,7 @@ def _fields(data: bytes, p: i64, end: i64, depth: i64) -> dict[bytes, bytes]:
 
 
 def _element_end(code: i64, data: bytes, p: i64, end: i64) -> i64:
-    """The offset behind an array's value at `p`; each has the constructor `code`, which is not repeated."""
+    """Return the offset after an array's value at `p`; all values share the constructor `code`."""
     kind: i64 = code >> 4
     if kind < 0xA:
         behind = p + (16 if kind == 9 else 1 << (kind - 5))

@@ -1,4 +1,4 @@
-"""Text and numbers where they lie among the bytes of either protocol."""
+"""Text and numbers in the encodings of both protocols."""
 
 from librt.strings import read_i32_be
 from mypy_extensions import i64
@@ -13,7 +13,7 @@ def check_text(raw: bytes) -> None:
 
 
 def is_text(raw: bytes) -> bool:
-    """Whether some bytes are UTF-8."""
+    """Whether the bytes are UTF-8."""
     if raw.isascii():
         return True
     try:
@@ -24,6 +24,6 @@ def is_text(raw: bytes) -> bool:
 
 
 def unsigned32(data: bytes, p: i64) -> i64:
-    """The number in the four octets at `p`."""
+    """Return the unsigned number in the four octets at `p`."""
     number: int = read_i32_be(data, p)
     return number & 0xFFFFFFFF

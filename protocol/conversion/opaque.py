@@ -1,7 +1,7 @@
-"""Payloads of unknown message formats, kept as messages of the known format. [amqp-1.0 2.8.11]
+"""Payloads of unknown message formats, stored as messages of format 0. [amqp-1.0 2.8.11]
 
-Such a payload becomes a data section behind an annotation that has its format. Whether the payload is
-durable cannot be read, so it counts as durable.
+Such a payload becomes a data section after an annotation with its format. Whether the payload is durable
+cannot be read, so it counts as durable.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _TYPE: Final = encode(ENCODED_BODY.decode())
 
 
 def enclosed(payload: bytes, message_format: i64) -> bytes:
-    """The sections that a payload of this format, which is not 0, is kept as."""
+    """Return the sections in which a payload of this format, which is not 0, is stored."""
     number: int = message_format
     told = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
     return b"".join(
@@ -37,7 +37,10 @@ def enclosed(payload: bytes, message_format: i64) -> bytes:
 
 
 def format_of(content: bytes, layout: Layout) -> i64:
-    """The format of the payload that sections with annotations stand for; 0: they are the message."""
+    """Return the format of the payload that `enclosed` has stored in a message; 0 for an ordinary message.
+
+    The message must have annotations.
+    """
     if content.find(BASIC_FORMAT, layout.annotations, layout.annotations_end) < 0:
         return 0
     entries = Entries(content, layout.annotations, layout.annotations_end, SYMBOL8)
@@ -50,12 +53,12 @@ def format_of(content: bytes, layout: Layout) -> i64:
 
 
 def payload_of(content: bytes, layout: Layout) -> bytes:
-    """The payload itself, of sections that have a `format_of`."""
+    """Return the payload that `enclosed` has stored, if `format_of` is not 0."""
     return content[_start(content, layout.annotations_end) :]
 
 
 def _start(content: bytes, p: i64) -> i64:
-    """Where the payload begins in the data section at `p`; NONE if that is not there, or not the last one."""
+    """Return the offset of the payload in the data section at `p`; NONE if this is not the last section."""
     if content[p : p + 3] != _DATA or p + 5 > len(content):
         return NONE
     if content[p + 3] == BINARY8:

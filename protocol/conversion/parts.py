@@ -11,7 +11,7 @@ from protocol.amqp10.fields import Fields
 from protocol.amqp10.sections import SECTIONS_MAX
 from protocol.conversion.octets import unsigned32
 
-START_BYTES_MAX: Final = 27  # of a data section before its contents: its name, long, and a long binary
+START_BYTES_MAX: Final = 27  # a data section before its content, with a long symbol and a long binary
 
 
 @final
@@ -28,7 +28,7 @@ class BodyParts:
         self.size: i64 = 0
         self.left: i64 = 0
         self.ended = False
-        self._start = b""  # of a section, as far as it has come
+        self._start = b""  # the beginning of a section, as far as it has arrived
         self._sections: i64 = 0
 
     def feed(self, part: bytes) -> list[bytes]:
@@ -54,17 +54,17 @@ class BodyParts:
         return contents
 
     def pass_over(self, count: i64) -> None:
-        """So many bytes, at most what is `left`, have come and are of no interest."""
+        """Skip `count` bytes of the current section, at most `left`."""
         self.left -= count
         self.size += count
 
     def end(self) -> None:
-        """Nothing more comes. Raises DecodeError if something is missing."""
+        """End the body after its last part. Raises DecodeError if the last section is incomplete."""
         if self.left > 0 or self._start:
             raise truncated("body")
 
     def _begin(self, data: bytes, p: i64, end: i64) -> i64:
-        """The offset of what is in the section that begins at `p`; NONE if its start is not all there."""
+        """Return the offset of the content of the section at `p`; NONE if its start has not all arrived."""
         fields = Fields()
         try:
             code = fields.descriptor(data, p, end, "section")
@@ -85,7 +85,7 @@ class BodyParts:
         return value
 
     def _open(self, data: bytes, p: i64, end: i64) -> i64:
-        """Begin with the data section whose value is at `p`; the offset of what is in it."""
+        """Begin the data section whose value is at `p`, and return the offset of its content."""
         if end - p < 2:
             raise truncated("data")
         constructor: i64 = data[p]
@@ -100,7 +100,7 @@ class BodyParts:
         return p + 5
 
     def _close(self, code: i64) -> None:
-        """A section that is none of data."""
+        """Take the beginning of a section that is no data section. Raises DecodeError."""
         self.ended = True
         if code != FOOTER and (self.code != 0 or (code != AMQP_SEQUENCE and code != AMQP_VALUE)):
             raise DecodeError("section that does not belong into this body")

@@ -1,4 +1,4 @@
-"""A content of AMQP 0-9-1 as the sections of AMQP 1.0. [amqp-0-9-1 4.2.6, amqp-1.0 messaging 3.2]"""
+"""Convert a content of AMQP 0-9-1 to the sections of AMQP 1.0. [amqp-0-9-1 4.2.6, amqp-1.0 messaging 3.2]"""
 
 from typing import Final, final
 
@@ -57,7 +57,7 @@ _SIZES: Final[tuple[int, ...]] = (
     _SHORT,
     _SHORT,
     _SHORT,
-)  # of the properties by their places, in bytes [amqp-0-9-1 1.8]
+)  # bytes of the properties by their places [amqp-0-9-1 1.8]
 
 _PERSISTENT: Final = b"\x02"
 _UINT_MAX: Final = 0xFFFFFFFF
@@ -65,10 +65,10 @@ _DATA: Final = bytes((0, SMALL_ULONG, DATA))
 
 
 def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
-    """The sections for a content header and body frames of a message published to `exchange`.
+    """Return the sections for a content header and body frames of a message published to `exchange`.
 
-    The header section comes first, then the message-annotations, which name `exchange` and `routing_key`,
-    and the bare message, of which the body is one data section, unless it is sections already.
+    The header section comes first, then the message-annotations, which name `exchange` and `routing_key`, and
+    the bare message. The body becomes a data section, unless it already consists of sections.
     """
     properties = _properties(content)
     body = _body(content)
@@ -81,16 +81,16 @@ def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
 
 
 def front10(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
-    """As `content10`, but of a body only what stands in front of its `size` bytes, which are more than 255.
+    """Return the sections before a body of `size` bytes, more than 255, and the head of its data section.
 
-    They make one data section, whatever they are.
+    The sections are those of `content10`. The body becomes a single data section, whatever its bytes are.
     """
     front = _front(_properties(content), exchange, routing_key)
     return front + _DATA + bytes((BINARY32,)) + size.to_bytes(4, "big")
 
 
 def _front(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
-    """The sections in front of a body."""
+    """Return the sections before a body."""
     headers = _Headers(properties[basic.HEADERS])
     annotations: dict[bytes, bytes] = {
         names.EXCHANGE: sized(exchange.encode(), STRING8, STRING32),
@@ -108,9 +108,9 @@ def _front(properties: list[bytes | None], exchange: str, routing_key: str) -> b
 
 
 def _properties(content: bytes) -> list[bytes | None]:
-    """The properties by their places: of short strings and of the headers without their lengths.
+    """Return the properties by their places, short strings and the headers without their lengths.
 
-    One that overruns the frame is absent, and so are those behind it.
+    A property that overruns the frame is absent, with all properties after it.
     """
     values: list[bytes | None] = [None] * len(_SIZES)
     end: i64 = len(content)
@@ -161,7 +161,7 @@ def _body(content: bytes) -> bytes:
 
 
 def _body_sections(body: bytes) -> bytes:
-    """The body if it is sections of a body, and maybe a footer; b"" if not."""
+    """Return the body if it consists of the sections of a body, and perhaps a footer; b"" if not."""
     try:
         layout = scan(body, 0, len(body))
     except DecodeError:
@@ -193,7 +193,7 @@ def _annotations(entries: dict[bytes, bytes]) -> bytes:
 
 @final
 class _Headers:
-    """The headers by where they go: annotations, application properties, or ids that are no short strings."""
+    """The headers by their places in AMQP 1.0: annotations, application properties, and ids."""
 
     def __init__(self, table: bytes | None) -> None:
         self.annotations: dict[bytes, bytes] = {}
@@ -233,14 +233,14 @@ class _Headers:
 
 
 def _text_or_bytes(table: bytes, p: i64, end: i64) -> bytes | None:
-    """The field value there, encoded, if an id may be of its type."""
+    """Return the encoded field value from `p` to `end` if an id may have its type."""
     return encoded_value(table, p, end) if table[p] == TEXT or table[p] == BYTES else None
 
 
 def _properties_section(properties: list[bytes | None], headers: _Headers) -> bytes:
-    """The properties section; b"" if it would say nothing."""
+    """Return the properties section; b"" without any property."""
     values: list[bytes | None] = []
-    for place in range(GROUP_ID + 1):  # nothing becomes one of those behind it
+    for place in range(GROUP_ID + 1):  # the places after it have no counterpart
         source = SOURCES[place]
         raw = None if source == NOT_THERE else properties[source]
         values.append(None if raw is None else property10(place, raw))

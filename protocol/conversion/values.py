@@ -1,4 +1,4 @@
-"""Field values of AMQP 0-9-1 as values of AMQP 1.0. [amqp-0-9-1 4.2.5.5, amqp-1.0 types 1.6]"""
+"""Convert field values of AMQP 0-9-1 to values of AMQP 1.0. [amqp-0-9-1 4.2.5.5, amqp-1.0 types 1.6]"""
 
 from typing import Final, final
 
@@ -38,12 +38,12 @@ _COPIED: Final = {
     "f": (0x72, 4),
     "d": (0x82, 8),
 }
-"""The constructor for what follows these octets, and how many bytes that is."""
+"""The constructors for the values after these octets, and the number of the values' bytes."""
 
-_SIZED: Final = 255  # a length of four octets follows; otherwise so many octets do
+_SIZED: Final = 255  # a length of four octets follows; smaller numbers are the number of octets themselves
 _UNKNOWN: Final = 254
-_DEPTH: Final = 2  # of a value in the map of a section
-_DECIMAL_BIAS: Final = 6176  # of a decimal128's exponent
+_DEPTH: Final = 2  # the depth of a value in the map of a section
+_DECIMAL_BIAS: Final = 6176  # the bias of a decimal128's exponent
 
 
 def _widths() -> bytes:
@@ -70,10 +70,10 @@ _CONSTRUCTORS: Final[list[bytes | None]] = _constructors()
 
 @final
 class TableFields:
-    """The fields of the table that lies from `start` to `end`, its length not included.
+    """The fields of the table that lies from `start` to `end`, without its length.
 
-    After each `advance` that returned True the field's value lies from `value`, where the octet of its type
-    is, to `end`. `malformed`: what follows is no field.
+    After each `advance` that returned True, the field's value lies from `value` to `end`; the octet of its
+    type is the first. `malformed`: the next bytes are no field.
     """
 
     def __init__(self, data: bytes, start: i64, end: i64) -> None:
@@ -85,7 +85,7 @@ class TableFields:
         self._behind: i64 = end
 
     def advance(self) -> bool:
-        """Go to the next field; False if there is none."""
+        """Go to the next field; False after the last field."""
         p = self.end
         if p >= self._behind:
             return False
@@ -103,7 +103,7 @@ class TableFields:
 
 
 def value_behind(data: bytes, p: i64, end: i64) -> i64:
-    """The offset behind the field value at `p`; NONE if it does not end by `end` or has no known type."""
+    """Return the offset after the field value at `p`; NONE if it is of no known type, or overruns `end`."""
     if p >= end:
         return NONE
     width: i64 = _WIDTHS[data[p]]
@@ -118,12 +118,12 @@ def value_behind(data: bytes, p: i64, end: i64) -> i64:
 
 
 def encoded_value(data: bytes, p: i64, end: i64) -> bytes | None:
-    """The field value that lies from `p` to `end`, encoded; None if it does not decode."""
+    """Return the encoded value for the field value from `p` to `end`; None if it does not decode."""
     return _encoded(data, p, end, _DEPTH)
 
 
 def milliseconds(raw: bytes) -> bytes | None:
-    """Eight octets of seconds as a timestamp; None if it cannot hold that."""
+    """Return the encoded timestamp for eight octets of seconds; None if it is out of a timestamp's range."""
     number = int.from_bytes(raw, "big") * 1000
     return b"\x83" + number.to_bytes(8, "big") if number < 1 << 63 else None
 
@@ -158,7 +158,7 @@ def _encoded(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
 
 
 def _list(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """An array's values as a list, but those that no list can have; None if it is malformed."""
+    """Convert an array to a list, without values that have no counterpart; None if it is malformed."""
     items: list[bytes] = []
     while p < end:
         behind = value_behind(data, p, end)
@@ -172,7 +172,7 @@ def _list(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
 
 
 def _map(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """A table as a map; of several fields with one name the last one stays."""
+    """Convert a table to a map; of several fields with the same name the last one counts."""
     entries: dict[bytes, bytes] = {}
     fields = TableFields(data, p, end)
     while fields.advance():
@@ -185,7 +185,7 @@ def _map(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
 
 
 def string_map(entries: dict[bytes, bytes]) -> bytes:
-    """Encoded values by their names as a map with strings for keys."""
+    """Return an encoded map of encoded values with strings as keys."""
     items: list[bytes] = []
     for name, value in entries.items():
         items.append(sized(name, STRING8, STRING32))
