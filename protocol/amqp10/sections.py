@@ -76,9 +76,9 @@ class Sections:
     def advance(self) -> bool:
         """Go to the next section; False after the last section.
 
-        Raises DecodeError for bytes that are no section, for a value of the wrong type, and for a section
-        that is not allowed here: a second one of its kind, or one of a body with other sections. If the
-        sections are `ordered`, a section in the wrong order is not allowed either.
+        Raises DecodeError for bytes that are no section, and for a value of the wrong type. A second section
+        of the same kind is refused too, except in a body. A section in a body of other sections is refused.
+        If the sections are `ordered`, a section in the wrong order is refused.
         """
         data = self.data
         p = self.end

@@ -1,7 +1,7 @@
-"""The frames that a session owes its peer at the end of a turn. [amqp-1.0 2.6.12]
+"""The frames that a session sends at the end of a turn: dispositions and flows. [amqp-1.0 2.6.7, 2.6.12]
 
-An outcome in the log waits for the sync of its batch. Later outcomes wait with it, so they stay in order and
-wait no longer than a sync.
+The outcome of a logged delivery is sent after the log has synced its batch. Later outcomes wait for the same
+batch, so outcomes stay in order and wait no longer than a sync.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from protocol.amqp10.serials import distance, forward
 
 @final
 class Halves:
-    """The deliveries of a session that this side has given an outcome and the sender has not settled, by ids.
+    """The deliveries of a session with an outcome of this side that their sender has not settled, by ids.
 
-    The credit of the links limits their number.
+    Their links have rcv-settle-mode second. The credit of the links limits their number. [amqp-1.0 2.8.3]
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Halves:
         self._outcomes: dict[int, bytes] = {}
 
     def add(self, link: Link10, first: i64, count: i64, outcome: bytes) -> None:
-        """Add deliveries whose outcome the sender has been sent."""
+        """Add deliveries whose outcome was sent to the sender."""
         for _ in range(count):
             self._links[first] = link
             self._outcomes[first] = outcome
@@ -69,9 +69,9 @@ class Halves:
 
 
 class _Run:
-    """Deliveries with consecutive ids and the same outcome. `link`: their link; None: the peer received them.
+    """Deliveries with consecutive ids and the same outcome, which is sent when the log has synced `batch`.
 
-    The outcomes are safe when the log has synced `batch`.
+    `link`: the link on which the peer sent them; None: the peer is their receiver.
     """
 
     def __init__(self, link: Link10 | None, first: i64, count: i64, state: bytes, batch: i64) -> None:
@@ -84,7 +84,7 @@ class _Run:
 
 @final
 class _Ending(_Run):
-    """The end of a link, which waits behind the outcomes before it."""
+    """The detach of a link, which is sent after the earlier outcomes."""
 
     def __init__(self, leaving: Link10, condition: str, text: str, batch: i64) -> None:
         super().__init__(None, 0, 0, b"", batch)
@@ -95,22 +95,22 @@ class _Ending(_Run):
 
 @final
 class Answers(DurableWaiter):
-    """The outcomes that a session owes its peer, in the order in which they were added."""
+    """The pending outcomes of a session, in the order in which they were added."""
 
     def __init__(self, session: Session10State) -> None:
         self._session: Session10State | None = session  # None: it has ended
         self._store = session.peer.server.store
         self._runs: deque[_Run] = deque()
-        self._last: _Run | None = None  # of `_runs`
-        self._waited: i64 = 0  # the latest batch to wait for
-        self._next: i64 = 0  # the id that would extend the last run
+        self._last: _Run | None = None  # the last of `_runs`
+        self._waited: i64 = 0  # the latest batch of which the log notifies
+        self._next: i64 = 0  # the delivery-id that would extend the last run
 
     def add(self, link: Link10 | None, delivery_id: i64, count: i64, state: bytes, logged: bool) -> None:
-        """Owe the outcome of `count` deliveries; `logged`: something for them has been appended."""
+        """Add the outcome of `count` deliveries; `logged`: it depends on the batch that is being appended."""
         last = self._last
         batch: i64 = self._store.batch if logged else 0
         if last is not None:
-            batch = max(batch, last.batch)  # so that it waits behind the earlier runs
+            batch = max(batch, last.batch)  # so that it is not sent before the earlier runs
             if (
                 last.batch == batch
                 and last.link is link
@@ -127,7 +127,7 @@ class Answers(DurableWaiter):
         self._next = forward(delivery_id, count)
 
     def detach(self, link: Link10, condition: str, text: str) -> None:
-        """Detach a link after all outcomes owed so far have been sent."""
+        """Detach a link after all pending outcomes have been sent."""
         self.end_turn()
         last = self._last
         if last is None:
@@ -137,7 +137,7 @@ class Answers(DurableWaiter):
             self._runs.append(self._last)
 
     def end_turn(self) -> None:
-        """Send the outcomes that can be sent, and wait for the log with the others."""
+        """Send the outcomes whose batches are on disk, and wait for the log with the others."""
         self._give(self._store.durable)
         last = self._last
         if last is None:
@@ -158,7 +158,7 @@ class Answers(DurableWaiter):
             session.peer.end_turn()
 
     def on_store_failed(self, reason: str) -> None:
-        """End the session, if it owes outcomes: the log failed before its sync."""
+        """End the session, if outcomes are pending: the log has failed before their sync."""
         session = self._session
         if self._runs and session is not None:
             self._forget_runs()
@@ -166,7 +166,7 @@ class Answers(DurableWaiter):
             session.peer.flush()
 
     def owed_to(self, link: Link10) -> tuple[dict[int, bytes], i64]:
-        """Return the outcomes owed to a link, by delivery-ids, and the batch that makes all of them safe."""
+        """Return the pending outcomes of a link, by delivery-ids, and the last batch on which they depend."""
         states: dict[int, bytes] = {}
         batch: i64 = 0
         for run in self._runs:
@@ -218,7 +218,7 @@ class Answers(DurableWaiter):
 
 @final
 class Owed(SessionOwed):
-    """The frames that a session owes, gathered while frames are taken and messages delivered."""
+    """The pending frames of a session, gathered during a turn and sent at its end."""
 
     def __init__(self, session: Session10State) -> None:
         self.answers = Answers(session)
@@ -229,7 +229,7 @@ class Owed(SessionOwed):
         self._owes = False
 
     def owe(self) -> None:
-        """Note that the session owes something."""
+        """Register the session for the end of the turn."""
         session = self._session
         if not self._owes and session is not None:
             self._owes = True
@@ -241,16 +241,16 @@ class Owed(SessionOwed):
         self.owe()
 
     def drained(self, link: Link10) -> None:
-        """Tell a draining receiver at the end of the turn that no more messages are available."""
+        """Note that a draining receiver gets a flow at the end of the turn: no messages are available."""
         self._drained[link] = None
         self.owe()
 
     def say_answers(self) -> None:
-        """Send the outcomes that can be sent, and wait for the log with the others (SessionOwed)."""
+        """Send the outcomes whose batches are on disk, and wait for the log with the others (SessionOwed)."""
         self.answers.end_turn()
 
     def end_turn(self) -> None:
-        """Send everything that is owed (SessionOwed)."""
+        """Send all pending frames (SessionOwed)."""
         self._owes = False
         if self._session is None or self._session.ending:
             return
@@ -264,7 +264,7 @@ class Owed(SessionOwed):
             each.top_up()
 
     def clear(self) -> None:
-        """Forget everything that is owed, and the session, which has ended."""
+        """Forget all pending frames, and the session, which has ended."""
         self.answers.clear()
         self.halves = Halves()
         self._session = None
@@ -273,7 +273,7 @@ class Owed(SessionOwed):
 
 
 def owed_by(session: Session10State) -> Owed:
-    """Return the object with the frames that a session owes."""
+    """Return the pending frames of a session."""
     owed = session.owed
     assert isinstance(owed, Owed), "sessions have these"
     return owed

@@ -1,7 +1,7 @@
-"""Transfers put together into messages. [amqp-1.0 2.6.14]
+"""The assembly of transfers into messages. [amqp-1.0 2.6.14]
 
-The broker stores a header with all its fields, the message annotations as they came, and the bare message
-with its footer, none of whose bytes change. Delivery annotations are for this hop only, and are dropped.
+The broker stores a header with all its fields, and the message-annotations, the bare message and the footer
+with unchanged bytes. Delivery-annotations are meant for the next node only, and are dropped. [amqp-1.0 3.2.2]
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Gathering:
         self._under_way = False
 
     def take(self, transfer: Transfer, data: bytes, end: i64) -> bytes | None:
-        """Take a transfer; return the message if this was its last transfer. Raises PeerError."""
+        """Add a transfer; return the message after its last transfer, else None. Raises PeerError."""
         if not self._under_way:
             if transfer.delivery_id == NONE:
                 raise PeerError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
@@ -75,7 +75,7 @@ class Gathering:
         self._under_way = False
 
 
-FRONT_BYTES_MAX: Final = 131072  # of all sections before the body, which are decoded often
+FRONT_BYTES_MAX: Final = 131072  # the size of the sections before the body, which are decoded often
 
 _HEADERS: Final[dict[int, bytes]] = {}
 _MARKED: Final = b"x-"  # the beginning of the names of headers that the broker reads
@@ -85,9 +85,9 @@ _MARKED: Final = b"x-"  # the beginning of the names of headers that the broker 
 class Arrival:
     """A message that has arrived.
 
-    `size`: bytes of its body. `priority` and `ttl` (ms) are NONE if the message has none. `layout` is the
+    `size`: bytes of its body. `priority` and `ttl` (ms) are NONE if the message has none. `layout`: the
     layout of `data`, which contains the message, or for a large message the sections before its `body`.
-    `heeded`: annotations or properties may ask for more than routing by a key.
+    `heeded`: the broker must read the annotations and properties, as they may change how it is published.
     """
 
     def __init__(self, data: bytes, layout: Layout, header: Header) -> None:
@@ -145,7 +145,7 @@ def check_front(data: bytes, layout: Layout, header: Header) -> i64:
 
 
 def kept_header(durable: bool, priority: i64, ttl: i64) -> bytes:
-    """Return the header of a stored message that was not delivered yet."""
+    """Return the header section of a stored message that was not delivered yet; `ttl` in ms or NONE."""
     if ttl != NONE:
         return header_section(durable, priority, ttl, True, 0)
     key = priority * 2 + (1 if durable else 0)
@@ -165,12 +165,12 @@ PIECE_BYTES: Final = 524288
 
 @final
 class LargeArrival:
-    """A large message that is incomplete. If durable, it is written to disk as it comes, whatever its route.
+    """A large message that is incomplete. A durable one is written to disk while it arrives.
 
-    The size of all sections makes a message large; its body may be short. The counted size includes all bytes
+    A message is large by the size of all sections; its body may be short. The counted size includes all bytes
     that are stored in pieces, also the footer.
 
-    The pieces of a message that stays incomplete, or that no queue takes, are released with the body.
+    The pieces of a message that stays incomplete, or that no queue enqueues, are released with the body.
     """
 
     def __init__(self, connection: Connection10State, start: bytes, header: Header) -> None:
@@ -187,7 +187,7 @@ class LargeArrival:
         self.feed(start[front:])
 
     def feed(self, part: bytes) -> None:
-        """Take the next bytes. Raises DecodeError."""
+        """Add the next bytes. Raises DecodeError."""
         self._scan.feed(part)
         self._parts.append(part)
         self._gathered += len(part)
@@ -214,12 +214,12 @@ class LargeArrival:
             self._connection.server.store.append_piece(piece)
 
 
-TRANSFERS_MAX: Final = 100_000  # of a delivery
+TRANSFERS_MAX: Final = 100_000  # transfers of a delivery
 
 
 @final
 class Assembly:
-    """The transfers of a link's incomplete delivery, put together. `transfers`: their number so far."""
+    """The transfers of a link's incomplete delivery; `transfers`: their number so far."""
 
     def __init__(self, connection: Connection10State, header: Header) -> None:
         self.transfers: i64 = 0

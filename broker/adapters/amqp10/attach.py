@@ -69,15 +69,15 @@ from protocol.amqp10.decoding import decode_typed
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Symbol
 
-FRAME_ROOM: Final = 64  # of a frame, for its header and for the sizes in the attach that grow with the map
-ITEM_ROOM: Final = 5  # of a tag in the map
+FRAME_ROOM: Final = 64  # bytes for a frame's header, and for the sizes in the attach that grow with the map
+ITEM_ROOM: Final = 5  # bytes of an entry in the map besides its tag and its state
 
 Again = Callable[[Session10State, Attach], None]
 
 
 @final
 class TakenUpLater(DurableWaiter):
-    """An attach that resumes outcomes which are not in the log yet."""
+    """An attach that resumes a link whose outcomes are not on disk yet."""
 
     def __init__(self, session: Session10State, attach: Attach, again: Again) -> None:
         self._session = session
@@ -85,7 +85,7 @@ class TakenUpLater(DurableWaiter):
         self._again = again
 
     def wait(self) -> None:
-        """Take the attach when everything appended is on disk, and take no frames before."""
+        """Take the attach when everything appended is on disk, and take no frames until then."""
         connection = self._session.peer
         connection.hold(HELD_FOR_REPLY)
         connection.server.store.wait(self)
@@ -99,7 +99,7 @@ class TakenUpLater(DurableWaiter):
             self._again(session, self._attach)
         if session.gone or session.links.get(handle) is not before:
             hear_again(session)
-        # else it waits once more: another link has come first, and this one takes its deliveries
+        # else the attach waits again: another link was attached first, and this link resumes it
 
     def on_store_failed(self, reason: str) -> None:
         """End the session: the outcomes may not be on disk (DurableWaiter)."""
@@ -116,14 +116,17 @@ def hear_again(session: Session10State) -> None:
 
 
 def is_ahead(session: Session10State, attach: Attach) -> bool:
-    """Whether the attach resumes a link with outcomes that are not in the log yet."""
+    """Whether the attach resumes a link with outcomes that are not on disk yet."""
     server = session.peer.server
     suspended = link_names(server).suspended(session, attach.name, not attach.role)
     return suspended is not None and suspended.batch > server.store.durable
 
 
 def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None:
-    """Compare the deliveries that the sender knows with those an earlier link received, and answer."""
+    """Compare the sender's unsettled map with the received deliveries of the resumed link, and answer.
+
+    [amqp-1.0 2.6.13]
+    """
     session = link.session
     suspended = link_names(session.peer.server).suspended(session, link.name, True)
     if suspended is None:
@@ -141,7 +144,10 @@ def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None
 
 
 def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach) -> None:
-    """Compare the deliveries that the receiver knows with those an earlier link sent, and answer."""
+    """Compare the receiver's unsettled map with the sent deliveries of the resumed link, and answer.
+
+    [amqp-1.0 2.6.13]
+    """
     session = link.session
     suspended = link_names(session.peer.server).suspended(session, link.name, False)
     if suspended is None:
@@ -160,7 +166,7 @@ def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Att
 
 
 def _tell(session: Session10State, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
-    """Put unsettled deliveries into the answer, as many as fit a frame of the peer.
+    """Add the unsettled map to the answer, as many deliveries as fit a frame of the peer.
 
     Return whether all of them fit.
     """
@@ -181,7 +187,7 @@ PAIRED: Final = Symbol("paired")  # two links of the same name form a pair
 
 
 def answer_to(attach: Attach) -> Attach:
-    """Return an attach with the same values from the other side, without the termini."""
+    """Return the answer to an attach, with the same name, handle and settle modes, without the termini."""
     return Attach(
         name=attach.name,
         handle=attach.handle,
@@ -193,7 +199,7 @@ def answer_to(attach: Attach) -> Attach:
 
 
 class Waiting(WaitingLink):
-    """A link to a queue that may have to be on disk before the attach is answered.
+    """A link whose attach is answered at once, or after its new queue is on disk.
 
     A subclass attaches the link.
     """
@@ -209,10 +215,10 @@ class Waiting(WaitingLink):
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Release what the link has, because the link will not be attached."""
+        """Release the consumers of the link, which will not be attached."""
 
     def wait(self) -> None:
-        """Attach the link when everything appended is on disk, and take no frames before."""
+        """Attach the link when everything appended is on disk, and take no frames until then."""
         self.waited = True
         connection = self.session.peer
         connection.hold(HELD_FOR_REPLY)
@@ -271,7 +277,7 @@ class WaitingSender(Waiting):
             # the right may have been revoked while the link waited
             session.peer.rights.require(WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE)
             if self._made.deleted:
-                session.vhost.queue(self._made.name)  # raises NotFound, unless there is another queue by now
+                session.vhost.queue(self._made.name)  # raises NotFound, unless a new queue has this name
         take_up_received(link, self._attach, self._answer)
         establish(session, link, self._answer)
         link.destination = destination_of(link, link.exchange, link.key)
@@ -316,8 +322,8 @@ class WaitingReceiver(Waiting):
     def _check(self, queue: Queue) -> None:
         """Refuse a queue that has been deleted, or closed to the user, while the link waited.
 
-        Raises NotFound, AccessRefused, and ResourceLocked if another connection has an exclusive queue of the
-        same name by now.
+        Raises NotFound, AccessRefused, and ResourceLocked if another connection has since declared an
+        exclusive queue of the same name.
         """
         session = self.session
         session.peer.rights.require(READ, QUEUE, queue.name)
@@ -355,9 +361,9 @@ def _address_of(session: Session10State, target: Target) -> Address:
 
 
 def refuse(session: Session10State, attach: Attach, why: PeerError, *, answered: bool = False) -> None:
-    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
+    """Refuse a link: answer its attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
 
-    `answered`: `attach` is the answer already.
+    `answered`: `attach` is this side's answer, not the peer's attach.
     """
     answer = attach if answered else answer_to(attach)
     answer.name = attach.name[:NAME_CHARACTERS_MAX]
@@ -545,7 +551,7 @@ def _send_to(session: Session10State, attach: Attach) -> None:
     further: list[Queue] = []
 
     def check(name: str, subscribes: bool) -> None:
-        if mode == COPY and not subscribes:  # a subscription has its own queue, whatever mode it asks for
+        if mode == COPY and not subscribes:  # a subscription has its own queue, whatever its mode
             asked.arguments.setdefault(BROWSE, True)
         asked.check(name, vhost.name)
         if asked.notified and asked.notified != name:
@@ -618,7 +624,7 @@ def _receive_with(
 
 
 def _further(session: Session10State, first: str, asked: LinkArguments) -> list[Queue]:
-    """Return the link's queues besides the queue named `first`, which may not exist yet.
+    """Return the further queues of a link, besides the queue named `first`, which may not exist yet.
 
     Raises PeerError for a queue that is named twice, NotFound, ResourceLocked and AccessRefused.
     """
@@ -667,8 +673,8 @@ def _consumer(
 def _kept(source: Source | None, supply: Supply) -> Expiry | None:
     """Return the expiry of unsettled deliveries after the link has ended; None: they are released at once.
 
-    Meanwhile no other consumer gets these deliveries. So they are kept only if the source sets a timeout, or
-    if the link is the only one of a subscription and asks for it.
+    Until the expiry no other consumer gets these deliveries. So they are kept only if the source sets a
+    timeout, or if the link is the only one of a subscription and its source has durable = unsettled-state.
     """
     expiry = expiry_of(source)
     if source is None or source.timeout > 0:
@@ -678,7 +684,7 @@ def _kept(source: Source | None, supply: Supply) -> Expiry | None:
 
 
 def _given(source: Source, supply: Supply, mode: str) -> Source:
-    """Return the source that is in force. [amqp-1.0 3.5.3]"""
+    """Return the source that is in force, for the answer to an attach. [amqp-1.0 3.5.3]"""
     lifetime = supply.lifetime
     released = isinstance(source.default_outcome, Released)
     return Source(

@@ -74,7 +74,7 @@ _log = structlog.get_logger("amqpd.connection")
 
 
 def control(connection: Connection10, channel: i64, data: bytes, start: i64, end: i64) -> None:
-    """Take a performative that concerns the connection. Raises PeerError."""
+    """Handle an open or a close, or refuse another performative in this state. Raises PeerError."""
     performative = decode(data, start, end)
     if connection.state == CLOSING:
         if isinstance(performative, Close):
@@ -95,7 +95,7 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
 
 
 def decode(data: bytes, start: i64, end: i64) -> Composite:
-    """Return the performative of a frame. Only the unsettled deliveries of an attach may make it long.
+    """Return the performative of a frame. Only an attach with a large unsettled map may be long.
 
     Raises PeerError.
     """
@@ -117,7 +117,10 @@ def name_of(performative: Composite) -> str:
 
 @final
 class Sessions:
-    """The mapped sessions of a connection. The objects for decoded frames are reused for each frame."""
+    """The mapped sessions of a connection, by channels, and the dispatch of frames to them.
+
+    The objects for decoded transfers, dispositions and flows are reused for each frame.
+    """
 
     def __init__(self, connection: Connection10) -> None:
         self._connection: Connection10 | None = connection  # None: it has ended
@@ -132,7 +135,7 @@ class Sessions:
         return [session for session in self._mapped if session is not None]
 
     def take(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
-        """Take the performative of a frame; False if it concerns the connection. Raises PeerError."""
+        """Pass the performative of a frame to its session; False if it is open or close. Raises PeerError."""
         if end - start > 2 and data[start] == 0 and data[start + 1] == SMALL_ULONG:
             code: i64 = data[start + 2]
         else:
@@ -170,7 +173,7 @@ class Sessions:
         connection.server.connections.add_channels(connection.user, -1)
 
     def send_on(self) -> bool:
-        """Send more of the deliveries that are sent in parts; return whether more is left to send."""
+        """Send more of the incomplete deliveries; return whether more can be sent at once."""
         more = False
         for session in self.all():
             if session.sending:
@@ -179,7 +182,7 @@ class Sessions:
         return more
 
     def let_go(self) -> None:
-        """End all sessions with the connection, after stopping the deliveries to all of them."""
+        """End all sessions, after stopping the deliveries to all of them: the connection has ended."""
         if self._connection is None:
             return
         self._connection.close_targets()
@@ -253,7 +256,7 @@ def _begun(connection: Connection10, channel: i64, begin: Begin) -> Session10:
 
 @final
 class Hearing:
-    """The incoming frames of a connection."""
+    """The input of a connection: the bytes that have arrived, and the loop that handles their frames."""
 
     def __init__(self, connection: Connection10) -> None:
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
@@ -263,7 +266,7 @@ class Hearing:
         self._taking = False
 
     def hear(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes, and handle the frames that have arrived."""
         if self._connection is None:
             return
         if self._connection.login is not None:
@@ -304,12 +307,12 @@ class Hearing:
         self.frames.size_max = max(size_max, FRAME_MAX_MIN)
 
     def forget(self) -> None:
-        """Forget the connection, which has ended, and what has been read of its next frame."""
+        """Forget the connection, which has ended, and the bytes of its incomplete frame."""
         self._connection = None
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
 
     def _take_header(self, connection: Connection10) -> bool:
-        """Take the header of AMQP after the layer of SASL; False if it has not arrived. [amqp-1.0 5.3.2]"""
+        """Take the protocol header after the SASL layer; False if it has not arrived. [amqp-1.0 5.3.2]"""
         header = self.frames.protocol_header()
         if header is None:
             return False
@@ -348,7 +351,7 @@ class Connection10(Connection10State):
         self.held_credit = HeldCredit(self)
 
     def start(self) -> None:
-        """Offer the SASL mechanisms, or let the peer in without SASL. [amqp-1.0 5.3.2]"""
+        """Offer the SASL mechanisms, or accept the peer without SASL. [amqp-1.0 5.3.2]"""
         if self.login is not None:
             self.login.start()
         self.flush()
@@ -366,14 +369,14 @@ class Connection10(Connection10State):
             brake(self)
 
     def begin_amqp(self) -> None:
-        """Begin the layer of AMQP, after the peer has been let in. [amqp-1.0 2.2]"""
+        """Begin the layer of AMQP, after the peer has been accepted. [amqp-1.0 2.2]"""
         self.login = None
         self.state = OPENING
         self.hearing.begin_amqp(self.server.frame_max)
         self.out.write(AMQP_1_0)
 
     def logged_in(self) -> None:
-        """Expect the peer's header of AMQP, unless it came first: the peer has authenticated."""
+        """Expect the peer's protocol header, unless it came before: the peer has authenticated."""
         if self.secured:
             self.login = None
             self.state = AUTHENTICATED
@@ -394,7 +397,7 @@ class Connection10(Connection10State):
         self.hearing.frames.channel_max = channel_max
 
     def kept_bytes(self) -> i64:
-        """Return the number of bytes that were read and belong to no taken frame (ServedConnection)."""
+        """Return the number of bytes that were read and belong to no handled frame (ServedConnection)."""
         return self.hearing.frames.kept()
 
     def is_deaf(self) -> bool:
@@ -522,7 +525,7 @@ class Connection10(Connection10State):
             self.edge.close()
 
     def rights_changed(self) -> None:
-        """Forget routes and tell all sessions that the user's permissions have changed (OpenConnection)."""
+        """Forget all routes, and check all links: the user's permissions have changed (OpenConnection)."""
         if self.routes is not None:
             routes_of(self).forget()
         for session in self.mapped.all():

@@ -32,7 +32,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.types import Composite
 
 CREDIT: Final[i64] = 100
-BYTES_MAX: Final = 4096  # of a message to the coordinator
+BYTES_MAX: Final = 4096  # the size of a message to the coordinator
 OPEN_MAX: Final = 100  # transactions that a link may have declared and not discharged
 REJECTED: Final = "amqp:rejected:list"
 
@@ -56,7 +56,7 @@ class CoordinatorLink(ControllerLink):
             self.say_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """Take a declaration or a discharge, or a part of it (Link10)."""
+        """Take a transfer of a declare or a discharge (Link10)."""
         if self.leaving:
             return
         try:
@@ -158,7 +158,7 @@ class CoordinatorLink(ControllerLink):
 
 
 def _asked(payload: bytes) -> Composite:
-    """Return the declaration or discharge in the body of a message. Raises DecodeError."""
+    """Return the declare or discharge in the body of a message. Raises DecodeError."""
     sections = Sections(payload, 0, len(payload))
     while sections.advance():
         if sections.code == AMQP_VALUE:

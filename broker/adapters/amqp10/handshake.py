@@ -43,9 +43,11 @@ WEAK: Final = 1
 
 
 def enforce(connection: Connection10State, peer: Open) -> None:
-    """Make a connection the only one of its container if it asks for this, or refuse it.
+    """Make a connection the only one of its container, if its open has the capability, or refuse it.
 
-    Raises PeerError. Under weak detection only connections that have asked for the same count.
+    With weak detection, only connections with the same capability count. Raises PeerError.
+
+    [sole connection enforcement 1.0]
     """
     if CAPABILITY not in peer.desired_capabilities:
         return
@@ -67,7 +69,7 @@ def enforce(connection: Connection10State, peer: Open) -> None:
 
 
 def _choice(peer: Open, name: str, most: int) -> int:
-    """Return the policy that the peer names; 0 without one. Raises PeerError."""
+    """Return the policy in a property of the peer's open; 0 by default. Raises PeerError."""
     value = None if peer.properties is None else peer.properties.get(name)
     if value is None:
         return 0
@@ -119,12 +121,12 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
 
 
 def refuse(connection: Connection10State) -> None:
-    """Send open, although close follows at once. [amqp-1.0 2.4.3]"""
+    """Send open before the close that refuses the connection. [amqp-1.0 2.4.3]"""
     say_open(connection, {REFUSED: True})
 
 
 def say_open(connection: Connection10State, properties: dict[str, object]) -> None:
-    """Send open with the broker's properties, as many as fit the peer's frames, and its limits."""
+    """Send open with the broker's limits, and with its properties if they fit the peer's max-frame-size."""
     server = connection.server
     known: dict[str, object] = {Symbol(name): value for name, value in server.said.items()}
     heartbeat: int = server.heartbeat
@@ -149,10 +151,10 @@ def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> 
 
 
 def _vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
-    """Return the virtual host that `vhost:NAME` names, or a name that is a virtual host's, else the default.
+    """Return the virtual host of a hostname `vhost:NAME` or `NAME`, else the default virtual host.
 
-    An unknown virtual host is refused as an access that the user lacks: clients stop trying on
-    `amqp:unauthorized-access`, and try again later after other conditions. [RabbitMQ rabbit_amqp_reader]
+    An unknown virtual host is refused with `amqp:unauthorized-access`. Clients stop after this condition, and
+    try again after other conditions. [RabbitMQ rabbit_amqp_reader]
 
     Raises PeerError.
     """
@@ -176,7 +178,7 @@ CLOSING_SECONDS: Final = 2
 def close(
     connection: Connection10State, condition: str, text: str, info: Mapping[str, object] | None = None
 ) -> None:
-    """Send close with an error, and open before it if it was not sent; the peer's close follows."""
+    """Send close with an error, and open before it if this side has not sent it. Expect the peer's close."""
     if connection.state == OPENING:
         refuse(connection)
     connection.let_go()
@@ -197,7 +199,7 @@ def closed_by_peer(connection: Connection10State) -> None:
 
 
 def end_output(connection: Connection10State) -> None:
-    """End the output; the peer closes the connection."""
+    """End the output; the peer closes the socket."""
     connection.state = CLOSED
     connection.flush()
     connection.edge.release(HELD)

@@ -1,4 +1,4 @@
-"""Idle connections: heartbeats to the peer, and the end without any from the peer. [amqp-1.0 2.4.5]"""
+"""Idle timeouts: empty frames to the peer, and the close after the peer's silence. [amqp-1.0 2.4.5]"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED
 from protocol.amqp10.frames import EMPTY_FRAME
 
-LEAST_MS: Final = 100  # the shortest time that the peer may ask for
-LOOKS: Final = 4  # in the allowed time
+LEAST_MS: Final = 100  # the shortest idle-time-out of a peer
+LOOKS: Final = 4  # checks in the allowed time
 
 
 @final

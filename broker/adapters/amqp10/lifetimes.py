@@ -37,7 +37,7 @@ POLICIES: Final[dict[str, type[Policy]]] = {
     "amqp:delete-on-no-links-or-messages:list": DeleteOnNoLinksOrMessages,
 }
 
-EXPIRY_SECONDS_MAX: Final = 86400  # for which a peer's queues and links may wait for it
+EXPIRY_SECONDS_MAX: Final = 86400  # the longest timeout of a terminus
 
 Expiring = dict[Queue, "Lifetime"]
 """The lifetimes whose time runs, by queues. For a shared queue the latest counts."""
@@ -47,9 +47,10 @@ Expiring = dict[Queue, "Lifetime"]
 class Lifetime(Alarm):
     """The lifetime of a queue that belongs to a link.
 
-    `until`: the event that begins the end, a constant above. The queue is deleted `seconds` after this event,
-    unless it has consumers then. A dynamic node that is exclusive to its connection ends with the connection
-    in any case. `lifespan`: the lifespan of a queue that can outlive its link, which is told instead.
+    `until`: the event that starts the expiry, a constant above. The queue is deleted `seconds` after this
+    event, unless it has consumers then. A dynamic node that is exclusive to its connection ends with the
+    connection in any case. `lifespan`: the lifespan of a dynamic node that may outlive its link; if it is
+    given, it is notified instead of deleting the queue.
     """
 
     def __init__(
@@ -70,9 +71,9 @@ class Lifetime(Alarm):
         self._lifespan = lifespan
 
     def link_ended(self, closed: bool) -> Error | None:
-        """Begin to end a queue whose link was detached, or end it when the link was closed.
+        """Start the expiry of a queue whose link was detached, or delete the queue if the link was closed.
 
-        Return an error if the queue is a subscription that others use. [JMS mapping 5.2]
+        Return an error if the queue is a subscription that other links use. [JMS mapping 5.2]
         """
         if closed:
             self._end()
@@ -84,17 +85,17 @@ class Lifetime(Alarm):
         return None
 
     def session_ended(self) -> None:
-        """Begin to end the queue when the session of its link has ended."""
+        """Start the expiry of the queue if it depends on the session of the link, which has ended."""
         if self.until in (LINK_DETACH, SESSION_END):
             self._expire()
 
     def connection_ended(self) -> None:
-        """Begin to end the queue when the connection of its link has ended."""
+        """Start the expiry of the queue if it depends on the connection of the link, which has ended."""
         if self.until == CONNECTION_CLOSE:
             self._expire()
 
     def ring(self) -> None:
-        """End the queue: no link has come back in time (Alarm)."""
+        """Delete the queue: no link has attached to it in time (Alarm)."""
         self._end()
 
     def _expire(self) -> None:

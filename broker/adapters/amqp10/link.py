@@ -19,9 +19,9 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import LinkCredit
 
 NOTHING_RECEIVED: Final = (
-    b"\x00\x53\x23\xc0\x03\x02\x43\x44"  # received(0, 0): the whole delivery has to be sent again
+    b"\x00\x53\x23\xc0\x03\x02\x43\x44"  # received(0, 0): the sender must resend the whole delivery
 )
-DESCRIPTION_BYTES_MAX: Final = 300  # of an error: it fits the smallest frame
+DESCRIPTION_BYTES_MAX: Final = 300  # an error's description, which fits the smallest frame
 
 
 def shortened(text: str) -> str:
@@ -35,8 +35,8 @@ _log = structlog.get_logger("amqpd.link")
 class Link10(SessionLink):
     """An attached link, or a link that this side has detached and the peer not yet.
 
-    `receives`: this side is the receiver. `credit`: the credit of the link's sender. `second`: the receiver
-    settles after the sender. `destination`: the target node of the peer's messages, if there is one.
+    `receives`: this side is the receiver. `credit`: the credit of the link's sender. `second`: the
+    rcv-settle-mode is second. `destination`: the target node of the peer's messages, if there is one.
     """
 
     def __init__(self, session: Session10State, name: str, handle: i64, receives: bool, count: i64) -> None:
@@ -56,7 +56,7 @@ class Link10(SessionLink):
     # -- what a subclass does; a link that was refused at once does nothing
 
     def answered(self, count: i64) -> None:
-        """Note that the oldest `count` deliveries have been settled."""
+        """Note that this side has settled the oldest `count` deliveries."""
 
     def settled_last(self, delivery_id: i64) -> None:
         """Note that the sender has settled a delivery, after this side."""
@@ -65,7 +65,7 @@ class Link10(SessionLink):
         """Grant the sender more credit, if it is time for this."""
 
     def drained(self) -> None:
-        """Tell a draining receiver that no more messages are available."""
+        """Use up the credit of a draining receiver: no more messages are available."""
 
     def silence(self) -> None:
         """Stop all deliveries to the link before anything is requeued."""
@@ -73,20 +73,20 @@ class Link10(SessionLink):
     def let_go(self, closed: bool) -> None:
         """Release everything that the ending link owns, except deliveries that a later link may resume.
 
-        `closed`: no link may resume them.
+        `closed`: no link may resume the deliveries.
         """
 
     # -- the end
 
     def finish(self) -> None:
-        """End the link from this side without an error: nothing more comes on it. [amqp-1.0 2.6.6]"""
+        """Close the link from this side without an error: its last message was sent. [amqp-1.0 2.6.6]"""
         self.session.owed.say_answers()
         if not self.leaving:
             self.leave(True)
             self.session.say(Detach(handle=self.handle, closed=True))
 
     def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
-        """End the link from this side with an error. [amqp-1.0 2.6.5]"""
+        """Close the link from this side with an error. [amqp-1.0 2.6.5]"""
         session = self.session
         session.owed.say_answers()
         if self.leaving:  # perhaps because those answers have ended the session
@@ -124,7 +124,7 @@ class Link10(SessionLink):
             self.session.lifetimes[self.lifetime.queue] = self.lifetime
 
     def swallow(self) -> None:
-        """Drop a delivery that was sent before the peer knew of the detach.
+        """Drop a delivery that the peer sent before it received the detach.
 
         A delivery beyond the credit ends the session.
         """
@@ -173,7 +173,7 @@ def send_all_on(session: Session10State) -> None:
 def cut(session: Session10State, link: Sender) -> i64:
     """Abort the incomplete delivery of an ending link.
 
-    Return its delivery-id; NONE if the peer cannot be told, and so may have it in part.
+    Return its delivery-id; NONE if no abort could be sent, so the peer may have a part of the delivery.
     """
     sending = link.sending
     link.sending = None
@@ -185,11 +185,11 @@ def cut(session: Session10State, link: Sender) -> i64:
     return NONE
 
 
-FRAME_BYTES_MAX: Final[i64] = 2097152  # of an outgoing frame, which is built in memory
+FRAME_BYTES_MAX: Final[i64] = 2097152  # the size of an outgoing frame, which is built in memory
 
 
 class Sender(Link10):
-    """A link on which this side sends. `sending`: the delivery that is sent in part."""
+    """A link on which this side sends. `sending`: the incomplete delivery."""
 
     def __init__(self, session: Session10State, name: str, handle: i64) -> None:
         super().__init__(session, name, handle, False, 0)

@@ -1,8 +1,8 @@
 """The arguments of AMQP 0-9-1 consumers that a receiver's link may use too.
 
-They have the same names and values. They are properties of the attach, or filters of its source. A filter's
-name is its descriptor, or its key if it has none. `amqpd:` may replace the `x-` of a name. Options that
-ActiveMQ's clients write behind an address count too, as in `queue://Q?consumer.exclusive=true`.
+The names and values are the same. The arguments are properties of the attach, or filters of its source. A
+filter's name is its descriptor, or its key if it has no descriptor. `amqpd:` may replace the `x-` of a name.
+Options that ActiveMQ's clients write after an address count too, as in `queue://Q?consumer.exclusive=true`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _REFUSED: Final = {
     _CONSUMER + "selector": "apache.org:selector-filter:string",
     _CONSUMER + "noLocal": "apache.org:no-local-filter:list",
 }
-"""Options of ActiveMQ's addresses that are filters; to leave them out would deliver other messages."""
+"""ActiveMQ's options that are filters; to ignore them would deliver other messages, so they are refused."""
 
 
 @final
@@ -68,7 +68,7 @@ class LinkArguments:
         self.properties: dict[str, object] = {}
 
     def ask(self, name: str, value: object, where: str) -> None:
-        """Take an argument; `where` describes its place. Raises PeerError."""
+        """Add an argument; `where` describes its place in errors. Raises PeerError."""
         plain = plain_value(value)
         if name == ALSO_CONSUME and isinstance(plain, str):
             plain = [plain]  # a multiple field may have a single value [amqp-1.0 1.3.2]
@@ -114,7 +114,7 @@ class LinkArguments:
 def link_arguments(
     attach: Attach, filters: Mapping[str, object], options: Mapping[str, str]
 ) -> LinkArguments:
-    """Gather the arguments of a link; only duplicates are checked yet.
+    """Gather the arguments of a link; only duplicates are checked.
 
     `filters`: by their names. `options`: the options of the source's address.
     Raises PeerError and AddressError.
@@ -158,7 +158,7 @@ def plain_value(value: object) -> object:
 
 
 def _option(option: str, text: str) -> object:
-    """Return the value of an option of ActiveMQ's. Raises AddressError."""
+    """Return the value of an ActiveMQ option. Raises AddressError."""
     if option == _CONSUMER + "exclusive":
         if text not in ("true", "false"):
             raise AddressError(f"option '{option}' of an address is '{text}', neither true nor false")

@@ -1,12 +1,12 @@
 """The names of links, and suspended links that a later link may resume. [amqp-1.0 2.6.13, 3.5]
 
-A link is suspended when it is detached without being closed, or when its session or connection ends. Until
-its terminus expires, the link is known by its name. A link that waits to be attached is known by its name
-too.
+A link is suspended when it is detached without being closed, or when its session or connection ends. The
+register has attached links, suspended links until their terminus expires, and links that wait for the log
+before they are attached.
 
-[amqp-1.0 2.6.1] A link is known by the names of the containers, its own name, and its direction. Fleets of
-clients use the same names for containers and links without intending anything. So a link of another
-connection is stolen only if its terminus is to outlive the connection.
+[amqp-1.0 2.6.1] A link is identified by the names of the containers, its own name, and its direction. Many
+clients use the same names for containers and links by accident. So a link of another connection is stolen
+only if its terminus is to outlive the connection.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from protocol.amqp10.conditions import STOLEN
 from protocol.amqp10.performatives import Attach
 
 SUSPENDED_MAX: Final = 1000  # links of a user
-KEPT_MAX: Final = 5000  # deliveries of a link; further ones are released at once
+KEPT_MAX: Final = 5000  # unsettled deliveries of a suspended link; further ones are released at once
 
 Held = tuple[QueueConsumer, QueueEntry]
-"""A delivery that was sent, as its queue knows it."""
+"""A sent delivery: its consumer and its queue's entry."""
 
 
 @final
@@ -63,10 +63,10 @@ def expiry_of(terminus: Source | Target | None) -> Expiry:
 class Suspended(SuspendedLink):
     """A suspended link with its unsettled deliveries, by their tags.
 
-    `sent`: deliveries of this side, which their queues give to no other consumer meanwhile. `received`:
-    received deliveries with their outcomes, encoded. `batch`: the outcomes are safe when the log has synced
-    this batch. `abandoned`: the outcome of sent deliveries when they are released. `lease`: the milliseconds
-    for which the link may be suspended, as its consumer or queue demands; 0: any number.
+    `sent`: deliveries of this side, which stay acquired. `received`: received deliveries with their encoded
+    outcomes. `batch`: the outcomes are on disk when the log has synced this batch. `abandoned`: the outcome
+    of sent deliveries when they are released. `lease`: the milliseconds for which the link may be suspended,
+    as its consumer or queue demands; 0: any number.
     """
 
     def __init__(self, schedule: Schedule, names: LinkNames, name: Name, expiry: Expiry) -> None:
@@ -107,7 +107,7 @@ class Suspended(SuspendedLink):
             self._end_within(self._expiry.seconds * 1000)
 
     def end_soon(self) -> None:
-        """End in a later turn; each of these turns ends some links."""
+        """End the suspended link in a later turn, so that many of them do not end in the same turn."""
         self._schedule.set(self, self._schedule.now())
 
     def ring(self) -> None:
@@ -152,7 +152,7 @@ Name = tuple[str, str, str, str, bool]
 class WaitingLink(DurableWaiter):
     """A link that waits for the log before it is attached; `attach.Waiting` extends this class.
 
-    `stolen`: meanwhile a later link of the same name has taken its place. [amqp-1.0 2.6.1]
+    `stolen`: a later link of the same name was attached meanwhile. [amqp-1.0 2.6.1]
     """
 
     def __init__(self, session: Session10State, name: str, receives: bool) -> None:
@@ -164,11 +164,11 @@ class WaitingLink(DurableWaiter):
 
 @final
 class LinkNames(LinkRegister):
-    """The links that are attached to the broker or suspended; of several with the same name the latest."""
+    """The attached, waiting and suspended links of the broker; of attached links of one name the latest."""
 
     def __init__(self) -> None:
         self._links: dict[Name, Link10] = {}
-        self._waiting: dict[Name, WaitingLink] = {}  # links whose queue has to be on disk first
+        self._waiting: dict[Name, WaitingLink] = {}  # links whose new queue is not on disk yet
         self._suspended: dict[Name, Suspended] = {}
         self._of_user: dict[str, int] = {}  # the number of suspended links
         self._generations: i64 = 0
@@ -189,11 +189,11 @@ class LinkNames(LinkRegister):
                 link.session.peer.end_turn()
 
     def begin_waiting(self, waiting: WaitingLink) -> None:
-        """Register a link before it is attached, so that a later link may take its place."""
+        """Register a link that waits to be attached, so that a later link may steal it."""
         self._waiting[_name(waiting.session, waiting.name, waiting.receives)] = waiting
 
     def end_waiting(self, waiting: WaitingLink) -> None:
-        """Forget a waiting link: it is attached now, or refused, or lost."""
+        """Forget a waiting link: the link is about to be attached or refused, or its session has ended."""
         name = _name(waiting.session, waiting.name, waiting.receives)
         if self._waiting.get(name) is waiting:
             del self._waiting[name]
@@ -208,10 +208,10 @@ class LinkNames(LinkRegister):
         if self._links.get(name) is link:
             del self._links[name]
 
-    # -- those that may come back
+    # -- suspended links
 
     def next_generation(self) -> bytes:
-        """Return the first bytes of a link's delivery-tags, which no earlier link has had."""
+        """Return the prefix of a link's delivery-tags, which differs from those of earlier links."""
         self._generations = self._generations + 1 & 0xFFFFFFFF
         number: int = self._generations
         return number.to_bytes(4, "big")
@@ -276,7 +276,7 @@ def _name(session: Session10State, name: str, receives: bool) -> Name:
 
 
 def _persists(attach: Attach) -> bool:
-    """Whether the peer's terminus is to outlive the connection, or has outlived one."""
+    """Whether the peer's terminus is to outlive the connection, or has outlived an earlier connection."""
     if attach.unsettled:
         return True
     terminus = attach.source if attach.role else attach.target

@@ -43,9 +43,9 @@ TEMPORARY: Final = (
     "temporary-queue",
     "temporary-topic",
 )  # exclusive to their connection [JMS mapping 5.3]
-VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # of a source: for direct replies
+VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # the capability of a dynamic source for direct replies
 ALL_KEYS: Final = "#"
-_QUOTED_MARK: Final = "%"  # behind the client of a subscription's name; a quoted part never ends with it
+_QUOTED_MARK: Final = "%"  # follows the client in a subscription's name; no quoted part ends with it
 
 
 @final
@@ -138,8 +138,8 @@ def _check_nothing(_queue: str, _subscribes: bool) -> None:
 def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -> Supply:
     """Return a new queue, exclusive if it ends with the link or asks for this. [amqp-1.0 3.5.2]
 
-    A queue for direct replies has a name as a requester of AMQP 0-9-1 has, and needs no permission either. It
-    ends with its link, however the link ends. [RabbitMQ direct reply-to]
+    A queue for direct replies has a name as a requester of AMQP 0-9-1 has, and needs no permission either.
+    The queue is deleted when its link ends for any reason. [RabbitMQ direct reply-to]
     """
     policy = dynamic_policy(terminus)
     vhost = session.vhost
@@ -212,8 +212,8 @@ def _subscription(
 def _subscription_name(session: Session10State, link: str, shared: bool, everywhere: bool) -> str:
     """Return the name of the queue of a subscription that outlives its link, or has several links.
 
-    Names of queues have no line breaks, so the line breaks of a link's name are quoted. The mark tells that
-    they are, so no other client and link have a queue of the same name.
+    Names of queues have no line breaks, so the line breaks of a link's name are quoted. The mark after the
+    client distinguishes such a name, so no other client and link have a queue of the same name.
     """
     stem = link.partition("|")[0] if shared else link
     if everywhere:

@@ -1,4 +1,4 @@
-"""A link on which the peer sends: deliveries are assembled, published, and given outcomes. [amqp-1.0 2.6]"""
+"""Incoming links: deliveries of the peer are assembled and published, and get outcomes. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ FREE_MAX: Final = 64  # freed tags that may stay, because removing each would co
 class Tags:
     """The delivery-tags of a link's unsettled deliveries.
 
-    Tags are freed in the order of their claims, or each by its delivery.
+    With rcv-settle-mode first, tags are freed in the order in which they were claimed. With second, each tag
+    is freed by its delivery-id.
     """
 
     def __init__(self) -> None:
@@ -113,7 +114,7 @@ _RELEASED: Final = "amqp:released:list"
 
 
 def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: bool) -> None:
-    """Publish the message of a delivery, and owe its sender the outcome.
+    """Publish the message of a delivery, and add the outcome to the pending frames.
 
     Raises PeerError to detach the link.
     """
@@ -122,7 +123,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         route = _route(link, arrived)
         message = _message(route, arrived)
         taken = _publish(link, route, message, arrived)
-        if taken == BY_MESSAGE:  # the route did not suffice, and is resolved anew
+        if taken == BY_MESSAGE:  # the known route did not suffice, and was resolved again
             taken = _publish(link, route, message, arrived)
     except ExchangeReplaced:
         routes_of(link.session.peer).forget()
@@ -239,7 +240,7 @@ def _post(
 
 
 def _reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Message) -> i64:
-    """Send a direct reply to a requester of AMQP 0-9-1, or hold it in a transaction; counts as taken."""
+    """Send a direct reply to a requester of AMQP 0-9-1, or hold it in a transaction; 1 means success."""
     if link.transaction is not None:
         link.transaction.post(route, message, [], replies)
         return 1
@@ -268,7 +269,7 @@ def _check_copies(view: View10) -> None:
 
 
 def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
-    """Release or reject a message without a queue. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
+    """Release or reject a message that no queue has enqueued. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
     if is_gone(link.destination):
         return
     if link.exchange is None:
@@ -283,7 +284,7 @@ def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: boo
 
 
 def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
-    """Reject a message, or detach a link whose target is gone."""
+    """Reject a message, or detach a link whose target does not exist any more."""
     link.session.vhost.schedule.allowance.use(METHOD)
     link.session.peer.server.counters.refused += 1
     if is_gone(link.destination):
@@ -300,8 +301,8 @@ _TRANSACTIONAL: Final = bytes((0x00, 0x53, TRANSACTIONAL_STATE))
 def remember(link: IncomingLink, expiry: Expiry) -> None:
     """Suspend a link with the received deliveries that its sender has not settled.
 
-    Transactions end with the session, so their deliveries are not kept. A receiver that settles first has
-    only incomplete deliveries unsettled.
+    Transactions end with the session, so their deliveries are not kept. With rcv-settle-mode first, only
+    incomplete deliveries are unsettled.
     """
     session = link.session
     suspended = link_names(session.peer.server).suspend(session, link.name, True, expiry)
@@ -327,9 +328,9 @@ def remember(link: IncomingLink, expiry: Expiry) -> None:
 
 
 def resume(link: IncomingLink) -> bool:
-    """Take a delivery that the sender resumes; return whether its transfers are still to come.
+    """Begin a delivery that the sender resumes; return whether its message is still needed.
 
-    Any other delivery has its outcome, or is unknown, and its transfers are dropped.
+    All other resumed deliveries have an outcome, or are unknown. Their transfers are dropped.
     """
     remembered = link.remembered
     if remembered is None or remembered.outcomes.get(link.tag) != NOTHING_RECEIVED:
@@ -350,7 +351,7 @@ def conclude(link: IncomingLink, settled: bool) -> None:
         link.owe(link.delivery_id, outcome, False)
 
 
-CREDIT: Final[i64] = 1000  # deliveries that a peer may send without an outcome yet
+CREDIT: Final[i64] = 1000  # deliveries without an outcome that a peer may send
 
 # negotiated settlement [amqp-1.0 2.8.2]
 UNSETTLED: Final = 0
@@ -363,9 +364,9 @@ class IncomingLink(Link10):
     """The receiving end of a link.
 
     Messages are published to `exchange` with `key`. If `key` is None, the key is each message's subject. If
-    `exchange` is None, each message names its address. `mode`: how the sender settles. `second`: this side
-    settles after the sender. `outcomes`: the outcomes that the sender supports, by their descriptors' names;
-    none: all.
+    `exchange` is None, each message has its own address. `mode`: the snd-settle-mode. `second`: the
+    rcv-settle-mode is second. `outcomes`: the outcomes that the sender supports, by their symbolic
+    descriptors; empty: all.
     """
 
     def __init__(
@@ -390,16 +391,16 @@ class IncomingLink(Link10):
         self.header = Header()
         self.unanswered: i64 = 0
         self.tags = Tags()
-        self.delivery_id: i64 = NONE  # of the incomplete delivery
+        self.delivery_id: i64 = NONE  # the delivery-id of the incomplete delivery
         self.tag = b""
         self.settled = False
         self._format: i64 = MESSAGE_FORMAT
-        self.transaction: Transaction10 | None = None  # in which the delivery is posted
+        self.transaction: Transaction10 | None = None  # the transaction in which the delivery is posted
         self._size: i64 = 0
         self._assembly = Assembly(session.peer, self.header)
         self._passes = False  # whether the incomplete delivery is dropped
-        self.expiry: Expiry | None = None  # of unsettled deliveries at the link's end; None: not kept
-        self.remembered: Remembered | None = None  # received by an earlier link of this name
+        self.expiry: Expiry | None = None  # None: unsettled deliveries are not kept after the link's end
+        self.remembered: Remembered | None = None  # the deliveries that the resumed link has received
 
     # -- what the peer says
 
@@ -407,7 +408,8 @@ class IncomingLink(Link10):
         """Take the sender's delivery-count. [amqp-1.0 2.6.7]"""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
-            self.credit.left = min(self.credit.left, CREDIT - self.unanswered)  # it may count backwards
+            # not more than at first, as the delivery-count may also decrease
+            self.credit.left = min(self.credit.left, CREDIT - self.unanswered)
         if flow.echo:
             self.say_flow()
         owed_by(self.session).touch(self)
@@ -462,8 +464,8 @@ class IncomingLink(Link10):
             self.remembered.admit(self.tag)
 
     def _pass_over(self, transfer: Transfer) -> None:
-        """Drop a transfer of a delivery that has its outcome, or is unknown. Raises PeerError."""
-        self.settled = self.settled or transfer.settled  # any of its transfers may say so
+        """Drop a transfer of a resumed delivery that has an outcome, or is unknown. Raises PeerError."""
+        self.settled = self.settled or transfer.settled  # any transfer may settle the delivery
         if transfer.aborted or not transfer.more:
             self._passes = False
             conclude(self, self.settled or transfer.aborted)
@@ -520,7 +522,7 @@ class IncomingLink(Link10):
         owed_by(self.session).touch(self)
 
     def _tell_oversized(self) -> None:
-        """Record in the journal a message that is too large, as far as it has come."""
+        """Record in the journal a message that is too large, with the size that has arrived."""
         journal = self.session.vhost.journal
         if journal.on:
             message = Message(Address(self.exchange or "", self.key or ""), None, self._size, False, 0)
@@ -539,10 +541,10 @@ class IncomingLink(Link10):
         if self._assembly.transfers > 0:
             self._assembly.clear()
 
-    # -- answers
+    # -- outcomes
 
     def owe(self, delivery_id: i64, state: bytes, logged: bool) -> None:
-        """Owe the sender this outcome, after the log has synced everything appended for the delivery."""
+        """Add the outcome of a delivery; `logged`: it is sent after the log has synced its batch."""
         self.unanswered += 1
         if self.transaction is not None:
             state = transactional(self.transaction.txn_id, state)

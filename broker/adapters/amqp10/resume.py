@@ -1,12 +1,10 @@
 """Unsettled deliveries of an earlier link of the same name. [amqp-1.0 2.6.13]
 
-[amqp-1.0 2.6.13] The sender's attach lists the deliveries that it knows, and the answer has the outcome of
-each. Deliveries that the sender settles, or no longer knows, are forgotten. A resumed delivery keeps its
-outcome.
+The peer sends: its attach lists its unsettled deliveries, and the answer has the outcomes. Deliveries that
+the sender settles, or does not list, are forgotten. A resumed delivery keeps its outcome.
 
-[amqp-1.0 2.6.13] The receiver's attach lists the deliveries that it has. A delivery that the receiver does
-not have is released. A delivery to which the receiver has given an outcome is settled. All other deliveries
-are sent again.
+The peer receives: its attach lists its unsettled deliveries. A delivery that the receiver does not list is
+released. A delivery with an outcome is settled. All other deliveries are sent again.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from protocol.amqp10.unsettled import encoded_state
 
 @final
 class Remembered:
-    """The outcomes of received deliveries by their tags, encoded; NOTHING_RECEIVED for an incomplete one.
+    """The encoded outcomes of received deliveries by their tags; NOTHING_RECEIVED for incomplete deliveries.
 
-    `incomplete`: the sender does not know all deliveries, or has not listed all that it knows.
+    `incomplete`: the unsettled map of either side does not have all deliveries. [amqp-1.0 2.7.3]
     """
 
     def __init__(self, outcomes: dict[bytes, bytes], incomplete: bool) -> None:
@@ -65,13 +63,14 @@ TURN: Final[i64] = 256  # deliveries sent in a turn
 
 @final
 class Resuming(Resumption):
-    """The deliveries that an earlier link has left to the link of a target.
+    """The unsettled deliveries of an earlier link that the link of a target resumes.
 
-    Nothing else is sent before them. Deliveries that are not sent before the link's lease ends are released.
+    The link sends these deliveries before all others. Deliveries that are not sent before the link's lease
+    ends are released.
 
-    `doubts`: the receiver has not listed all that it knows. The deliveries that it does not mention are then
-    `doubtful`, and left to a link that resumes this one. `incomplete`: this side has not listed all
-    deliveries. In either case the link sends nothing new.
+    `doubts`: the receiver's unsettled map is incomplete. The deliveries that it does not list are then
+    `doubtful`, and left to a link that resumes this link. `incomplete`: this side's unsettled map is
+    incomplete. In either case the link sends no new deliveries. [amqp-1.0 2.7.3]
     """
 
     def __init__(self, target: Target10, doubts: bool, incomplete: bool) -> None:
@@ -81,14 +80,14 @@ class Resuming(Resumption):
         self._link = target.link
         self._doubts = doubts
         self._incomplete = incomplete or doubts
-        self._told: deque[tuple[bytes, bytes]] = deque()  # settled: tag and outcome
+        self._told: deque[tuple[bytes, bytes]] = deque()  # tags and outcomes of deliveries to be settled
         self._again: deque[tuple[bytes, Held]] = deque()
         self._going = False
 
     def take_over(
         self, suspended: Suspended, consumers: dict[Queue, QueueConsumer], known: Mapping[bytes, object]
     ) -> None:
-        """Compare the sent deliveries with those that the receiver knows, whose states have been checked.
+        """Compare the sent deliveries with the receiver's unsettled map, whose states have been checked.
 
         `consumers`: the link's consumers by their queues, which include all queues of the earlier link.
         """
@@ -101,7 +100,7 @@ class Resuming(Resumption):
             held[0].target = mine.target
             held[0].lease = mine.lease
             if not owns(held[0], held[1], held[0].queue):
-                continue  # the queue has taken the entry back
+                continue  # the consumer no longer owns the entry
             if tag in states:
                 state = states[tag]
                 if state is None:
@@ -151,7 +150,7 @@ class Resuming(Resumption):
         return left
 
     def go_on(self) -> None:
-        """Send as many of the deliveries as the receiver takes now; the link's `sent_on` calls this again."""
+        """Send as many deliveries as credit and window allow; the link's `sent_on` calls this again."""
         if self._going:
             return
         self._going = True
@@ -177,30 +176,30 @@ class Resuming(Resumption):
         self._going = False
 
     def _tell(self, tag: bytes, outcome: bytes) -> None:
-        """Settle a delivery with the outcome that its receiver has given, by a settled transfer."""
+        """Settle a resumed delivery with the outcome of its receiver, by a settled transfer."""
         link = self._link
         delivery_id = link.session.unsettled.skip() - 1 & 0xFFFFFFFF
         try:
             sending = SplitTransfer(link.template, delivery_id, tag, True, [], state=outcome, resume=True)
-        except PeerError:  # the receiver's frames are too small for the outcome that it has given
+        except PeerError:  # the receiver's frames are too small for its outcome
             sending = SplitTransfer(link.template, delivery_id, tag, True, [], resume=True)
         link.sending = sending
         send_on(link.session, link)
 
     def _send(self, tag: bytes, held: Held) -> None:
-        """Send a delivery from its beginning."""
+        """Send a resumed delivery from its beginning."""
         consumer, entry = held
         self._target.deliver_again(consumer, entry, tag)
 
 
 def check_states(known: Mapping[bytes, object] | None) -> None:
-    """Raise DecodeError if a receiver's states of deliveries make no sense."""
+    """Raise DecodeError if a state in a receiver's unsettled map is malformed."""
     for value in () if known is None else known.values():
         _state(value)
 
 
 def _state(value: object) -> DeliveryState | None:
-    """Return the outcome that a receiver has given; None without one, or in a transaction only."""
+    """Return the outcome in a receiver's unsettled map; None without an outcome, or in a transaction only."""
     if value is None:
         return None
     data = encoded_state(value)
@@ -209,7 +208,7 @@ def _state(value: object) -> DeliveryState | None:
 
 
 def resuming_of(target: Target10) -> Resuming | None:
-    """Return the deliveries that an earlier link has left to the link of `target`; None without any."""
+    """Return the deliveries that the link of `target` resumes; None without any."""
     resuming = target.resuming
     assert resuming is None or isinstance(resuming, Resuming), "targets are given these"
     return resuming

@@ -20,7 +20,7 @@ from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import CREATED_ALWAYS, CREATED_NEVER, Node
 from protocol.amqp10.conditions import RESOURCE_DELETED
 
-TOPIC_CAPABILITY: Final = "topic"  # of a terminus: it is no queue
+TOPIC_CAPABILITY: Final = "topic"  # the capability of a terminus that is no queue
 
 
 def may_create(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> bool:
@@ -56,7 +56,7 @@ class Destination(Dependent):
         link.session.vhost.dependents.add(self)
 
     def node_deleted(self) -> None:
-        """Detach the link, after the outcomes that its sender waits for (Dependent)."""
+        """Detach the link after its pending outcomes: the node was deleted (Dependent)."""
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
         text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' is gone"
@@ -80,12 +80,12 @@ def is_gone(destination: Dependent | None) -> bool:
     return destination is not None and destination.node.deleted
 
 
-REMEMBERED_MAX: Final = 4096  # with more all are forgotten, which costs a look-up each
+REMEMBERED_MAX: Final = 4096  # routes; with more all are forgotten, which costs a look-up each
 
 
 @final
 class Routes(ConnectionRoutes):
-    """The routes of a connection. They are forgotten when its user's permissions change."""
+    """The routes of a connection, which are forgotten when its user's permissions change."""
 
     def __init__(self, connection: Connection10State, virtual_host: VirtualHost) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""The layer of SASL, in which the peer of an AMQP 1.0 connection authenticates. [amqp-1.0 5.3]"""
+"""The SASL layer, in which the peer of an AMQP 1.0 connection authenticates. [amqp-1.0 5.3]"""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from protocol.sniff import AMQP_1_0_SASL
 
 OK: Final = 0
 REFUSED: Final = 1
-NOTHING_TO_SAY: Final = (ANONYMOUS, EXTERNAL)  # mechanisms without a necessary response
-LEFT_OUT: Final = ("AMQPLAIN",)  # a mechanism of AMQP 0-9-1 only
+NOTHING_TO_SAY: Final = (ANONYMOUS, EXTERNAL)  # mechanisms that need no response
+LEFT_OUT: Final = ("AMQPLAIN",)  # mechanisms of AMQP 0-9-1 only
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -41,7 +41,7 @@ class SaslLogin:
         self._over = False
 
     def start(self) -> None:
-        """Offer mechanisms; a peer without this layer needs anonymous log-ins. [amqp-1.0 2.2]"""
+        """Offer mechanisms; a peer without the SASL layer is accepted as ANONYMOUS. [amqp-1.0 2.2]"""
         connection = self.connection
         mechanisms = self._mechanisms()
         if connection.secured:
@@ -54,7 +54,7 @@ class SaslLogin:
             end_output(connection)
 
     def on_frame(self, data: bytes, start: i64, end: i64) -> None:
-        """Take a frame. Raises PeerError, for which the connection is dropped."""
+        """Handle a SASL frame. Raises PeerError, for which the connection is dropped."""
         performative, behind = decode_composite(data, int(start), int(end))
         if behind != end:
             raise PeerError(FRAMING_ERROR, "there are bytes behind the performative")
@@ -96,7 +96,7 @@ class SaslLogin:
         return self.connection.server.access.login(mechanism, self.connection.origin, self)
 
     def _respond(self, response: bytes) -> None:
-        """Pass the peer's response to the log-in, and take nothing more until its answer."""
+        """Pass the peer's response to the log-in, and take no more frames until its answer."""
         self.connection.hold(HELD_FOR_REPLY)
         assert self._login is not None
         try:
@@ -127,7 +127,7 @@ class SaslLogin:
         connection.release(HELD_FOR_REPLY)
 
     def refused(self, user: str, why: str) -> None:
-        """Refuse the peer, which does not learn why (Applicant)."""
+        """Refuse the peer; only the log has the reason (Applicant)."""
         connection = self.connection
         if self._over:
             return

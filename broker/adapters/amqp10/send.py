@@ -1,4 +1,4 @@
-"""A link on which the broker sends: its credit, and deliveries that are sent in parts. [amqp-1.0 2.6]"""
+"""Outgoing links: their credit, and their end with unsettled deliveries. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _TXN_ID: Final = "txn-id"
 class OutgoingLink(Sender):
     """The sending end of a link.
 
-    `settled`: deliveries are sent settled. `second`: the receiver settles after this side. `size_max`: the
-    most bytes of a message, 0: any number.
+    `settled`: deliveries are sent settled. `second`: the rcv-settle-mode is second. `size_max`: the peer's
+    max-message-size in bytes, 0: unlimited.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class OutgoingLink(Sender):
         self.settled = settled
         self.second = second
         self.size_max = size_max
-        self.expiry: Expiry | None = None  # of unsettled deliveries at the link's end; None: not kept
+        self.expiry: Expiry | None = None  # None: unsettled deliveries are not kept after the link's end
         self._target: Target10 | None = Target10(self, settled, size_max)
 
     @property
@@ -68,7 +68,7 @@ class OutgoingLink(Sender):
             self._resume_on()
         self.target.allow(self.credit.left)
         if flow.drain:
-            self.target.notify_work()  # which finds out whether there are messages
+            self.target.notify_work()  # the drain ends when no messages are found
             self.target.end_drain()
         elif flow.echo:
             self.say_flow(False)
@@ -82,7 +82,7 @@ class OutgoingLink(Sender):
         return transactions_of(self.session.peer).find(txn_id) if isinstance(txn_id, bytes) else None
 
     def sent_on(self) -> None:
-        """Continue with the next delivery, if this one has been sent (Sender)."""
+        """Continue with the next delivery, if the incomplete one has been sent (Sender)."""
         if self._target is None:  # the link has ended meanwhile
             return
         if self.sending is None:
@@ -92,7 +92,7 @@ class OutgoingLink(Sender):
         self.target.update()
 
     def _resume_on(self) -> None:
-        """Send more deliveries of an earlier link; after them, deliver from the queue."""
+        """Send more resumed deliveries; after the last one, deliver from the queue."""
         resuming = resuming_of(self.target)
         if resuming is None:
             return
@@ -104,7 +104,7 @@ class OutgoingLink(Sender):
             owed_by(self.session).drained(self)
         self.target.allow(self.credit.left)
 
-    # -- what is said to it
+    # -- flows
 
     def drained(self) -> None:
         """Use up the rest of a draining receiver's credit: no more messages are available. [amqp-1.0 2.6.7]
@@ -119,7 +119,7 @@ class OutgoingLink(Sender):
         self.say_flow(True)
 
     def say_flow(self, drain: bool) -> None:
-        """Send the delivery-count of this side, and the number of available messages. [amqp-1.0 2.7.4]"""
+        """Send a flow with the delivery-count, and the number of available messages. [amqp-1.0 2.7.4]"""
         credit = self.credit
         available: i64 = 0
         for consumer in self.target.consumers:
@@ -141,7 +141,7 @@ class OutgoingLink(Sender):
         session = self.session
         self.target.close()
         cut_off = NONE if self.sending is None else cut(session, self)
-        session.sending.pop(self, None)  # where deliveries of an earlier link wait for the window
+        session.sending.pop(self, None)  # present without an incomplete delivery while resuming
         if not closed and self.expiry is not None:
             keep(self, self.expiry, cut_off)
         else:
@@ -179,7 +179,7 @@ class OutgoingLink(Sender):
 def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
     """Suspend a link with the sent deliveries that its receiver has not settled.
 
-    `cut_off`: a delivery that the receiver has in part, and knows to be aborted.
+    `cut_off`: the delivery-id of the aborted delivery, or NONE.
     """
     session = link.session
     suspended = link_names(session.peer.server).suspend(session, link.name, False, expiry)
@@ -200,10 +200,10 @@ def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
         if cut_off == NONE or number - 1 & 0xFFFFFFFF != cut_off:
             unsettled.take(number)
             sent[link.target.tag_of(number)] = consumer, entry
-    sent.update(left)  # not sent again yet, so behind the sent ones
+    sent.update(left)  # deliveries that were not sent again yet come after those that were
     suspended.abandoned = link.target.abandoned
     if sent:
-        lease = next(iter(sent.values()))[0].lease  # all have the link's lease
+        lease = next(iter(sent.values()))[0].lease  # all deliveries have the link's lease
         suspended.lease = 0 if lease is None else lease.milliseconds
         suspended.wait(session)
     else:
@@ -211,7 +211,7 @@ def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
 
 
 def _numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
-    """Return numbers of unsettled deliveries that include all of `target`."""
+    """Return numbers of unsettled deliveries of the session that include all those of `target`."""
     if session.let_go_of is not None:
         return session.let_go_of.get(target, [])
     numbers = session.unsettled.up_to(0)

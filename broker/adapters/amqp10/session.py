@@ -40,7 +40,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 LINKS_MAX: Final = 255  # the highest handle
-WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before the next flow
+WINDOW_BYTES: Final[i64] = 16777216  # the size of the transfers that the peer may send before the next flow
 WINDOW_MIN: Final[i64] = 16
 
 _log = structlog.get_logger("amqpd.session")
@@ -85,7 +85,7 @@ class Session10(Session10State):
         attach_link(self, attach)  # perhaps in the place of a link that this side has detached
 
     def on_flow(self, flow: Flow) -> None:
-        """Take the peer's windows, and pass a link's credit to the link. [amqp-1.0 2.5.6]"""
+        """Take the peer's windows, and pass the state of a link to the link. [amqp-1.0 2.5.6]"""
         try:
             self.outgoing.update(flow.next_incoming_id, flow.incoming_window)
             self.incoming.follow(flow.next_outgoing_id)
@@ -124,7 +124,7 @@ class Session10(Session10State):
             link.on_transfer(transfer, data, end)
 
     def blame(self, handle: i64, error: PeerError) -> None:
-        """Detach the link of a transfer with an error that concerns the link only."""
+        """Detach the link of a transfer whose error concerns the link only."""
         link = self.links.get(handle)
         if link is None:
             self._unattached(handle)
@@ -144,7 +144,7 @@ class Session10(Session10State):
 
     def on_detach(self, detach: Detach) -> None:
         """Detach a link; for a link that this side has detached, this is the answer. [amqp-1.0 2.6.5]"""
-        self.owed.say_answers()  # earlier publishes get their outcomes
+        self.owed.say_answers()  # outcomes of earlier deliveries precede the detach
         if self.ending:  # by these answers, because the log has failed
             return
         link = self.links.pop(detach.handle, None)
@@ -177,7 +177,7 @@ class Session10(Session10State):
         self.peer.session_ended(self.channel)
 
     def _drain_on(self) -> None:
-        """Look for messages for draining receivers: the session's window is open again."""
+        """Continue the drains of receivers: the session's window is open again."""
         for target in list(self.targets):
             if isinstance(target, Target10) and target.draining:
                 target.notify_work()
@@ -225,7 +225,7 @@ class Session10(Session10State):
     def _let_go(self) -> None:
         self.gone = True
         links, self.links = self.links, {}
-        self.let_go_of = _by_target(self)  # computed once, not for each link
+        self.let_go_of = _by_target(self)  # computed here for all links
         for link in links.values():
             if not link.leaving:
                 link.leave(False)
@@ -242,7 +242,7 @@ class Session10(Session10State):
             self.leases = None
 
     def rights_changed(self) -> None:
-        """Tell all links that the user's permissions have changed."""
+        """Check all links: the user's permissions have changed."""
         for link in list(self.links.values()):
             if not link.leaving:
                 link.rights_changed()

@@ -1,8 +1,8 @@
 """The dispositions of receivers, and their effect on the queues. [amqp-1.0 2.6.12, 3.4]
 
 A delivery that is modified with undeliverable-here is released for other consumers. If no other consumer
-could take the message, and the queue dead-letters rejected messages, the message is dead-lettered, with the
-annotations that the receiver has added. This also happens later, when the last other consumer leaves
+could acquire the message, and the queue dead-letters rejected messages, the message is dead-lettered, with
+the annotations that the receiver has added. This also happens later, when the last other consumer detaches
 (broker.core.queues.undeliverable).
 [RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
 """
@@ -55,7 +55,7 @@ from protocol.conversion.names import X_CC, is_internal
 
 @final
 class SessionLeases(Leases):
-    """The leases of a session; deliveries are known by their numbers."""
+    """The leases of a session's deliveries, which are identified by their numbers."""
 
     def __init__(self, session: Session10State) -> None:
         super().__init__(session.vhost.schedule, session.peer.server.counters)
@@ -70,7 +70,7 @@ class SessionLeases(Leases):
         return self._session.unsettled.find(number) is not None
 
     def end(self, numbers: list[i64]) -> None:
-        """Release deliveries, and tell the receiver; settling them later does nothing (Leases)."""
+        """Release deliveries, and settle them as released; later dispositions are ignored (Leases)."""
         session = self._session
         unsettled = session.unsettled
         runs: dict[QueueConsumer, list[QueueEntry]] = {}
@@ -96,7 +96,7 @@ class SessionLeases(Leases):
 def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | None:
     """Return the lease of deliveries of `queue` to a new link, None without a time limit.
 
-    `asked`: the checked milliseconds that the link asks for; None: it does not ask.
+    `asked`: the checked consumer-timeout of the link, in ms; None: the link has none.
     """
     milliseconds = lease_milliseconds(queue, asked, session.peer.server.consumer_timeout)
     if milliseconds == 0:
@@ -106,9 +106,9 @@ def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | No
     return session.leases.lasting(milliseconds)
 
 
-ANNOTATIONS_MAX: Final[i64] = 64  # that may be added to a message
-ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # of all of them
-BYTES_OF_ONE: Final = 256  # that cost as much as a release without annotations
+ANNOTATIONS_MAX: Final[i64] = 64  # annotations that may be added to a message
+ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # the size of all annotations that are added to a message
+BYTES_OF_ONE: Final = 256  # bytes of annotations that cost as much as a release without annotations
 _MARK: Final = b"x-"  # the beginning of names that are not reserved [amqp-1.0 3.2.10]
 _OURS: Final = frozenset(
     (X_CC, DEATHS, b"x-acquired-count", b"x-delivery-count", b"x-delay", b"x-delivery-time")
@@ -143,7 +143,7 @@ class Modification(Addition):
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Add the annotations (Addition)."""
         queue = queue_of(consumer)
-        made: dict[bytes, bytes] = {}  # most entries have the same annotations, or none
+        made: dict[bytes, bytes] = {}  # results by the earlier annotations, which most entries share
         refused = False
         for entry in entries:
             if not owns(consumer, entry, consumer.queue):
@@ -161,11 +161,11 @@ class Modification(Addition):
             TooMuch(target, queue)
 
     def added_to(self, before: bytes) -> bytes:
-        """Return the encoded map with the annotations, or `before` if they are too many (Addition)."""
+        """Return the encoded map with the added annotations, or `before` if there are too many (Addition)."""
         return self._combined(before) or before
 
     def _combined(self, before: bytes) -> bytes:
-        """Return the encoded map with the annotations; empty if they are too many for a message."""
+        """Return the encoded map with the added annotations; empty if there are too many for a message."""
         if self._is_too_much:
             return b""
         entries = dict(zip(*entries_of(before), strict=True)) if before else {}
@@ -175,7 +175,7 @@ class Modification(Addition):
 
 
 def _allowed(said: bytes) -> dict[bytes, bytes]:
-    """Return the annotations that may be added, by their names; of several with one name the last."""
+    """Return the annotations that may be added, by their names; the last one of each name counts."""
     return {
         key: value
         for key, value in zip(*entries_of(said), strict=True)
@@ -187,8 +187,7 @@ def _allowed(said: bytes) -> dict[bytes, bytes]:
 class TooMuch(Alarm):
     """The alarm that detaches a link that would add too many annotations, in a turn of its own.
 
-    Deliveries are released in slices: perhaps while the link attaches, or while its queue is deleted, and the
-    detach may do the same.
+    The detach releases deliveries too, so it must not happen while deliveries are being released.
     """
 
     def __init__(self, target: Target10, queue: Queue) -> None:
@@ -197,7 +196,7 @@ class TooMuch(Alarm):
         self._queue = queue
         schedule = target.link.session.vhost.schedule
         schedule.set(self, schedule.now())
-        target.close()  # or it would get the entries again that it has just released
+        target.close()  # else the link could get the released entries again
 
     def ring(self) -> None:
         """Detach the link with the error (Alarm)."""
@@ -212,7 +211,7 @@ class TooMuch(Alarm):
 
 
 def may_die(consumer: QueueConsumer) -> bool:
-    """Whether the queue of a link's consumer dead-letters messages that no other consumer could take."""
+    """Whether the queue of a link's consumer dead-letters messages that no other consumer could acquire."""
     rules = queue_of(consumer).rules
     if rules is None or not rules.moves(REJECTED):
         return False
@@ -267,7 +266,7 @@ class SentAway(Later):
             self.take(entries, consumer)
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Dead-letter the entries that no other consumer could take, and release the rest (Later)."""
+        """Dead-letter the entries that no other consumer could acquire, and release the rest (Later)."""
         others = Reach(queue_of(consumer), consumer.target)
         back: list[QueueEntry] = []
         dead: list[QueueEntry] = []
@@ -294,11 +293,11 @@ _HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
 
 
 def settle(session: Session10State, said: Disposition) -> None:
-    """Take the disposition of a receiver; unknown deliveries are ignored."""
+    """Apply the disposition of a receiver; unknown deliveries are ignored."""
     state = said.state
     unsettled = session.unsettled
     last = session.number_of(said.last)
-    first = last - distance(said.first, said.last)  # which may be far from any existing number
+    first = last - distance(said.first, said.last)  # perhaps far from the numbers of all deliveries
     code: i64 = d.RECEIVED if state is None else state.code
     if code == d.TRANSACTIONAL_STATE and state is not None:
         _retire(session, said, state, first, last)
@@ -406,7 +405,7 @@ def _retire(session: Session10State, said: Disposition, state: DeliveryState, fi
 
 
 def _unknown(consumer: QueueConsumer | None, why: PeerError) -> None:
-    """Detach the link of a receiver that names an unknown transaction."""
+    """Detach the link of a receiver whose disposition has an unknown txn-id."""
     if consumer is not None and isinstance(consumer.target, Target10):
         consumer.target.link.detach(why.condition, why.text)
 
@@ -421,7 +420,7 @@ def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
 
 
 def _echoed(state: DeliveryState | None) -> bytes:
-    """Return the outcome to send back to the receiver."""
+    """Return the encoded outcome for the disposition to the receiver."""
     if state is None:
         return modified(True, False)
     if state.code == d.REJECTED:

@@ -18,8 +18,8 @@ _log = structlog.get_logger("amqpd.connection")
 class HeldCredit(Held):
     """The hold of a connection's senders during a shortage.
 
-    Their links get no more credit, and the windows of their sessions are shut. Messages on their way are
-    taken, and the connection's receivers continue.
+    The senders get no more credit, and the incoming windows of their sessions are shut. Transfers that are
+    already allowed are accepted, and the connection's receivers continue.
     """
 
     def __init__(self, connection: Connection10State) -> None:
@@ -57,7 +57,7 @@ class HeldCredit(Held):
             self._connection.end_turn()
 
     def leave(self) -> None:
-        """Leave the connection, which has ended."""
+        """Forget the senders and the connection, which has ended."""
         self.forget()
         self._connection = None
 

@@ -36,13 +36,13 @@ from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 # The states of a connection that this side distinguishes. [amqp-1.0 2.4.6]
 AUTHENTICATING: Final = "authenticating"
-AUTHENTICATED: Final = "authenticated"  # the peer's header of AMQP comes next,
-OPENING: Final = "opening"  # then its open
+AUTHENTICATED: Final = "authenticated"  # the peer's protocol header is expected
+OPENING: Final = "opening"  # the peer's open is expected
 OPENED: Final = "open"
-CLOSING: Final = "closing"  # close is sent, and the peer's close comes next
+CLOSING: Final = "closing"  # this side has sent close, and the peer's close is expected
 CLOSED: Final = "closed"
 
-BOUNDLESS: Final[i64] = 2147483647  # the transfers of this side are not limited
+BOUNDLESS: Final[i64] = 2147483647  # the outgoing-window of this side, which does not limit its transfers
 
 
 class ConnectionRoutes:
@@ -72,14 +72,14 @@ def expire_all(suspended: dict[SuspendedLink, None]) -> None:
 
 
 class SessionOwed:
-    """The frames that a session owes its peer; `answers.Owed` extends this class."""
+    """The pending frames of a session; `answers.Owed` extends this class."""
 
     def say_answers(self) -> None:
-        """Send the outcomes that can be sent, and wait for the log with the others."""
+        """Send the outcomes whose batches are on disk, and wait for the log with the others."""
         raise NotImplementedError
 
     def end_turn(self) -> None:
-        """Send everything that is owed."""
+        """Send all pending frames."""
         raise NotImplementedError
 
 
@@ -119,11 +119,11 @@ class SessionLink:
 class Connection10State(ServedConnection):
     """A connection of an AMQP 1.0 client, and its output; `connection.Connection10` extends this class.
 
-    `state`: a constant above. `secured`: the connection begins with the layer of SASL. `holds`: the reasons
-    for not taking frames. `frame_max`: bytes of the peer's largest frame. `spoke` and `heard`: output was
-    sent, and input has come, since the last check of `idle`. `owing`: sessions that owe frames at the end of
-    the turn. `suspended`: links that wait for the end of the connection. `lifetimes`: of queues that ended
-    sessions have left.
+    `state`: a constant above. `secured`: the connection begins with the SASL layer. `holds`: the reasons
+    for not taking frames. `frame_max`: the peer's max-frame-size, in bytes. `spoke` and `heard`: output was
+    sent, and input has come, since the last check of `idle`. `owing`: sessions with pending frames at the end
+    of the turn. `suspended`: links that are suspended until the connection ends. `lifetimes`: the lifetimes
+    of queues whose session has ended.
     """
 
     transactions: ConnectionTransactions
@@ -158,7 +158,7 @@ class Connection10State(ServedConnection):
         return f"{self.user}/{self.client_name}"
 
     def hold(self, reason: i64) -> None:
-        """Take no more frames, and pause reading, until every reason has been released."""
+        """Take no more frames, and stop reading, until every reason has been released."""
         self.keep_back(reason)
         self.edge.hold(reason)
 
@@ -173,10 +173,10 @@ class Connection10State(ServedConnection):
         self.out.write(frame(channel, encode_composite(performative)))
 
     def end_turn(self) -> None:
-        """Make the sessions send the frames that they owe, and write the output.
+        """Make the sessions send their pending frames, and write the output.
 
-        A peer that sends requests and reads nothing has to wait. Deliveries do not count: they stop by
-        themselves.
+        If the peer reads nothing and the answers to its requests exceed a limit, reading stops. Deliveries do
+        not count, because they stop by themselves.
         """
         if self.owing:
             self.say_owed()
@@ -188,7 +188,7 @@ class Connection10State(ServedConnection):
                 self.hold(HELD_FOR_PEER)
 
     def say_owed(self) -> None:
-        """Make the sessions send the frames that they owe."""
+        """Make the sessions send their pending frames."""
         owing, self.owing = self.owing, []
         for owed in owing:
             owed.end_turn()
@@ -207,7 +207,7 @@ class Connection10State(ServedConnection):
     # -- call-outs
 
     def logged_in(self) -> None:
-        """Let in the peer, which has authenticated."""
+        """Begin the layer of AMQP: the peer has authenticated."""
         raise NotImplementedError
 
     def set_channel_max(self, channel_max: i64) -> None:
@@ -245,14 +245,14 @@ class Connection10State(ServedConnection):
 class Session10State(Session):
     """A session of AMQP 1.0; `session.Session10` extends this class.
 
-    Its channel and its handles are the peer's, in both directions.
+    This side uses the peer's channel and the peer's handles.
 
     `unsettled`: the deliveries sent to the peer, by the numbers 1, 2, ... A delivery-id is the lowest 32 bits
-    of the number less one. `sending`: links with an incomplete delivery. `lifetimes`: of queues that ended
-    links have left. `suspended`: links that wait for the end of the session. `pairs`: the pairs of links to
-    the management node, by their names. `ending`: this side has sent end, and the peer's end is to come.
-    `gone`: the session owns nothing any more. `let_go_of`: the numbers of unsettled deliveries, while the
-    session ends.
+    of the number less one. `sending`: links with an incomplete delivery. `lifetimes`: the lifetimes of queues
+    whose link has ended. `suspended`: links that are suspended until the session ends. `pairs`: the pairs of
+    links to the management node, by their names. `ending`: this side has sent end, and the peer's end is
+    expected. `gone`: the session has released everything. `let_go_of`: the numbers of unsettled deliveries by
+    their targets, while the session ends.
     """
 
     owed: SessionOwed
@@ -287,7 +287,7 @@ class Session10State(Session):
         following = self.unsettled.next_tag()
         return following + distance(following - 1 & 0xFFFFFFFF, delivery_id)
 
-    # -- what is said to the peer
+    # -- output
 
     def say(self, performative: Composite) -> None:
         """Write a performative about the session, or about a link of it."""
@@ -295,11 +295,14 @@ class Session10State(Session):
         self.peer.write(performative, channel)
 
     def say_flow(self) -> None:
-        """Send the session's window."""
+        """Send a flow with the session's windows."""
         self.write_flow(NONE, NONE, NONE, NONE, False)
 
     def write_flow(self, handle: i64, count: i64, credit: i64, available: i64, drain: bool) -> None:
-        """Send the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
+        """Send a flow with the state of the session, and of a link; numbers that are NONE are null.
+
+        `count`: the delivery-count. [amqp-1.0 2.7.4]
+        """
         incoming, outgoing = self.incoming, self.outgoing
         window = incoming.open()
         self.peer.out.write(
@@ -319,7 +322,7 @@ class Session10State(Session):
         )
 
     def sent(self) -> None:
-        """Count a written transfer: the peer takes one less."""
+        """Count a written transfer, and stop deliveries when the peer's window is used up."""
         self.outgoing.sent()
         if self.outgoing.left <= 0:
             self.set_flow(False)

@@ -45,20 +45,20 @@ from protocol.conversion.opaque import format_of, payload_of
 EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
 
-_HEADER_START: Final = 5  # of a stored header's fields, behind descriptor, constructor and size
+_HEADER_START: Final = 5  # the bytes before a stored header's count: descriptor, constructor and size
 
 
 @final
 class Front:
-    """The header and annotations of a delivery, and the bare message behind them, reused for each message.
+    """The sections of a delivery: header and annotations, and the bare message. The object is reused.
 
-    `rest` is the bare message; for a large message `further` follows, in pieces. `size`: bytes of all parts.
-    `format`: for a message of a foreign format `rest` is the whole payload. The sender of such a message sets
-    `format` to 0 again.
+    `rest`: the bare message; for a large message `further` follows, in pieces. `size`: bytes of all parts.
+    `format`: the message-format; if it is not 0, `rest` is the whole payload, and the caller sets `format`
+    to 0 again.
 
-    The annotations name the address of the publish. They are made once for messages with the same address.
-    `size_max`: the most bytes of a message that the receiver takes, 0: any number. Annotations of consumers
-    are left out if they would exceed this.
+    The annotations have the address of the publish. The encoded annotations are kept for further messages
+    with the same address. `size_max`: the receiver's max-message-size in bytes, 0: unlimited. Annotations of
+    consumers are left out if they would exceed it.
     """
 
     def __init__(self, virtual_host: VirtualHost, size_max: i64 = 0) -> None:
@@ -72,7 +72,7 @@ class Front:
         self._schedule: Schedule = virtual_host.schedule
         self._address: Address | None = None
         self._told: list[bytes] = []  # exchange and routing key, encoded
-        self._alone = b""  # annotations with nothing else
+        self._alone = b""  # the annotations of a message with these only
         self._header = Header()
 
     def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: QueueState) -> None:
@@ -116,7 +116,7 @@ class Front:
         self._alone = annotated(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._told)
 
     def _annotate(self, content: bytes, end: i64) -> i64:
-        """Make the annotations from those behind the header, which ends at `end`; return where these end."""
+        """Make the annotations from the stored ones at `end`; return the offset after the stored ones."""
         layout = scan_front(content)
         if layout.annotations == NONE:
             self.annotations = self._alone
@@ -132,7 +132,7 @@ class Front:
         return layout.annotations_end
 
     def _changed(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
-        """Return the header with the rest of the ttl and the delivery-count."""
+        """Return the header with the remaining ttl and the delivery-count."""
         header = self._header
         header.read(content, 3, end)
         ttl = header.ttl
@@ -152,8 +152,8 @@ def _may_be_annotations(content: bytes, p: i64) -> bool:
 class LinkTransaction(Transaction):
     """A transaction in which deliveries are acquired; `transactions.Transaction10` extends this class.
 
-    `over`: nothing more can take part in the transaction. `acquired`: the numbers of the deliveries acquired
-    in the transaction, with their sessions. A rollback releases these deliveries.
+    `over`: the transaction is being discharged or rolled back. `acquired`: the numbers of the deliveries
+    acquired in the transaction, with their sessions. A rollback releases these deliveries.
     """
 
     def __init__(self, virtual_host: VirtualHost, publisher: Session10State, txn_id: bytes) -> None:
@@ -164,22 +164,22 @@ class LinkTransaction(Transaction):
 
 
 class Resumption(Alarm):
-    """Deliveries of an earlier link, sent before all others; `resume.Resuming` extends this class."""
+    """The deliveries that a link resumes before all others; `resume.Resuming` extends this class."""
 
 
 @final
 class Target10(PullingTarget):
-    """A target that writes deliveries. Only the receiver grants credit; settling does not restore it.
+    """A target that writes deliveries. Only the receiver grants credit.
 
     `settled`: deliveries are sent settled. `draining`: the receiver drains its credit. `abandoned`: the cause
     with which unsettled deliveries are released when the link ends, a constant of
-    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resuming`:
-    deliveries of an earlier link of the same name. `generation`: the beginning of delivery-tags, if unsettled
-    deliveries outlive the link. `resumed`: tags of deliveries that the link has resumed, by their numbers.
+    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resuming`: the
+    deliveries that the link is about to resume. `generation`: the prefix of delivery-tags, if unsettled
+    deliveries outlive the link. `resumed`: the tags of resumed deliveries, by their numbers.
     """
 
     def __init__(self, link: Sender, settled: bool, size_max: i64) -> None:
-        credit = Credit(1)  # used up, because there is no credit before the first flow
+        credit = Credit(1)  # used up: the link has no credit before the first flow
         credit.used = 1
         session = link.session
         self.link = link
@@ -202,7 +202,7 @@ class Target10(PullingTarget):
         self.credit.resize(self.credit.used + credit, 0)
 
     def wants_work(self) -> bool:
-        """Whether new deliveries can be sent: none is incomplete or has to be resumed (ConsumerTarget)."""
+        """Whether new deliveries can be sent: none is incomplete or is to be resumed (ConsumerTarget)."""
         return self.link.sending is None and self.resuming is None and super().wants_work()
 
     def restore_credit(self, size: i64) -> None:
@@ -276,7 +276,7 @@ class Target10(PullingTarget):
     def _split(
         self, number: i64, tag: bytes, front: Front, state: bytes = NULL_VALUE, resume: bool = False
     ) -> None:
-        """Send a delivery in as many frames as needed, as far as the session's window allows."""
+        """Begin a delivery of any number of frames, and send as many as the session's window allows."""
         link = self.link
         parts = [front.header, front.annotations, front.rest]
         size: i64 = len(front.header) + len(front.annotations) + len(front.rest)
@@ -286,7 +286,7 @@ class Target10(PullingTarget):
         delivery_id = number - 1 & 0xFFFFFFFF
         transaction = self.transaction
         if transaction is not None and transaction.over:
-            # the transaction has ended before a flow without it
+            # the transaction has ended, and the receiver has not sent a flow without its txn-id yet
             self.transaction = transaction = None
         if transaction is not None and not resume:
             state = transactional(transaction.txn_id)
@@ -323,12 +323,12 @@ class Target10(PullingTarget):
         return count
 
     def end_drain(self) -> None:
-        """End a drain after its last delivery has been sent in full."""
+        """End a drain after its last delivery has been sent completely."""
         link = self.link
         if self.draining and link.credit.left == 0 and link.sending is None:
             owed_by(self._session).drained(link)
 
-    # -- what happens to its consumers
+    # -- events of the consumers
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Detach the link after its last queue was deleted (ConsumerTarget)."""

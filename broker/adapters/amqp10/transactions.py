@@ -29,7 +29,7 @@ from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory, roughly, that a held publish takes beside its content
-TIMED_OUT_MAX: Final = 100  # remembered ids: as many as a link may have open
+TIMED_OUT_MAX: Final = 100  # remembered txn-ids: as many as a link may have open
 
 _log = structlog.get_logger("amqpd.transaction")
 
@@ -71,7 +71,7 @@ class HeldPublish10(HeldPublish):
         return replies.deliver(self.message, virtual_host.counters)
 
     def taken(self, count: i64) -> None:
-        """Do nothing: the sender has been told already (HeldPublish)."""
+        """Do nothing: the sender has its outcome already (HeldPublish)."""
 
 
 @final
@@ -86,18 +86,18 @@ class Transaction10(LinkTransaction):
         self.link = link
         self.doomed = ""
         self._bytes: i64 = 0
-        self._retired_by: list[ConsumerTarget] = []  # the targets whose numbers the settlements have
-        self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # released for other links only
-        self._discharge: i64 = 0  # the delivery with the discharge
-        self._settled: dict[Session10State, set[int]] = {}  # numbers that the receiver has settled
-        self._owed: list[tuple[Session10State, i64, bytes]] = []  # the others, with their outcomes
+        self._retired_by: list[ConsumerTarget] = []  # the targets of the settlements, in the same order
+        self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # entries to release for other links only
+        self._discharge: i64 = 0  # the delivery-id of the discharge
+        self._settled: dict[Session10State, set[int]] = {}  # the numbers that the receiver has settled
+        self._owed: list[tuple[Session10State, i64, bytes]] = []  # all other numbers, with their outcomes
 
-    # ---- what takes part
+    # ---- the work of the transaction
 
     def post(
         self, route: Route, message: Message, keys: list[str], replies: ReplyReceiver | None = None
     ) -> None:
-        """Hold a message. Raises PreconditionFailed when the transaction holds too much."""
+        """Hold a message until the commit. Raises PreconditionFailed if the transaction is too large."""
         self._bytes += held_bytes(message) + PUBLISH_OVERHEAD
         limit = self.link.session.peer.server.transaction_bytes_max
         if self._bytes > limit:
@@ -115,9 +115,9 @@ class Transaction10(LinkTransaction):
         returned: i64,
         addition: Addition | None,
     ) -> None:
-        """Hold a settlement (`hold`), by the delivery's number in the session of its consumer's link.
+        """Hold a settlement until the commit, by the delivery's number in the session of its link (`hold`).
 
-        A later link may resume other deliveries of the consumer, and has numbers of its own.
+        A later link may resume other deliveries of the consumer, with other numbers.
         """
         target = consumer.target
         by = self._retired_by
@@ -131,18 +131,18 @@ class Transaction10(LinkTransaction):
             by.append(target)
 
     def settled_by_receiver(self, session: Session10State, number: i64) -> None:
-        """Note that the receiver has settled a delivery that it retires, and no longer has it."""
+        """Note that the receiver has settled a delivery that it retires."""
         self._settled.setdefault(session, set()).add(number)
 
     def owe(self, session: Session10State, number: i64, state: bytes) -> None:
-        """Tell the receiver after the commit that the outcome of a retired delivery is in force."""
+        """Note that the receiver gets the outcome of a delivery in a disposition after the commit."""
         self._owed.append((session, number, state))
 
     def exclude(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Exclude from its link a delivery that the commit releases. [amqp-1.0 3.4.5]"""
         self._not_here.setdefault(consumer, []).append(entry)
 
-    # ---- how it ends
+    # ---- discharge
 
     def discharge(self, delivery_id: i64) -> None:
         """Commit; `link` answers after the commit. Raises what Transaction.commit raises."""
@@ -158,9 +158,9 @@ class Transaction10(LinkTransaction):
         super().on_durable(batch)
 
     def roll_back(self, why: str) -> None:
-        """Undo everything. Receivers keep the deliveries that they have not settled. [amqp-1.0 4.4.2]
+        """Roll back. Receivers keep the deliveries that they have not settled. [amqp-1.0 4.4.2]
 
-        `why`: the cause, for the journal; "": the client asked for it.
+        `why`: the cause, for the journal; "": the client's discharge has the flag fail.
         """
         journal = self.virtual_host.journal
         journal.rolled_back(self.publisher, len(self.publishes), self.settlement_count(), why)
@@ -294,7 +294,7 @@ class Transactions(ConnectionTransactions):
         transaction.roll_back("the transaction was open for too long")
 
     def roll_back(self, why: str, link: ControllerLink | None = None) -> None:
-        """Roll back the transactions that this link has declared, or all."""
+        """Roll back the transactions that `link` has declared, or all transactions; `why`: the cause."""
         for transaction in list(self._open.values()):
             if link is None or transaction.link is link:
                 self.end(transaction)

@@ -1,6 +1,6 @@
-"""The parts of a message that filters of AMQP 1.0 read: header and bare message, value by value.
+"""The parts of a message that filters of AMQP 1.0 read: priority, durable, and properties.
 
-A message of AMQP 0-9-1 has the parts that a consumer of AMQP 1.0 gets.
+A message of AMQP 0-9-1 has the parts that a receiver of AMQP 1.0 gets.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, e
 
 _ID_HEADERS: Final = {MESSAGE_ID: names.MESSAGE_ID, CORRELATION_ID: names.CORRELATION_ID}
 _TIMESTAMP_BYTES: Final = 8
-LOOKS_MAX: Final = 8  # for a single application property each
+LOOKS_MAX: Final = 8  # searches for single application properties
 
 
 class Parts:
-    """Values of a message, as `decode` returns them; None for null, absent and malformed values."""
+    """The values of a message, as `decode` returns them; None for null, absent and malformed values."""
 
     def __init__(self) -> None:
         self._looks: i64 = 0
         self._places: dict[bytes, int] | None = None
 
     def property(self, place: i64) -> object:
-        """Return the property at this place."""
+        """Return the property at this place of the properties section."""
         raise NotImplementedError
 
     def application_property(self, name: bytes) -> object:
         """Return the application property of this name.
 
-        The first few names are searched one by one. With more names, the places of all properties are
+        The first LOOKS_MAX names are searched one by one. For further names, the places of all properties are
         collected once.
         """
         places = self._places
@@ -146,7 +146,7 @@ class Parts10(Parts):
 
 @final
 class Parts091(Parts):
-    """The parts of a message of AMQP 0-9-1, by the rules of `protocol.conversion`."""
+    """The parts of a message of AMQP 0-9-1, as `protocol.conversion` converts them."""
 
     def __init__(self, view: ContentView) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The filters that compare properties with references. [filtex-v1.0 4.1.1, 4.2.4, 4.2.5]"""
+"""The filters that compare properties with reference values. [filtex-v1.0 4.1.1, 4.2.4, 4.2.5]"""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _OTHERS: Final = (bool, Timestamp, bytes, UUID, Decimal)
 class Reference:
     """The value that a filter demands of a property.
 
-    A string with `&p:` in front demands a prefix, with `&s:` a suffix, and `&&` stands for an `&`. In a
-    symbol these have no meaning. Null demands any value. `text`: references with the same text match the same
-    values.
+    A string that begins with `&p:` demands a prefix, and with `&s:` a suffix. `&&` at the beginning means an
+    `&`. In a symbol these have no meaning. Null demands any value. `text`: references with the same text
+    match the same values.
 
     Raises:
         ValueError: no property can have such a value.
@@ -91,7 +91,7 @@ class Reference:
         return type(wanted) is type(value) and wanted == value
 
 
-FIELDS_MAX: Final = 16  # of a filter [filtex-v1.0 7.1]
+FIELDS_MAX: Final = 16  # properties in a filter [filtex-v1.0 7.1]
 
 _ID: Final = "a string, a ulong, a UUID or a binary"
 _EXPECTED: Final = {
@@ -160,7 +160,7 @@ class ApplicationPropertiesFilter(Criterion):
 
 
 def is_header(name: str) -> bool:
-    """Whether selectors read the application property of this name before anything else."""
+    """Whether selectors read this name from the application properties first."""
     return not name.startswith("x-")
 
 
@@ -185,7 +185,7 @@ def _pairs(value: object) -> list[tuple[str, object]]:
 
 
 def _is_expected(value: object, expected: str) -> bool:
-    """Whether the property can have such a value."""
+    """Whether the value has the type that is `expected` of the property."""
     if expected == "a timestamp":
         return isinstance(value, Timestamp)
     integer = isinstance(value, int) and not isinstance(value, (bool, Timestamp))

@@ -25,9 +25,9 @@ PROPERTIES_CAPABILITY: Final = "AMQP_FILTEX_PROP_V1_0"
 CAPABILITIES: Final = (SELECTOR_CAPABILITY, SQL_CAPABILITY, PROPERTIES_CAPABILITY)
 """The capabilities of a source."""
 
-CRITERIA_MAX: Final = 4  # of a source, because each is checked for each message
-HEADERS_MAX: Final = 256  # of a binding
-TEXT_MAX: Final = 300  # characters of a refusal, whatever filters the peer has sent
+CRITERIA_MAX: Final = 4  # conditions of a source, because each is checked for each message
+HEADERS_MAX: Final = 256  # arguments of a binding
+TEXT_MAX: Final = 300  # characters of an error text with parts of the peer's filter
 
 DIRECT: Final = "direct"
 TOPIC: Final = "topic"
@@ -83,10 +83,10 @@ class SourceFilters:
     """The filters of a source.
 
     `criterion`: the condition on messages, None without such a filter.
-    `binding`: the binding if the source is an exchange, None without one.
-    `no_local`: whether the link does not get messages that its own connection has published.
-    `stream`: the filters for streams, as the arguments of a consumer of AMQP 0-9-1.
-    `arguments`: the other arguments of such a consumer among the filters.
+    `binding`: the binding for a source that is an exchange, None without such a filter.
+    `no_local`: the link does not get messages that its own connection has published.
+    `stream`: the filters for streams, as arguments of a consumer of AMQP 0-9-1.
+    `arguments`: the filters that are other arguments of a consumer of AMQP 0-9-1.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class SourceFilters:
         return {name: value for kind, name, value in self._given if followed.get(kind, True)}
 
     def _ask(self, name: str, given: object) -> None:
-        """Take an argument of consumers. Raises PeerError if it is present twice."""
+        """Add an argument of consumers. Raises PeerError if it is present twice."""
         value = given
         if isinstance(given, Described):
             name = str(given.descriptor)
@@ -127,7 +127,7 @@ class SourceFilters:
         self.arguments[name] = value
 
     def _tell_stream(self, given: Described) -> None:
-        """Take a filter of streams: rabbitmq:stream-offset-spec, or a filter with the name of an argument."""
+        """Add a filter for streams, as an argument `x-stream-...` of consumers. Raises ValueError."""
         name = str(given.descriptor).removeprefix("rabbitmq:").removeprefix("amqpd:").removesuffix("-spec")
         value = given.value
         if isinstance(value, Timestamp):
@@ -138,7 +138,7 @@ class SourceFilters:
         self.stream["x-" + name] = value
 
     def take(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
-        """Take known filters, each with its kind and its name. Raises PeerError(INVALID_FIELD)."""
+        """Read known filters, each with its kind and its name. Raises PeerError(INVALID_FIELD)."""
         self._given = given
         criteria: dict[str, Criterion] = {}
         for kind, name, filter_value in given:

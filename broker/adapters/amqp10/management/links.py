@@ -19,7 +19,7 @@ from protocol.amqp10.outgoing import SplitTransfer, disposition
 from protocol.amqp10.transfers import Transfer
 
 CREDIT: Final[i64] = 100  # requests that may wait for their responses
-BYTES_MAX: Final = 65536  # of a request: more end the link
+BYTES_MAX: Final = 65536  # the size of a request; a larger request ends the link
 
 
 @final
@@ -36,19 +36,19 @@ class Pair(LinkPair):
         self._management = Management(session.peer, session.vhost, self._respond)
 
     def ask(self, request: bytes) -> None:
-        """Take a request."""
+        """Handle a request, given as the sections of its message."""
         self.open += 1
         self._management.ask(request)
 
     def left(self) -> None:
-        """End the pair after both links have ended."""
+        """End the pair if both links have ended."""
         if self.requests is None and self.responses is None:
             self._management.close()
             self.waiting.clear()
             self._session.pairs.pop(self.name, None)
 
     def responded(self) -> None:
-        """Make room for a request: a response has been sent."""
+        """Count a response that has been sent, and grant credit for a further request."""
         self.open -= 1
         if self.requests is not None:
             self.requests.top_up()
@@ -78,7 +78,7 @@ class RequestLink(Link10):
             self.say_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """Take a request, or a part of it (Link10)."""
+        """Take a transfer of a request (Link10)."""
         if self.leaving:
             return
         gathering = self._gathering
@@ -132,7 +132,7 @@ class ResponseLink(Sender):
             self._say_flow(False)
 
     def go_on(self) -> None:
-        """Send the waiting responses, as far as the client takes them."""
+        """Send the waiting responses, as far as the client's credit allows."""
         pair, session = self._pair, self.session
         while pair.waiting and self.sending is None and self.credit.left > 0 and not self.leaving:
             self.credit.use()

@@ -1,4 +1,4 @@
-"""The node `/management`, which takes requests, finds their handlers, and answers in order."""
+"""The node `/management`, which finds the handlers of requests, and answers in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from broker.core.schedule import PAYLOAD, REQUEST
 from broker.core.vhosts.vhost import VirtualHost
 
 Handler = Callable[[Asking], Answer | None]
-"""Handles a request: returns the answer, or None if it follows later. Raises Refused, BrokerError."""
+"""A function that handles a request and returns the answer, or None if the answer follows later.
+
+Raises Refused, BrokerError.
+"""
 
 ANY: Final = ":name"
 
@@ -43,9 +46,9 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Handler]]] = {
 class Management:
     """The handler of the requests that come over a pair of links.
 
-    Requests are answered one after the other, and each sees the changes of those before it. The owner of the
-    links limits the waiting requests by credit. `say` takes the sections of each response, and raises
-    nothing.
+    Requests are answered one after the other, and each request sees the changes of earlier ones. The owner of
+    the links limits the waiting requests by credit. `say`: a function that sends the sections of a response
+    and raises no error.
     """
 
     def __init__(
@@ -59,12 +62,12 @@ class Management:
         self._beginning = False
 
     def ask(self, request: bytes) -> None:
-        """Take the sections of a request. No error is raised, whatever they are."""
+        """Handle a request, given as the sections of its message. No error is raised, whatever they are."""
         self._waiting.append(request)
         self._go_on()
 
     def close(self) -> None:
-        """Answer no more: the links have ended. The current request is completed all the same."""
+        """Send no more responses: the links have ended. The current request is still completed."""
         self._waiting.clear()
         self._say = _drop
         if self._asking is not None:
@@ -72,7 +75,7 @@ class Management:
             self._asking = None
 
     def _go_on(self) -> None:
-        """Begin waiting requests, as long as they are answered at once."""
+        """Handle waiting requests until one is not answered at once."""
         if self._beginning:
             return
         self._beginning = True
@@ -102,7 +105,7 @@ def _drop(response: bytes) -> None:
 
 
 def _begun(asking: Asking, data: bytes) -> Answer | None:
-    """Do the work of a request. Raises Refused, BrokerError."""
+    """Read a request, and call its handler. Raises Refused, BrokerError."""
     request = asking.request
     request.read(data)
     asking.target = Target(request.target)

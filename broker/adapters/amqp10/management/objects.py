@@ -1,6 +1,6 @@
 """The handlers of the management node for queues, exchanges, bindings and tokens.
 
-There may be a hundred thousand bindings between two objects, so bindings are walked through in slices.
+There may be a hundred thousand bindings between two objects, so bindings are searched in slices.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def delete_exchange(asking: Asking) -> Answer:
 PROPERTIES: Final = ("source", "destination_queue", "destination_exchange", "binding_key", "arguments")
 SLICE: Final = 100  # bindings that are checked in a turn, fewer with long arguments
 ARGUMENTS: Final = 100  # characters of arguments that count as a further binding
-LOOK: Final[i64] = 20  # microseconds, to check a binding
+LOOK: Final[i64] = 20  # the cost of checking a binding, in microseconds
 
 
 def bind(asking: Asking) -> Answer:
@@ -201,7 +201,7 @@ def bind(asking: Asking) -> Answer:
     try:
         requests.bind(asking.client, asking.virtual_host, kind, destination, source, key, arguments(fields))
     except NotFound as error:
-        raise Refused(BAD_REQUEST, error.text) from None  # what the path names, the bindings, is there
+        raise Refused(BAD_REQUEST, error.text) from None  # not 404: the path /bindings exists
     return no_content(durable=True)
 
 
@@ -237,7 +237,7 @@ def _unbound(asking: Asking, ends: Ends, key: str, having: dict[str, object]) ->
 
 
 class _Walk(Alarm):
-    """A walk in slices through the bindings that existed between two objects at its beginning."""
+    """A search in slices through the bindings that existed between two objects at its beginning."""
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class _Walk(Alarm):
         self._between = _between(asking, ends)
 
     def begin(self) -> Answer | None:
-        """Walk through a slice; return the answer after the last binding. Raises Refused, BrokerError."""
+        """Check a slice of bindings; return the answer after the last one. Raises Refused, BrokerError."""
         between = self._between
         schedule = self.asking.virtual_host.schedule
         room = SLICE
@@ -265,12 +265,12 @@ class _Walk(Alarm):
         return None
 
     def ring(self) -> None:
-        """Walk through the next slice (Alarm)."""
+        """Check the next slice of bindings (Alarm)."""
         if not self.asking.dropped:
             self.asking.attempt(self.begin)
 
     def look(self, binding: Binding) -> None:
-        """Take a binding with the right key."""
+        """Check a binding, whose key matches."""
         raise NotImplementedError
 
     def answer(self) -> Answer:
@@ -279,7 +279,7 @@ class _Walk(Alarm):
 
 
 class _List(_Walk):
-    """The walk that shows bindings."""
+    """The search that lists bindings."""
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
         super().__init__(asking, ends)
@@ -318,7 +318,7 @@ class _List(_Walk):
 
 
 class _Removal(_Walk):
-    """The walk that finds a binding by the digest of its arguments, and removes it."""
+    """The search for a binding by the digest of its arguments, which removes the binding."""
 
     def __init__(self, asking: Asking, ends: Ends, key: str, digest: str) -> None:
         super().__init__(asking, ends)
@@ -332,7 +332,7 @@ class _Removal(_Walk):
             self._found = binding
 
     def answer(self) -> Answer:
-        """Remove the binding, if it was found (_Walk)."""
+        """Remove the binding, if the search has found it (_Walk)."""
         if self._found is None:
             return no_content(durable=False)
         return _unbound(self.asking, self.ends, self._key, self._found.arguments)

@@ -1,4 +1,4 @@
-"""Requests to the node of management: messages, paths, bodies and statuses."""
+"""Requests to the management node: messages, paths, bodies and statuses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATUSES: Final[dict[type[errors.BrokerError], int]] = {
 
 
 @final
-class Refused(Exception):  # noqa: N818  it is an answer
+class Refused(Exception):  # noqa: N818  the exception is an answer, not a fault
     """A request that is refused with a status; `text` is sent to the client."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -69,7 +69,7 @@ class Refused(Exception):  # noqa: N818  it is an answer
 
 
 def status_of(error: errors.BrokerError) -> int:
-    """The status of a refusal by the core."""
+    """Return the status for an error of the core."""
     return STATUSES.get(type(error), INTERNAL_ERROR)
 
 
@@ -83,7 +83,7 @@ Fields = dict[str, object]
 
 
 def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
-    """Return the fields of a body, a map of `known` fields; `what` names the body. Raises Refused."""
+    """Return the fields of a body, a map of `known` fields; `what`: the object in errors. Raises Refused."""
     if not isinstance(body, dict):
         raise Refused(BAD_REQUEST, f"the body is not a map of the properties of the {what}, each once")
     fields: Fields = {}
@@ -95,7 +95,7 @@ def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
 
 
 def flag(fields: Fields, name: str, default: bool) -> bool:
-    """Return a boolean of a body. Raises Refused."""
+    """Return a boolean field of a body. Raises Refused."""
     value = fields.get(name, default)
     if not isinstance(value, bool):
         raise Refused(BAD_REQUEST, f"property '{name}' is not a boolean")
@@ -103,7 +103,7 @@ def flag(fields: Fields, name: str, default: bool) -> bool:
 
 
 def text(fields: Fields, name: str, default: str | None = None) -> str:
-    """Return a string of a body. Raises Refused, also if it is missing and there is no `default`."""
+    """Return a string field of a body. Raises Refused, also if the field is missing without a `default`."""
     value = fields.get(name, default)
     if value is None and name not in fields:
         raise Refused(BAD_REQUEST, f"property '{name}' is missing")
@@ -113,7 +113,7 @@ def text(fields: Fields, name: str, default: str | None = None) -> str:
 
 
 def arguments(fields: Fields) -> Fields:
-    """Return the arguments of a body as a field table. Raises Refused for values not of a field table."""
+    """Return the arguments in a body as a field table. Raises Refused for values that no table can have."""
     given = fields.get("arguments", {})
     if not isinstance(given, dict):
         raise Refused(BAD_REQUEST, "property 'arguments' is not a map with each name once")
@@ -132,7 +132,7 @@ def _name(name: object) -> str:
 
 
 def _field(argument: str, value: object) -> object:
-    """Return a value as field tables have it; `argument` describes its place."""
+    """Return a value with the types of field tables; `argument`: its name in errors. Raises Refused."""
     if isinstance(value, list):
         return [_field(argument, item) for item in value]
     if isinstance(value, types.Array) and not value.descriptors and value.count == len(value.items):
@@ -173,7 +173,7 @@ _KINDS: Final = {"dstq": QUEUE, "dste": EXCHANGE}
 
 @final
 class Target:
-    """A path: its segments, still quoted, and its query. Raises Refused."""
+    """The target of a request: the segments of its path, still quoted, and its query. Raises Refused."""
 
     def __init__(self, text: str) -> None:
         path, mark, query = text.partition("?")
@@ -187,13 +187,13 @@ class Target:
             self.query[name] = unquoted(text, value.replace("+", " "))
 
     def name(self) -> str:
-        """The name in the second segment. Raises Refused."""
+        """Return the name in the second segment. Raises Refused."""
         return unquoted(self.text, self.segments[1])
 
 
 @final
 class Ends:
-    """Both ends of a binding, and its key if known. `kind` is the kind of the destination."""
+    """The source and destination of a binding, and its key or None. `kind`: the destination's kind."""
 
     def __init__(self, source: str, kind: str, destination: str, key: str | None) -> None:
         self.source = source
@@ -241,7 +241,7 @@ def unquoted(text: str, part: str) -> str:
         raise Refused(BAD_REQUEST, str(error)) from None
 
 
-REQUEST_BYTES_MAX: Final = 32768  # decoding takes milliseconds
+REQUEST_BYTES_MAX: Final = 32768  # the decoding of a larger request would take too many milliseconds
 HERE: Final = "$me"  # the reply-to of a request: the other link of the pair
 
 _VERSION: Final = encode_described(APPLICATION_PROPERTIES, encode({"http:response": "1.1"}))
@@ -250,9 +250,9 @@ _VALUE: Final = encode_described(AMQP_VALUE, b"")  # the beginning of a body sec
 
 @final
 class Request:
-    """A request: `method` and `target`, a path; `body` is decoded, None without one.
+    """A request: `method`, `target` (a path with a query), and the decoded `body`, None without a body.
 
-    `message_id` is encoded as it came, so that the response has the same value of the same type.
+    `message_id`: the encoded message-id, which becomes the response's correlation-id.
     """
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class Request:
     def read(self, data: bytes) -> None:
         """Read the sections of a message, which may come in any order. Raises Refused.
 
-        The fields that could be read are set also after an error, first of all `message_id`.
+        Fields that could be read are set also after an error; `message_id` is the first one.
         """
         found = _Found(data)
         if found.properties != NONE:
@@ -285,7 +285,7 @@ class Request:
         """Read the properties. Raises DecodeError, Refused."""
         message_id = read_property(data, value, end, MESSAGE_ID)
         if message_id is not None:
-            decode(message_id)  # raises for bytes that are no value, which are not sent back
+            decode(message_id)  # raises for bytes that are no value, which must not be in the response
             self.message_id = message_id
         target = read_text(data, value, end, TO)
         method = read_text(data, value, end, SUBJECT)
@@ -302,7 +302,7 @@ class Request:
 
 @final
 class _Found:
-    """The places of the properties and the body of a message, as far as its sections are sound."""
+    """The offsets of the properties and the body of a message, up to the first malformed section."""
 
     def __init__(self, data: bytes) -> None:
         self.properties: i64 = NONE
@@ -324,7 +324,7 @@ class _Found:
             self.fault = error.text
 
     def body(self) -> object:
-        """Return the decoded body; data as bytes. Raises Refused."""
+        """Return the decoded body, data sections as bytes. Raises Refused."""
         if self._code == AMQP_SEQUENCE:
             raise Refused(BAD_REQUEST, "the body is amqp-sequence, amqp-value is expected")
         if not self._bodies:
@@ -355,9 +355,9 @@ _log = structlog.get_logger("amqpd.management")
 
 @final
 class Answer:
-    """A status, and an encoded body in pieces, because it may be long.
+    """An answer: a status, and an encoded body in pieces, because it may be long.
 
-    `durable`: the answer has to wait until everything appended is on disk.
+    `durable`: the answer is sent after everything appended is on disk.
     """
 
     def __init__(self, status: int, body: list[bytes], durable: bool = False) -> None:
@@ -373,9 +373,9 @@ def no_content(durable: bool) -> Answer:
 
 @final
 class Asking:
-    """A request of `client` until `say` has been called with its response, once.
+    """A request of `client` that is being handled. `say`: a function that is called with the response, once.
 
-    `target` is its path, after the path has been parsed. `dropped`: no response is needed any more.
+    `target`: the parsed target of the request. `dropped`: no response is needed any more.
     """
 
     def __init__(
@@ -389,7 +389,7 @@ class Asking:
         self._say = say
 
     def attempt(self, step: Callable[[], Answer | None]) -> None:
-        """Take a step, which returns the answer, or None if the answer follows later. No error is raised."""
+        """Call `step`, which returns the answer, or None if the answer follows later. No error is raised."""
         try:
             answer = step()
         except Refused as refused:
@@ -403,14 +403,14 @@ class Asking:
             self.give(answer)
 
     def give(self, answer: Answer) -> None:
-        """Send the answer, a durable one after everything appended is on disk."""
+        """Send the answer; a durable answer waits until everything appended is on disk."""
         if answer.durable:
             self.client.server.store.wait(_OnDisk(self, answer))
         elif not self.dropped:
             self._say(response(answer.status, self.request.message_id, answer.body))
 
     def log_failed(self, reason: str) -> None:
-        """Refuse the request: its change may not survive."""
+        """Refuse the request: the log has failed, so the change may not be on disk."""
         self.give(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
 
     def _refusal(self, status: int, text: str) -> Answer:
@@ -429,7 +429,7 @@ class Asking:
 
 @final
 class _OnDisk(DurableWaiter):
-    """The answer to a durable change, which waits for the disk."""
+    """The answer to a durable change, which waits for the sync of the log."""
 
     def __init__(self, asking: Asking, answer: Answer) -> None:
         self._asking = asking
