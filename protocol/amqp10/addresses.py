@@ -98,7 +98,7 @@ def _one_line(address: str, text: str) -> str:
     """
     name = text.replace("\r", "").replace("\n", "")
     if text and not name:
-        raise AddressError(f"address {address!a} has a name of line breaks alone")
+        raise AddressError(f"address {address!a} has a name of line breaks only")
     return name
 
 
@@ -125,7 +125,7 @@ def _path(address: str) -> str:
 
 def _queue(address: str, quoted: str) -> str:
     if "/" in quoted:
-        raise AddressError(f"address '{address}' has a part too many behind the queue")
+        raise AddressError(f"address '{address}' has a segment after the queue")
     name = _one_line(address, unquote(address, quoted))
     if not name:
         raise AddressError(f"address '{address}' has no queue name")
@@ -135,7 +135,7 @@ def _queue(address: str, quoted: str) -> str:
 def _exchange(address: str, rest: str) -> Node:
     parts = rest.split("/")
     if len(parts) > 2:
-        raise AddressError(f"address '{address}' has a part too many behind the routing key")
+        raise AddressError(f"address '{address}' has a segment after the routing key")
     name = _one_line(address, unquote(address, parts[0]))
     if name in _DEFAULT_EXCHANGES:
         raise AddressError(f"address '{address}' names the default exchange; '/queues/' names a queue")
@@ -157,7 +157,7 @@ def _first_version(address: str, path: str) -> Node:
         return Node(QUEUE, _one_line(address, rest), creation=CREATED_ALWAYS, version=1)
     if kind == "amq" and rest.startswith("queue/") and len(rest) > len("queue/"):
         return Node(QUEUE, _one_line(address, rest[len("queue/") :]), version=1)
-    raise AddressError(f"address '{address}' is of no kind that is known")
+    raise AddressError(f"address '{address}' has an unknown form")
 
 
 def queue_address(name: str) -> str:
@@ -184,10 +184,10 @@ def unquote(address: str, part: str) -> str:
             continue
         digits = raw[p + 1 : p + 3]
         if len(digits) != 2 or not _HEXADECIMAL.issuperset(digits):
-            raise AddressError(f"address '{address}' has a % without two hexadecimal digits behind it")
+            raise AddressError(f"address '{address}' has a % without two hexadecimal digits after it")
         octets.append(int(digits, 16))
         p += 3
     try:
         return octets.decode()
     except UnicodeDecodeError as e:
-        raise AddressError(f"address '{address}' is quoted to what is not UTF-8") from e
+        raise AddressError(f"address '{address}' has quoted bytes that are not UTF-8") from e

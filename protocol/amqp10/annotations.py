@@ -150,12 +150,12 @@ def _kept(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes
         else:
             raise DecodeError(f"{_WHAT}: key of constructor 0x{constructor:02x}, expected a symbol")
         if not key.isascii():
-            raise DecodeError(f"{_WHAT}: key that is no ASCII")
+            raise DecodeError(f"{_WHAT}: key that is not ASCII")
         behind = value_end(data, behind, end, _WHAT, "value")
         if key not in names:
             kept.append(data[p:behind])
         p = behind
         left -= 1
     if p != end:
-        raise DecodeError(f"{_WHAT}: map is longer than its entries")
+        raise DecodeError(f"{_WHAT}: bytes follow the last entry")
     return kept

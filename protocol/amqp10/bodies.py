@@ -63,7 +63,7 @@ class BodyScan:
                 raise
         if reach == NONE or (reach > seen and seen - fields.p < _HEAD_BYTES_MAX):
             if seen - p == START_BYTES_MAX:
-                raise DecodeError(f"section of which {START_BYTES_MAX} bytes do not tell the size")
+                raise DecodeError(f"section without a size in its first {START_BYTES_MAX} bytes")
             self._start = data[p:end]
             return False
         self._admit(code)
@@ -76,10 +76,10 @@ class BodyScan:
         if self._sections > SECTIONS_MAX:
             raise DecodeError(f"message of more than {SECTIONS_MAX} sections")
         if self._footer:
-            raise DecodeError("section behind the footer")
+            raise DecodeError("section after the footer")
         if code == FOOTER:
             self._footer = True
         elif code not in _BODY or (self._code != 0 and (code != self._code or code == AMQP_VALUE)):
-            raise DecodeError("section that does not belong into this body")
+            raise DecodeError("section that is not allowed in this body")
         else:
             self._code = code

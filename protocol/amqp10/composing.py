@@ -98,7 +98,7 @@ def _read(place: _Place, value: object) -> object:
 def _several(place: _Place, value: object) -> list[object]:
     if isinstance(value, Array):
         if value.descriptors or len(value.items) != value.count:
-            raise DecodeError(f"{place.name} is an array of described values or of some without width")
+            raise DecodeError(f"{place.name} is an array of described values or of values without width")
         return value.items
     return value if isinstance(value, list) else [value]
 
@@ -108,7 +108,7 @@ def _read_one(place: _Place, value: object) -> object:
         made = compose(value)
         name = _SHAPES[made.DESCRIPTOR].definition.name
         if name not in place.composites:
-            raise DecodeError(f"{place.name} is of type {name}")
+            raise DecodeError(f"{place.name} is of type {name} instead of {_expected(place)}")
         return made
     if not place.kinds and not place.composites:
         return value
@@ -116,7 +116,7 @@ def _read_one(place: _Place, value: object) -> object:
         read = kind.read(value)
         if read is not WRONG:
             if place.choices and read not in place.choices:
-                raise DecodeError(f"{place.name} is {_said(value)}, which is none of its choices")
+                raise DecodeError(f"{place.name} is {_said(value)}, which is not an allowed value")
             return read
     raise DecodeError(f"{place.name} is {_said(value)} instead of {_expected(place)}")
 
@@ -141,7 +141,7 @@ def _write_one(place: _Place, value: object) -> object:
             if isinstance(written, dict):
                 return {key: _plain(item) for key, item in written.items()}
             return written
-    raise ValueError(f"{place.name} cannot be {value!r}, but {_expected(place)}")
+    raise ValueError(f"{place.name} is {value!r} instead of {_expected(place)}")
 
 
 def _plain(value: object) -> object:

@@ -102,9 +102,7 @@ def value_reach(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i6
         elif kind == _DESCRIBED:
             pending += 2
             if pending > DEPTH_MAX:
-                raise DecodeError(
-                    f"{_place(what, field)}: more than {DEPTH_MAX} descriptors inside each other"
-                )
+                raise DecodeError(f"{_place(what, field)}: more than {DEPTH_MAX} nested descriptors")
         else:
             raise undefined(data[p - 1], what, field)
         pending -= 1
@@ -118,7 +116,7 @@ def truncated(what: str, field: str = "") -> DecodeError:
 
 def undefined(constructor: int, what: str, field: str = "") -> DecodeError:
     """Return the error for a constructor that does not exist, or that is not allowed at this place."""
-    fault = "does not exist" if _KIND[constructor] == _UNDEFINED else "does not belong here"
+    fault = "does not exist" if _KIND[constructor] == _UNDEFINED else "is not allowed here"
     return DecodeError(f"{_place(what, field)}: constructor 0x{constructor:02x} {fault}")
 
 

@@ -142,10 +142,10 @@ def _value(code: i64, data: bytes, p: i64, stop: i64, depth: i64, typed: bool) -
     wide = code & 0x10 != 0
     head: i64 = 8 if wide else 2
     if p + head > stop:
-        raise DecodeError("compound without room for its count")
+        raise DecodeError("compound without a count")
     count: i64 = _u32(data, p + 4) if wide else data[p + 1]
     if count > COUNT_MAX:
-        raise DecodeError(f"compound of {int(count)} values, {COUNT_MAX} are allowed")
+        raise DecodeError(f"compound of {int(count)} values, at most {COUNT_MAX} are allowed")
     p += head
     wider: i64 = code | 0x10
     if wider == _LIST32:
@@ -170,7 +170,7 @@ def _values(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool)
 
 def _map(values: list[object], typed: bool) -> object:
     if len(values) % 2 != 0:
-        raise DecodeError(f"map of {len(values)} values, which are no pairs")
+        raise DecodeError(f"map of {len(values)} values, expected an even number")
     keys = values[::2]
     if not typed and all(type(key) in _KEYS for key in keys):
         made = dict(zip(keys, values[1::2], strict=True))
@@ -191,7 +191,7 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
         descriptors.append(_value(data[p + 1], data, p + 2, behind, depth, typed))
         p = behind
     if p >= stop:
-        raise DecodeError("array without constructor")
+        raise DecodeError("array without a constructor")
     code: i64 = data[p]
     p += 1
     width: i64 = _WIDTHS[code]
@@ -211,11 +211,11 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
 
 def _check_full(p: i64, stop: i64) -> None:
     if p != stop:
-        raise DecodeError(f"compound with {int(stop - p)} bytes behind its last value")
+        raise DecodeError(f"compound with {int(stop - p)} bytes after its last value")
 
 
 def _truncated(p: i64) -> DecodeError:
-    return DecodeError(f"value goes on behind byte {int(p)}, where its surroundings end")
+    return DecodeError(f"value continues after byte {int(p)}, the end of the enclosing value")
 
 
 def _too_deep() -> DecodeError:

@@ -60,7 +60,7 @@ class Disposition:
         self.state = None if state < 0 else read_state(data, state, fields.p, "disposition.state")
         self.batchable = fields.boolean("batchable")
         if fields.close() != end:
-            raise DecodeError("disposition: there are bytes behind it")
+            raise DecodeError("disposition: bytes follow the performative")
         if data[start : start + 4] == _USUAL:
             self._front = data[start : start + _FRONT_BYTES]
             self._rest = data[rest:end]

@@ -83,7 +83,7 @@ class Fields:
         """Begin the composite at `p`, whose descriptor must be `number`, with at most `most` fields."""
         found = self.descriptor(data, p, end, what)
         if found != number:
-            raise DecodeError(f"{what} has another descriptor")
+            raise DecodeError(f"{what} has a wrong descriptor")
         self.open_list(data, self.p, end, what, most)
 
     def open_list(self, data: bytes, p: i64, end: i64, what: str, most: i64) -> None:
@@ -120,7 +120,7 @@ class Fields:
     def close(self) -> i64:
         """End after the last defined field, and return the offset after the composite."""
         if self.p != self.end:
-            raise DecodeError(f"{self.what} is longer than its fields")
+            raise DecodeError(f"{self.what}: bytes follow the last field")
         return self.end
 
     def constructor(self, name: str) -> i64:

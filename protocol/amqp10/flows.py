@@ -50,4 +50,4 @@ class Flow:
         self.echo = fields.boolean("echo")
         self.properties = fields.raw_map("properties")
         if fields.close() != end:
-            raise DecodeError("flow: there are bytes behind it")
+            raise DecodeError("flow: bytes follow the performative")

@@ -104,7 +104,7 @@ class Frames:
                 FRAMING_ERROR, f"frame with a data offset of {data[p + 4]} words, at least 2 are needed"
             )
         if offset > size:
-            raise PeerError(FRAMING_ERROR, f"frame of {size} bytes with its body at {offset}")
+            raise PeerError(FRAMING_ERROR, f"frame of {size} bytes with a data offset of {offset} bytes")
         if data[p + 5] != self.kind:
             raise PeerError(FRAMING_ERROR, f"frame of type {data[p + 5]}, expected {self.kind}")
         if self.kind == AMQP_FRAME:
@@ -112,10 +112,10 @@ class Frames:
             self.channel = channel & 0xFFFF
             if self.channel > self.channel_max:
                 raise PeerError(
-                    FRAMING_ERROR, f"frame on channel {self.channel} of at most {self.channel_max}"
+                    FRAMING_ERROR, f"frame on channel {self.channel}, channel-max is {self.channel_max}"
                 )
         elif offset == size:
-            raise PeerError(FRAMING_ERROR, "empty frame of SASL")
+            raise PeerError(FRAMING_ERROR, "empty SASL frame")
         return offset
 
     def _reach(self, have: i64, need: i64) -> bool:

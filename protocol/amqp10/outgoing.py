@@ -125,7 +125,10 @@ class SplitTransfer:
         head = len(template.head(delivery_id, tag, self._more, 0))
         self._room: i64 = template.size_max - head
         if self._room <= 0:
-            raise PeerError(FRAME_SIZE_TOO_SMALL, f"a transfer takes {head} bytes of a frame")
+            raise PeerError(
+                FRAME_SIZE_TOO_SMALL,
+                f"a transfer takes {head} bytes of a frame, max-frame-size is {template.size_max}",
+            )
 
     def write(self, out: list[bytes]) -> bool:
         """Append the next frame in pieces; return whether it is the last. Raises what `further` raises."""

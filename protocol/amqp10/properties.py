@@ -109,7 +109,9 @@ def read_text(data: bytes, value: i64, end: i64, index: int) -> str | None:
     try:
         return _content(raw).decode("ascii" if kind == _SYMBOL else "utf-8")
     except UnicodeDecodeError:
-        raise DecodeError(f"properties.{NAMES[index]} is not encoded as it should be") from None
+        raise DecodeError(
+            f"properties.{NAMES[index]} is not {'ASCII' if kind == _SYMBOL else 'UTF-8'}"
+        ) from None
 
 
 def read_user_id(data: bytes, value: i64, end: i64) -> bytes | None:

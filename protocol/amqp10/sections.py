@@ -93,7 +93,7 @@ class Sections:
             code = fields.descriptor(data, p, behind, "section")
             value = fields.p
         if code < HEADER or code > FOOTER:
-            raise DecodeError("section with a descriptor of none")
+            raise DecodeError("section with an unknown descriptor")
         self._admit(code)
         self.code = code
         self.start = p
@@ -113,7 +113,7 @@ class Sections:
         if bit & _BODY != 0 and seen & _BODY & ~bit != 0:
             raise DecodeError(f"section {NAMES[code - HEADER]} in a body of other sections")
         if self._ordered and seen >= bit << 1:
-            raise DecodeError(f"section {NAMES[code - HEADER]} is not where it should be")
+            raise DecodeError(f"section {NAMES[code - HEADER]} is in the wrong order")
         self._seen = seen | bit
 
 

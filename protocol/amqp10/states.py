@@ -73,7 +73,7 @@ def read_state(data: bytes, start: i64, end: i64, what: str) -> DeliveryState:
     else:
         state = _read_outcome(fields, code, data, end, what)
     if fields.close() != end:
-        raise DecodeError(f"{what} is longer than its fields")
+        raise DecodeError(f"{what}: bytes follow the last field")
     return state
 
 
@@ -98,7 +98,7 @@ def _read_outcome(fields: Fields, code: i64, data: bytes, end: i64, what: str) -
         if state.annotations is not None:
             check_annotations(state.annotations, 0, len(state.annotations))
     else:
-        raise DecodeError(f"{what} is none that is known here")
+        raise DecodeError(f"{what} has a descriptor that is not allowed here")
     return state
 
 
@@ -142,4 +142,4 @@ def _read_error(state: DeliveryState, data: bytes, start: i64, end: i64) -> None
         state.condition = condition.decode("ascii")
         state.description = None if description is None else description.decode("utf-8")
     except UnicodeDecodeError:
-        raise DecodeError("error: its text is not encoded as it should be") from None
+        raise DecodeError("error: condition is not ASCII, or description is not UTF-8") from None

@@ -70,7 +70,7 @@ class Transfer:
         self.more = fields.boolean("more")
         self.rcv_settle_mode = fields.ubyte("rcv-settle-mode")
         if self.rcv_settle_mode > 1:
-            raise DecodeError(f"transfer.rcv-settle-mode is {self.rcv_settle_mode}")
+            raise DecodeError(f"transfer.rcv-settle-mode is {self.rcv_settle_mode}, expected 0 or 1")
         state = fields.raw("state")
         self.state = None if state < 0 else read_state(data, state, fields.p, "transfer.state")
         self.resume = fields.boolean("resume")

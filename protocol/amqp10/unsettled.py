@@ -53,7 +53,7 @@ def decode_attach(data: bytes, start: i64, end: i64, rest_max: i64) -> Attach | 
     if at == NONE or data[at] != MAP32 or end - start - (behind - at) > rest_max:
         return None
     if fields.end != end:
-        raise DecodeError("attach: there are bytes behind it")
+        raise DecodeError("attach: bytes follow the performative")
     body = data[first:at] + bytes((NULL,)) + data[behind:end]
     count: i64 = len(BEFORE) + 1 + fields.left
     head = bytes((0, SMALL_ULONG, ATTACH, LIST32)) + (len(body) + 4).to_bytes(4, "big")
@@ -70,7 +70,5 @@ def _states(data: bytes, at: i64, end: i64) -> dict[bytes, object]:
         value = entries.key_end
         states[entries.name()] = None if data[value] == NULL else EncodedState(data[value : entries.end])
     if entries.malformed or len(states) * 2 != read_i32_be(data, at + 5):
-        raise DecodeError(
-            "attach.unsettled is no map of states by delivery-tags, each of which is there once"
-        )
+        raise DecodeError("attach.unsettled is not a map of states by delivery-tags with each tag once")
     return states

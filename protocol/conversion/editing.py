@@ -101,10 +101,12 @@ class Edition:
         for name, _ in said.fields():
             if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._said.application:
                 text = name.decode(errors="backslashreplace")
-                raise ValueError(f"header '{text}' cannot be what is given in a message of AMQP 1.0")
+                raise ValueError(f"header '{text}' has a value that a message of AMQP 1.0 cannot have")
         for property_name, place in changed.items():
             if said.octets(place) is not None and not self._has(place):
-                raise ValueError(f"property {property_name} cannot be what is given in a message of AMQP 1.0")
+                raise ValueError(
+                    f"property {property_name} has a value that a message of AMQP 1.0 cannot have"
+                )
 
     def _has(self, place: int) -> bool:
         if place in _PLACES:

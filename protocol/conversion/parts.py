@@ -103,4 +103,4 @@ class BodyParts:
         """Take the beginning of a section that is no data section. Raises DecodeError."""
         self.ended = True
         if code != FOOTER and (self.code != 0 or (code != AMQP_SEQUENCE and code != AMQP_VALUE)):
-            raise DecodeError("section that does not belong into this body")
+            raise DecodeError("section that is not allowed in this body")

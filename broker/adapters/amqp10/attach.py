@@ -329,7 +329,9 @@ class WaitingReceiver(Waiting):
         session.peer.rights.require(READ, QUEUE, queue.name)
         if queue.deleted:
             session.vhost.queue(queue.name, session.peer)
-            raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted and declared again")
+            raise NotFound(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' was replaced while the link waited"
+            )
 
 
 def establish(session: Session10State, link: Link10, answer: Attach) -> None:
@@ -635,7 +637,7 @@ def _further(session: Session10State, first: str, asked: LinkArguments) -> list[
     for name in names:
         session.peer.rights.require(READ, QUEUE, name)
         if name in known:
-            text = f"'{ALSO_CONSUME}' of the link names queue '{name}', which the link receives from already"
+            text = f"'{ALSO_CONSUME}' of the link names queue '{name}', from which the link already receives"
             raise PeerError(INVALID_FIELD, text)
         known.add(name)
         queues.append(session.vhost.queue(name, session.peer))

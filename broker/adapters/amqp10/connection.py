@@ -83,7 +83,7 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
         if not isinstance(performative, Open):
             raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} where open is expected")
         if channel != 0:
-            raise PeerError(FRAMING_ERROR, f"open on channel {channel}")
+            raise PeerError(FRAMING_ERROR, f"open on channel {channel}, expected channel 0")
         open_connection(connection, performative)
     elif isinstance(performative, Close):
         if performative.error is not None:
@@ -102,11 +102,12 @@ def decode(data: bytes, start: i64, end: i64) -> Composite:
     if end - start > PERFORMATIVE_BYTES_MAX:
         attach = decode_attach(data, start, end, PERFORMATIVE_BYTES_MAX)
         if attach is None:
-            raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
+            text = f"performative of {end - start} bytes, at most {PERFORMATIVE_BYTES_MAX} are allowed"
+            raise PeerError(RESOURCE_LIMIT_EXCEEDED, text)
         return attach
     performative, behind = decode_composite(data, int(start), int(end))
     if behind != end:
-        raise DecodeError(f"{name_of(performative)}: there are bytes behind it")
+        raise DecodeError(f"{name_of(performative)}: bytes follow the performative")
     return performative
 
 
@@ -217,7 +218,7 @@ class Sessions:
         elif isinstance(performative, Detach):
             session.on_detach(performative)
         else:
-            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} is no performative for a session")
+            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} is not a performative for a session")
         return True
 
     def _begin(self, channel: i64, begin: Begin) -> None:
@@ -225,7 +226,7 @@ class Sessions:
         while len(mapped) <= channel:
             mapped.append(None)
         if mapped[channel] is not None:
-            raise PeerError(ILLEGAL_STATE, f"channel {channel} has a session")
+            raise PeerError(ILLEGAL_STATE, f"begin on channel {channel}, which has a session")
         connection = self._owner()
         mapped[channel] = session = _begun(connection, channel, begin)
         connection.server.counters.channels_opened += 1
@@ -246,7 +247,9 @@ class Sessions:
 def _begun(connection: Connection10, channel: i64, begin: Begin) -> Session10:
     """Take the peer's begin. Raises PeerError."""
     if begin.remote_channel is not None:
-        raise PeerError(NOT_ALLOWED, "begin.remote-channel answers a session that nobody has begun")
+        raise PeerError(
+            NOT_ALLOWED, f"begin.remote-channel is {begin.remote_channel}, but this side has begun no session"
+        )
     virtual_host = connection.virtual_host
     assert virtual_host is not None, "an open connection has one"
     session = Session10(connection, virtual_host, channel, begin)
@@ -317,7 +320,10 @@ class Hearing:
         if header is None:
             return False
         if header != AMQP_1_0:
-            raise PeerError(FRAMING_ERROR, f"protocol header {header.hex()} behind the log-in")
+            raise PeerError(
+                FRAMING_ERROR,
+                f"protocol header {header.hex()} after the SASL layer, expected {AMQP_1_0.hex()}",
+            )
         connection.begin_amqp()
         return True
 

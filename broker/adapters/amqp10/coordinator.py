@@ -93,7 +93,7 @@ class CoordinatorLink(ControllerLink):
         if message is None:
             return
         if gathering.settled:
-            raise PeerError(NOT_ALLOWED, "a message to a coordinator is settled, and needs an answer")
+            raise PeerError(NOT_ALLOWED, "a message to a coordinator is settled, expected an unsettled one")
         self.session.vhost.schedule.allowance.use(METHOD)
         asked = _asked(message)
         if isinstance(asked, Declare):
@@ -109,7 +109,7 @@ class CoordinatorLink(ControllerLink):
         if asked.global_id is not None:
             self._reject(delivery_id, NOT_IMPLEMENTED, "there are no transactions with a global-id")
         elif self.open_count >= OPEN_MAX:
-            text = f"{OPEN_MAX} transactions are open on the link"
+            text = f"{OPEN_MAX} transactions are open on the link, which is the limit"
             self._reject(delivery_id, RESOURCE_LIMIT_EXCEEDED, text)
         else:
             self.open_count += 1

@@ -61,9 +61,9 @@ def enforce(connection: Connection10State, peer: Open) -> None:
         if weak and not other.sole:
             continue
         if policy == REFUSE:
-            text = f"container '{connection.container}' has a connection already"
+            text = f"container '{connection.container}' already has a connection"
             raise PeerError(INVALID_FIELD, text, {Symbol("invalid-field"): Symbol("container-id")})
-        text = "another connection of the container has taken its place"
+        text = "another connection of the container has replaced this one"
         other.give_place(RESOURCE_LOCKED, text, {Symbol("sole-connection-enforcement"): True})
     connection.sole = True
 
@@ -74,7 +74,7 @@ def _choice(peer: Open, name: str, most: int) -> int:
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise PeerError(INVALID_FIELD, f"{name} is {value!s}, not 0 to {most}")
+        raise PeerError(INVALID_FIELD, f"{name} is {value!s}, expected 0 to {most}")
     return value
 
 
@@ -92,13 +92,15 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
     """Take the peer's open, and answer with the broker's. Raises PeerError."""
     server = connection.server
     if len(peer.container_id) > CONTAINER_CHARACTERS_MAX:
-        raise PeerError(INVALID_FIELD, f"container-id of {len(peer.container_id)} characters")
+        size = len(peer.container_id)
+        text = f"container-id of {size} characters, at most {CONTAINER_CHARACTERS_MAX} are allowed"
+        raise PeerError(INVALID_FIELD, text)
     if peer.max_frame_size < FRAME_MAX_MIN:
         text = f"max-frame-size is {peer.max_frame_size}, at least {FRAME_MAX_MIN} is needed"
         raise PeerError(FRAMING_ERROR, text)
     asked = peer.idle_time_out or 0
     if 0 < asked < LEAST_MS:
-        raise PeerError(NOT_ALLOWED, f"idle-time-out is {asked} ms, at least {LEAST_MS} is possible")
+        raise PeerError(NOT_ALLOWED, f"idle-time-out is {asked} ms, at least {LEAST_MS} ms are needed")
     connection.frame_max = peer.max_frame_size
     connection.client_name = peer.container_id
     connection.client_properties = peer.properties or {}

@@ -91,7 +91,7 @@ class _Ear(_Timer):
         self._silent = 0 if connection.heard or connection.holds != 0 else self._silent + self.period
         connection.heard = False
         if self._silent >= self._allowed:
-            text = f"nothing has come for {self._silent} ms"
+            text = f"no frame has arrived for {self._silent} ms, at most {self._allowed} ms are allowed"
             connection.fail(RESOURCE_LIMIT_EXCEEDED, text)
         else:
             self.check_later()

@@ -126,17 +126,19 @@ class Lifetime(Alarm):
 def dynamic_policy(terminus: Source | Target) -> Policy:
     """Return the lifetime policy of a dynamic node, which has no address yet. Raises PeerError."""
     if terminus.address is not None:
-        raise PeerError(INVALID_FIELD, f"a dynamic node has the address '{terminus.address}' already")
+        raise PeerError(
+            INVALID_FIELD, f"a dynamic terminus has the address '{terminus.address}', expected none"
+        )
     properties = terminus.dynamic_node_properties
     asked = None if properties is None else properties.get(LIFETIME_POLICY)
     if asked is None:
         return DeleteOnClose()
     if not isinstance(asked, Described):
-        raise PeerError(INVALID_FIELD, f"{LIFETIME_POLICY} is no described value")
+        raise PeerError(INVALID_FIELD, f"{LIFETIME_POLICY} is not a described value")
     for name, policy in POLICIES.items():
         if asked.descriptor in (policy.DESCRIPTOR, name):
             return policy()
-    raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {asked.descriptor!s}")
+    raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {asked.descriptor!s}, which is unknown")
 
 
 def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | None:

@@ -201,7 +201,7 @@ class Sender(Link10):
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """Detach the link: the peer is its receiver and must not send. [amqp-1.0 2.6.12]"""
         if not self.leaving:
-            self.detach(NOT_ALLOWED, f"transfer on link '{self.name}', of which the peer is the receiver")
+            self.detach(NOT_ALLOWED, f"transfer on link '{self.name}', whose receiver is the peer")
 
     def sent_on(self) -> None:
         """Continue after more of the incomplete delivery, or all of it, has been sent."""

@@ -74,7 +74,7 @@ class LinkArguments:
             plain = [plain]  # a multiple field may have a single value [amqp-1.0 1.3.2]
         if name in self.arguments and self.arguments[name] != plain:
             both = f"'{show(self.arguments[name])}' and '{show(plain)}'"
-            raise PeerError(INVALID_FIELD, f"{where} asks for '{name}' again, as {both}")
+            raise PeerError(INVALID_FIELD, f"{where} asks for '{name}' with two values, {both}")
         self.arguments[name] = plain
 
     def check(self, queue: str, vhost: str) -> None:
@@ -85,7 +85,9 @@ class LinkArguments:
         where = f"queue '{queue}' in vhost '{vhost}'"
         exclusive = self.arguments.pop(EXCLUSIVE, False)
         if not isinstance(exclusive, bool):
-            raise PeerError(INVALID_FIELD, f"'{EXCLUSIVE}' of the link is '{show(exclusive)}', no boolean")
+            raise PeerError(
+                INVALID_FIELD, f"'{EXCLUSIVE}' of the link is '{show(exclusive)}', expected a boolean"
+            )
         self.exclusive = exclusive
         try:
             check_consumer_arguments(self.arguments, where)
@@ -130,7 +132,7 @@ def link_arguments(
     for option, text in options.items():
         if option in _REFUSED:
             raise AddressError(
-                f"option '{option}' is not taken from an address: use filter {_REFUSED[option]}"
+                f"option '{option}' is not supported in an address: use filter {_REFUSED[option]}"
             )
         if option in _OPTIONS:
             asked.ask(_OPTIONS[option], _option(option, text), f"option '{option}' of the address")
@@ -161,9 +163,9 @@ def _option(option: str, text: str) -> object:
     """Return the value of an ActiveMQ option. Raises AddressError."""
     if option == _CONSUMER + "exclusive":
         if text not in ("true", "false"):
-            raise AddressError(f"option '{option}' of an address is '{text}', neither true nor false")
+            raise AddressError(f"option '{option}' of an address is '{text}', expected true or false")
         return text == "true"
     try:
         return int(text)
     except ValueError as error:
-        raise AddressError(f"option '{option}' of an address is '{text}', no integer") from error
+        raise AddressError(f"option '{option}' of an address is '{text}', expected an integer") from error

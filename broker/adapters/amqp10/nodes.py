@@ -100,7 +100,7 @@ def supply_of(
     address = source.address or ""
     vhost = session.vhost
     if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
-        raise PeerError(INVALID_FIELD, f"source '{address}' is no place to receive from")
+        raise PeerError(INVALID_FIELD, f"source '{address}' is neither a queue nor an exchange")
     name = node.name
     is_exchange = node.kind == addresses.EXCHANGE
     if node.kind == addresses.NAME and name in vhost.exchanges:
@@ -247,7 +247,7 @@ def _forget_changed(
         if same and binding.arguments == arguments:
             return
     if queue.consumer_count:
-        raise ResourceLocked(f"subscription '{name}' is in use, and is to something else")
+        raise ResourceLocked(f"subscription '{name}' is in use, and its source differs from the link's")
     vhost.delete_queue(name, False, False, session.peer)
 
 
@@ -262,7 +262,9 @@ def _known_subscription(session: Session10State, link: str, check: Check) -> Sup
             check(name, True)
             until = NEVER if queue.durable else SESSION_END
             return Supply(queue, _address_of(session, queue), Lifetime(vhost, queue, until))
-    raise PeerError(NOT_FOUND, f"there is no link '{link}' to go on with")
+    raise PeerError(
+        NOT_FOUND, f"link '{link}' has no source, and there is no subscription of its name to resume"
+    )
 
 
 def _address_of(session: Session10State, queue: Queue) -> str:

@@ -143,7 +143,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
             link.owe(delivery_id, ACCEPTED_VALUE, logged)
     elif taken == REFUSED:
         if not settled:
-            text = f"a queue that '{route.address.routing_key}' leads to is full"
+            text = f"a queue to which key '{route.address.routing_key}' routes is full"
             link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
     else:
         _unroutable(link, route, delivery_id, settled)
@@ -178,7 +178,7 @@ def _route(link: IncomingLink, arrived: Arrival) -> Route:
             to = read_text(arrived.data, layout.properties, layout.properties_end, TO)
         node = node_of(to)
         if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
-            raise AddressError(f"a message to '{to or ''}', which is no place for one")
+            raise AddressError(f"address '{to or ''}' of a message is neither a queue nor an exchange")
         exchange, key, _ = place(link.session, node, ())
     if key is None:
         key = ""
@@ -265,7 +265,7 @@ def _check_copies(view: View10) -> None:
     if copies is None:
         return
     if not isinstance(copies, list) or not all(isinstance(copy, str) for copy in copies):
-        raise PreconditionFailed(f"annotation '{name}' is no list of strings")
+        raise PreconditionFailed(f"annotation '{name}' is not a list of strings")
 
 
 def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
@@ -452,7 +452,7 @@ class IncomingLink(Link10):
             raise PeerError(INVALID_FIELD, f"the first transfer of a delivery has no {what}")
         self.transaction = None
         if transfer.rcv_settle_mode == 1 and not self.second:
-            raise PeerError(INVALID_FIELD, "rcv-settle-mode second on a link whose receiver settles first")
+            raise PeerError(INVALID_FIELD, "transfer with rcv-settle-mode second on a link with first")
         self.credit.use()
         self.delivery_id = transfer.delivery_id
         self.tag = transfer.delivery_tag
@@ -475,7 +475,9 @@ class IncomingLink(Link10):
     def _check(self, transfer: Transfer) -> None:
         """Check that a further transfer does not contradict the first one. Raises PeerError."""
         if transfer.delivery_id != NONE and transfer.delivery_id != self.delivery_id:
-            text = f"transfer of delivery {transfer.delivery_id} within delivery {self.delivery_id}"
+            text = (
+                f"transfer of delivery {transfer.delivery_id} before the end of delivery {self.delivery_id}"
+            )
             raise PeerError(INVALID_FIELD, text)
         tag = transfer.delivery_tag
         if tag is not None and tag != self.tag:
@@ -486,7 +488,7 @@ class IncomingLink(Link10):
     def _settle(self) -> None:
         """Note that the sender has settled the delivery. Raises PeerError."""
         if self.mode == UNSETTLED:
-            raise PeerError(INVALID_FIELD, "a settled delivery on a link that has only unsettled ones")
+            raise PeerError(INVALID_FIELD, "a settled delivery on a link with snd-settle-mode unsettled")
         self.settled = True
 
     def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
@@ -513,7 +515,7 @@ class IncomingLink(Link10):
             arrived = arrival(payload, self.header, self._format)
         delivery_id, settled = self.delivery_id, self.settled
         if self.mode == SETTLED and not settled:
-            raise PeerError(INVALID_FIELD, "an unsettled delivery on a link that has only settled ones")
+            raise PeerError(INVALID_FIELD, "an unsettled delivery on a link with snd-settle-mode settled")
         if not settled:
             self.claim()
         self._forget()
@@ -532,7 +534,7 @@ class IncomingLink(Link10):
         """Claim the delivery's tag, which no other unsettled delivery may have. Raises PeerError."""
         tags, tag = self.tags, self.tag
         if not (tags.claim_for(tag, self.delivery_id) if self.second else tags.claim(tag)):
-            text = f"delivery {self.delivery_id} has the delivery-tag of one that is unsettled: {tag.hex()}"
+            text = f"delivery {self.delivery_id} has the delivery-tag of an unsettled delivery: {tag.hex()}"
             raise PeerError(ILLEGAL_STATE, text)
 
     def _forget(self) -> None:

@@ -48,12 +48,10 @@ class Remembered:
     def admit(self, tag: bytes) -> None:
         """Accept a new delivery. Raises PeerError."""
         if self.incomplete:
-            raise PeerError(
-                ILLEGAL_STATE, "a new delivery on a link whose unsettled deliveries are not all known"
-            )
+            raise PeerError(ILLEGAL_STATE, "a new delivery on a link whose unsettled map is incomplete")
         outcome = self.outcomes.get(tag)
         if outcome is not None and outcome != NOTHING_RECEIVED:
-            text = f"a new delivery has the delivery-tag of one that is unsettled: {tag.hex()}"
+            text = f"a new delivery has the delivery-tag of an unsettled delivery: {tag.hex()}"
             raise PeerError(ILLEGAL_STATE, text)
         self.outcomes.pop(tag, None)
 

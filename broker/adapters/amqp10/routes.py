@@ -59,7 +59,7 @@ class Destination(Dependent):
         """Detach the link after its pending outcomes: the node was deleted (Dependent)."""
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
-        text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' is gone"
+        text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' was deleted"
         owed_by(link.session).answers.detach(link, RESOURCE_DELETED, text)
         link.session.peer.schedule()
 

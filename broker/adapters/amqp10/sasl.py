@@ -57,7 +57,7 @@ class SaslLogin:
         """Handle a SASL frame. Raises PeerError, for which the connection is dropped."""
         performative, behind = decode_composite(data, int(start), int(end))
         if behind != end:
-            raise PeerError(FRAMING_ERROR, "there are bytes behind the performative")
+            raise PeerError(FRAMING_ERROR, "bytes follow the performative")
         if isinstance(performative, SaslInit) and self._login is None and not self._over:
             self._init(performative)
         elif isinstance(performative, SaslResponse) and self._login is not None:

@@ -78,7 +78,7 @@ class Session10(Session10State):
     def on_attach(self, attach: Attach) -> None:
         """Attach a link. Raises PeerError for errors that end the connection. [amqp-1.0 2.6.3]"""
         if attach.handle > self.handle_max:
-            raise PeerError(FRAMING_ERROR, f"handle {attach.handle} of at most {self.handle_max}")
+            raise PeerError(FRAMING_ERROR, f"handle is {attach.handle}, handle-max is {self.handle_max}")
         before = self.links.get(attach.handle)
         if before is not None and not before.leaving:
             raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
@@ -134,7 +134,7 @@ class Session10(Session10State):
     def on_disposition(self, disposition: Disposition) -> None:
         """Take the states of deliveries; unknown deliveries are ignored. [amqp-1.0 2.7.6]"""
         if distance(disposition.first, disposition.last) < 0:
-            text = f"disposition of deliveries {disposition.first} to {disposition.last}"
+            text = f"disposition.last {disposition.last} precedes disposition.first {disposition.first}"
             self.fail(INVALID_FIELD, text)
         elif disposition.receiver:
             settle(self, disposition)

@@ -335,7 +335,7 @@ class Target10(PullingTarget):
         if not self.consumers:
             queue = consumer.queue
             session = self._session
-            text = f"queue '{queue.name}' in vhost '{queue.vhost}' is gone"
+            text = f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted"
             owed_by(session).answers.detach(self.link, RESOURCE_DELETED, text)
             session.peer.schedule()
 

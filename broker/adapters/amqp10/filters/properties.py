@@ -46,7 +46,7 @@ class Reference:
         elif isinstance(value, int) and not isinstance(value, (bool, Timestamp)):
             self._value = int(value)
         elif not isinstance(value, _OTHERS):
-            raise ValueError("is no simple value")
+            raise ValueError("is not a simple value")
         self.text = f"{int(self._how)} {type(self._value).__name__} {self._value!r}"
 
     def _modify(self, value: str) -> None:
@@ -117,7 +117,7 @@ class PropertiesFilter(Criterion):
         self._fields: list[tuple[int, Reference]] = []
         for name, wanted in _pairs(value):
             if name not in p.NAMES:
-                raise ValueError(f"'{name}' is no property")
+                raise ValueError(f"'{name}' is not a property")
             place = p.NAMES.index(name)
             expected = _EXPECTED.get(place, _STRING)
             if wanted is not None and not _is_expected(wanted, expected):
@@ -171,11 +171,11 @@ def _pairs(value: object) -> list[tuple[str, object]]:
     elif isinstance(value, dict):
         pairs = value.items()
     else:
-        raise ValueError("is no map")
+        raise ValueError("is not a map")
     found: dict[str, object] = {}
     for name, wanted in pairs:
         if not isinstance(name, str) or isinstance(name, Char):
-            raise ValueError("has a key that is no string")
+            raise ValueError("has a key that is not a string")
         if name in found:
             raise ValueError(f"has '{name}' twice")
         found[str(name)] = wanted

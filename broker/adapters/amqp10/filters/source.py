@@ -123,7 +123,7 @@ class SourceFilters:
             value = given.value
         name = LINK_FILTERS[name]
         if name in self.arguments:
-            raise _invalid(name, " is asked for twice")
+            raise _invalid(name, " is present twice")
         self.arguments[name] = value
 
     def _tell_stream(self, given: Described) -> None:
@@ -134,7 +134,7 @@ class SourceFilters:
             try:
                 value = datetime.fromtimestamp(value / 1000, UTC)
             except (ValueError, OverflowError, OSError) as error:
-                raise ValueError(f"has a time that is no date: {value}") from error
+                raise ValueError(f"has a timestamp out of range: {value}") from error
         self.stream["x-" + name] = value
 
     def take(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
@@ -149,7 +149,7 @@ class SourceFilters:
             try:
                 if kind in (DIRECT, TOPIC, HEADERS):
                     if self.binding is not None:
-                        raise ValueError("is not the only one that binds")
+                        raise ValueError("is a second binding, and a source has only one")
                     self.binding = _binding(kind, filter_value.value)
                 elif kind == _NO_LOCAL:
                     self.no_local = True
@@ -164,7 +164,7 @@ class SourceFilters:
             except ValueError as fault:
                 raise _invalid(name, f" {fault}") from fault
             if len(criteria) > CRITERIA_MAX:
-                raise _invalid(name, f" is one too many: there may be {CRITERIA_MAX}")
+                raise _invalid(name, f" exceeds the limit of {CRITERIA_MAX} conditions")
         different = list(criteria.values())
         if different:
             self.criterion = different[0] if len(different) == 1 else _All(different)
@@ -236,7 +236,7 @@ def _binding(kind: str, value: object) -> Binding:
             raise ValueError("is longer than 255 bytes")
         return Binding(kind, key, {})
     if not isinstance(value, Map):
-        raise ValueError("is no map")
+        raise ValueError("is not a map")
     if len(value.pairs) > HEADERS_MAX:
         raise ValueError(f"has more than {HEADERS_MAX} fields")
     arguments: dict[str, object] = {}
@@ -251,7 +251,7 @@ def _binding(kind: str, value: object) -> Binding:
 def _argument(name: str, wanted: object) -> object:
     value = simple_value(wanted)
     if value is NOTHING:
-        raise ValueError(f"has '{name}', which is no simple value")
+        raise ValueError(f"has '{name}', which is not a simple value")
     if isinstance(value, bool):
         return value
     return int(value) if isinstance(value, int) else float(value) if isinstance(value, float) else value
@@ -259,7 +259,7 @@ def _argument(name: str, wanted: object) -> object:
 
 def _string(value: object) -> str:
     if not isinstance(value, str) or isinstance(value, Char):
-        raise ValueError("is no string")
+        raise ValueError("is not a string")
     return str(value)
 
 

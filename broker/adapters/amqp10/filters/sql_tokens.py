@@ -119,8 +119,8 @@ def _number(written: str, position: int) -> int | float:
 def _field(written: str, position: int) -> str:
     section, _, name = written.partition(".")
     if section not in _SECTIONS:
-        raise refusal(position, f"there is no section '{section}' that filters look at")
+        raise refusal(position, f"'{section}' is not a section that filters read")
     full = _SECTIONS[section] + name
     if not full.startswith(APPLICATION) and full not in _KNOWN:
-        raise refusal(position, f"'{written}' is no field that filters look at")
+        raise refusal(position, f"'{written}' is not a field that filters read")
     return full

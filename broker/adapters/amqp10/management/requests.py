@@ -85,7 +85,7 @@ Fields = dict[str, object]
 def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
     """Return the fields of a body, a map of `known` fields; `what`: the object in errors. Raises Refused."""
     if not isinstance(body, dict):
-        raise Refused(BAD_REQUEST, f"the body is not a map of the properties of the {what}, each once")
+        raise Refused(BAD_REQUEST, f"the body is not a map of properties of the {what} with each name once")
     fields: Fields = {}
     for name, value in body.items():
         if not isinstance(name, str) or name not in known:
@@ -297,7 +297,7 @@ class Request:
             raise Refused(BAD_REQUEST, "properties.subject, the method, is missing")
         reply_to = read_text(data, value, end, REPLY_TO)
         if reply_to is not None and reply_to != HERE:
-            raise Refused(BAD_REQUEST, f"properties.reply-to is '{reply_to}', only '{HERE}' is possible")
+            raise Refused(BAD_REQUEST, f"properties.reply-to is '{reply_to}', expected '{HERE}'")
 
 
 @final

@@ -80,11 +80,11 @@ def test_a_map_grows_out_of_its_short_form(length: int) -> None:
     [
         (compound(0xC1, [b"\x53\x01", NULL]), "key of constructor 0x53"),
         (compound(0xC1, [b"\xa1\x01a", NULL]), "key of constructor 0xa1"),
-        (compound(0xC1, [b"\xa3\x01\xff", NULL]), "no ASCII"),
+        (compound(0xC1, [b"\xa3\x01\xff", NULL]), "not ASCII"),
         (compound(0xC1, [b"\xa3\x01a"]), "1 keys and values"),
         (b"\xc1\x04\x02\xa3\x01a", "truncated"),
         (b"\xc1\x05\x02\xa3\x01a\x57", "value: constructor 0x57"),
-        (b"\xc1\x06\x02\xa3\x01a\x40\x40", "longer than its entries"),
+        (b"\xc1\x06\x02\xa3\x01a\x40\x40", "bytes follow the last entry"),
         (b"\x45", "constructor 0x45"),
         (b"\xd1\x00", "truncated"),
         (b"", "truncated"),

@@ -214,7 +214,7 @@ def test_composites_in_maps_are_written_as_such() -> None:
     ids=repr,
 )
 def test_what_a_field_cannot_be_is_not_written(composite: Composite) -> None:
-    with pytest.raises(ValueError, match=r"(open|close)\.[a-z-]+ cannot be"):
+    with pytest.raises(ValueError, match=r"(open|close)\.[a-z-]+ is .* instead of"):
         encode_composite(composite)
 
 
@@ -278,14 +278,14 @@ def refusal(value: object) -> str:
         (at(0x12, name="l", handle=0, role=0), "attach.role is int 0 instead of boolean"),
         (
             at(0x12, name="l", handle=0, role=True, snd_settle_mode=3),
-            "attach.snd-settle-mode is int 3, which is none",
+            "attach.snd-settle-mode is int 3, which is not an allowed value",
         ),
         (at(0x12, name="l", handle=0, role=True, source=at(0x29)), "attach.source is of type target"),
         (at(0x12, name="l", handle=0, role=True, source="a"), "attach.source is str 'a' instead of source"),
         (at(0x12, name="l", handle=0, role=True, source=at(0x28, timeout="1")), "source.timeout is str '1'"),
         (
             at(0x12, name="l", handle=0, role=True, source=at(0x28, expiry_policy="soon")),
-            "none of its choices",
+            "not an allowed value",
         ),
         (at(0x12, name="l", handle=0, role=True, target=at(0x24)), "attach.target is of type accepted"),
         (
@@ -298,7 +298,7 @@ def refusal(value: object) -> str:
         (at(0x32, txn_id="a"), "discharge.txn-id is str 'a' instead of binary"),
         (at(0x34, txn_id=b"a", outcome=at(0x23, section_number=0, section_offset=0)), "is of type received"),
         (at(0x40), "sasl-mechanisms.sasl-server-mechanisms is missing"),
-        (at(0x44, code=5), "sasl-outcome.code is int 5, which is none of its choices"),
+        (at(0x44, code=5), "sasl-outcome.code is int 5, which is not an allowed value"),
         (
             at(0x73, message_id=True),
             "properties.message-id is bool True instead of ulong or uuid or binary or string",

@@ -49,7 +49,7 @@ def test_an_exchange_is_bound_without_a_key_if_none_is_given(desk: Desk) -> None
 @pytest.mark.parametrize(
     ("body", "status", "text"),
     [
-        (None, 400, "the body is not a map of the properties of the binding, each once"),
+        (None, 400, "the body is not a map of properties of the binding with each name once"),
         ({}, 400, "property 'source' is missing"),
         ({"source": None}, 400, "property 'source' is not a string"),
         ({"source": "x"}, 400, "a binding needs either destination_queue or destination_exchange"),
