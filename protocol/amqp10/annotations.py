@@ -30,10 +30,10 @@ _START: Final = bytes((0, SMALL_ULONG, MESSAGE_ANNOTATIONS))
 
 def check_annotations(data: bytes, value: i64, end: i64) -> None:
     """Raise DecodeError unless the map from `value` to `end` has complete entries, and symbols as keys."""
-    _kept(data, value, end, [])
+    _entries_without(data, value, end, [])
 
 
-def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list[bytes]) -> bytes:
+def annotations_section(data: bytes, value: i64, end: i64, keys: list[bytes], values: list[bytes]) -> bytes:
     """Return a message-annotations section with the entries of a map, and further entries.
 
     The map lies from `value` to `end`; an empty range means a message without annotations. `keys`: the names
@@ -47,10 +47,10 @@ def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list
         for key in keys:
             has_any = has_any or data.find(key, value, end) >= 0
         if has_any:
-            parts = _kept(data, value, end, keys)
+            parts = _entries_without(data, value, end, keys)
             count += len(parts)
         else:
-            start = _entries(data, value, end)
+            start = _first_key(data, value, end)
             count += _entry_count(data, value)
             parts.append(data[start:end])
     return _section(parts, count, keys, values)
@@ -60,7 +60,7 @@ def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
     """Return the names and encoded values of an encoded map whose keys are symbols. Raises DecodeError."""
     keys: list[bytes] = []
     values: list[bytes] = []
-    for entry in _kept(data, 0, len(data), []):
+    for entry in _entries_without(data, 0, len(data), []):
         constructor: i64 = entry[0]
         start: i64 = 2 if constructor == SYMBOL8 else 5
         behind = value_end(entry, 0, len(entry), _WHAT)
@@ -74,27 +74,27 @@ def map_of(entries: dict[bytes, bytes]) -> bytes:
     return _section([], len(entries), list(entries), list(entries.values()))[len(_START) :]
 
 
-def reannotated(
+def replace_annotations(
     data: bytes, value: i64, end: i64, without: list[bytes], keys: list[bytes], values: list[bytes]
 ) -> bytes:
-    """Return a section as `annotated` does, but without the entries whose names are in `without`.
+    """Return a section as `annotations_section` does, but without the entries whose names are in `without`.
 
     If the map does not decode, all its entries are left out.
     """
     kept: list[bytes] = []
     try:
         if value >= 0 and value < end:
-            kept = _kept(data, value, end, without + keys)
+            kept = _entries_without(data, value, end, without + keys)
     except DecodeError:
         kept = []
     return _section(kept, len(kept) + len(keys), keys, values)
 
 
-def with_annotations(
+def annotate_message(
     data: bytes, layout: Layout, without: list[bytes], keys: list[bytes], values: list[bytes]
 ) -> bytes:
-    """Return a message with the annotations that `reannotated` makes. `layout`: the layout of `data`."""
-    section = reannotated(data, layout.annotations, layout.annotations_end, without, keys, values)
+    """Return a message with the section that `replace_annotations` makes. `layout`: the layout of `data`."""
+    section = replace_annotations(data, layout.annotations, layout.annotations_end, without, keys, values)
     if layout.annotations == NONE:
         return data[: layout.bare] + section + data[layout.bare :]
     return data[: layout.annotations_start] + section + data[layout.annotations_end :]
@@ -113,7 +113,7 @@ def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[byt
     return _START + bytes((MAP32,)) + sizes + content
 
 
-def _entries(data: bytes, value: i64, end: i64) -> i64:
+def _first_key(data: bytes, value: i64, end: i64) -> i64:
     """Return the offset of the map's first key."""
     if value >= end:
         raise truncated(_WHAT)
@@ -134,9 +134,9 @@ def _entry_count(data: bytes, value: i64) -> i64:
     return count // 2
 
 
-def _kept(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes]:
+def _entries_without(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes]:
     """Return the encoded entries of the map, except those with the names `without`."""
-    p = _entries(data, value, end)
+    p = _first_key(data, value, end)
     left = _entry_count(data, value)
     names = frozenset(without)
     kept: list[bytes] = []

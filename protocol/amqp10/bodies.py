@@ -5,7 +5,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import NONE, truncated, value_reach
+from protocol.amqp10.constructors import NONE, find_value_end, truncated
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.sections import SECTIONS_MAX, section_end
@@ -57,7 +57,7 @@ class BodyScan:
         code: i64 = 0
         try:
             code = fields.descriptor(data, p, seen, "section")
-            reach = value_reach(data, fields.p, seen, "section")
+            reach = find_value_end(data, fields.p, seen, "section")
         except DecodeError:
             if seen - p == START_BYTES_MAX:
                 raise
@@ -66,11 +66,11 @@ class BodyScan:
                 raise DecodeError(f"section without a size in its first {START_BYTES_MAX} bytes")
             self._start = data[p:end]
             return False
-        self._admit(code)
+        self._check_order(code)
         self._left = section_end(data, fields.p, reach, code) - p
         return True
 
-    def _admit(self, code: i64) -> None:
+    def _check_order(self, code: i64) -> None:
         """Raise DecodeError if a section with this descriptor must not follow the sections before it."""
         self._sections += 1
         if self._sections > SECTIONS_MAX:

@@ -57,14 +57,14 @@ def compose(value: object) -> Composite:
     `decode_typed` if `value` has them.
     """
     if not isinstance(value, Described):
-        raise DecodeError(f"{_said(value)} where a composite is expected")
+        raise DecodeError(f"{_describe(value)} where a composite is expected")
     descriptor = value.descriptor
     shape = _SHAPES.get(descriptor) if isinstance(descriptor, int | str) else None
     if shape is None:
-        raise DecodeError(f"unknown descriptor {_said(descriptor)}")
+        raise DecodeError(f"unknown descriptor {_describe(descriptor)}")
     name, fields = shape.definition.name, value.value
     if not isinstance(fields, list):
-        raise DecodeError(f"{name} is {_said(fields)} instead of a list")
+        raise DecodeError(f"{name} is {_describe(fields)} instead of a list")
     if len(fields) > len(shape.places):
         raise DecodeError(f"{name} has {len(fields)} fields, {len(shape.places)} are defined")
     missing = [None] * (len(shape.places) - len(fields))
@@ -116,9 +116,9 @@ def _read_one(place: _Place, value: object) -> object:
         read = kind.read(value)
         if read is not WRONG:
             if place.choices and read not in place.choices:
-                raise DecodeError(f"{place.name} is {_said(value)}, which is not an allowed value")
+                raise DecodeError(f"{place.name} is {_describe(value)}, which is not an allowed value")
             return read
-    raise DecodeError(f"{place.name} is {_said(value)} instead of {_expected(place)}")
+    raise DecodeError(f"{place.name} is {_describe(value)} instead of {_expected(place)}")
 
 
 def _write(place: _Place, value: object) -> object:
@@ -152,7 +152,7 @@ def _expected(place: _Place) -> str:
     return " or ".join([kind.name for kind in place.kinds] + sorted(place.composites))
 
 
-def _said(value: object) -> str:
+def _describe(value: object) -> str:
     """Return a value in few words, as part of a sentence for the peer."""
     if isinstance(value, Map | dict | list | Array | Described):
         return f"a {type(value).__name__.lower()}"

@@ -69,13 +69,13 @@ def value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
 
     Raises DecodeError if the value does not end by `end`. The error names `what` and `field`.
     """
-    reach = value_reach(data, p, end, what, field)
+    reach = find_value_end(data, p, end, what, field)
     if reach == NONE or reach > end:
         raise truncated(what, field)
     return reach
 
 
-def value_reach(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
+def find_value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
     """Return the offset after the value at `p`, as `value_end` does; the value may continue after `end`.
 
     NONE if the bytes before `end` do not include the size. Raises DecodeError if they are no value.

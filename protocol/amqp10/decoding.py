@@ -66,11 +66,11 @@ def skip(data: bytes, offset: i64 = 0, end: i64 = -1) -> i64:
 
     The values in a list, map or array are not checked.
     """
-    return _behind(data, offset, _limit(data, end), 1)
+    return _values_end(data, offset, _limit(data, end), 1)
 
 
 def _decode(data: bytes, offset: i64, end: i64, typed: bool) -> tuple[object, int]:
-    stop = _behind(data, offset, _limit(data, end), 1)
+    stop = _values_end(data, offset, _limit(data, end), 1)
     return _value(data[offset], data, offset + 1, stop, 0, typed), stop
 
 
@@ -79,7 +79,7 @@ def _limit(data: bytes, end: i64) -> i64:
     return size if end < 0 or end > size else end
 
 
-def _behind(data: bytes, p: i64, end: i64, values: i64) -> i64:
+def _values_end(data: bytes, p: i64, end: i64, values: i64) -> i64:
     """Return the offset after so many values, the first at `p`; a descriptor counts as one value more."""
     described: i64 = 0
     while values > 0:
@@ -93,12 +93,12 @@ def _behind(data: bytes, p: i64, end: i64, values: i64) -> i64:
                 raise _too_deep()
             values += 1
         else:
-            p = _stop(code, data, p, end)
+            p = _value_end(code, data, p, end)
             values -= 1
     return p
 
 
-def _stop(code: i64, data: bytes, p: i64, end: i64) -> i64:
+def _value_end(code: i64, data: bytes, p: i64, end: i64) -> i64:
     """Return the offset after the value whose constructor is before `p`; not for described values."""
     width: i64 = _WIDTHS[code]
     if width < _SIZE8:
@@ -135,7 +135,7 @@ def _value(code: i64, data: bytes, p: i64, stop: i64, depth: i64, typed: bool) -
     if depth >= DEPTH_MAX:
         raise _too_deep()
     if code == _DESCRIBED:
-        descriptor_stop = _behind(data, p, stop, 1)
+        descriptor_stop = _values_end(data, p, stop, 1)
         descriptor = _value(data[p], data, p + 1, descriptor_stop, depth + 1, typed)
         value = _value(data[descriptor_stop], data, descriptor_stop + 1, stop, depth + 1, typed)
         return Described(descriptor, value)
@@ -161,7 +161,7 @@ def _values(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool)
         raise DecodeError(f"compound of {int(count)} values in {int(stop - p)} bytes")
     values: list[object] = []
     for _ in range(count):
-        behind = _behind(data, p, stop, 1)
+        behind = _values_end(data, p, stop, 1)
         values.append(_value(data[p], data, p + 1, behind, depth, typed))
         p = behind
     _check_full(p, stop)
@@ -185,7 +185,7 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
         depth += 1
         if depth > DEPTH_MAX:
             raise _too_deep()
-        behind = _behind(data, p + 1, stop, 1)
+        behind = _values_end(data, p + 1, stop, 1)
         if behind >= stop:
             raise _truncated(behind)
         descriptors.append(_value(data[p + 1], data, p + 2, behind, depth, typed))
@@ -202,7 +202,7 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
         if count > stop - p:
             raise DecodeError(f"array of {int(count)} values in {int(stop - p)} bytes")
         for _ in range(count):
-            behind = _stop(code, data, p, stop)
+            behind = _value_end(code, data, p, stop)
             items.append(_value(code, data, p, behind, depth, typed))
             p = behind
     _check_full(p, stop)

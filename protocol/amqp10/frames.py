@@ -34,18 +34,18 @@ class Frames:
         self.start: i64 = 0
         self.end: i64 = 0
         self._p: i64 = 0  # the offset in `data` of the first byte that was not consumed
-        self._later: list[bytes] = []  # the chunks of the stream after `data`
-        self._later_bytes: i64 = 0
+        self._queued: list[bytes] = []  # the chunks of the stream after `data`
+        self._queued_bytes: i64 = 0
         self._skip: i64 = 0  # the number of bytes of the first such chunk that are in `data` already
 
     def append(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
-        if self._p == len(self.data) and self._later_bytes == 0:
+        if self._p == len(self.data) and self._queued_bytes == 0:
             self.data = data
             self._p = 0
         else:
-            self._later.append(data)
-            self._later_bytes += len(data)
+            self._queued.append(data)
+            self._queued_bytes += len(data)
 
     def advance(self) -> bool:
         """Go to the next frame, and return whether it is complete.
@@ -70,12 +70,12 @@ class Frames:
                         return True
                 else:
                     need = FRAME_HEADER_BYTES
-            if not self._reach(have, need):
+            if not self._join_chunks(have, need):
                 return False
 
     def kept(self) -> i64:
         """Return the number of bytes that belong to no consumed frame."""
-        return len(self.data) - self._p + self._later_bytes
+        return len(self.data) - self._p + self._queued_bytes
 
     def protocol_header(self) -> bytes | None:
         """Consume the next eight bytes, a protocol header; None if not all of them have arrived."""
@@ -84,7 +84,7 @@ class Frames:
             if have >= FRAME_HEADER_BYTES:
                 self._p += FRAME_HEADER_BYTES
                 return self.data[self._p - FRAME_HEADER_BYTES : self._p]
-            if not self._reach(have, FRAME_HEADER_BYTES):
+            if not self._join_chunks(have, FRAME_HEADER_BYTES):
                 return None
 
     def _checked_size(self, size: i64) -> i64:
@@ -118,39 +118,39 @@ class Frames:
             raise PeerError(FRAMING_ERROR, "empty SASL frame")
         return offset
 
-    def _reach(self, have: i64, need: i64) -> bool:
+    def _join_chunks(self, have: i64, need: i64) -> bool:
         """Join chunks until `data` has `need` bytes; False if too few have arrived.
 
         `have`: the number of bytes in `data` that were not consumed. If there are none, the next chunk is
         used as it is.
         """
-        if have + self._later_bytes < need:
-            if self._p > 0 and self._later_bytes == 0:
+        if have + self._queued_bytes < need:
+            if self._p > 0 and self._queued_bytes == 0:
                 self.data = self.data[self._p :] if have > 0 else b""  # so that the consumed bytes are freed
                 self._p = 0
             return False
-        later = self._later
+        queued = self._queued
         if have == 0:
-            self.data = later.pop(0)
+            self.data = queued.pop(0)
             self._p = self._skip
-            self._later_bytes -= len(self.data) - self._skip
+            self._queued_bytes -= len(self.data) - self._skip
             self._skip = 0
             return True
         chunks = [self.data[self._p :]]
         skip = self._skip
         used = 0
         while have < need:
-            chunk = later[used]
+            chunk = queued[used]
             end: i64 = skip + need - have
             if end >= len(chunk):
                 end = len(chunk)
                 used += 1
             chunks.append(chunk[skip:end])
             have += end - skip
-            self._later_bytes -= end - skip
+            self._queued_bytes -= end - skip
             skip = 0 if end == len(chunk) else end
         self._skip = skip
-        self._later = later[used:]
+        self._queued = queued[used:]
         self.data = b"".join(chunks)
         self._p = 0
         return True

@@ -23,7 +23,7 @@ _FLOW_FIELDS: Final = 11
 _LIST8_MAX: Final = 254  # bytes of fields
 
 
-def trailer(
+def fields_after_tag(
     settled: bool,
     more: bool,
     message_format: i64 = MESSAGE_FORMAT,
@@ -44,8 +44,8 @@ def trailer(
     return out.getvalue()
 
 
-_UNSETTLED: Final = trailer(False, False)
-_SETTLED: Final = trailer(True, False)
+_UNSETTLED: Final = fields_after_tag(False, False)
+_SETTLED: Final = fields_after_tag(True, False)
 
 
 @final
@@ -72,7 +72,7 @@ class TransferTemplate:
         return head if len(head) + payload_bytes <= self.size_max else None
 
     def head(self, delivery_id: i64, tag: bytes, rest: bytes, payload_bytes: i64) -> bytes:
-        """Return the bytes before the payload of a frame, which may be too large; `rest` is a `trailer`."""
+        """Return the bytes before the payload of a frame, which may be too large; `rest`: further fields."""
         fields: i64 = len(self._handle) + 4 + 2 + len(tag) + len(rest)
         listed: i64 = 3 if fields <= _LIST8_MAX else 9
         out = BytesWriter()
@@ -119,9 +119,9 @@ class SplitTransfer:
         self._parts = parts
         self._part = 0  # the index of the first part that is left
         self._at: i64 = 0  # the offset in this part
-        self._more = trailer(settled, True, message_format, state, resume)
-        self._last = trailer(settled, False, message_format, state, resume)
-        self._aborted = trailer(settled, False, message_format, NULL_VALUE, False, True)
+        self._more = fields_after_tag(settled, True, message_format, state, resume)
+        self._last = fields_after_tag(settled, False, message_format, state, resume)
+        self._aborted = fields_after_tag(settled, False, message_format, NULL_VALUE, False, True)
         head = len(template.head(delivery_id, tag, self._more, 0))
         self._room: i64 = template.size_max - head
         if self._room <= 0:

@@ -85,7 +85,7 @@ _LONG: Final = 0xB0  # the first constructor with a size of four octets instead 
 
 def check_properties(data: bytes, value: i64, end: i64) -> None:
     """Raise DecodeError unless all properties of the list from `value` to `end` have their types."""
-    _pass(data, value, end, len(NAMES)).close()
+    _skip_to(data, value, end, len(NAMES)).close()
 
 
 def read_property(data: bytes, value: i64, end: i64, index: int) -> bytes | None:
@@ -93,8 +93,8 @@ def read_property(data: bytes, value: i64, end: i64, index: int) -> bytes | None
 
     The properties after this place are not checked. Raises DecodeError.
     """
-    fields = _pass(data, value, end, index)
-    start = _next(fields, index)
+    fields = _skip_to(data, value, end, index)
+    start = _skip_field(fields, index)
     return None if start < 0 else data[start : fields.p]
 
 
@@ -120,16 +120,16 @@ def read_user_id(data: bytes, value: i64, end: i64) -> bytes | None:
     return None if raw is None else _content(raw)
 
 
-def _pass(data: bytes, value: i64, end: i64, count: int) -> Fields:
+def _skip_to(data: bytes, value: i64, end: i64, count: int) -> Fields:
     """Open the list of properties, and skip the first `count` fields. Raises DecodeError."""
     fields = Fields()
     fields.open_list(data, value, end, "properties", len(NAMES))
     for index in range(count):
-        _next(fields, index)
+        _skip_field(fields, index)
     return fields
 
 
-def _next(fields: Fields, index: int) -> i64:
+def _skip_field(fields: Fields, index: int) -> i64:
     """Skip the field at place `index`, and return its offset, NONE if it is null. Raises DecodeError."""
     start = fields.raw(NAMES[index])
     if start >= 0 and _TYPE[fields.data[start]] & _TYPES[index] == 0:

@@ -94,14 +94,14 @@ class Sections:
             value = fields.p
         if code < HEADER or code > FOOTER:
             raise DecodeError("section with an unknown descriptor")
-        self._admit(code)
+        self._check_order(code)
         self.code = code
         self.start = p
         self.value = value
         self.end = section_end(data, value, behind, code)
         return True
 
-    def _admit(self, code: i64) -> None:
+    def _check_order(self, code: i64) -> None:
         """Raise DecodeError if this section must not follow those before it."""
         bit: i64 = 1 << (code - HEADER)
         seen = self._seen
@@ -190,13 +190,13 @@ def scan(data: bytes, start: i64, end: i64) -> Layout:
     layout = Layout()
     sections = Sections(data, start, end)
     while sections.advance():
-        _take_up(layout, sections)
+        _set_offsets(layout, sections)
     if layout.bare == NONE:
         layout.bare = end
     return layout
 
 
-def scan_front(data: bytes) -> Layout:
+def scan_preamble(data: bytes) -> Layout:
     """Return the layout of the sections before the body of a message, without the body and the footer.
 
     Bytes that are no section, and all bytes after them, count as the body.
@@ -205,7 +205,7 @@ def scan_front(data: bytes) -> Layout:
     sections = Sections(data, 0, len(data))
     try:
         while sections.advance() and sections.code < DATA:
-            _take_up(layout, sections)
+            _set_offsets(layout, sections)
         bare = sections.start if sections.code >= DATA else sections.end
     except DecodeError:
         bare = sections.end
@@ -222,7 +222,7 @@ def is_sections(content: bytes) -> bool:
     return len(content) > 0 and content[0] == 0
 
 
-def _take_up(layout: Layout, sections: Sections) -> None:
+def _set_offsets(layout: Layout, sections: Sections) -> None:
     """Set the offsets of the current section of `sections`."""
     code = sections.code
     if code == HEADER:
@@ -236,10 +236,10 @@ def _take_up(layout: Layout, sections: Sections) -> None:
     elif code != DELIVERY_ANNOTATIONS:
         if layout.bare == NONE:
             layout.bare = sections.start
-        _place(layout, sections, code)
+        _set_bare_offsets(layout, sections, code)
 
 
-def _place(layout: Layout, sections: Sections, code: i64) -> None:
+def _set_bare_offsets(layout: Layout, sections: Sections, code: i64) -> None:
     """Set the offsets of a section of the bare message, or of the footer."""
     if code == PROPERTIES:
         layout.properties = sections.value

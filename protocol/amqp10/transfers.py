@@ -55,7 +55,7 @@ class Transfer:
             DecodeError: the bytes are no transfer.
             PeerError: INVALID_FIELD; the delivery-tag is too long, an error of the link `handle` only.
         """
-        if self._read_again(data, start, end):
+        if self._read_similar(data, start, end):
             return
         fields = self._fields
         fields.open(data, start, end, TRANSFER, "transfer", _FIELDS)
@@ -83,7 +83,7 @@ class Transfer:
         if tag is not None and len(tag) > DELIVERY_TAG_MAX:
             raise PeerError(INVALID_FIELD, f"delivery-tag of {len(tag)} bytes, at most {DELIVERY_TAG_MAX}")
 
-    def _read_again(self, data: bytes, start: i64, end: i64) -> bool:
+    def _read_similar(self, data: bytes, start: i64, end: i64) -> bool:
         """Read a transfer that equals the previous one after its tag; False: it does not."""
         if end - start < _USUAL_BYTES_MIN or data[start : start + 4] != _USUAL:
             return False

@@ -27,7 +27,7 @@ class IncomingWindow:
         self.shut = False
         self.passed: i64 = 0
 
-    def received(self) -> bool:
+    def count_transfer(self) -> bool:
         """Count a received transfer; return whether a flow is due. Raises PeerError(WINDOW_VIOLATION)."""
         if self.left <= 0:
             raise PeerError(WINDOW_VIOLATION, f"transfer {self.next_id} is beyond the session's window")
@@ -74,7 +74,7 @@ class OutgoingWindow:
         self.next_id: i64 = 0
         self.left: i64 = peer_window
 
-    def sent(self) -> None:
+    def count_transfer(self) -> None:
         """Count a sent transfer."""
         self.next_id = forward(self.next_id, 1)
         self.left -= 1

@@ -11,7 +11,7 @@ from protocol.amqp091 import properties as basic
 from protocol.amqp091.deaths import X_DEATH
 from protocol.amqp091.properties import Properties
 from protocol.amqp10 import properties as places
-from protocol.amqp10.annotations import reannotated
+from protocol.amqp10.annotations import replace_annotations
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import NONE, SMALL_ULONG, STRING8, SYMBOL8
 from protocol.amqp10.deaths import DEATHS
@@ -19,7 +19,7 @@ from protocol.amqp10.descriptors import APPLICATION_PROPERTIES, DATA, HEADER, ME
 from protocol.amqp10.entries import Entries
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.headers import Header, header_section, read_priority
-from protocol.amqp10.sections import Layout, Sections, scan_front
+from protocol.amqp10.sections import Layout, Sections, scan_preamble
 from protocol.amqp10.writing import NULL_VALUE, binary, composite
 from protocol.conversion import names
 from protocol.conversion.to10 import content10
@@ -40,12 +40,12 @@ _ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # by the headers 
 
 
 @final
-class _Front:
+class _Preamble:
     """The sections before a body, with the decoded parts that an edition can change. Raises DecodeError."""
 
     def __init__(self, content: bytes) -> None:
         self.sections: dict[int, bytes] = {}  # by their descriptors
-        self.layout: Layout = scan_front(content)
+        self.layout: Layout = scan_preamble(content)
         self.content = content
         end: i64 = 0
         sections = Sections(content, 0, len(content))
@@ -70,8 +70,8 @@ class _Front:
 class Edition:
     """The changes to make in messages.
 
-    `said`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places, by names, of
-    the properties to set as in `said`, or to remove if `said` lacks them. `headers`: the names of the headers
+    `new`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places, by names, of
+    the properties to set as in `new`, or to remove if `new` lacks them. `headers`: the names of the headers
     to set or remove likewise. `bare`: messages keep no other headers. `payload`: the new body, None to keep
     the old body.
 
@@ -79,47 +79,47 @@ class Edition:
     """
 
     def __init__(
-        self, said: bytes, changed: dict[str, int], headers: list[bytes], bare: bool, payload: bytes | None
+        self, new: bytes, changed: dict[str, int], headers: list[bytes], bare: bool, payload: bytes | None
     ) -> None:
-        self._said = _Front(content10(said, "", ""))
+        self._new = _Preamble(content10(new, "", ""))
         self._places = list(changed.values())
         self._bare = bare
         self._payload = payload
         self._headers = headers
         self._annotations = {
             name: value
-            for name, value in self._said.annotations.items()
+            for name, value in self._new.annotations.items()
             if name not in (names.EXCHANGE, names.ROUTING_KEY)
         }
         self._without = [_ANNOTATIONS.get(name, name) for name in headers]
         if basic.TYPE in self._places:
             self._without.append(names.BASIC_TYPE)
-        self._check(Properties(said), changed)
+        self._check(Properties(new), changed)
 
-    def _check(self, said: Properties, changed: dict[str, int]) -> None:
+    def _check(self, new: Properties, changed: dict[str, int]) -> None:
         """Raise ValueError for a new value that has no counterpart in AMQP 1.0."""
-        for name, _ in said.fields():
-            if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._said.application:
+        for name, _ in new.fields():
+            if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._new.application:
                 text = name.decode(errors="backslashreplace")
                 raise ValueError(f"header '{text}' has a value that a message of AMQP 1.0 cannot have")
         for property_name, place in changed.items():
-            if said.octets(place) is not None and not self._has(place):
+            if new.octets(place) is not None and not self._has(place):
                 raise ValueError(
                     f"property {property_name} has a value that a message of AMQP 1.0 cannot have"
                 )
 
     def _has(self, place: int) -> bool:
         if place in _PLACES:
-            return self._said.fields[_PLACES[place]] != NULL_VALUE
+            return self._new.fields[_PLACES[place]] != NULL_VALUE
         if place == basic.TYPE:
             return names.BASIC_TYPE in self._annotations
         if place == basic.EXPIRATION:
-            return self._said.header.ttl != NONE
+            return self._new.header.ttl != NONE
         return place in _IN_HEADER
 
     def content(self, content: bytes) -> bytes:
         """Return the changed content of a message. Raises DecodeError for a malformed message."""
-        old = _Front(content)
+        old = _Preamble(content)
         return b"".join(
             (
                 self._header(old),
@@ -130,19 +130,19 @@ class Edition:
             )
         )
 
-    def _header(self, old: _Front) -> bytes:
+    def _header(self, old: _Preamble) -> bytes:
         if not any(place in _IN_HEADER for place in self._places):
             return old.sections.get(HEADER, b"")
-        said = self._said
+        new = self._new
         return header_section(
-            (said if basic.DELIVERY_MODE in self._places else old).header.durable,
-            (said if basic.PRIORITY in self._places else old).priority,
-            (said if basic.EXPIRATION in self._places else old).header.ttl,
+            (new if basic.DELIVERY_MODE in self._places else old).header.durable,
+            (new if basic.PRIORITY in self._places else old).priority,
+            (new if basic.EXPIRATION in self._places else old).header.ttl,
             old.header.first_acquirer,
             old.header.delivery_count,
         )
 
-    def _annotation_section(self, old: _Front) -> bytes:
+    def _annotation_section(self, old: _Preamble) -> bytes:
         without = list(self._without)
         if self._bare:
             without += [name for name in old.annotations if _is_header(name)]
@@ -150,24 +150,24 @@ class Edition:
             return old.sections.get(MESSAGE_ANNOTATIONS, b"")
         layout = old.layout
         values = list(self._annotations.values())
-        return reannotated(
+        return replace_annotations(
             old.content, layout.annotations, layout.annotations_end, without, list(self._annotations), values
         )
 
-    def _property_section(self, old: _Front) -> bytes:
+    def _property_section(self, old: _Preamble) -> bytes:
         fields = list(old.fields)
         for place in self._places:
             if place in _PLACES:
-                fields[_PLACES[place]] = self._said.fields[_PLACES[place]]
+                fields[_PLACES[place]] = self._new.fields[_PLACES[place]]
         if fields == old.fields:
             return old.sections.get(PROPERTIES, b"")
         return composite(PROPERTIES, fields)
 
-    def _application_section(self, old: _Front) -> bytes:
+    def _application_section(self, old: _Preamble) -> bytes:
         entries: dict[bytes, bytes] = {}
         if not self._bare:
             entries = {name: value for name, value in old.application.items() if name not in self._headers}
-        entries.update(self._said.application)
+        entries.update(self._new.application)
         if entries == old.application:
             return old.sections.get(APPLICATION_PROPERTIES, b"")
         return bytes((0, SMALL_ULONG, APPLICATION_PROPERTIES)) + string_map(entries) if entries else b""

@@ -8,7 +8,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from protocol.amqp10.annotations import annotated
+from protocol.amqp10.annotations import annotations_section
 from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, SMALL_ULONG, SYMBOL8, UINT
 from protocol.amqp10.descriptors import DATA
 from protocol.amqp10.encoding import encode
@@ -22,14 +22,14 @@ _NAMES: Final = [BASIC_FORMAT, BASIC_TYPE]
 _TYPE: Final = encode(ENCODED_BODY.decode())
 
 
-def enclosed(payload: bytes, message_format: i64) -> bytes:
+def enclose_payload(payload: bytes, message_format: i64) -> bytes:
     """Return the sections in which a payload of this format, which is not 0, is stored."""
     number: int = message_format
-    told = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
+    annotations = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
     return b"".join(
         [
             header_section(True, NONE, NONE, False, 0),
-            annotated(b"", 0, 0, _NAMES, told),
+            annotations_section(b"", 0, 0, _NAMES, annotations),
             _DATA,
             encode(payload),
         ]
@@ -37,7 +37,7 @@ def enclosed(payload: bytes, message_format: i64) -> bytes:
 
 
 def format_of(content: bytes, layout: Layout) -> i64:
-    """Return the format of the payload that `enclosed` has stored in a message; 0 for an ordinary message.
+    """Return the format of the payload that `enclose_payload` has stored; 0 for an ordinary message.
 
     The message must have annotations.
     """
@@ -53,7 +53,7 @@ def format_of(content: bytes, layout: Layout) -> i64:
 
 
 def payload_of(content: bytes, layout: Layout) -> bytes:
-    """Return the payload that `enclosed` has stored, if `format_of` is not 0."""
+    """Return the payload that `enclose_payload` has stored, if `format_of` is not 0."""
     return content[_start(content, layout.annotations_end) :]
 
 

@@ -49,11 +49,11 @@ class BodyParts:
             taken: i64 = min(self.left, n - p)
             if taken > 0:
                 contents.append(data[p : p + taken])
-                self.pass_over(taken)
+                self.skip(taken)
                 p += taken
         return contents
 
-    def pass_over(self, count: i64) -> None:
+    def skip(self, count: i64) -> None:
         """Skip `count` bytes of the current section, at most `left`."""
         self.left -= count
         self.size += count

@@ -13,7 +13,7 @@ from protocol.amqp10.writing import sized
 from protocol.conversion.octets import is_text
 from protocol.conversion.values import milliseconds
 
-NOT_THERE: Final = -1
+ABSENT: Final = -1
 _URN: Final = b"urn:uuid:"
 _URN_BYTES: Final = 45
 _BASIC: Final[dict[int, int]] = {
@@ -29,7 +29,7 @@ _BASIC: Final[dict[int, int]] = {
 
 
 def _sources() -> list[int]:
-    return [_BASIC.get(place, NOT_THERE) for place in range(len(p.NAMES))]
+    return [_BASIC.get(place, ABSENT) for place in range(len(p.NAMES))]
 
 
 SOURCES: Final[list[int]] = _sources()

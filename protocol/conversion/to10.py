@@ -29,7 +29,7 @@ from protocol.amqp10.writing import NULL_VALUE, binary, composite, compound, siz
 from protocol.conversion import names
 from protocol.conversion.deaths import opt_deaths
 from protocol.conversion.octets import is_text
-from protocol.conversion.properties10 import NOT_THERE, SOURCES, property10
+from protocol.conversion.properties10 import ABSENT, SOURCES, property10
 from protocol.conversion.values import (
     ARRAY,
     BYTES,
@@ -77,19 +77,19 @@ def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
         sections = _body_sections(body)
         if sections:
             properties[basic.TYPE] = None
-    return _front(properties, exchange, routing_key) + (sections or _DATA + binary(body))
+    return _preamble(properties, exchange, routing_key) + (sections or _DATA + binary(body))
 
 
-def front10(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
+def preamble10(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
     """Return the sections before a body of `size` bytes, more than 255, and the head of its data section.
 
     The sections are those of `content10`. The body becomes a single data section, whatever its bytes are.
     """
-    front = _front(_properties(content), exchange, routing_key)
-    return front + _DATA + bytes((BINARY32,)) + size.to_bytes(4, "big")
+    preamble = _preamble(_properties(content), exchange, routing_key)
+    return preamble + _DATA + bytes((BINARY32,)) + size.to_bytes(4, "big")
 
 
-def _front(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
+def _preamble(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
     """Return the sections before a body."""
     headers = _Headers(properties[basic.HEADERS])
     annotations: dict[bytes, bytes] = {
@@ -242,7 +242,7 @@ def _properties_section(properties: list[bytes | None], headers: _Headers) -> by
     values: list[bytes | None] = []
     for place in range(GROUP_ID + 1):  # the places after it have no counterpart
         source = SOURCES[place]
-        raw = None if source == NOT_THERE else properties[source]
+        raw = None if source == ABSENT else properties[source]
         values.append(None if raw is None else property10(place, raw))
     if properties[basic.MESSAGE_ID] is None:
         values[MESSAGE_ID] = headers.message_id

@@ -91,7 +91,7 @@ class TableFields:
             return False
         data = self._data
         value: i64 = p + 1 + data[p]
-        behind = value_behind(data, value, self._behind)
+        behind = field_value_end(data, value, self._behind)
         if behind == NONE:
             self.malformed = True
             self.end = self._behind
@@ -102,7 +102,7 @@ class TableFields:
         return True
 
 
-def value_behind(data: bytes, p: i64, end: i64) -> i64:
+def field_value_end(data: bytes, p: i64, end: i64) -> i64:
     """Return the offset after the field value at `p`; NONE if it is of no known type, or overruns `end`."""
     if p >= end:
         return NONE
@@ -161,7 +161,7 @@ def _list(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
     """Convert an array to a list, without values that have no counterpart; None if it is malformed."""
     items: list[bytes] = []
     while p < end:
-        behind = value_behind(data, p, end)
+        behind = field_value_end(data, p, end)
         if behind == NONE:
             return None
         item = _encoded(data, p, behind, depth)

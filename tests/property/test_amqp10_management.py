@@ -33,7 +33,7 @@ paths = st.lists(parts, max_size=4).map("/".join).map("/".__add__) | st.text(max
 
 def one_response(desk: Desk, data: bytes) -> None:
     """Ask, and see that it is answered once, and not by an error of the broker's own."""
-    desk.management.ask(data)
+    desk.management.handle_request(data)
     if not desk.said:
         desk.house.store.complete()
     response = desk.take()
@@ -63,6 +63,6 @@ def test_any_methods_paths_and_bodies(requests: list[tuple[str, str, object]]) -
 def test_the_requests_are_sound() -> None:
     desk = Desk()
     for sound in SOUND:
-        desk.management.ask(sound)
+        desk.management.handle_request(sound)
         desk.house.store.complete()
         assert Response(desk.said.pop()).status < 300

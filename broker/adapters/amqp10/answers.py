@@ -12,7 +12,7 @@ from typing import final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.state import Session10State, SessionOwed
+from broker.adapters.amqp10.state import Session10State, SessionPendingFrames
 from broker.core.ports import DurableWaiter
 from protocol.amqp10.conditions import INTERNAL_ERROR
 from protocol.amqp10.outcomes import ACCEPTED_VALUE
@@ -21,7 +21,7 @@ from protocol.amqp10.serials import distance, forward
 
 
 @final
-class Halves:
+class UnsettledBySender:
     """The deliveries of a session with an outcome of this side that their sender has not settled, by ids.
 
     Their links have rcv-settle-mode second. The credit of the links limits their number. [amqp-1.0 2.8.3]
@@ -45,7 +45,7 @@ class Halves:
         """
         links = self._links
         count = distance(first, last) + 1
-        looked = min(count, len(links))
+        checked_count = min(count, len(links))
         if count > len(links):
             ids = [each for each in links if 0 <= distance(first, each) < count]
         else:
@@ -54,10 +54,10 @@ class Halves:
             link = links.pop(each, None)
             if link is not None:
                 del self._outcomes[each]
-                link.settled_last(each)
-        return looked
+                link.on_sender_settled(each)
+        return checked_count
 
-    def told(self, link: Link10) -> dict[int, bytes]:
+    def outcomes_of(self, link: Link10) -> dict[int, bytes]:
         """Return the outcomes of a link's deliveries that its sender has not settled, by delivery-ids."""
         return {each: self._outcomes[each] for each, its in self._links.items() if its is link}
 
@@ -68,7 +68,7 @@ class Halves:
             del self._outcomes[each]
 
 
-class _Run:
+class _OutcomeRange:
     """Deliveries with consecutive ids and the same outcome, which is sent when the log has synced `batch`.
 
     `link`: the link on which the peer sent them; None: the peer is their receiver.
@@ -83,27 +83,27 @@ class _Run:
 
 
 @final
-class _Ending(_Run):
+class _PendingDetach(_OutcomeRange):
     """The detach of a link, which is sent after the earlier outcomes."""
 
-    def __init__(self, leaving: Link10, condition: str, text: str, batch: i64) -> None:
+    def __init__(self, detached: Link10, condition: str, text: str, batch: i64) -> None:
         super().__init__(None, 0, 0, b"", batch)
-        self.leaving = leaving
+        self.detached = detached
         self.condition = condition
         self.text = text
 
 
 @final
-class Answers(DurableWaiter):
+class PendingOutcomes(DurableWaiter):
     """The pending outcomes of a session, in the order in which they were added."""
 
     def __init__(self, session: Session10State) -> None:
         self._session: Session10State | None = session  # None: it has ended
         self._store = session.peer.server.store
-        self._runs: deque[_Run] = deque()
-        self._last: _Run | None = None  # the last of `_runs`
-        self._waited: i64 = 0  # the latest batch of which the log notifies
-        self._next: i64 = 0  # the delivery-id that would extend the last run
+        self._ranges: deque[_OutcomeRange] = deque()
+        self._last: _OutcomeRange | None = None  # the last of `_ranges`
+        self._awaited_batch: i64 = 0  # the latest batch of which the log notifies
+        self._next_id: i64 = 0  # the delivery-id that would extend the last run
 
     def add(self, link: Link10 | None, delivery_id: i64, count: i64, state: bytes, logged: bool) -> None:
         """Add the outcome of `count` deliveries; `logged`: it depends on the batch that is being appended."""
@@ -114,17 +114,17 @@ class Answers(DurableWaiter):
             if (
                 last.batch == batch
                 and last.link is link
-                and self._next == delivery_id
+                and self._next_id == delivery_id
                 and last.state == state
             ):
                 last.count += count
-                self._next = forward(delivery_id, count)
+                self._next_id = forward(delivery_id, count)
                 return
         elif self._session is not None:
-            owed_by(self._session).owe()
-        self._last = last = _Run(link, delivery_id, count, state, batch)
-        self._runs.append(last)
-        self._next = forward(delivery_id, count)
+            pending_frames_of(self._session).register()
+        self._last = last = _OutcomeRange(link, delivery_id, count, state, batch)
+        self._ranges.append(last)
+        self._next_id = forward(delivery_id, count)
 
     def detach(self, link: Link10, condition: str, text: str) -> None:
         """Detach a link after all pending outcomes have been sent."""
@@ -133,43 +133,43 @@ class Answers(DurableWaiter):
         if last is None:
             link.detach(condition, text)
         else:
-            self._last = _Ending(link, condition, text, last.batch)
-            self._runs.append(self._last)
+            self._last = _PendingDetach(link, condition, text, last.batch)
+            self._ranges.append(self._last)
 
     def end_turn(self) -> None:
         """Send the outcomes whose batches are on disk, and wait for the log with the others."""
-        self._give(self._store.durable)
+        self._send_durable(self._store.durable)
         last = self._last
         if last is None:
             return
         if self._store.failure:
             self.on_store_failed(self._store.failure)
-        elif last.batch > self._waited:
-            self._waited = last.batch
+        elif last.batch > self._awaited_batch:
+            self._awaited_batch = last.batch
             self._store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
         """Send the outcomes that depend on `batch`, which the log has synced."""
-        self._give(batch)
+        self._send_durable(batch)
         session = self._session
         if session is not None:
-            if self._runs:
-                owed_by(session).owe()
+            if self._ranges:
+                pending_frames_of(session).register()
             session.peer.end_turn()
 
     def on_store_failed(self, reason: str) -> None:
         """End the session, if outcomes are pending: the log has failed before their sync."""
         session = self._session
-        if self._runs and session is not None:
-            self._forget_runs()
+        if self._ranges and session is not None:
+            self._forget_ranges()
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
             session.peer.flush()
 
-    def owed_to(self, link: Link10) -> tuple[dict[int, bytes], i64]:
+    def outcomes_for(self, link: Link10) -> tuple[dict[int, bytes], i64]:
         """Return the pending outcomes of a link, by delivery-ids, and the last batch on which they depend."""
         states: dict[int, bytes] = {}
         batch: i64 = 0
-        for run in self._runs:
+        for run in self._ranges:
             if run.link is link:
                 batch = run.batch
                 for at in range(run.count):
@@ -178,31 +178,31 @@ class Answers(DurableWaiter):
 
     def clear(self) -> None:
         """Forget all outcomes, and the session, which has ended."""
-        self._forget_runs()
+        self._forget_ranges()
         self._session = None
 
-    def _forget_runs(self) -> None:
-        self._runs.clear()
+    def _forget_ranges(self) -> None:
+        self._ranges.clear()
         self._last = None
 
-    def _give(self, durable: i64) -> None:
-        runs = self._runs
+    def _send_durable(self, durable: i64) -> None:
+        runs = self._ranges
         while runs and runs[0].batch <= durable:
             run = runs.popleft()
             if not runs:
                 self._last = None
-            self._say(run)
+            self._send(run)
 
-    def _say(self, run: _Run) -> None:
-        if isinstance(run, _Ending):
-            run.leaving.detach(run.condition, run.text)
+    def _send(self, run: _OutcomeRange) -> None:
+        if isinstance(run, _PendingDetach):
+            run.detached.detach(run.condition, run.text)
             return
         session = self._session
         if session is None:
             return
         link = run.link
         last = forward(run.first, run.count - 1)
-        settled = link is None or not link.second
+        settled = link is None or not link.settles_second
         out = session.peer.out
         out.write(disposition(session.channel, link is not None, run.first, last, settled, run.state))
         if link is None:
@@ -211,69 +211,69 @@ class Answers(DurableWaiter):
             session.peer.server.counters.confirmed += run.count
             session.vhost.journal.confirmed(session, run.count)
         if settled:
-            link.answered(run.count)
-        elif not link.leaving:
-            owed_by(session).halves.add(link, run.first, run.count, run.state)
+            link.on_settled(run.count)
+        elif not link.is_detached:
+            pending_frames_of(session).unsettled_by_sender.add(link, run.first, run.count, run.state)
 
 
 @final
-class Owed(SessionOwed):
+class PendingFrames(SessionPendingFrames):
     """The pending frames of a session, gathered during a turn and sent at its end."""
 
     def __init__(self, session: Session10State) -> None:
-        self.answers = Answers(session)
-        self.halves = Halves()
+        self.answers = PendingOutcomes(session)
+        self.unsettled_by_sender = UnsettledBySender()
         self._session: Session10State | None = session  # None: it has ended
-        self._touched: dict[Link10, None] = {}
-        self._drained: dict[Link10, None] = {}
+        self._unchecked: dict[Link10, None] = {}
+        self._draining: dict[Link10, None] = {}
         self._owes = False
 
-    def owe(self) -> None:
+    def register(self) -> None:
         """Register the session for the end of the turn."""
         session = self._session
         if not self._owes and session is not None:
             self._owes = True
-            session.peer.owing.append(self)
+            session.peer.pending_sessions.append(self)
 
-    def touch(self, link: Link10) -> None:
+    def check_credit(self, link: Link10) -> None:
         """Check at the end of the turn whether a link's sender gets more credit."""
-        self._touched[link] = None
-        self.owe()
+        self._unchecked[link] = None
+        self.register()
 
-    def drained(self, link: Link10) -> None:
+    def note_drained(self, link: Link10) -> None:
         """Note that a draining receiver gets a flow at the end of the turn: no messages are available."""
-        self._drained[link] = None
-        self.owe()
+        self._draining[link] = None
+        self.register()
 
-    def say_answers(self) -> None:
+    def send_outcomes(self) -> None:
         """Send the outcomes whose batches are on disk, and wait for the log with the others (SessionOwed)."""
         self.answers.end_turn()
 
     def end_turn(self) -> None:
         """Send all pending frames (SessionOwed)."""
         self._owes = False
-        if self._session is None or self._session.ending:
+        if self._session is None or self._session.end_sent:
             return
         self.answers.end_turn()
-        drained, self._drained = self._drained, {}
-        for link in drained:
-            if not link.leaving:
-                link.drained()
-        touched, self._touched = self._touched, {}
+        complete_drain, self._draining = self._draining, {}
+        for link in complete_drain:
+            if not link.is_detached:
+                link.complete_drain()
+        touched, self._unchecked = self._unchecked, {}
         for each in touched:
-            each.top_up()
+            each.grant_credit()
 
     def clear(self) -> None:
         """Forget all pending frames, and the session, which has ended."""
         self.answers.clear()
-        self.halves = Halves()
+        self.unsettled_by_sender = UnsettledBySender()
         self._session = None
-        self._touched = {}
-        self._drained = {}
+        self._unchecked = {}
+        self._draining = {}
 
 
-def owed_by(session: Session10State) -> Owed:
+def pending_frames_of(session: Session10State) -> PendingFrames:
     """Return the pending frames of a session."""
-    owed = session.owed
-    assert isinstance(owed, Owed), "sessions have these"
+    owed = session.pending
+    assert isinstance(owed, PendingFrames), "sessions have these"
     return owed

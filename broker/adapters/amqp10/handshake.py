@@ -10,7 +10,7 @@ from librt.strings import BytesWriter
 
 from broker.adapters.access import Rights
 from broker.adapters.amqp10.idle import LEAST_MS
-from broker.adapters.amqp10.link import shortened
+from broker.adapters.amqp10.link import shorten_description
 from broker.adapters.amqp10.state import CLOSED, CLOSING, OPENED, OPENING, Connection10State
 from broker.adapters.peers.connections import HELD
 from broker.adapters.peers.peer import ServedConnection
@@ -149,7 +149,7 @@ def say_open(connection: Connection10State, properties: dict[str, object]) -> No
 
 def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
     """Return a close with an error, in a frame that every peer accepts."""
-    return Close(error=Error(condition=condition, description=shortened(text), info=info))
+    return Close(error=Error(condition=condition, description=shorten_description(text), info=info))
 
 
 def _vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
@@ -183,7 +183,7 @@ def close(
     """Send close with an error, and open before it if this side has not sent it. Expect the peer's close."""
     if connection.state == OPENING:
         refuse(connection)
-    connection.let_go()
+    connection.release_all()
     connection.state = CLOSING
     connection.write(close_with(condition, text, info))
     connection.holds = 0
@@ -194,8 +194,8 @@ def close(
 
 def closed_by_peer(connection: Connection10State) -> None:
     """Answer the peer's close."""
-    connection.say_owed()
-    connection.let_go()
+    connection.send_pending()
+    connection.release_all()
     connection.write(Close())
     end_output(connection)
 
@@ -210,7 +210,7 @@ def end_output(connection: Connection10State) -> None:
 
 def drop(connection: Connection10State) -> None:
     """Close the socket without a close frame. Output that was written before is still sent."""
-    connection.let_go()
+    connection.release_all()
     connection.state = CLOSED
     connection.flush()
     connection.edge.close()
@@ -221,6 +221,6 @@ def lost(connection: Connection10State, reason: str) -> None:
     if connection.state == OPENED:
         why = reason or "closed by the peer"
         _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
-    connection.let_go()
+    connection.release_all()
     connection.state = CLOSED
     connection.out = BytesWriter()

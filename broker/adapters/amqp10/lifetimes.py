@@ -76,32 +76,32 @@ class Lifetime(Alarm):
         Return an error if the queue is a subscription that other links use. [JMS mapping 5.2]
         """
         if closed:
-            self._end()
+            self._delete_queue()
             if self.until == NEVER and self.queue.consumer_count:
                 text = f"subscription '{self.queue.name}' is in use"
                 return Error(condition=RESOURCE_LOCKED, description=text)
         elif self.until == LINK_DETACH:
-            self._expire()
+            self._start_expiry()
         return None
 
     def session_ended(self) -> None:
         """Start the expiry of the queue if it depends on the session of the link, which has ended."""
         if self.until in (LINK_DETACH, SESSION_END):
-            self._expire()
+            self._start_expiry()
 
     def connection_ended(self) -> None:
         """Start the expiry of the queue if it depends on the connection of the link, which has ended."""
         if self.until == CONNECTION_CLOSE:
-            self._expire()
+            self._start_expiry()
 
     def ring(self) -> None:
         """Delete the queue: no link has attached to it in time (Alarm)."""
-        self._end()
+        self._delete_queue()
 
-    def _expire(self) -> None:
+    def _start_expiry(self) -> None:
         expiring = self._expiring
         if self._seconds == 0 or expiring is None:
-            self._end()
+            self._delete_queue()
             return
         schedule = self._vhost.schedule
         earlier = expiring.get(self.queue)
@@ -110,7 +110,7 @@ class Lifetime(Alarm):
         expiring[self.queue] = self
         schedule.set(self, schedule.after(self._seconds * 1000))
 
-    def _end(self) -> None:
+    def _delete_queue(self) -> None:
         if self._lifespan is not None:
             self._lifespan.maker_gone()
             return
@@ -130,15 +130,15 @@ def dynamic_policy(terminus: Source | Target) -> Policy:
             INVALID_FIELD, f"a dynamic terminus has the address '{terminus.address}', expected none"
         )
     properties = terminus.dynamic_node_properties
-    asked = None if properties is None else properties.get(LIFETIME_POLICY)
-    if asked is None:
+    policy_value = None if properties is None else properties.get(LIFETIME_POLICY)
+    if policy_value is None:
         return DeleteOnClose()
-    if not isinstance(asked, Described):
+    if not isinstance(policy_value, Described):
         raise PeerError(INVALID_FIELD, f"{LIFETIME_POLICY} is not a described value")
     for name, policy in POLICIES.items():
-        if asked.descriptor in (policy.DESCRIPTOR, name):
+        if policy_value.descriptor in (policy.DESCRIPTOR, name):
             return policy()
-    raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {asked.descriptor!s}, which is unknown")
+    raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {policy_value.descriptor!s}, which is unknown")
 
 
 def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | None:

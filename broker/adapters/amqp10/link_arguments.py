@@ -67,7 +67,7 @@ class LinkArguments:
         self.exclusive = False
         self.properties: dict[str, object] = {}
 
-    def ask(self, name: str, value: object, where: str) -> None:
+    def add(self, name: str, value: object, where: str) -> None:
         """Add an argument; `where` describes its place in errors. Raises PeerError."""
         plain = plain_value(value)
         if name == ALSO_CONSUME and isinstance(plain, str):
@@ -121,22 +121,22 @@ def link_arguments(
     `filters`: by their names. `options`: the options of the source's address.
     Raises PeerError and AddressError.
     """
-    asked = LinkArguments()
+    requested = LinkArguments()
     for name, value in (attach.properties or {}).items():
         known = _PROPERTIES.get(name)
         if known is not None and value is not None:
-            asked.ask(known, value, f"property '{name}' of the link")
-            asked.properties[name] = value
+            requested.add(known, value, f"property '{name}' of the link")
+            requested.properties[name] = value
     for name, value in filters.items():
-        asked.ask(name, value, f"filter '{name}'")
+        requested.add(name, value, f"filter '{name}'")
     for option, text in options.items():
         if option in _REFUSED:
             raise AddressError(
                 f"option '{option}' is not supported in an address: use filter {_REFUSED[option]}"
             )
         if option in _OPTIONS:
-            asked.ask(_OPTIONS[option], _option(option, text), f"option '{option}' of the address")
-    return asked
+            requested.add(_OPTIONS[option], _option(option, text), f"option '{option}' of the address")
+    return requested
 
 
 def plain_value(value: object) -> object:

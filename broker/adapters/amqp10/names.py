@@ -39,7 +39,7 @@ from protocol.amqp10.performatives import Attach
 SUSPENDED_MAX: Final = 1000  # links of a user
 KEPT_MAX: Final = 5000  # unsettled deliveries of a suspended link; further ones are released at once
 
-Held = tuple[QueueConsumer, QueueEntry]
+SentDelivery = tuple[QueueConsumer, QueueEntry]
 """A sent delivery: its consumer and its queue's entry."""
 
 
@@ -60,22 +60,22 @@ def expiry_of(terminus: Source | Target | None) -> Expiry:
 
 
 @final
-class Suspended(SuspendedLink):
+class SuspendedLink10(SuspendedLink):
     """A suspended link with its unsettled deliveries, by their tags.
 
     `sent`: deliveries of this side, which stay acquired. `received`: received deliveries with their encoded
-    outcomes. `batch`: the outcomes are on disk when the log has synced this batch. `abandoned`: the outcome
-    of sent deliveries when they are released. `lease`: the milliseconds for which the link may be suspended,
-    as its consumer or queue demands; 0: any number.
+    outcomes. `batch`: the outcomes are on disk when the log has synced this batch. `default_outcome`: the
+    cause with which sent deliveries are released. `lease`: the milliseconds for which the link may be
+    suspended, as its consumer or queue demands; 0: any number.
     """
 
     def __init__(self, schedule: Schedule, names: LinkNames, name: Name, expiry: Expiry) -> None:
         super().__init__()
         self.name = name
-        self.sent: dict[bytes, Held] = {}
+        self.sent: dict[bytes, SentDelivery] = {}
         self.received: dict[bytes, bytes] = {}
         self.batch: i64 = 0
-        self.abandoned: i64 = 0
+        self.default_outcome: i64 = 0
         self.lease: i64 = 0
         self._expiry = expiry
         self._schedule = schedule
@@ -100,13 +100,13 @@ class Suspended(SuspendedLink):
 
     def expire(self) -> None:
         """Start the time after which the link cannot be resumed (SuspendedLink)."""
-        self._await_nothing()
+        self._stop_awaiting()
         if self._expiry.seconds == 0:
             self.end()
         else:
             self._end_within(self._expiry.seconds * 1000)
 
-    def end_soon(self) -> None:
+    def schedule_end(self) -> None:
         """End the suspended link in a later turn, so that many of them do not end in the same turn."""
         self._schedule.set(self, self._schedule.now())
 
@@ -116,7 +116,7 @@ class Suspended(SuspendedLink):
 
     def resumed(self) -> None:
         """Forget the suspension: a later link has resumed the link."""
-        self._await_nothing()
+        self._stop_awaiting()
         self._schedule.cancel(self)
         self._names.resumed(self)
 
@@ -124,20 +124,20 @@ class Suspended(SuspendedLink):
         """End the suspended link and release its deliveries."""
         self.resumed()
         sent, self.sent = self.sent, {}
-        give_back(list(sent.values()), self.abandoned)
+        release_deliveries(list(sent.values()), self.default_outcome)
 
     def _end_within(self, milliseconds: i64) -> None:
         due = self._schedule.after(milliseconds)
         if self.due == 0 or due < self.due:
             self._schedule.set(self, due)
 
-    def _await_nothing(self) -> None:
+    def _stop_awaiting(self) -> None:
         if self._awaiting is not None:
             self._awaiting.pop(self, None)
             self._awaiting = None
 
 
-def give_back(held: list[Held], outcome: i64) -> None:
+def release_deliveries(held: list[SentDelivery], outcome: i64) -> None:
     """Release deliveries to their queues."""
     entries: dict[QueueConsumer, list[QueueEntry]] = {}
     for consumer, entry in held:
@@ -169,21 +169,21 @@ class LinkNames(LinkRegister):
     def __init__(self) -> None:
         self._links: dict[Name, Link10] = {}
         self._waiting: dict[Name, WaitingLink] = {}  # links whose new queue is not on disk yet
-        self._suspended: dict[Name, Suspended] = {}
+        self._suspended: dict[Name, SuspendedLink10] = {}
         self._of_user: dict[str, int] = {}  # the number of suspended links
-        self._generations: i64 = 0
+        self._tag_prefixes: i64 = 0
         self.expiring: Expiring = {}  # queues that belong to links
 
     def steal(self, session: Session10State, attach: Attach) -> None:
         """Detach the link with the name of a new link, if there is one."""
         name = _name(session, attach.name, not attach.role)
         waiting = self._waiting.get(name)
-        if waiting is not None and (waiting.session.peer is session.peer or _persists(attach)):
+        if waiting is not None and (waiting.session.peer is session.peer or _outlives_connection(attach)):
             waiting.stolen = True
         link = self._links.get(name)
-        if link is None or link.leaving:
+        if link is None or link.is_detached:
             return
-        if link.session.peer is session.peer or _persists(attach):
+        if link.session.peer is session.peer or _outlives_connection(attach):
             link.detach(STOLEN, f"link '{attach.name}' was attached again")
             if link.session.peer is not session.peer:
                 link.session.peer.end_turn()
@@ -210,14 +210,16 @@ class LinkNames(LinkRegister):
 
     # -- suspended links
 
-    def next_generation(self) -> bytes:
+    def next_tag_prefix(self) -> bytes:
         """Return the prefix of a link's delivery-tags, which differs from those of earlier links."""
-        self._generations = self._generations + 1 & 0xFFFFFFFF
-        number: int = self._generations
+        self._tag_prefixes = self._tag_prefixes + 1 & 0xFFFFFFFF
+        number: int = self._tag_prefixes
         return number.to_bytes(4, "big")
 
-    def suspend(self, session: Session10State, link: str, receives: bool, expiry: Expiry) -> Suspended | None:
-        """Return a suspended link for a link that has ended; `Suspended.wait` starts the suspension.
+    def suspend(
+        self, session: Session10State, link: str, receives: bool, expiry: Expiry
+    ) -> SuspendedLink10 | None:
+        """Return a suspended link for a link that has ended; `SuspendedLink10.wait` starts the suspension.
 
         None if another link has this name, if the user has too many suspended links, or if the virtual host
         is deleted.
@@ -228,16 +230,16 @@ class LinkNames(LinkRegister):
         user = session.peer.user
         if name in self._links or name in self._suspended or self._of_user.get(user, 0) >= SUSPENDED_MAX:
             return None
-        suspended = Suspended(session.vhost.schedule, self, name, expiry)
+        suspended = SuspendedLink10(session.vhost.schedule, self, name, expiry)
         self._suspended[name] = suspended
         self._of_user[user] = self._of_user.get(user, 0) + 1
         return suspended
 
-    def suspended(self, session: Session10State, link: str, receives: bool) -> Suspended | None:
+    def suspended(self, session: Session10State, link: str, receives: bool) -> SuspendedLink10 | None:
         """Return the suspended link that a link with this name resumes, if there is one."""
         return self._suspended.get(_name(session, link, receives))
 
-    def resumed(self, suspended: Suspended) -> None:
+    def resumed(self, suspended: SuspendedLink10) -> None:
         """Forget a suspended link."""
         name = suspended.name
         if self._suspended.get(name) is suspended:
@@ -260,7 +262,7 @@ class LinkNames(LinkRegister):
         """End the links whose names have this part, in later turns."""
         for suspended in list(self._suspended.values()):
             if suspended.name[part] == whose:
-                suspended.end_soon()
+                suspended.schedule_end()
 
 
 def link_names(server: Server) -> LinkNames:
@@ -275,7 +277,7 @@ def _name(session: Session10State, name: str, receives: bool) -> Name:
     return session.vhost.name, connection.user, connection.client_name, name, receives
 
 
-def _persists(attach: Attach) -> bool:
+def _outlives_connection(attach: Attach) -> bool:
     """Whether the peer's terminus is to outlive the connection, or has outlived an earlier connection."""
     if attach.unsettled:
         return True

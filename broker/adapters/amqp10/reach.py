@@ -17,13 +17,13 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.undeliverable import Undeliverable
 
-FRONT_BYTES: Final[i64] = 600  # for the header and the address, which are added to the stored content
+PREAMBLE_BYTES: Final[i64] = 600  # for the header and the address, which are added to the stored content
 _SWEEP_MIN: Final = 64
 
 
 def sent_bytes(message: Message) -> i64:
     """Return an upper limit for the size of a message when it is sent, without annotations of consumers."""
-    return max(held_bytes(message), message.length) + FRONT_BYTES
+    return max(held_bytes(message), message.length) + PREAMBLE_BYTES
 
 
 @final

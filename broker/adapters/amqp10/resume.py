@@ -15,9 +15,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.link import NOTHING_RECEIVED, send_on
-from broker.adapters.amqp10.names import Held, Suspended, give_back
-from broker.adapters.amqp10.settle import apply
+from broker.adapters.amqp10.link import NOTHING_RECEIVED, send_more
+from broker.adapters.amqp10.names import SentDelivery, SuspendedLink10, release_deliveries
+from broker.adapters.amqp10.settle import apply_outcome
 from broker.adapters.amqp10.target import Resumption, Target10
 from broker.core.arguments.queue import TIMEOUT
 from broker.core.queues.consumer import QueueConsumer
@@ -31,7 +31,7 @@ from protocol.amqp10.unsettled import encoded_state
 
 
 @final
-class Remembered:
+class ResumedOutcomes:
     """The encoded outcomes of received deliveries by their tags; NOTHING_RECEIVED for incomplete deliveries.
 
     `incomplete`: the unsettled map of either side does not have all deliveries. [amqp-1.0 2.7.3]
@@ -56,34 +56,34 @@ class Remembered:
         self.outcomes.pop(tag, None)
 
 
-TURN: Final[i64] = 256  # deliveries sent in a turn
+DELIVERIES_PER_TURN: Final[i64] = 256  # deliveries sent in a turn
 
 
 @final
-class Resuming(Resumption):
+class ResumedDeliveries(Resumption):
     """The unsettled deliveries of an earlier link that the link of a target resumes.
 
     The link sends these deliveries before all others. Deliveries that are not sent before the link's lease
     ends are released.
 
-    `doubts`: the receiver's unsettled map is incomplete. The deliveries that it does not list are then
-    `doubtful`, and left to a link that resumes this link. `incomplete`: this side's unsettled map is
+    `is_partial`: the receiver's unsettled map is incomplete. The deliveries that it does not list are then
+    `unlisted`, and left to a link that resumes this link. `incomplete`: this side's unsettled map is
     incomplete. In either case the link sends no new deliveries. [amqp-1.0 2.7.3]
     """
 
-    def __init__(self, target: Target10, doubts: bool, incomplete: bool) -> None:
+    def __init__(self, target: Target10, is_partial: bool, incomplete: bool) -> None:
         super().__init__()
-        self.doubtful: dict[bytes, Held] = {}
+        self.unlisted: dict[bytes, SentDelivery] = {}
         self._target = target
         self._link = target.link
-        self._doubts = doubts
-        self._incomplete = incomplete or doubts
-        self._told: deque[tuple[bytes, bytes]] = deque()  # tags and outcomes of deliveries to be settled
-        self._again: deque[tuple[bytes, Held]] = deque()
-        self._going = False
+        self._is_partial = is_partial
+        self._incomplete = incomplete or is_partial
+        self._to_settle: deque[tuple[bytes, bytes]] = deque()  # tags and outcomes of deliveries to be settled
+        self._to_resend: deque[tuple[bytes, SentDelivery]] = deque()
+        self._is_sending = False
 
-    def take_over(
-        self, suspended: Suspended, consumers: dict[Queue, QueueConsumer], known: Mapping[bytes, object]
+    def compare(
+        self, suspended: SuspendedLink10, consumers: dict[Queue, QueueConsumer], known: Mapping[bytes, object]
     ) -> None:
         """Compare the sent deliveries with the receiver's unsettled map, whose states have been checked.
 
@@ -91,8 +91,8 @@ class Resuming(Resumption):
         """
         states = {tag: _state(value) for tag, value in known.items() if tag in suspended.sent}
         suspended.resumed()
-        absent: list[Held] = []
-        settled: dict[bytes, tuple[DeliveryState, list[Held]]] = {}
+        absent: list[SentDelivery] = []
+        settled: dict[bytes, tuple[DeliveryState, list[SentDelivery]]] = {}
         for tag, held in suspended.sent.items():
             mine = consumers[queue_of(held[0])]
             held[0].target = mine.target
@@ -102,78 +102,78 @@ class Resuming(Resumption):
             if tag in states:
                 state = states[tag]
                 if state is None:
-                    self._again.append((tag, held))
+                    self._to_resend.append((tag, held))
                 else:
                     outcome = encoded_state(known[tag])
-                    self._told.append((tag, outcome))
+                    self._to_settle.append((tag, outcome))
                     settled.setdefault(outcome, (state, []))[1].append(held)
-            elif self._doubts:
-                self.doubtful[tag] = held
+            elif self._is_partial:
+                self.unlisted[tag] = held
             else:
                 absent.append(held)
-        give_back(absent, suspended.abandoned)
+        release_deliveries(absent, suspended.default_outcome)
         session = self._link.session
         for state, its in settled.values():
-            apply(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
+            apply_outcome(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
         leases = [mine.lease.milliseconds for mine in consumers.values() if mine.lease is not None]
-        if leases and (self._again or self.doubtful):
+        if leases and (self._to_resend or self.unlisted):
             schedule = session.vhost.schedule
             schedule.set(self, schedule.after(min(leases)))
 
     def ring(self) -> None:
         """Release the deliveries that were not sent again before their lease ended (Alarm)."""
         link = self._link
-        if link.leaving or self._target.resuming is not self:
+        if link.is_detached or self._target.resuming is not self:
             return
         late = list(self.left().values())
-        self._again.clear()
-        self.doubtful = {}
+        self._to_resend.clear()
+        self.unlisted = {}
         link.session.peer.server.counters.timed_out += len(late)
-        give_back(late, TIMEOUT)
-        link.sent_on()
+        release_deliveries(late, TIMEOUT)
+        link.continue_sending()
         link.session.peer.end_turn()
 
     def is_over(self) -> bool:
         """Whether no deliveries are left."""
-        return not self._incomplete and not self._told and not self._again
+        return not self._incomplete and not self._to_settle and not self._to_resend
 
     def is_stuck(self) -> bool:
         """Whether nothing more can be sent on this link."""
-        return self._incomplete and not self._told and not self._again
+        return self._incomplete and not self._to_settle and not self._to_resend
 
-    def left(self) -> dict[bytes, Held]:
+    def left(self) -> dict[bytes, SentDelivery]:
         """Return the deliveries that have not been sent again, by tag."""
-        left = dict(self._again)
-        left.update(self.doubtful)
+        left = dict(self._to_resend)
+        left.update(self.unlisted)
         return left
 
-    def go_on(self) -> None:
-        """Send as many deliveries as credit and window allow; the link's `sent_on` calls this again."""
-        if self._going:
+    def send_more(self) -> None:
+        """Send as many deliveries as credit and window allow; `continue_sending` of the link sends more."""
+        if self._is_sending:
             return
-        self._going = True
+        self._is_sending = True
         link = self._link
         session = link.session
-        left: i64 = TURN
-        while link.credit.left > 0 and link.sending is None and (self._told or self._again):
+        left: i64 = DELIVERIES_PER_TURN
+        while link.credit.left > 0 and link.sending is None and (self._to_settle or self._to_resend):
             if left == 0:
                 session.peer.full = True
             left -= 1
             if session.outgoing.left <= 0 or session.peer.blocked or session.peer.full:
-                session.sending[link] = None  # so that `go_on` is called again
+                session.sending[link] = None  # so that `send_more` is called again
                 session.peer.schedule()
                 break
-            if self._told:
+            if self._to_settle:
                 link.credit.use()
-                self._tell(*self._told.popleft())
+                self._settle(*self._to_settle.popleft())
                 continue
-            tag, held = self._again.popleft()
+            tag, held = self._to_resend.popleft()
             if owns(held[0], held[1], held[0].queue):  # unless its queue was deleted meanwhile
                 link.credit.use()
-                self._send(tag, held)
-        self._going = False
+                self._resend(tag, held)
+        self._is_sending = False
 
-    def _tell(self, tag: bytes, outcome: bytes) -> None:
+    def _settle(self, tag: bytes, outcome: bytes) -> None:
         """Settle a resumed delivery with the outcome of its receiver, by a settled transfer."""
         link = self._link
         delivery_id = link.session.unsettled.skip() - 1 & 0xFFFFFFFF
@@ -182,9 +182,9 @@ class Resuming(Resumption):
         except PeerError:  # the receiver's frames are too small for its outcome
             sending = SplitTransfer(link.template, delivery_id, tag, True, [], resume=True)
         link.sending = sending
-        send_on(link.session, link)
+        send_more(link.session, link)
 
-    def _send(self, tag: bytes, held: Held) -> None:
+    def _resend(self, tag: bytes, held: SentDelivery) -> None:
         """Send a resumed delivery from its beginning."""
         consumer, entry = held
         self._target.deliver_again(consumer, entry, tag)
@@ -205,8 +205,8 @@ def _state(value: object) -> DeliveryState | None:
     return None if state.code in (RECEIVED, TRANSACTIONAL_STATE) else state
 
 
-def resuming_of(target: Target10) -> Resuming | None:
+def resumed_deliveries_of(target: Target10) -> ResumedDeliveries | None:
     """Return the deliveries that the link of `target` resumes; None without any."""
     resuming = target.resuming
-    assert resuming is None or isinstance(resuming, Resuming), "targets are given these"
+    assert resuming is None or isinstance(resuming, ResumedDeliveries), "targets are given these"
     return resuming

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, final
 
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.answers import pending_frames_of
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.state import Connection10State, ConnectionRoutes, Session10State
 from broker.adapters.peers import direct_reply, requests
@@ -60,7 +60,7 @@ class Destination(Dependent):
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
         text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' was deleted"
-        owed_by(link.session).answers.detach(link, RESOURCE_DELETED, text)
+        pending_frames_of(link.session).answers.detach(link, RESOURCE_DELETED, text)
         link.session.peer.schedule()
 
 
@@ -75,7 +75,7 @@ def destination_of(link: Link10, exchange: str | None, key: str | None) -> Desti
     return Destination(link, vhost.exchanges[exchange])
 
 
-def is_gone(destination: Dependent | None) -> bool:
+def is_deleted(destination: Dependent | None) -> bool:
     """Whether the target of a link is deleted; messages on the link are dropped until the detach."""
     return destination is not None and destination.node.deleted
 
@@ -139,18 +139,18 @@ def routes_of(connection: Connection10State) -> Routes:
     return routes
 
 
-class Place(NamedTuple):
+class TargetAddress(NamedTuple):
     """The exchange and routing key of a target's node; a key that is None is each message's subject.
 
-    `made`: the queue, if it has just been created.
+    `new_queue`: the queue, if it has just been created.
     """
 
     exchange: str
     key: str | None
-    made: Queue | None = None
+    new_queue: Queue | None = None
 
 
-def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> Place:
+def resolve_target(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> TargetAddress:
     """Find the exchange and key for messages to a target's node.
 
     A bare name is a queue if the queue exists, else an exchange. With the capability `topic` the exchange
@@ -161,16 +161,16 @@ def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) ->
     name = node.name
     if node.kind == addresses.EXCHANGE:
         virtual_host.existing_exchange(name)
-        return Place(name, node.key)
+        return TargetAddress(name, node.key)
     is_queue = name in virtual_host.queues
     prefers_exchange = TOPIC_CAPABILITY in capabilities or not is_queue
     if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.exchanges:
-        return Place(name, None)
-    made = None
+        return TargetAddress(name, None)
+    new_queue = None
     if not is_queue and direct_reply.find(session.peer.server, virtual_host, name) is None:
         session.peer.rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
         if may_create(session, node, capabilities):
-            made = create_queue(session, node)
+            new_queue = create_queue(session, node)
         else:
             virtual_host.queue(name)  # raises NotFound; senders may use exclusive queues of others
-    return Place(DEFAULT_EXCHANGE, name, made)
+    return TargetAddress(DEFAULT_EXCHANGE, name, new_queue)

@@ -13,10 +13,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.answers import pending_frames_of
 from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.state import Session10State
-from broker.adapters.amqp10.target import Target10, abandoned
+from broker.adapters.amqp10.target import Target10, default_outcome_of
 from broker.adapters.amqp10.transactions import transactions_of
 from broker.adapters.peers.leases import Leases
 from broker.core.arguments.queue import NACK, RELEASED, TIMEOUT
@@ -93,12 +93,12 @@ class SessionLeases(Leases):
         return session.peer.peer, session.peer.user, session.channel
 
 
-def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | None:
+def lease_of(session: Session10State, queue: Queue, requested: object) -> Lease | None:
     """Return the lease of deliveries of `queue` to a new link, None without a time limit.
 
-    `asked`: the checked consumer-timeout of the link, in ms; None: the link has none.
+    `requested`: the checked consumer-timeout of the link, in ms; None: the link has none.
     """
-    milliseconds = lease_milliseconds(queue, asked, session.peer.server.consumer_timeout)
+    milliseconds = lease_milliseconds(queue, requested, session.peer.server.consumer_timeout)
     if milliseconds == 0:
         return None
     if session.leases is None:
@@ -108,12 +108,12 @@ def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | No
 
 ANNOTATIONS_MAX: Final[i64] = 64  # annotations that may be added to a message
 ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # the size of all annotations that are added to a message
-BYTES_OF_ONE: Final = 256  # bytes of annotations that cost as much as a release without annotations
-_MARK: Final = b"x-"  # the beginning of names that are not reserved [amqp-1.0 3.2.10]
-_OURS: Final = frozenset(
+BYTES_PER_COST: Final = 256  # bytes of annotations that cost as much as a release without annotations
+_FREE_PREFIX: Final = b"x-"  # the beginning of names that are not reserved [amqp-1.0 3.2.10]
+_RESERVED: Final = frozenset(
     (X_CC, DEATHS, b"x-acquired-count", b"x-delivery-count", b"x-delay", b"x-delivery-time")
 )
-_OURS_BEGIN: Final = (FIRST, LAST, b"x-expired-", b"x-receipt-", b"x-opt-delivery-")
+_RESERVED_PREFIXES: Final = (FIRST, LAST, b"x-expired-", b"x-receipt-", b"x-opt-delivery-")
 
 
 def modification(state: DeliveryState) -> Addition | None:
@@ -123,7 +123,7 @@ def modification(state: DeliveryState) -> Addition | None:
     """
     if state.annotations is None:
         return None
-    added = _allowed(state.annotations)
+    added = _allowed_annotations(state.annotations)
     return Modification(added) if added else None
 
 
@@ -136,7 +136,7 @@ class Modification(Addition):
 
     def __init__(self, added: dict[bytes, bytes]) -> None:
         size: i64 = sum([len(name) + len(value) for name, value in added.items()])
-        super().__init__(1 + len(added) + size // BYTES_OF_ONE)
+        super().__init__(1 + len(added) + size // BYTES_PER_COST)
         self._added = added
         self._is_too_much = len(added) > ANNOTATIONS_MAX or size > ANNOTATIONS_BYTES_MAX
 
@@ -158,7 +158,7 @@ class Modification(Addition):
                 refused = True
         target = consumer.target
         if refused and isinstance(target, Target10) and not target.closed:
-            TooMuch(target, queue)
+            AnnotationLimitAlarm(target, queue)
 
     def added_to(self, before: bytes) -> bytes:
         """Return the encoded map with the added annotations, or `before` if there are too many (Addition)."""
@@ -174,17 +174,18 @@ class Modification(Addition):
         return after if len(entries) <= ANNOTATIONS_MAX and len(after) <= ANNOTATIONS_BYTES_MAX else b""
 
 
-def _allowed(said: bytes) -> dict[bytes, bytes]:
+def _allowed_annotations(performative: bytes) -> dict[bytes, bytes]:
     """Return the annotations that may be added, by their names; the last one of each name counts."""
     return {
         key: value
-        for key, value in zip(*entries_of(said), strict=True)
-        if key.startswith(_MARK) and not (is_internal(key) or key in _OURS or key.startswith(_OURS_BEGIN))
+        for key, value in zip(*entries_of(performative), strict=True)
+        if key.startswith(_FREE_PREFIX)
+        and not (is_internal(key) or key in _RESERVED or key.startswith(_RESERVED_PREFIXES))
     }
 
 
 @final
-class TooMuch(Alarm):
+class AnnotationLimitAlarm(Alarm):
     """The alarm that detaches a link that would add too many annotations, in a turn of its own.
 
     The detach releases deliveries too, so it must not happen while deliveries are being released.
@@ -201,7 +202,7 @@ class TooMuch(Alarm):
     def ring(self) -> None:
         """Detach the link with the error (Alarm)."""
         link = self._link
-        if not link.leaving:
+        if not link.is_detached:
             link.detach(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"more than {ANNOTATIONS_MAX} message-annotations, or {ANNOTATIONS_BYTES_MAX} bytes of them, "
@@ -210,7 +211,7 @@ class TooMuch(Alarm):
             link.session.peer.end_turn()
 
 
-def may_die(consumer: QueueConsumer) -> bool:
+def dead_letters_undeliverable(consumer: QueueConsumer) -> bool:
     """Whether the queue of a link's consumer dead-letters messages that no other consumer could acquire."""
     rules = queue_of(consumer).rules
     if rules is None or not rules.moves(REJECTED):
@@ -218,27 +219,29 @@ def may_die(consumer: QueueConsumer) -> bool:
     return consumer.acquires and isinstance(consumer.target, Target10)
 
 
-def send_away(session: Session10State, runs: list[Run], outcome: i64, addition: Addition | None) -> None:
+def release_elsewhere(
+    session: Session10State, runs: list[Run], outcome: i64, addition: Addition | None
+) -> None:
     """Release deliveries to other consumers of their queues, or dead-letter them.
 
     `outcome`: the cause, as NACK. `addition`: the annotations to add to their messages.
     """
-    dying = [run for run in runs if may_die(run[0])]
-    back = [run for run in runs if not may_die(run[0])]
+    dying = [run for run in runs if dead_letters_undeliverable(run[0])]
+    back = [run for run in runs if not dead_letters_undeliverable(run[0])]
     for consumer, entries in back:
-        _keep_away(consumer, entries)
+        _exclude_from_link(consumer, entries)
     if back:
         returns.give_back(back, outcome, session, session.vhost, addition)
     if not dying:
         return
-    later = SentAway(dying, session, outcome, addition)
+    later = UndeliverableHere(dying, session, outcome, addition)
     if are_few(dying):
         later.take_all()
     else:
         later.begin()
 
 
-def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+def _exclude_from_link(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
     """Exclude `entries` from the link that had them."""
     target = consumer.target
     if consumer.acquires and isinstance(target, Target10):
@@ -246,7 +249,7 @@ def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
 
 
 @final
-class SentAway(Later):
+class UndeliverableHere(Later):
     """Deliveries that are undeliverable to their link, and perhaps to every consumer."""
 
     def __init__(
@@ -274,7 +277,7 @@ class SentAway(Later):
             if owns(consumer, entry, consumer.queue):
                 (back if others.could_take(entry) else dead).append(entry)
         if back:
-            _keep_away(consumer, back)
+            _exclude_from_link(consumer, back)
             returns.give_back(
                 [(consumer, back)], self._outcome, self.session, self._virtual_host, self._addition
             )
@@ -288,21 +291,23 @@ class SentAway(Later):
         return DEAR if self._addition is None else DEAR + self._addition.cost
 
 
-_HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
+_EFFECTS: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
 """The effect of outcomes in a transaction; deliveries of other outcomes are released."""
 
 
-def settle(session: Session10State, said: Disposition) -> None:
+def apply_disposition(session: Session10State, performative: Disposition) -> None:
     """Apply the disposition of a receiver; unknown deliveries are ignored."""
-    state = said.state
+    state = performative.state
     unsettled = session.unsettled
-    last = session.number_of(said.last)
-    first = last - distance(said.first, said.last)  # perhaps far from the numbers of all deliveries
+    last = session.number_of(performative.last)
+    first = last - distance(
+        performative.first, performative.last
+    )  # perhaps far from the numbers of all deliveries
     code: i64 = d.RECEIVED if state is None else state.code
     if code == d.TRANSACTIONAL_STATE and state is not None:
-        _retire(session, said, state, first, last)
+        _retire_deliveries(session, performative, state, first, last)
         return
-    if code == d.RECEIVED and not said.settled:
+    if code == d.RECEIVED and not performative.settled:
         return  # not a terminal state
     if code == d.ACCEPTED and first == last:  # the hot path
         entry = unsettled.take(first)
@@ -311,15 +316,19 @@ def settle(session: Session10State, said: Disposition) -> None:
             return
         settle_one(entry, consumer)
     else:
-        runs = taken(session, first, last)
+        runs = take_unsettled(session, first, last)
         if not runs:
             return
-        apply(session, runs, code, state)
-    if not said.settled:
-        owed_by(session).answers.add(None, said.first, last - first + 1, _echoed(state), True)
+        apply_outcome(session, runs, code, state)
+    if not performative.settled:
+        pending_frames_of(session).answers.add(
+            None, performative.first, last - first + 1, _answered_outcome(state), True
+        )
 
 
-def taken(session: Session10State, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
+def take_unsettled(
+    session: Session10State, first: i64, last: i64
+) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
     """Remove and return the unsettled deliveries of these numbers, oldest first, in runs of a consumer."""
     unsettled = session.unsettled
     runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
@@ -340,7 +349,7 @@ def taken(session: Session10State, first: i64, last: i64) -> list[tuple[QueueCon
     return runs
 
 
-def apply(
+def apply_outcome(
     session: Session10State,
     runs: list[tuple[QueueConsumer, list[QueueEntry]]],
     code: i64,
@@ -362,64 +371,68 @@ def apply(
             count = sum([len(entries) for _, entries in runs])
             virtual_host.schedule.allowance.use(count * (MODIFICATION + addition.cost // ENTRIES))
         if state.undeliverable_here:
-            send_away(session, runs, outcome, addition)
+            release_elsewhere(session, runs, outcome, addition)
             return
         returns.give_back(runs, outcome, session, virtual_host, addition)
     else:
         for run in runs:
-            returns.give_back([run], abandoned(run[0]), session, virtual_host)
+            returns.give_back([run], default_outcome_of(run[0]), session, virtual_host)
 
 
-def _retire(session: Session10State, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:
+def _retire_deliveries(
+    session: Session10State, performative: Disposition, state: DeliveryState, first: i64, last: i64
+) -> None:
     """Hold an outcome until the transaction commits. [amqp-1.0 4.4.2]"""
     unsettled = session.unsettled
     transaction = transactions_of(session.peer).known(state.txn_id)
     outcome = state.outcome
     code: i64 = d.RECEIVED if outcome is None else outcome.code
     addition = None if outcome is None else modification(outcome)
-    echoed = _echoed(outcome)
+    echoed = _answered_outcome(outcome)
     numbers = unsettled.between(first, last)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     for number in numbers:
         if transaction is None:
             unsettled.find(number)
-            _unknown(unsettled.holder, transactions_of(session.peer).missing(state.txn_id))
+            _refuse_transaction(unsettled.holder, transactions_of(session.peer).unknown_error(state.txn_id))
             continue
         entry = unsettled.take(number)
         consumer = unsettled.holder
         if entry is None or consumer is None:
             continue
         failed = outcome is not None and outcome.delivery_failed
-        returned = _returned(code, failed, consumer)
-        held: i64 = _HELD.get(code, RELEASE)
+        returned = _return_cause(code, failed, consumer)
+        held: i64 = _EFFECTS.get(code, RELEASE)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
-            if may_die(consumer) and not Reach(queue_of(consumer), consumer.target).could_take(entry):
+            if dead_letters_undeliverable(consumer) and not Reach(
+                queue_of(consumer), consumer.target
+            ).could_take(entry):
                 held = DISCARD
             else:
                 transaction.exclude(entry, consumer)
         transaction.retire(number, entry, consumer, held, returned, addition)
-        if said.settled:
-            transaction.settled_by_receiver(session, number)
+        if performative.settled:
+            transaction.note_settled(session, number)
         else:
-            transaction.owe(session, number, echoed)
+            transaction.add_outcome(session, number, echoed)
 
 
-def _unknown(consumer: QueueConsumer | None, why: PeerError) -> None:
+def _refuse_transaction(consumer: QueueConsumer | None, why: PeerError) -> None:
     """Detach the link of a receiver whose disposition has an unknown txn-id."""
     if consumer is not None and isinstance(consumer.target, Target10):
         consumer.target.link.detach(why.condition, why.text)
 
 
-def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
+def _return_cause(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
     """Return the cause with which a delivery of this outcome is released."""
     if code == d.RELEASED:
         return RELEASED
     if code == d.MODIFIED:
         return NACK if failed else RELEASED
-    return abandoned(consumer)
+    return default_outcome_of(consumer)
 
 
-def _echoed(state: DeliveryState | None) -> bytes:
+def _answered_outcome(state: DeliveryState | None) -> bytes:
     """Return the encoded outcome for the disposition to the receiver."""
     if state is None:
         return modified(True, False)

@@ -42,7 +42,9 @@ OPENED: Final = "open"
 CLOSING: Final = "closing"  # this side has sent close, and the peer's close is expected
 CLOSED: Final = "closed"
 
-BOUNDLESS: Final[i64] = 2147483647  # the outgoing-window of this side, which does not limit its transfers
+OUTGOING_WINDOW: Final[i64] = (
+    2147483647  # the outgoing-window of this side, which does not limit its transfers
+)
 
 
 class ConnectionRoutes:
@@ -71,10 +73,10 @@ def expire_all(suspended: dict[SuspendedLink, None]) -> None:
         each.expire()
 
 
-class SessionOwed:
-    """The pending frames of a session; `answers.Owed` extends this class."""
+class SessionPendingFrames:
+    """The pending frames of a session; `answers.PendingFrames` extends this class."""
 
-    def say_answers(self) -> None:
+    def send_outcomes(self) -> None:
         """Send the outcomes whose batches are on disk, and wait for the log with the others."""
         raise NotImplementedError
 
@@ -86,12 +88,12 @@ class SessionOwed:
 class SessionLink:
     """A link as its session knows it; `link.Link10` extends this class.
 
-    `leaving`: this side has detached the link; frames that the peer sends before it knows are dropped.
+    `is_detached`: this side has detached the link; frames that the peer sends before it knows are dropped.
     `lifetime`: the lifetime of a queue that belongs to the link.
     """
 
     def __init__(self) -> None:
-        self.leaving = False
+        self.is_detached = False
         self.lifetime: Lifetime | None = None
 
     # -- what a subclass does; a link that was refused at once does nothing
@@ -111,7 +113,7 @@ class SessionLink:
         """End the link from this side with an error. [amqp-1.0 2.6.5]"""
         raise NotImplementedError
 
-    def leave(self, closed: bool) -> None:
+    def end(self, closed: bool) -> None:
         """Release everything that the link owns. Later frames on the link are dropped."""
         raise NotImplementedError
 
@@ -120,10 +122,10 @@ class Connection10State(ServedConnection):
     """A connection of an AMQP 1.0 client, and its output; `connection.Connection10` extends this class.
 
     `state`: a constant above. `secured`: the connection begins with the SASL layer. `holds`: the reasons
-    for not taking frames. `frame_max`: the peer's max-frame-size, in bytes. `spoke` and `heard`: output was
-    sent, and input has come, since the last check of `idle`. `owing`: sessions with pending frames at the end
-    of the turn. `suspended`: links that are suspended until the connection ends. `lifetimes`: the lifetimes
-    of queues whose session has ended.
+    for not taking frames. `frame_max`: the peer's max-frame-size, in bytes. `has_sent` and `has_received`:
+    output was sent, and input has come, since the last check of `idle`. `pending_sessions`: the pending
+    frames of the sessions that have any. `suspended`: links that are suspended until the connection ends.
+    `lifetimes`: the lifetimes of queues whose session has ended.
     """
 
     transactions: ConnectionTransactions
@@ -142,9 +144,9 @@ class Connection10State(ServedConnection):
         self.channel_max: i64 = 0
         self.holds: i64 = 0
         self.out = BytesWriter()
-        self.spoke = False
-        self.heard = False
-        self.owing: list[SessionOwed] = []
+        self.has_sent = False
+        self.has_received = False
+        self.pending_sessions: list[SessionPendingFrames] = []
         self.suspended: dict[SuspendedLink, None] = {}
         self.lifetimes: dict[Queue, Lifetime] = {}
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
@@ -178,8 +180,8 @@ class Connection10State(ServedConnection):
         If the peer reads nothing and the answers to its requests exceed a limit, reading stops. Deliveries do
         not count, because they stop by themselves.
         """
-        if self.owing:
-            self.say_owed()
+        if self.pending_sessions:
+            self.send_pending()
         size: i64 = len(self.out)
         self.flush()
         if self.blocked:
@@ -187,17 +189,17 @@ class Connection10State(ServedConnection):
             if self._unread > UNREAD_BYTES_MAX and self.state == OPENED:
                 self.hold(HELD_FOR_PEER)
 
-    def say_owed(self) -> None:
+    def send_pending(self) -> None:
         """Make the sessions send their pending frames."""
-        owing, self.owing = self.owing, []
-        for owed in owing:
-            owed.end_turn()
+        pending_sessions, self.pending_sessions = self.pending_sessions, []
+        for pending in pending_sessions:
+            pending.end_turn()
 
     def flush(self) -> None:
         """Write the output of the turn, once."""
         out = self.out
         if len(out) > 0:
-            self.spoke = True
+            self.has_sent = True
             self.edge.write(out.getvalue())
             if len(out) > OUTPUT_KEPT_MAX:
                 self.out = BytesWriter()
@@ -237,7 +239,7 @@ class Connection10State(ServedConnection):
         """Close the connection with an error, and wait for the peer's close. [amqp-1.0 2.4.3]"""
         raise NotImplementedError
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release everything that the connection owns, as the actor in the journal."""
         raise NotImplementedError
 
@@ -250,12 +252,12 @@ class Session10State(Session):
     `unsettled`: the deliveries sent to the peer, by the numbers 1, 2, ... A delivery-id is the lowest 32 bits
     of the number less one. `sending`: links with an incomplete delivery. `lifetimes`: the lifetimes of queues
     whose link has ended. `suspended`: links that are suspended until the session ends. `pairs`: the pairs of
-    links to the management node, by their names. `ending`: this side has sent end, and the peer's end is
-    expected. `gone`: the session has released everything. `let_go_of`: the numbers of unsettled deliveries by
-    their targets, while the session ends.
+    links to the management node, by their names. `end_sent`: this side has sent end, and the peer's end is
+    expected. `is_released`: the session has released everything. `unsettled_numbers`: the numbers of
+    unsettled deliveries by their targets, while the session ends.
     """
 
-    owed: SessionOwed
+    pending: SessionPendingFrames
 
     def __init__(
         self,
@@ -277,10 +279,10 @@ class Session10State(Session):
         self.suspended: dict[SuspendedLink, None] = {}
         self.sending: dict[SessionLink, None] = {}
         self.pairs: dict[str, LinkPair] = {}
-        self.ending = False
-        self.gone = False
+        self.end_sent = False
+        self.is_released = False
         self.leases: Leases | None = None
-        self.let_go_of: dict[ConsumerTarget, list[i64]] | None = None
+        self.unsettled_numbers: dict[ConsumerTarget, list[i64]] | None = None
 
     def number_of(self, delivery_id: i64) -> i64:
         """Return the number of the delivery with this id, the nearest to the next delivery's number."""
@@ -289,12 +291,12 @@ class Session10State(Session):
 
     # -- output
 
-    def say(self, performative: Composite) -> None:
+    def send(self, performative: Composite) -> None:
         """Write a performative about the session, or about a link of it."""
         channel: int = self.channel
         self.peer.write(performative, channel)
 
-    def say_flow(self) -> None:
+    def send_flow(self) -> None:
         """Send a flow with the session's windows."""
         self.write_flow(NONE, NONE, NONE, NONE, False)
 
@@ -311,7 +313,7 @@ class Session10State(Session):
                 incoming.next_id,
                 window,
                 outgoing.next_id,
-                BOUNDLESS,
+                OUTGOING_WINDOW,
                 handle,
                 count,
                 credit,
@@ -321,15 +323,15 @@ class Session10State(Session):
             )
         )
 
-    def sent(self) -> None:
+    def count_transfer(self) -> None:
         """Count a written transfer, and stop deliveries when the peer's window is used up."""
-        self.outgoing.sent()
+        self.outgoing.count_transfer()
         if self.outgoing.left <= 0:
             self.set_flow(False)
 
     # -- call-outs
 
-    def link_left(self, link: SessionLink) -> None:
+    def forget_link(self, link: SessionLink) -> None:
         """Forget the name of a link that has ended."""
         raise NotImplementedError
 

@@ -10,8 +10,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import owed_by
-from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, Sender, send_on
+from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, Sender, send_more
 from broker.adapters.amqp10.reach import sent_bytes
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.formats.either import content_for10, content_given, pieces_of
@@ -29,7 +29,7 @@ from broker.core.queues.state import QueueState
 from broker.core.schedule import Alarm, Schedule
 from broker.core.transactions.transaction import Transaction
 from broker.core.vhosts.vhost import VirtualHost
-from protocol.amqp10.annotations import annotated
+from protocol.amqp10.annotations import annotations_section
 from protocol.amqp10.conditions import RESOURCE_DELETED
 from protocol.amqp10.constructors import NONE, SMALL_ULONG
 from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
@@ -37,7 +37,7 @@ from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import Header, header_section
 from protocol.amqp10.outcomes import transactional
 from protocol.amqp10.outgoing import SplitTransfer
-from protocol.amqp10.sections import is_sections, scan_front
+from protocol.amqp10.sections import is_sections, scan_preamble
 from protocol.amqp10.transfers import MESSAGE_FORMAT
 from protocol.amqp10.writing import NULL_VALUE
 from protocol.conversion.opaque import format_of, payload_of
@@ -49,7 +49,7 @@ _HEADER_START: Final = 5  # the bytes before a stored header's count: descriptor
 
 
 @final
-class Front:
+class DeliverySections:
     """The sections of a delivery: header and annotations, and the bare message. The object is reused.
 
     `rest`: the bare message; for a large message `further` follows, in pieces. `size`: bytes of all parts.
@@ -71,8 +71,8 @@ class Front:
         self._size_max = size_max
         self._schedule: Schedule = virtual_host.schedule
         self._address: Address | None = None
-        self._told: list[bytes] = []  # exchange and routing key, encoded
-        self._alone = b""  # the annotations of a message with these only
+        self._address_values: list[bytes] = []  # exchange and routing key, encoded
+        self._address_only = b""  # the annotations of a message with these only
         self._header = Header()
 
     def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: QueueState) -> None:
@@ -81,7 +81,7 @@ class Front:
         if content is None:
             content = store.load(message)
         if queue.entries.annotations is not None:
-            content = self._given(message, content, content_given(content, queue, entry))
+            content = self._limit_annotations(message, content, content_given(content, queue, entry))
         self.size = 0
         if message.body is not None:
             self.further = pieces_of(message.body, content, store)
@@ -90,7 +90,7 @@ class Front:
         if not is_sections(content):
             content = content_for10(message, content)
         if message.address is not self._address:
-            self._tell(message.address)
+            self._set_address(message.address)
         end: i64 = _HEADER_START + content[4]
         behind = end
         if len(content) > end + 2 and _may_be_annotations(content, end):
@@ -98,28 +98,28 @@ class Front:
             if self.format != MESSAGE_FORMAT:
                 return
         else:
-            self.annotations = self._alone
+            self.annotations = self._address_only
         self.rest = content[behind:]
         if message.expiration != NEVER or entry.redelivered or entry.delivery_count > 1:
-            self.header = self._changed(content, end, message, entry)
+            self.header = self._make_header(content, end, message, entry)
         else:
             self.header = content[:end]
         self.size += len(self.header) + len(self.annotations) + len(self.rest)
 
-    def _given(self, message: Message, content: bytes, given: bytes) -> bytes:
+    def _limit_annotations(self, message: Message, content: bytes, given: bytes) -> bytes:
         more: i64 = len(given) - len(content)
         return given if self._size_max == 0 or sent_bytes(message) + more <= self._size_max else content
 
-    def _tell(self, address: Address) -> None:
+    def _set_address(self, address: Address) -> None:
         self._address = address
-        self._told = [encode(address.exchange), encode(address.routing_key)]
-        self._alone = annotated(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._told)
+        self._address_values = [encode(address.exchange), encode(address.routing_key)]
+        self._address_only = annotations_section(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._address_values)
 
     def _annotate(self, content: bytes, end: i64) -> i64:
         """Make the annotations from the stored ones at `end`; return the offset after the stored ones."""
-        layout = scan_front(content)
+        layout = scan_preamble(content)
         if layout.annotations == NONE:
-            self.annotations = self._alone
+            self.annotations = self._address_only
             return end
         self.format = format_of(content, layout) if self.further is None else MESSAGE_FORMAT
         if self.format != MESSAGE_FORMAT:
@@ -128,10 +128,12 @@ class Front:
             self.size = len(self.rest)
             return layout.annotations_end
         names = [EXCHANGE, ROUTING_KEY]
-        self.annotations = annotated(content, layout.annotations, layout.annotations_end, names, self._told)
+        self.annotations = annotations_section(
+            content, layout.annotations, layout.annotations_end, names, self._address_values
+        )
         return layout.annotations_end
 
-    def _changed(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
+    def _make_header(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
         """Return the header with the remaining ttl and the delivery-count."""
         header = self._header
         header.read(content, 3, end)
@@ -171,10 +173,10 @@ class Resumption(Alarm):
 class Target10(PullingTarget):
     """A target that writes deliveries. Only the receiver grants credit.
 
-    `settled`: deliveries are sent settled. `draining`: the receiver drains its credit. `abandoned`: the cause
-    with which unsettled deliveries are released when the link ends, a constant of
+    `settled`: deliveries are sent settled. `draining`: the receiver drains its credit. `default_outcome`: the
+    cause with which unsettled deliveries are released when the link ends, a constant of
     `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resuming`: the
-    deliveries that the link is about to resume. `generation`: the prefix of delivery-tags, if unsettled
+    deliveries that the link is about to resume. `tag_prefix`: the prefix of delivery-tags, if unsettled
     deliveries outlive the link. `resumed`: the tags of resumed deliveries, by their numbers.
     """
 
@@ -187,13 +189,13 @@ class Target10(PullingTarget):
         super().__init__(session, credit)
         self.settled = settled
         self.draining = False
-        self.abandoned: i64 = CRASH
+        self.default_outcome: i64 = CRASH
         self.arguments: dict[str, object] = {}  # the consumer's arguments
         self.transaction: LinkTransaction | None = None
-        self.generation = b""
+        self.tag_prefix = b""
         self.resumed: dict[int, bytes] = {}
         self._session = session
-        self._front = Front(session.vhost, size_max)
+        self._sections = DeliverySections(session.vhost, size_max)
 
     # -- credit
 
@@ -227,8 +229,8 @@ class Target10(PullingTarget):
         link = self.link
         session = self._session
         message = entry.message
-        front = self._front
-        front.read(message, entry, session.peer.server.store, consumer.queue)
+        sections = self._sections
+        sections.read(message, entry, session.peer.server.store, consumer.queue)
         settled = self.settled
         unsettled = session.unsettled
         number = unsettled.skip() if settled else unsettled.add(entry, consumer)
@@ -238,24 +240,24 @@ class Target10(PullingTarget):
             consumer.lease.begin(number)
         number32: int = delivery_id
         tag = number32.to_bytes(4, "big")
-        if self.generation:
-            tag = self.generation + tag
+        if self.tag_prefix:
+            tag = self.tag_prefix + tag
         out = session.peer.out
-        head = link.template.whole(delivery_id, tag, settled, front.size)
+        head = link.template.whole(delivery_id, tag, settled, sections.size)
         if (
             head is None
-            or front.format != MESSAGE_FORMAT
+            or sections.format != MESSAGE_FORMAT
             or message.body is not None
             or self.transaction is not None
         ):
-            self._split(number, tag, front)
+            self._split(number, tag, sections)
             return
         out.write(head)
-        out.write(front.header)
-        if front.annotations:
-            out.write(front.annotations)
-        out.write(front.rest)
-        session.sent()
+        out.write(sections.header)
+        if sections.annotations:
+            out.write(sections.annotations)
+        out.write(sections.rest)
+        session.count_transfer()
         if len(out) >= OUTPUT_BYTES_MAX:
             session.peer.full = True
 
@@ -267,22 +269,27 @@ class Target10(PullingTarget):
         session = self._session
         number = session.unsettled.add(entry, consumer)  # first: after an error the session releases it
         self.resumed[number] = tag
-        front = self._front
-        front.read(entry.message, entry, session.peer.server.store, consumer.queue)
+        sections = self._sections
+        sections.read(entry.message, entry, session.peer.server.store, consumer.queue)
         if consumer.lease is not None:
             consumer.lease.begin(number)
-        self._split(number, tag, front, NOTHING_RECEIVED, resume=True)
+        self._split(number, tag, sections, NOTHING_RECEIVED, resume=True)
 
     def _split(
-        self, number: i64, tag: bytes, front: Front, state: bytes = NULL_VALUE, resume: bool = False
+        self,
+        number: i64,
+        tag: bytes,
+        sections: DeliverySections,
+        state: bytes = NULL_VALUE,
+        resume: bool = False,
     ) -> None:
         """Begin a delivery of any number of frames, and send as many as the session's window allows."""
         link = self.link
-        parts = [front.header, front.annotations, front.rest]
-        size: i64 = len(front.header) + len(front.annotations) + len(front.rest)
-        further, front.further = front.further, None
-        message_format: i64 = front.format
-        front.format = MESSAGE_FORMAT
+        parts = [sections.header, sections.annotations, sections.rest]
+        size: i64 = len(sections.header) + len(sections.annotations) + len(sections.rest)
+        further, sections.further = sections.further, None
+        message_format: i64 = sections.format
+        sections.format = MESSAGE_FORMAT
         delivery_id = number - 1 & 0xFFFFFFFF
         transaction = self.transaction
         if transaction is not None and transaction.over:
@@ -301,9 +308,9 @@ class Target10(PullingTarget):
             state=state,
             resume=resume,
             further=further,
-            further_bytes=front.size - size,
+            further_bytes=sections.size - size,
         )
-        send_on(self._session, link)
+        send_more(self._session, link)
 
     def tag_of(self, number: i64) -> bytes:
         """Return the delivery-tag of the delivery with this number."""
@@ -311,13 +318,13 @@ class Target10(PullingTarget):
         if tag is not None:
             return tag
         delivery_id: int = number - 1 & 0xFFFFFFFF
-        return self.generation + delivery_id.to_bytes(4, "big")
+        return self.tag_prefix + delivery_id.to_bytes(4, "big")
 
     def process_pending(self, quota: i64) -> i64:
         """Deliver in a turn, and end a drain when no messages or no credit are left (ConsumerTarget)."""
         count = super().process_pending(quota)
         if self.draining and not self.again and self.wants_work():
-            owed_by(self._session).drained(self.link)
+            pending_frames_of(self._session).note_drained(self.link)
         else:
             self.end_drain()
         return count
@@ -326,7 +333,7 @@ class Target10(PullingTarget):
         """End a drain after its last delivery has been sent completely."""
         link = self.link
         if self.draining and link.credit.left == 0 and link.sending is None:
-            owed_by(self._session).drained(link)
+            pending_frames_of(self._session).note_drained(link)
 
     # -- events of the consumers
 
@@ -336,7 +343,7 @@ class Target10(PullingTarget):
             queue = consumer.queue
             session = self._session
             text = f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted"
-            owed_by(session).answers.detach(self.link, RESOURCE_DELETED, text)
+            pending_frames_of(session).answers.detach(self.link, RESOURCE_DELETED, text)
             session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
@@ -345,7 +352,7 @@ class Target10(PullingTarget):
         detach(queue, consumer, [])
         session = self._session
         if not self.consumers:
-            self.link.finish()
+            self.link.close()
             session.peer.schedule()
         session.vhost.consumer_gone(queue)
 
@@ -357,7 +364,7 @@ class Target10(PullingTarget):
             session.peer.server.notices.add(session.vhost, notified, consumer, active, why)
 
 
-def abandoned(consumer: QueueConsumer) -> i64:
+def default_outcome_of(consumer: QueueConsumer) -> i64:
     """Return the outcome of a delivery to which its receiver has given none."""
     target = consumer.target
-    return target.abandoned if isinstance(target, Target10) else CRASH
+    return target.default_outcome if isinstance(target, Target10) else CRASH

@@ -19,12 +19,12 @@ from broker.core.schedule import Schedule
 from broker.core.view import Criterion, MessageView
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
-from protocol.amqp10.annotations import entries_of, with_annotations
+from protocol.amqp10.annotations import annotate_message, entries_of
 from protocol.amqp10.constructors import NONE
-from protocol.amqp10.sections import is_sections, scan_front
+from protocol.amqp10.sections import is_sections, scan_preamble
 from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
 from protocol.conversion.to091 import content091
-from protocol.conversion.to10 import content10, front10
+from protocol.conversion.to10 import content10, preamble10
 from protocol.errors import ProtocolError
 
 
@@ -170,7 +170,7 @@ def content_for10(message: Message, content: bytes) -> bytes:
     address = message.address
     if message.body is None:
         return content10(content, address.exchange, address.routing_key)
-    return front10(content, address.exchange, address.routing_key, message.size)
+    return preamble10(content, address.exchange, address.routing_key, message.size)
 
 
 def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes]:
@@ -195,7 +195,7 @@ def annotated_content(content: bytes, annotations: bytes) -> bytes:
     """
     keys, values = entries_of(annotations)
     if is_sections(content):
-        return with_annotations(content, scan_front(content), [], keys, values)
+        return annotate_message(content, scan_preamble(content), [], keys, values)
     added: list[Field] = []
     for key, value in zip(keys, values, strict=True):
         converted = field_value(value, 0, len(value)) if len(key) <= SHORT_BYTES_MAX else None

@@ -152,7 +152,7 @@ def session_details(session: Session10State) -> Shown:
 
 def shown_session(session: Session10) -> Shown:
     """Show a session with its links."""
-    links = [link for link in session.links.values() if not link.leaving]
+    links = [link for link in session.links.values() if not link.is_detached]
     return {
         "channel_number": int(session.channel),
         "handle_max": int(session.handle_max),
@@ -181,9 +181,9 @@ def _incoming(link: IncomingLink | CoordinatorLink) -> Shown:
     return shown | {
         "target_exchange": link.exchange,
         "target_routing_key": link.key,
-        "snd_settle_mode": ("unsettled", "settled", "mixed")[link.mode],
+        "snd_settle_mode": ("unsettled", "settled", "mixed")[link.snd_settle_mode],
         "max_message_size": int(link.size_max),
-        "unconfirmed_messages": int(link.unanswered),
+        "unconfirmed_messages": int(link.unsettled_count),
     }
 
 

@@ -55,7 +55,7 @@ class Desk:
     def send(self, data: bytes) -> Response:
         """A request of any bytes, and its response when the log has synced."""
         assert self.said == []
-        self.management.ask(data)
+        self.management.handle_request(data)
         if not self.said:
             self.house.store.complete()
         return self.take()

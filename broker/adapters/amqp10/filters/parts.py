@@ -22,19 +22,19 @@ from protocol.amqp10.entries import Entries
 from protocol.amqp10.headers import PRIORITY_DEFAULT
 from protocol.amqp10.properties import CORRELATION_ID, MESSAGE_ID, read_property
 from protocol.conversion import names
-from protocol.conversion.properties10 import NOT_THERE, SOURCES, property10
-from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, encoded_value, value_behind
+from protocol.conversion.properties10 import ABSENT, SOURCES, property10
+from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, encoded_value, field_value_end
 
 _ID_HEADERS: Final = {MESSAGE_ID: names.MESSAGE_ID, CORRELATION_ID: names.CORRELATION_ID}
 _TIMESTAMP_BYTES: Final = 8
-LOOKS_MAX: Final = 8  # searches for single application properties
+SEARCHES_MAX: Final = 8  # searches for single application properties
 
 
 class Parts:
     """The values of a message, as `decode` returns them; None for null, absent and malformed values."""
 
     def __init__(self) -> None:
-        self._looks: i64 = 0
+        self._searches: i64 = 0
         self._places: dict[bytes, int] | None = None
 
     def property(self, place: i64) -> object:
@@ -49,8 +49,8 @@ class Parts:
         """
         places = self._places
         if places is None:
-            self._looks += 1
-            if self._looks <= LOOKS_MAX:
+            self._searches += 1
+            if self._searches <= SEARCHES_MAX:
                 return self._value(self._place(name))
             places = self._all_places()
             self._places = places
@@ -156,7 +156,7 @@ class Parts091(Parts):
     def property(self, place: i64) -> object:
         """Return the property at this place (Parts)."""
         source: i64 = SOURCES[place]
-        if source == NOT_THERE:
+        if source == ABSENT:
             return None
         content = self._content
         start = property_at(content, source)
@@ -209,7 +209,7 @@ class Parts091(Parts):
 
     def _header(self, start: i64) -> object:
         content = self._content
-        encoded = encoded_value(content, start, value_behind(content, start, len(content)))
+        encoded = encoded_value(content, start, field_value_end(content, start, len(content)))
         return None if encoded is None else _decoded(encoded, 0, len(encoded))
 
 

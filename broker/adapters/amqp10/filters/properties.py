@@ -33,10 +33,10 @@ class Reference:
     """
 
     def __init__(self, value: object) -> None:
-        self._how: i64 = _EQUAL
+        self._comparison: i64 = _EQUAL
         self._value: object = value
         if value is None:
-            self._how = _PRESENT
+            self._comparison = _PRESENT
         elif isinstance(value, str):
             self._value = str(value)
             if value.startswith("&") and not isinstance(value, (Symbol, Char)):
@@ -47,24 +47,24 @@ class Reference:
             self._value = int(value)
         elif not isinstance(value, _OTHERS):
             raise ValueError("is not a simple value")
-        self.text = f"{int(self._how)} {type(self._value).__name__} {self._value!r}"
+        self.text = f"{int(self._comparison)} {type(self._value).__name__} {self._value!r}"
 
     def _modify(self, value: str) -> None:
         if value.startswith("&p:"):
-            self._how = _BEGINNING
+            self._comparison = _BEGINNING
             self._value = value[3:]
         elif value.startswith("&s:"):
-            self._how = _END
+            self._comparison = _END
             self._value = value[3:]
         elif value.startswith("&&"):
             self._value = value[1:]
         else:
             raise ValueError("begins with an & that is followed by neither &, p: nor s:")
 
-    def plain(self) -> str | int | None:
+    def exact_value(self) -> str | int | None:
         """The demanded string or integer; None for any other demand."""
         value = self._value
-        if self._how != _EQUAL or isinstance(value, (bool, Timestamp)):
+        if self._comparison != _EQUAL or isinstance(value, (bool, Timestamp)):
             return None
         return value if isinstance(value, (str, int)) else None
 
@@ -79,10 +79,10 @@ class Reference:
         if isinstance(wanted, str):
             if not isinstance(value, str):
                 return False
-            if self._how == _EQUAL:
+            if self._comparison == _EQUAL:
                 return value == wanted
-            return value.startswith(wanted) if self._how == _BEGINNING else value.endswith(wanted)
-        if self._how == _PRESENT:
+            return value.startswith(wanted) if self._comparison == _BEGINNING else value.endswith(wanted)
+        if self._comparison == _PRESENT:
             return True
         if isinstance(wanted, (bool, Timestamp)) or isinstance(value, (bool, Timestamp)):
             return type(wanted) is type(value) and wanted == value
@@ -148,9 +148,9 @@ class ApplicationPropertiesFilter(Criterion):
             reference = _reference(name, wanted)
             self._fields.append((name.encode(), reference))
             texts.append(f"{name!r} {reference.text}")
-            plain = reference.plain()
-            if plain is not None and is_header(name):
-                demands.append((name, plain))
+            exact_value = reference.exact_value()
+            if exact_value is not None and is_header(name):
+                demands.append((name, exact_value))
         super().__init__(f"application-properties: {sorted(texts)}", demands)
 
     def matches(self, view: MessageView) -> bool:

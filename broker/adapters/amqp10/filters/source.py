@@ -95,7 +95,7 @@ class SourceFilters:
         self.no_local = False
         self.stream: dict[str, object] = {}
         self.arguments: dict[str, object] = {}
-        self._given: list[tuple[str, str, object]] | None = None
+        self._filters: list[tuple[str, str, object]] | None = None
 
     def entry_filter(
         self, store: MessageStore, trouble: Callable[[str], None] | None = None
@@ -110,12 +110,12 @@ class SourceFilters:
 
         `binding`, `no_local` and `stream` tell whether these filters are in force.
         """
-        if self._given is None:
+        if self._filters is None:
             return None
         followed = {DIRECT: binding, TOPIC: binding, HEADERS: binding, _NO_LOCAL: no_local, _STREAM: stream}
-        return {name: value for kind, name, value in self._given if followed.get(kind, True)}
+        return {name: value for kind, name, value in self._filters if followed.get(kind, True)}
 
-    def _ask(self, name: str, given: object) -> None:
+    def _add_argument(self, name: str, given: object) -> None:
         """Add an argument of consumers. Raises PeerError if it is present twice."""
         value = given
         if isinstance(given, Described):
@@ -123,10 +123,10 @@ class SourceFilters:
             value = given.value
         name = LINK_FILTERS[name]
         if name in self.arguments:
-            raise _invalid(name, " is present twice")
+            raise _filter_error(name, " is present twice")
         self.arguments[name] = value
 
-    def _tell_stream(self, given: Described) -> None:
+    def _add_stream_filter(self, given: Described) -> None:
         """Add a filter for streams, as an argument `x-stream-...` of consumers. Raises ValueError."""
         name = str(given.descriptor).removeprefix("rabbitmq:").removeprefix("amqpd:").removesuffix("-spec")
         value = given.value
@@ -137,13 +137,13 @@ class SourceFilters:
                 raise ValueError(f"has a timestamp out of range: {value}") from error
         self.stream["x-" + name] = value
 
-    def take(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
+    def read(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
         """Read known filters, each with its kind and its name. Raises PeerError(INVALID_FIELD)."""
-        self._given = given
+        self._filters = given
         criteria: dict[str, Criterion] = {}
         for kind, name, filter_value in given:
             if kind == _LINK:
-                self._ask(name, filter_value)
+                self._add_argument(name, filter_value)
                 continue
             assert isinstance(filter_value, Described), "known filters are described"
             try:
@@ -154,20 +154,20 @@ class SourceFilters:
                 elif kind == _NO_LOCAL:
                     self.no_local = True
                 elif kind == _STREAM:
-                    self._tell_stream(filter_value)
+                    self._add_stream_filter(filter_value)
                 else:
                     criterion = _criterion(kind, filter_value.value, date)
                     if criterion is not None:
                         criteria[criterion.canonical] = criterion
             except PreconditionFailed as error:
-                raise _invalid(name, f": {error.text}") from error
+                raise _filter_error(name, f": {error.text}") from error
             except ValueError as fault:
-                raise _invalid(name, f" {fault}") from fault
+                raise _filter_error(name, f" {fault}") from fault
             if len(criteria) > CRITERIA_MAX:
-                raise _invalid(name, f" exceeds the limit of {CRITERIA_MAX} conditions")
+                raise _filter_error(name, f" exceeds the limit of {CRITERIA_MAX} conditions")
         different = list(criteria.values())
         if different:
-            self.criterion = different[0] if len(different) == 1 else _All(different)
+            self.criterion = different[0] if len(different) == 1 else _Conjunction(different)
 
 
 def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> SourceFilters:
@@ -185,12 +185,12 @@ def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> S
             kind = _kind_of(name, value)
             if kind is not None:
                 known.append((kind, name, value))
-        filters.take(known, date)
+        filters.read(known, date)
     return filters
 
 
 @final
-class _All(Criterion):
+class _Conjunction(Criterion):
     """Several criteria, all of which a message has to match."""
 
     def __init__(self, criteria: list[Criterion]) -> None:
@@ -263,6 +263,6 @@ def _string(value: object) -> str:
     return str(value)
 
 
-def _invalid(name: str, why: str) -> PeerError:
+def _filter_error(name: str, why: str) -> PeerError:
     text = f"filter '{name}'{why}"
     return PeerError(INVALID_FIELD, text[:TEXT_MAX], {"field": "filter"})

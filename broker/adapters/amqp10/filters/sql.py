@@ -54,7 +54,7 @@ class SqlFilter(Criterion):
             raise PreconditionFailed(f"{len(text)} characters, at most {LENGTH_MAX} are allowed")
         parser = _SqlParser(sql_tokens(text), date)
         self._condition = parser.whole()
-        number = f"{next(_NUMBERS)} " if parser.asks_for_time else ""
+        number = f"{next(_NUMBERS)} " if parser.uses_time else ""
         demands = [
             (name[len(APPLICATION) :], value)
             for name, value in demands_of(self._condition)
@@ -89,7 +89,7 @@ class _Fields(MessageView):
 
 
 @final
-class _Now(Expression):
+class _CurrentTime(Expression):
     """The function UTC(), the time of day in ms since 1970."""
 
     def __init__(self, date: Callable[[], int]) -> None:
@@ -109,13 +109,13 @@ class _Now(Expression):
 class _SqlParser(Parser):
     """The parser of SQL filters, whose grammar differs a little from that of selectors.
 
-    `asks_for_time`: the condition has UTC().
+    `uses_time`: the condition has UTC().
     """
 
     def __init__(self, tokens: list[Token], date: Callable[[], int]) -> None:
         super().__init__(tokens, INTEGER_MAX)
         self._date = date
-        self.asks_for_time = False
+        self.uses_time = False
 
     def _choice(self) -> Expression:
         """Parse an element of the list after IN, which may be any expression."""
@@ -155,8 +155,8 @@ class _SqlParser(Parser):
             return super()._word()
         self._expect(SIGN, "(")
         self._expect(SIGN, ")")
-        self.asks_for_time = True
-        return _Now(self._date)
+        self.uses_time = True
+        return _CurrentTime(self._date)
 
 
 def _is_user_id(expression: Expression) -> bool:

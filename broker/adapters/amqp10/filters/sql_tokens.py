@@ -59,18 +59,18 @@ def sql_tokens(text: str) -> list[Token]:
         PreconditionFailed: no token begins here, a literal is out of range, or there are too many tokens.
     """
     tokens: list[Token] = []
-    start = _behind_spaces(text, 0)
+    start = _skip_spaces(text, 0)
     while start < len(text):
         if len(tokens) == TOKENS_MAX:
             raise refusal(start + 1, f"more than {TOKENS_MAX} words, signs and values")
         token = _token_at(text, start)
         tokens.append(token)
-        start = _behind_spaces(text, start + len(token.text))
+        start = _skip_spaces(text, start + len(token.text))
     tokens.append(Token(END, "", "", start + 1))
     return tokens
 
 
-def _behind_spaces(text: str, start: int) -> int:
+def _skip_spaces(text: str, start: int) -> int:
     found = _SPACES.match(text, start)
     return start if found is None else found.end()
 

@@ -16,17 +16,17 @@ from broker.adapters.amqp10.management.requests import (
     NOT_IMPLEMENTED,
     OK,
     Answer,
-    Asking,
-    Ends,
+    BindingEnds,
     Refused,
+    RequestContext,
     arguments,
+    arguments_map,
+    binding_in_path,
+    ends_in_query,
     fields_of,
     flag,
     location,
-    named_binding,
     no_content,
-    queried_ends,
-    shown_arguments,
     text,
 )
 from broker.adapters.peers import direct_reply, requests
@@ -53,51 +53,51 @@ def check_name(name: str) -> None:
         raise Refused(BAD_REQUEST, f"Bad name '{name}': line feed and carriage return characters not allowed")
 
 
-def declare_queue(asking: Asking) -> Answer:
+def declare_queue(context: RequestContext) -> Answer:
     """Create a queue, or check the existing one; durable by default. Raises Refused, BrokerError."""
-    fields = fields_of(asking.request.body, "queue", QUEUE_PROPERTIES)
-    name = asking.target.name()
+    fields = fields_of(context.request.body, "queue", QUEUE_PROPERTIES)
+    name = context.target.name()
     if not name:
         raise Refused(BAD_REQUEST, "declare queue with empty name not allowed")
     check_name(name)
-    is_new = name not in asking.virtual_host.queues
+    is_new = name not in context.virtual_host.queues
     queue = requests.declare_queue(
-        asking.client,
-        asking.virtual_host,
+        context.client,
+        context.virtual_host,
         name,
         flag(fields, "durable", True),
         flag(fields, "exclusive", False),
         flag(fields, "auto_delete", False),
         arguments(fields),
     )
-    return Answer(CREATED if is_new else OK, [encode(_shown(asking, queue))], queue.durable)
+    return Answer(CREATED if is_new else OK, [encode(_describe_queue(context, queue))], queue.durable)
 
 
-def show_queue(asking: Asking) -> Answer:
+def show_queue(context: RequestContext) -> Answer:
     """Show a queue, also one that is exclusive to another connection. Raises Refused, BrokerError."""
-    name = asking.target.name()
-    asking.client.rights.require_any(QUEUE, name)
-    queue = asking.virtual_host.queues.get(name)
+    name = context.target.name()
+    context.client.rights.require_any(QUEUE, name)
+    queue = context.virtual_host.queues.get(name)
     if queue is None:
-        if direct_reply.find(asking.client.server, asking.virtual_host, name) is not None:
-            return Answer(OK, [encode(_requester(asking, name))])
-        raise NotFound(f"queue '{name}' in vhost '{asking.virtual_host.name}' not found")
+        if direct_reply.find(context.client.server, context.virtual_host, name) is not None:
+            return Answer(OK, [encode(_describe_requester(context, name))])
+        raise NotFound(f"queue '{name}' in vhost '{context.virtual_host.name}' not found")
     touch(queue)
-    return Answer(OK, [encode(_shown(asking, queue))])
+    return Answer(OK, [encode(_describe_queue(context, queue))])
 
 
-def delete_queue(asking: Asking) -> Answer:
+def delete_queue(context: RequestContext) -> Answer:
     """Delete a queue, which may be absent. Raises Refused, BrokerError."""
-    count, durable = requests.delete_queue(asking.client, asking.virtual_host, asking.target.name())
-    return Answer(OK, _counted(count), durable)
+    count, durable = requests.delete_queue(context.client, context.virtual_host, context.target.name())
+    return Answer(OK, _count_body(count), durable)
 
 
-def purge_queue(asking: Asking) -> Answer | None:
+def purge_queue(context: RequestContext) -> Answer | None:
     """Purge the ready messages; the answer follows the purge. Raises Refused, BrokerError."""
-    under_way = requests.purge_queue(asking.client, asking.virtual_host, asking.target.name())
+    under_way = requests.purge_queue(context.client, context.virtual_host, context.target.name())
     if under_way.over:
-        return _purged(under_way)
-    under_way.tell(_PurgeAnswer(asking))
+        return _purge_answer(under_way)
+    under_way.tell(_PurgeAnswer(context))
     return None
 
 
@@ -105,29 +105,29 @@ def purge_queue(asking: Asking) -> Answer | None:
 class _PurgeAnswer(PurgeWaiter):
     """The answer to a purge over several turns."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
+    def __init__(self, context: RequestContext) -> None:
+        self._context = context
 
     def on_purged(self, done: Purge) -> None:
         """Send the answer (PurgeWaiter)."""
-        self._asking.give(_purged(done))
+        self._context.send_answer(_purge_answer(done))
 
 
-def _purged(done: Purge) -> Answer:
-    return Answer(OK, _counted(int(done.dropped)), done.queue.logged)
+def _purge_answer(done: Purge) -> Answer:
+    return Answer(OK, _count_body(int(done.dropped)), done.queue.logged)
 
 
-def _counted(messages: int) -> list[bytes]:
+def _count_body(messages: int) -> list[bytes]:
     return [encode({"message_count": Ulong(messages)})]
 
 
-def _requester(asking: Asking, name: str) -> dict[object, object]:
+def _describe_requester(context: RequestContext, name: str) -> dict[object, object]:
     """Show a requester of AMQP 0-9-1 that waits for direct replies, as RabbitMQ shows its pseudo-queue."""
     return {
         "message_count": Ulong(0),
         "consumer_count": Uint(1),
         "name": name,
-        "vhost": asking.virtual_host.name,
+        "vhost": context.virtual_host.name,
         "durable": False,
         "auto_delete": True,
         "exclusive": True,
@@ -138,9 +138,9 @@ def _requester(asking: Asking, name: str) -> dict[object, object]:
     }
 
 
-def _shown(asking: Asking, queue: Queue) -> dict[object, object]:
+def _describe_queue(context: RequestContext, queue: Queue) -> dict[object, object]:
     """Show a queue under RabbitMQ's names. The only node has the name in the broker's open."""
-    node = str(asking.client.server.properties["product"])
+    node = str(context.client.server.properties["product"])
     return {
         "message_count": Ulong(int(queue.ready)),
         "consumer_count": Uint(queue.consumer_count),
@@ -150,7 +150,7 @@ def _shown(asking: Asking, queue: Queue) -> dict[object, object]:
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive_owner is not None,
         "type": type_of(queue.arguments),
-        "arguments": shown_arguments(queue.arguments),
+        "arguments": arguments_map(queue.arguments),
         "leader": node,
         "replicas": Array(STRING8, [node]),
     }
@@ -159,14 +159,14 @@ def _shown(asking: Asking, queue: Queue) -> dict[object, object]:
 EXCHANGE_PROPERTIES: Final = ("type", "durable", "auto_delete", "internal", "arguments")
 
 
-def declare_exchange(asking: Asking) -> Answer:
+def declare_exchange(context: RequestContext) -> Answer:
     """Create or check an exchange; direct and durable by default. Raises Refused, BrokerError."""
-    fields = fields_of(asking.request.body, "exchange", EXCHANGE_PROPERTIES)
-    name = asking.target.name()
+    fields = fields_of(context.request.body, "exchange", EXCHANGE_PROPERTIES)
+    name = context.target.name()
     check_name(name)
     exchange = requests.declare_exchange(
-        asking.client,
-        asking.virtual_host,
+        context.client,
+        context.virtual_host,
         name,
         text(fields, "type", DIRECT),
         flag(fields, "durable", True),
@@ -177,21 +177,21 @@ def declare_exchange(asking: Asking) -> Answer:
     return no_content(exchange.durable)
 
 
-def delete_exchange(asking: Asking) -> Answer:
+def delete_exchange(context: RequestContext) -> Answer:
     """Delete an exchange, which may be absent. Raises Refused, BrokerError."""
-    durable = requests.delete_exchange(asking.client, asking.virtual_host, asking.target.name())
+    durable = requests.delete_exchange(context.client, context.virtual_host, context.target.name())
     return no_content(durable)
 
 
 PROPERTIES: Final = ("source", "destination_queue", "destination_exchange", "binding_key", "arguments")
 SLICE: Final = 100  # bindings that are checked in a turn, fewer with long arguments
 ARGUMENTS: Final = 100  # characters of arguments that count as a further binding
-LOOK: Final[i64] = 20  # the cost of checking a binding, in microseconds
+CHECK_COST: Final[i64] = 20  # the cost of checking a binding, in microseconds
 
 
-def bind(asking: Asking) -> Answer:
+def bind(context: RequestContext) -> Answer:
     """Bind a queue or an exchange to an exchange. Raises Refused, BrokerError."""
-    fields = fields_of(asking.request.body, "binding", PROPERTIES)
+    fields = fields_of(context.request.body, "binding", PROPERTIES)
     source = text(fields, "source")
     if ("destination_queue" in fields) == ("destination_exchange" in fields):
         raise Refused(BAD_REQUEST, "a binding needs either destination_queue or destination_exchange")
@@ -199,77 +199,79 @@ def bind(asking: Asking) -> Answer:
     destination = text(fields, "destination_queue" if kind == QUEUE else "destination_exchange")
     key = text(fields, "binding_key", "")
     try:
-        requests.bind(asking.client, asking.virtual_host, kind, destination, source, key, arguments(fields))
+        requests.bind(context.client, context.virtual_host, kind, destination, source, key, arguments(fields))
     except NotFound as error:
         raise Refused(BAD_REQUEST, error.text) from None  # not 404: the path /bindings exists
     return no_content(durable=True)
 
 
-def unbind(asking: Asking) -> Answer | None:
+def unbind(context: RequestContext) -> Answer | None:
     """Remove a binding, which may be absent. Raises Refused, BrokerError."""
-    ends, key, digest = named_binding(asking.target)
-    _correct(asking, ends)
+    ends, key, digest = binding_in_path(context.target)
+    _correct_kind(context, ends)
     if digest:
-        client, virtual_host = asking.client, asking.virtual_host
+        client, virtual_host = context.client, context.virtual_host
         requests.require_binding(client, virtual_host, ends.kind, ends.destination, ends.source, key)
-        return _Removal(asking, ends, key, digest).begin()
-    return _unbound(asking, ends, key, {})
+        return _BindingRemoval(context, ends, key, digest).begin()
+    return _unbind(context, ends, key, {})
 
 
-def show_bindings(asking: Asking) -> Answer | None:
+def show_bindings(context: RequestContext) -> Answer | None:
     """Show the bindings between two objects, all or those with a key. Raises Refused, BrokerError."""
-    ends = queried_ends(asking.target)
-    asking.client.rights.require_any(EXCHANGE, ends.source)
-    asking.client.rights.require_any(ends.kind, ends.destination)
-    return _List(asking, ends).begin()
+    ends = ends_in_query(context.target)
+    context.client.rights.require_any(EXCHANGE, ends.source)
+    context.client.rights.require_any(ends.kind, ends.destination)
+    return _BindingList(context, ends).begin()
 
 
-def _correct(asking: Asking, ends: Ends) -> None:
+def _correct_kind(context: RequestContext, ends: BindingEnds) -> None:
     """Correct the kind of a destination: rabbitmq-amqp-python-client 1.0 uses dstq for exchanges too."""
-    virtual_host, name = asking.virtual_host, ends.destination
+    virtual_host, name = context.virtual_host, ends.destination
     if ends.kind == QUEUE and name not in virtual_host.queues and name in virtual_host.exchanges:
         ends.kind = EXCHANGE
 
 
-def _unbound(asking: Asking, ends: Ends, key: str, having: dict[str, object]) -> Answer:
-    requests.unbind(asking.client, asking.virtual_host, ends.kind, ends.destination, ends.source, key, having)
+def _unbind(context: RequestContext, ends: BindingEnds, key: str, having: dict[str, object]) -> Answer:
+    requests.unbind(
+        context.client, context.virtual_host, ends.kind, ends.destination, ends.source, key, having
+    )
     return no_content(durable=True)
 
 
-class _Walk(Alarm):
+class _BindingSearch(Alarm):
     """A search in slices through the bindings that existed between two objects at its beginning."""
 
-    def __init__(self, asking: Asking, ends: Ends) -> None:
+    def __init__(self, context: RequestContext, ends: BindingEnds) -> None:
         super().__init__()
-        self.asking = asking
+        self.context = context
         self.ends = ends
         self._next = 0
-        self._between = _between(asking, ends)
+        self._bindings = _bindings_between(context, ends)
 
     def begin(self) -> Answer | None:
         """Check a slice of bindings; return the answer after the last one. Raises Refused, BrokerError."""
-        between = self._between
-        schedule = self.asking.virtual_host.schedule
+        bindings = self._bindings
+        schedule = self.context.virtual_host.schedule
         room = SLICE
-        while room > 0 and self._next < len(between):
-            binding = between[self._next]
+        while room > 0 and self._next < len(bindings):
+            binding = bindings[self._next]
             if self.ends.key is None or binding.routing_key == self.ends.key:
-                self.look(binding)
+                self.check(binding)
                 room -= len(binding.key[1]) // ARGUMENTS
             self._next += 1
             room -= 1
-        schedule.allowance.use(LOOK * (SLICE - room))
-        if self._next == len(between):
+        schedule.allowance.use(CHECK_COST * (SLICE - room))
+        if self._next == len(bindings):
             return self.answer()
         schedule.set(self, schedule.now())
         return None
 
     def ring(self) -> None:
         """Check the next slice of bindings (Alarm)."""
-        if not self.asking.dropped:
-            self.asking.attempt(self.begin)
+        if not self.context.dropped:
+            self.context.run_step(self.begin)
 
-    def look(self, binding: Binding) -> None:
+    def check(self, binding: Binding) -> None:
         """Check a binding, whose key matches."""
         raise NotImplementedError
 
@@ -278,30 +280,30 @@ class _Walk(Alarm):
         raise NotImplementedError
 
 
-class _List(_Walk):
+class _BindingList(_BindingSearch):
     """The search that lists bindings."""
 
-    def __init__(self, asking: Asking, ends: Ends) -> None:
-        super().__init__(asking, ends)
-        self._shown: list[bytes] = []  # the latest bindings, each encoded
+    def __init__(self, context: RequestContext, ends: BindingEnds) -> None:
+        super().__init__(context, ends)
+        self._latest: list[bytes] = []  # the latest bindings, each encoded
         self._pieces: list[bytes] = []  # the earlier bindings, joined so that the last turn is short
         self._count = 0
 
-    def look(self, binding: Binding) -> None:
+    def check(self, binding: Binding) -> None:
         """Add a binding to the answer (_Walk)."""
         destination = f"destination_{binding.destination_type}"
-        self._shown.append(
+        self._latest.append(
             encode(
                 {
                     "source": binding.source.name,
                     destination: binding.destination_name,
                     "binding_key": binding.routing_key,
-                    "arguments": shown_arguments(binding.arguments),
+                    "arguments": arguments_map(binding.arguments),
                     "location": location(binding),
                 }
             )
         )
-        if len(self._shown) == SLICE:
+        if len(self._latest) == SLICE:
             self._join()
 
     def answer(self) -> Answer:
@@ -312,21 +314,21 @@ class _List(_Walk):
         return Answer(OK, [head, *self._pieces])
 
     def _join(self) -> None:
-        self._pieces.append(b"".join(self._shown))
-        self._count += len(self._shown)
-        self._shown = []
+        self._pieces.append(b"".join(self._latest))
+        self._count += len(self._latest)
+        self._latest = []
 
 
-class _Removal(_Walk):
+class _BindingRemoval(_BindingSearch):
     """The search for a binding by the digest of its arguments, which removes the binding."""
 
-    def __init__(self, asking: Asking, ends: Ends, key: str, digest: str) -> None:
-        super().__init__(asking, ends)
+    def __init__(self, context: RequestContext, ends: BindingEnds, key: str, digest: str) -> None:
+        super().__init__(context, ends)
         self._key = key
         self._digest = digest
         self._found: Binding | None = None
 
-    def look(self, binding: Binding) -> None:
+    def check(self, binding: Binding) -> None:
         """Compare the digest of a binding (_Walk)."""
         if digest_of(binding.key[1]) == self._digest:
             self._found = binding
@@ -335,11 +337,11 @@ class _Removal(_Walk):
         """Remove the binding, if the search has found it (_Walk)."""
         if self._found is None:
             return no_content(durable=False)
-        return _unbound(self.asking, self.ends, self._key, self._found.arguments)
+        return _unbind(self.context, self.ends, self._key, self._found.arguments)
 
 
-def _between(asking: Asking, ends: Ends) -> list[Binding]:
-    virtual_host = asking.virtual_host
+def _bindings_between(context: RequestContext, ends: BindingEnds) -> list[Binding]:
+    virtual_host = context.virtual_host
     source = virtual_host.exchanges.get(ends.source)
     named = virtual_host.queues if ends.kind == QUEUE else virtual_host.exchanges
     destination = named.get(ends.destination)
@@ -348,8 +350,8 @@ def _between(asking: Asking, ends: Ends) -> list[Binding]:
     return list(source.outgoing.get(destination, {}).values())
 
 
-def renew(asking: Asking) -> Answer:
+def renew_token(context: RequestContext) -> Answer:
     """Refuse the renewal of a token: the broker has no log-in by tokens. Raises Refused."""
-    if not isinstance(asking.request.body, bytes):
+    if not isinstance(context.request.body, bytes):
         raise Refused(BAD_REQUEST, "the body is not a binary, which a token is")
     raise Refused(NOT_IMPLEMENTED, "this broker has no authentication by tokens")

@@ -120,9 +120,9 @@ def arguments(fields: Fields) -> Fields:
     return {_name(name): _field(str(name), value) for name, value in given.items()}
 
 
-def shown_arguments(table: Fields) -> dict[object, object]:
+def arguments_map(table: Fields) -> dict[object, object]:
     """Return a field table as a map of AMQP 1.0."""
-    return {name: _shown(value) for name, value in table.items()}
+    return {name: _to_amqp10(value) for name, value in table.items()}
 
 
 def _name(name: object) -> str:
@@ -145,11 +145,11 @@ def _field(argument: str, value: object) -> object:
     return simple
 
 
-def _shown(value: object) -> object:
+def _to_amqp10(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _shown(item) for name, item in value.items()}
+        return {name: _to_amqp10(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_shown(item) for item in value]
+        return [_to_amqp10(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if isinstance(value, datetime):
@@ -192,7 +192,7 @@ class Target:
 
 
 @final
-class Ends:
+class BindingEnds:
     """The source and destination of a binding, and its key or None. `kind`: the destination's kind."""
 
     def __init__(self, source: str, kind: str, destination: str, key: str | None) -> None:
@@ -202,16 +202,16 @@ class Ends:
         self.key = key
 
 
-def queried_ends(target: Target) -> Ends:
+def ends_in_query(target: Target) -> BindingEnds:
     """Return the ends that a query names. Raises Refused."""
     query = target.query
     given = [name for name in _KINDS if name in query]
     if "src" not in query or len(given) != 1:
         raise Refused(BAD_REQUEST, f"'{target.text}' needs src, one of dstq and dste, and may have a key")
-    return Ends(query["src"], _KINDS[given[0]], query[given[0]], query.get("key"))
+    return BindingEnds(query["src"], _KINDS[given[0]], query[given[0]], query.get("key"))
 
 
-def named_binding(target: Target) -> tuple[Ends, str, str]:
+def binding_in_path(target: Target) -> tuple[BindingEnds, str, str]:
     """Return the ends, the key and the arguments' digest of the binding in a path. Raises Refused.
 
     `/bindings/src=S;dstq=Q;key=K;args=D`, or dste instead of dstq.
@@ -221,7 +221,7 @@ def named_binding(target: Target) -> tuple[Ends, str, str]:
     if len(parts) != 4 or names[1] not in _KINDS or [names[0], *names[2:]] != ["src", "key", "args"]:
         raise Refused(BAD_REQUEST, f"bad binding path segment '{target.segments[1]}'")
     source, destination, key = (unquoted(target.text, value) for _, _, value in parts[:3])
-    return Ends(source, _KINDS[names[1]], destination, key), key, parts[3][2]
+    return BindingEnds(source, _KINDS[names[1]], destination, key), key, parts[3][2]
 
 
 def location(binding: Binding) -> str:
@@ -242,7 +242,7 @@ def unquoted(text: str, part: str) -> str:
 
 
 REQUEST_BYTES_MAX: Final = 32768  # the decoding of a larger request would take too many milliseconds
-HERE: Final = "$me"  # the reply-to of a request: the other link of the pair
+LINK_PAIR: Final = "$me"  # the reply-to of a request: the other link of the pair
 
 _VERSION: Final = encode_described(APPLICATION_PROPERTIES, encode({"http:response": "1.1"}))
 _VALUE: Final = encode_described(AMQP_VALUE, b"")  # the beginning of a body section
@@ -266,7 +266,7 @@ class Request:
 
         Fields that could be read are set also after an error; `message_id` is the first one.
         """
-        found = _Found(data)
+        found = _RequestSections(data)
         if found.properties != NONE:
             try:
                 self._read_properties(data, found.properties, found.properties_end)
@@ -296,12 +296,12 @@ class Request:
         if method is None:
             raise Refused(BAD_REQUEST, "properties.subject, the method, is missing")
         reply_to = read_text(data, value, end, REPLY_TO)
-        if reply_to is not None and reply_to != HERE:
-            raise Refused(BAD_REQUEST, f"properties.reply-to is '{reply_to}', expected '{HERE}'")
+        if reply_to is not None and reply_to != LINK_PAIR:
+            raise Refused(BAD_REQUEST, f"properties.reply-to is '{reply_to}', expected '{LINK_PAIR}'")
 
 
 @final
-class _Found:
+class _RequestSections:
     """The offsets of the properties and the body of a message, up to the first malformed section."""
 
     def __init__(self, data: bytes) -> None:
@@ -372,23 +372,23 @@ def no_content(durable: bool) -> Answer:
 
 
 @final
-class Asking:
-    """A request of `client` that is being handled. `say`: a function that is called with the response, once.
+class RequestContext:
+    """A request of `client` that is being handled. `send`: a function that is called with the response, once.
 
     `target`: the parsed target of the request. `dropped`: no response is needed any more.
     """
 
     def __init__(
-        self, client: ServedConnection, virtual_host: VirtualHost, say: Callable[[bytes], None]
+        self, client: ServedConnection, virtual_host: VirtualHost, send: Callable[[bytes], None]
     ) -> None:
         self.client = client
         self.virtual_host = virtual_host
         self.request = Request()
         self.target: Target = Target("/")
         self.dropped = False
-        self._say = say
+        self._send = send
 
-    def attempt(self, step: Callable[[], Answer | None]) -> None:
+    def run_step(self, step: Callable[[], Answer | None]) -> None:
         """Call `step`, which returns the answer, or None if the answer follows later. No error is raised."""
         try:
             answer = step()
@@ -400,18 +400,18 @@ class Asking:
             _log.exception("internal error", peer=self.client.peer)
             answer = self._refusal(INTERNAL_ERROR, "internal error, see the broker's log")
         if answer is not None:
-            self.give(answer)
+            self.send_answer(answer)
 
-    def give(self, answer: Answer) -> None:
+    def send_answer(self, answer: Answer) -> None:
         """Send the answer; a durable answer waits until everything appended is on disk."""
         if answer.durable:
             self.client.server.store.wait(_OnDisk(self, answer))
         elif not self.dropped:
-            self._say(response(answer.status, self.request.message_id, answer.body))
+            self._send(response(answer.status, self.request.message_id, answer.body))
 
     def log_failed(self, reason: str) -> None:
         """Refuse the request: the log has failed, so the change may not be on disk."""
-        self.give(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
+        self.send_answer(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
 
     def _refusal(self, status: int, text: str) -> Answer:
         client, request = self.client, self.request
@@ -431,15 +431,15 @@ class Asking:
 class _OnDisk(DurableWaiter):
     """The answer to a durable change, which waits for the sync of the log."""
 
-    def __init__(self, asking: Asking, answer: Answer) -> None:
-        self._asking = asking
+    def __init__(self, context: RequestContext, answer: Answer) -> None:
+        self._context = context
         self._answer = answer
 
     def on_durable(self, batch: i64) -> None:
         """Send the answer (DurableWaiter)."""
         self._answer.durable = False
-        self._asking.give(self._answer)
+        self._context.send_answer(self._answer)
 
     def on_store_failed(self, reason: str) -> None:
         """Refuse the request (DurableWaiter)."""
-        self._asking.log_failed(reason)
+        self._context.log_failed(reason)

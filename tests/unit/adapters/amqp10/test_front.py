@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.assembly import kept_header
-from broker.adapters.amqp10.target import Front
+from broker.adapters.amqp10.assembly import stored_header
+from broker.adapters.amqp10.target import DeliverySections
 from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import Message
 from broker.core.queues.queue import Queue
@@ -29,7 +29,7 @@ def queue(house: House) -> Queue:
     return house.broker.vhosts["/"].declare_queue("q", False, None, False, {})
 
 
-def read(house: House, queue: Queue, front: Front, at: int = -1) -> tuple[QueueEntry, bytes]:
+def read(house: House, queue: Queue, front: DeliverySections, at: int = -1) -> tuple[QueueEntry, bytes]:
     """Take up the message at this place of the queue; all of it that is not further."""
     entry = list(queue.entries)[at]
     front.read(entry.message, entry, house.store, queue)
@@ -49,8 +49,8 @@ def header(sent: bytes) -> Header:
     return found
 
 
-def front_of(house: House) -> Front:
-    return Front(house.broker.vhosts["/"])
+def front_of(house: House) -> DeliverySections:
+    return DeliverySections(house.broker.vhosts["/"])
 
 
 def test_what_nobody_has_had_goes_as_it_is_kept(house: House, queue: Queue) -> None:
@@ -83,7 +83,7 @@ def test_annotations_that_were_there_stay_unless_they_are_the_brokers(house: Hou
 )
 def test_annotations_may_be_named_in_any_way(house: House, queue: Queue, descriptor: bytes) -> None:
     front = front_of(house)
-    put(house, kept_header(True, NONE, NONE) + b"\0" + descriptor + compound(0xC1, [X_OWN, b"\x41"]) + BARE)
+    put(house, stored_header(True, NONE, NONE) + b"\0" + descriptor + compound(0xC1, [X_OWN, b"\x41"]) + BARE)
     _, sent = read(house, queue, front)
 
     assert annotations(sent) == {"x-own": True, "x-exchange": "", "x-routing-key": "q"}
@@ -96,7 +96,7 @@ def test_without_annotations_the_first_section_may_be_named_in_any_way(
 ) -> None:
     front = front_of(house)
     bare = b"\0" + descriptor + b"\xa0\x01x"
-    put(house, kept_header(True, NONE, NONE) + bare)
+    put(house, stored_header(True, NONE, NONE) + bare)
     _, sent = read(house, queue, front)
 
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
@@ -105,11 +105,11 @@ def test_without_annotations_the_first_section_may_be_named_in_any_way(
 
 def test_there_may_be_nothing_but_a_header(house: House, queue: Queue) -> None:
     front = front_of(house)
-    put(house, kept_header(True, NONE, NONE))
+    put(house, stored_header(True, NONE, NONE))
     _, sent = read(house, queue, front)
     assert front.rest == b""
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
-    put_large(house, data(b"x" * 99), kept_header(True, NONE, NONE))
+    put_large(house, data(b"x" * 99), stored_header(True, NONE, NONE))
     _, sent = read(house, queue, front)
 
     assert front.further is not None
@@ -144,7 +144,7 @@ def test_the_header_says_what_became_of_it_before(
 ) -> None:
     """A browser is told of the same failures, while nobody has it."""
     front = front_of(house)
-    put(house, kept_header(True, 7, NONE) + bare10())
+    put(house, stored_header(True, 7, NONE) + bare10())
     [entry] = queue.entries
     entry.delivery_count, entry.uncounted, entry.redelivered = deliveries, uncounted, redelivered
     if under_way:

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.amqp10.sections import scan
 from protocol.amqp10.types import Uint
-from protocol.conversion.opaque import enclosed, format_of, payload_of
+from protocol.conversion.opaque import enclose_payload, format_of, payload_of
 from tests.support.amqp10.contents import BODY, content10
 
 
@@ -12,7 +12,7 @@ from tests.support.amqp10.contents import BODY, content10
 @pytest.mark.parametrize("number", [1, 0x80013700, 0xFFFFFFFF])
 def test_a_payload_comes_back_with_its_format(size: int, number: int) -> None:
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    content = enclosed(payload, number)
+    content = enclose_payload(payload, number)
     layout = scan(content, 0, len(content))
     assert format_of(content, layout) == number
     assert payload_of(content, layout) == payload

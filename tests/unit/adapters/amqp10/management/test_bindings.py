@@ -170,13 +170,13 @@ def test_the_location_removes_the_binding_with_these_arguments_and_no_other(desk
 def test_many_bindings_are_listed_and_searched_in_slices(desk: Desk) -> None:
     for number in range(2 * SLICE + 1):
         desk.vhost.bind_queue("q", "h", "", {"n": number})
-    desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
+    desk.management.handle_request(request("GET", "/bindings?src=h&dstq=q&key="))
     assert desk.said == []
     desk.house.clock.advance(1)
     shown = desk.take().body
     assert isinstance(shown, list)
     assert [binding["arguments"]["n"] for binding in shown] == list(range(2 * SLICE + 1))
-    desk.management.ask(request("DELETE", shown[-1]["location"]))
+    desk.management.handle_request(request("DELETE", shown[-1]["location"]))
     assert len(bound(desk, "h")) == 2 * SLICE + 1
     desk.house.clock.advance(1)
     assert [binding[2]["n"] for binding in bound(desk, "h")] == list(range(2 * SLICE))
@@ -187,7 +187,7 @@ def test_many_bindings_are_listed_and_searched_in_slices(desk: Desk) -> None:
 def test_what_goes_away_while_it_is_searched_for_is_removed_all_the_same(desk: Desk) -> None:
     for number in range(SLICE + 1):
         desk.vhost.bind_queue("q", "h", "", {"n": number})
-    desk.management.ask(request("DELETE", located(desk, SLICE)))
+    desk.management.handle_request(request("DELETE", located(desk, SLICE)))
     desk.vhost.delete_queue("q", False, False)
     desk.house.clock.advance(1)
     desk.house.store.complete()
@@ -196,7 +196,7 @@ def test_what_goes_away_while_it_is_searched_for_is_removed_all_the_same(desk: D
 
 def located(desk: Desk, number: int) -> str:
     """Where the binding with that number is."""
-    desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
+    desk.management.handle_request(request("GET", "/bindings?src=h&dstq=q&key="))
     desk.house.clock.advance(1)
     shown = desk.take().body
     assert isinstance(shown, list)
@@ -206,7 +206,7 @@ def located(desk: Desk, number: int) -> str:
 def test_few_bindings_with_long_arguments_are_as_much_work_as_many(desk: Desk) -> None:
     for number in range(3):
         desk.vhost.bind_queue("q", "h", "", {"n": number, "a": "v" * (SLICE * ARGUMENTS // 2)})
-    desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
+    desk.management.handle_request(request("GET", "/bindings?src=h&dstq=q&key="))
     assert desk.said == []
     desk.house.clock.advance(1)
     shown = desk.take().body

@@ -50,7 +50,7 @@ def properties(*fields: object) -> bytes:
 def test_the_response_has_the_id_of_the_request_octet_for_octet(desk: Desk, message_id: bytes) -> None:
     fields = message_id + NULL + encode("/queues/q") + encode("GET") + encode("$me")
     data = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 5)) + fields
-    desk.management.ask(data)
+    desk.management.handle_request(data)
     (said,) = desk.said
     assert b"\xa1\x03404" + NULL + message_id + b"\x00\x53\x74" in said
     assert desk.take().body == "queue 'q' in vhost '/' not found"
@@ -200,9 +200,9 @@ def test_who_may_not_is_refused(
 
 
 def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(desk: Desk) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}, "first"))
-    desk.management.ask(request("GET", "/queues/q", None, "second"))
-    desk.management.ask(request("PUT", "/exchanges/x", {}, "third"))
+    desk.management.handle_request(request("PUT", "/queues/q", {}, "first"))
+    desk.management.handle_request(request("GET", "/queues/q", None, "second"))
+    desk.management.handle_request(request("PUT", "/exchanges/x", {}, "third"))
     assert desk.said == []
     assert "x" not in desk.vhost.exchanges
     desk.house.store.complete()
@@ -213,15 +213,15 @@ def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_
 
 
 def test_what_may_not_survive_is_not_promised(desk: Desk) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}))
+    desk.management.handle_request(request("PUT", "/queues/q", {}))
     desk.house.store.fail("no space")
     assert desk.take().both == (503, "the log has failed: no space")
     assert desk.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
 
 
 def test_nothing_is_said_when_the_links_are_gone(desk: Desk) -> None:
-    desk.management.ask(request("PUT", "/queues/q", {}))
-    desk.management.ask(request("PUT", "/queues/q2", {}))
+    desk.management.handle_request(request("PUT", "/queues/q", {}))
+    desk.management.handle_request(request("PUT", "/queues/q2", {}))
     desk.management.close()
     desk.house.store.complete()
     assert desk.said == []
@@ -240,7 +240,7 @@ def test_a_mistake_of_the_broker_is_an_answer_too() -> None:
 
 
 def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(desk: Desk) -> None:
-    again: list[Callable[[], None]] = [lambda: desk.management.ask(request("GET", "/queues/b"))]
+    again: list[Callable[[], None]] = [lambda: desk.management.handle_request(request("GET", "/queues/b"))]
     said: list[bytes] = []
 
     def say(data: bytes) -> None:
@@ -249,7 +249,7 @@ def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(de
             again.pop()()
 
     desk.management = type(desk.management)(desk.connection, desk.vhost, say)
-    desk.management.ask(request("GET", "/queues/a"))
+    desk.management.handle_request(request("GET", "/queues/a"))
     assert [Response(data).body for data in said] == [
         "queue 'a' in vhost '/' not found",
         "queue 'b' in vhost '/' not found",

@@ -238,7 +238,7 @@ def test_the_other_implementation_reads_the_responses(desk: Desk) -> None:
     for status, request in FIRST:
         sent, got = proton.Message(), proton.Message()
         sent.decode(bytes.fromhex(request))
-        desk.management.ask(bytes.fromhex(request))
+        desk.management.handle_request(bytes.fromhex(request))
         if not desk.said:
             desk.house.store.complete()
         got.decode(desk.said.pop())

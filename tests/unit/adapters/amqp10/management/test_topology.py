@@ -183,8 +183,8 @@ def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(d
     desk.ask("PUT", "/queues/q", {"durable": False})
     for _ in range(SLICE + 1):
         publish(desk.vhost, "", "q")
-    desk.management.ask(request("DELETE", "/queues/q/messages"))
-    desk.management.ask(request("GET", "/queues/q"))
+    desk.management.handle_request(request("DELETE", "/queues/q/messages"))
+    desk.management.handle_request(request("GET", "/queues/q"))
     assert desk.said == []
     desk.house.clock.advance(1)
     purged, shown = desk.said
