@@ -59,19 +59,19 @@ def node_of(address: str | None) -> Node:
     """Return the node that the `address` of a source or target names. Raises AddressError."""
     if not address:
         return Node(ANONYMOUS)
-    path = _path(address)
+    path = _parse_path(address)
     if path in _MANAGEMENT:
         return Node(MANAGEMENT)
     if path.startswith(_QUEUES):
-        return Node(QUEUE, _queue(address, path[len(_QUEUES) :]), creation=CREATED_IF_ALLOWED)
+        return Node(QUEUE, _parse_queue(address, path[len(_QUEUES) :]), creation=CREATED_IF_ALLOWED)
     if path.startswith(_EXCHANGES):
-        return _exchange(address, path[len(_EXCHANGES) :])
+        return _parse_exchange(address, path[len(_EXCHANGES) :])
     if path.startswith("/"):
-        return _first_version(address, path)
+        return _parse_version1(address, path)
     for scheme, kind in (("queue://", QUEUE), ("topic://", EXCHANGE)):
         if path.startswith(scheme):
             name, mark, query = path[len(scheme) :].partition("?")
-            name = _one_line(address, name)
+            name = _remove_line_breaks(address, name)
             if not name:
                 raise AddressError(f"address '{address}' has no name")
             if kind == QUEUE:
@@ -79,19 +79,19 @@ def node_of(address: str | None) -> Node:
             else:
                 node = Node(EXCHANGE, "amq.topic", name, version=1)
             if mark:
-                node.options = _options(address, query)
+                node.options = _parse_options(address, query)
             return node
     if _CONSUMER in path and "/" not in path:
         name, _, query = path.partition("?")
-        node = Node(NAME, _one_line(address, name), None, CREATED_IF_ALLOWED, 1)
-        node.options = _options(address, query)
+        node = Node(NAME, _remove_line_breaks(address, name), None, CREATED_IF_ALLOWED, 1)
+        node.options = _parse_options(address, query)
         return node
     text, slash, key = path.partition("/")
-    name = _one_line(address, text)
+    name = _remove_line_breaks(address, text)
     return Node(EXCHANGE, name, key, version=1) if slash else Node(NAME, name, None, CREATED_IF_ALLOWED, 1)
 
 
-def _one_line(address: str, text: str) -> str:
+def _remove_line_breaks(address: str, text: str) -> str:
     """Return the name `text` of `address` without CR and LF. Raises AddressError if only these were in it.
 
     An empty `text` is allowed here: in some addresses an empty name means the default exchange.
@@ -102,7 +102,7 @@ def _one_line(address: str, text: str) -> str:
     return name
 
 
-def _options(address: str, query: str) -> dict[str, str]:
+def _parse_options(address: str, query: str) -> dict[str, str]:
     """Return the options after the question mark of an address. Raises AddressError."""
     options: dict[str, str] = {}
     for option in query.split("&"):
@@ -112,7 +112,7 @@ def _options(address: str, query: str) -> dict[str, str]:
     return options
 
 
-def _path(address: str) -> str:
+def _parse_path(address: str) -> str:
     """Return the address without the scheme and authority of a URI. A path of one part is a name."""
     for scheme in ("amqp://", "amqps://"):
         if address.startswith(scheme):
@@ -123,40 +123,40 @@ def _path(address: str) -> str:
     return address
 
 
-def _queue(address: str, quoted: str) -> str:
+def _parse_queue(address: str, quoted: str) -> str:
     if "/" in quoted:
         raise AddressError(f"address '{address}' has a segment after the queue")
-    name = _one_line(address, unquote(address, quoted))
+    name = _remove_line_breaks(address, unquote(address, quoted))
     if not name:
         raise AddressError(f"address '{address}' has no queue name")
     return name
 
 
-def _exchange(address: str, rest: str) -> Node:
+def _parse_exchange(address: str, rest: str) -> Node:
     parts = rest.split("/")
     if len(parts) > 2:
         raise AddressError(f"address '{address}' has a segment after the routing key")
-    name = _one_line(address, unquote(address, parts[0]))
+    name = _remove_line_breaks(address, unquote(address, parts[0]))
     if name in _DEFAULT_EXCHANGES:
         raise AddressError(f"address '{address}' names the default exchange; '/queues/' names a queue")
     return Node(EXCHANGE, name, unquote(address, parts[1]) if len(parts) == 2 else "")
 
 
-def _first_version(address: str, path: str) -> Node:
+def _parse_version1(address: str, path: str) -> Node:
     """Return the node of an unquoted address, as clients used it before RabbitMQ 4."""
     kind, _, rest = path[1:].partition("/")
     if kind == "exchange" and rest:
         name, slash, key = rest.partition("/")
-        name = _one_line(address, name)
+        name = _remove_line_breaks(address, name)
         return Node(EXCHANGE, "" if name in _DEFAULT_EXCHANGES else name, key if slash else None, version=1)
     if kind == "topic" and rest:
         return Node(EXCHANGE, "amq.topic", rest, version=1)
     if kind == "queue":
         if not rest:
             return Node(EXCHANGE, "", None, version=1)
-        return Node(QUEUE, _one_line(address, rest), creation=CREATED_ALWAYS, version=1)
+        return Node(QUEUE, _remove_line_breaks(address, rest), creation=CREATED_ALWAYS, version=1)
     if kind == "amq" and rest.startswith("queue/") and len(rest) > len("queue/"):
-        return Node(QUEUE, _one_line(address, rest[len("queue/") :]), version=1)
+        return Node(QUEUE, _remove_line_breaks(address, rest[len("queue/") :]), version=1)
     raise AddressError(f"address '{address}' has an unknown form")
 
 

@@ -16,8 +16,8 @@ from protocol.amqp10.constructors import (
     SMALL_ULONG,
     SYMBOL8,
     SYMBOL32,
-    truncated,
-    undefined,
+    truncated_error,
+    undefined_error,
     value_end,
 )
 from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
@@ -56,7 +56,7 @@ def annotations_section(data: bytes, value: i64, end: i64, keys: list[bytes], va
     return _section(parts, count, keys, values)
 
 
-def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
+def decode_map(data: bytes) -> tuple[list[bytes], list[bytes]]:
     """Return the names and encoded values of an encoded map whose keys are symbols. Raises DecodeError."""
     keys: list[bytes] = []
     values: list[bytes] = []
@@ -69,7 +69,7 @@ def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
     return keys, values
 
 
-def map_of(entries: dict[bytes, bytes]) -> bytes:
+def encode_map(entries: dict[bytes, bytes]) -> bytes:
     """Return an encoded map of encoded values, which are given by their names."""
     return _section([], len(entries), list(entries), list(entries.values()))[len(_START) :]
 
@@ -116,13 +116,13 @@ def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[byt
 def _first_key(data: bytes, value: i64, end: i64) -> i64:
     """Return the offset of the map's first key."""
     if value >= end:
-        raise truncated(_WHAT)
+        raise truncated_error(_WHAT)
     constructor: i64 = data[value]
     if constructor != MAP8 and constructor != MAP32:
-        raise undefined(data[value], _WHAT)
+        raise undefined_error(data[value], _WHAT)
     start = value + 3 if constructor == MAP8 else value + 9
     if start > end:
-        raise truncated(_WHAT)
+        raise truncated_error(_WHAT)
     return start
 
 

@@ -5,7 +5,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import NONE, find_value_end, truncated
+from protocol.amqp10.constructors import NONE, find_value_end, truncated_error
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.sections import SECTIONS_MAX, section_end
@@ -47,7 +47,7 @@ class BodyScan:
     def end(self) -> None:
         """End the scan after the last part. Raises DecodeError if the last section is incomplete."""
         if self._left > 0 or self._start:
-            raise truncated("body")
+            raise truncated_error("body")
 
     def _begin(self, data: bytes, p: i64, end: i64) -> bool:
         """Begin the section at `p`; False if too few of its bytes have arrived to know its size."""

@@ -71,7 +71,7 @@ def value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
     """
     reach = find_value_end(data, p, end, what, field)
     if reach == NONE or reach > end:
-        raise truncated(what, field)
+        raise truncated_error(what, field)
     return reach
 
 
@@ -97,24 +97,24 @@ def find_value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") ->
                 return NONE
             size: int = read_i32_be(data, p)
             if size < 0:
-                raise truncated(what, field)
+                raise truncated_error(what, field)
             p += 4 + size
         elif kind == _DESCRIBED:
             pending += 2
             if pending > DEPTH_MAX:
                 raise DecodeError(f"{_place(what, field)}: more than {DEPTH_MAX} nested descriptors")
         else:
-            raise undefined(data[p - 1], what, field)
+            raise undefined_error(data[p - 1], what, field)
         pending -= 1
     return p
 
 
-def truncated(what: str, field: str = "") -> DecodeError:
+def truncated_error(what: str, field: str = "") -> DecodeError:
     """Return the error for a value with fewer bytes than its constructor or size demands."""
     return DecodeError(f"{_place(what, field)} is truncated")
 
 
-def undefined(constructor: int, what: str, field: str = "") -> DecodeError:
+def undefined_error(constructor: int, what: str, field: str = "") -> DecodeError:
     """Return the error for a constructor that does not exist, or that is not allowed at this place."""
     fault = "does not exist" if _KIND[constructor] == _UNDEFINED else "is not allowed here"
     return DecodeError(f"{_place(what, field)}: constructor 0x{constructor:02x} {fault}")

@@ -74,6 +74,6 @@ class Entries:
         """Return the content of the entry's key."""
         return self.data[self.key : self.key_end]
 
-    def is_for(self, name: bytes) -> bool:
+    def has_key(self, name: bytes) -> bool:
         """Whether the content of the entry's key is `name`."""
         return self.key_end - self.key == len(name) and self.data.startswith(name, self.key)

@@ -26,8 +26,8 @@ from protocol.amqp10.constructors import (
     UINT0,
     ULONG,
     ULONG0,
-    truncated,
-    undefined,
+    truncated_error,
+    undefined_error,
     value_end,
 )
 from protocol.amqp10.descriptors import NUMBERS
@@ -61,7 +61,7 @@ class Fields:
             self.p = p + 3
             return data[p + 2]
         if p >= end:
-            raise truncated(what)
+            raise truncated_error(what)
         if data[p] != 0:
             raise DecodeError(f"{what} has no descriptor")
         p += 1
@@ -91,7 +91,7 @@ class Fields:
         self.data = data
         self.what = what
         if p >= end:
-            raise truncated(what)
+            raise truncated_error(what)
         constructor: i64 = data[p]
         size: int = 0
         count: int = 0
@@ -108,9 +108,9 @@ class Fields:
         elif constructor == LIST0:
             p += 1
         else:
-            raise undefined(data[p], what)
+            raise undefined_error(data[p], what)
         if size < 0 or p + size > end:
-            raise truncated(what)
+            raise truncated_error(what)
         if count < 0 or count > most:
             raise DecodeError(f"{what} has more than {most} fields")
         self.p = p
@@ -130,7 +130,7 @@ class Fields:
         self.left -= 1
         p = self.p
         if p >= self.end:
-            raise truncated(self.what, name)
+            raise truncated_error(self.what, name)
         self.p = p + 1
         return self.data[p]
 
@@ -150,7 +150,7 @@ class Fields:
             return None
         constructor: i64 = self.data[start]
         if constructor not in (MAP8, MAP32):
-            raise undefined(self.data[start], self.what, name)
+            raise undefined_error(self.data[start], self.what, name)
         return self.data[start : self.p]
 
     def uint(self, name: str) -> i64:
@@ -161,17 +161,17 @@ class Fields:
             return 0
         if constructor == SMALL_UINT:
             if p >= self.end:
-                raise truncated(self.what, name)
+                raise truncated_error(self.what, name)
             self.p = p + 1
             return self.data[p]
         if constructor == UINT:
             if self.end - p < 4:
-                raise truncated(self.what, name)
+                raise truncated_error(self.what, name)
             self.p = p + 4
             number: int = read_i32_be(self.data, p)
             return number & 0xFFFFFFFF
         if constructor != NULL:
-            raise undefined(self.data[p - 1], self.what, name)
+            raise undefined_error(self.data[p - 1], self.what, name)
         return NONE
 
     def required_uint(self, name: str) -> i64:
@@ -189,7 +189,7 @@ class Fields:
         start = self.p
         self.p = value_end(self.data, start - 1, self.end, self.what, name)
         if constructor not in (ULONG, SMALL_ULONG, ULONG0):
-            raise undefined(self.data[start - 1], self.what, name)
+            raise undefined_error(self.data[start - 1], self.what, name)
         return int.from_bytes(self.data[start : self.p], "big")
 
     def ubyte(self, name: str) -> i64:
@@ -199,9 +199,9 @@ class Fields:
         if constructor == NULL:
             return NONE
         if constructor != UBYTE:
-            raise undefined(self.data[p - 1], self.what, name)
+            raise undefined_error(self.data[p - 1], self.what, name)
         if p >= self.end:
-            raise truncated(self.what, name)
+            raise truncated_error(self.what, name)
         self.p = p + 1
         return self.data[p]
 
@@ -224,9 +224,9 @@ class Fields:
         if constructor == TRUE:
             return True
         if constructor != BOOLEAN:
-            raise undefined(self.data[p - 1], self.what, name)
+            raise undefined_error(self.data[p - 1], self.what, name)
         if p >= self.end:
-            raise truncated(self.what, name)
+            raise truncated_error(self.what, name)
         if self.data[p] > 1:
             raise DecodeError(f"{self.what}.{name}: boolean of value {self.data[p]}")
         self.p = p + 1
@@ -242,7 +242,7 @@ class Fields:
             return self.data[start + 2 : self.p]
         if constructor == long:
             return self.data[start + 5 : self.p]
-        raise undefined(self.data[start], self.what, name)
+        raise undefined_error(self.data[start], self.what, name)
 
     def missing(self, name: str) -> DecodeError:
         """Return the error for the absence of a mandatory field."""

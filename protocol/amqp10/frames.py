@@ -60,7 +60,7 @@ class Frames:
             need: i64 = _SIZE_BYTES  # so that a wrong size is found before more bytes are kept
             if have >= _SIZE_BYTES:
                 size: int = read_i32_be(data, p)
-                need = self._checked_size(size)
+                need = self._check_size(size)
                 if have >= FRAME_HEADER_BYTES:
                     offset: i64 = self._body_offset(data, p, need)
                     if have >= need:
@@ -87,7 +87,7 @@ class Frames:
             if not self._join_chunks(have, FRAME_HEADER_BYTES):
                 return None
 
-    def _checked_size(self, size: i64) -> i64:
+    def _check_size(self, size: i64) -> i64:
         """Return the size in a frame's header. Raises PeerError if the size is not allowed."""
         size &= 0xFFFFFFFF
         if size < FRAME_HEADER_BYTES:

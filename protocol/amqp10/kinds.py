@@ -54,7 +54,7 @@ def _symbol(value: object) -> object:
     return Symbol(value)
 
 
-def _keyed(value: object, read_key: Callable[[object], object]) -> object:
+def _read_map(value: object, read_key: Callable[[object], object]) -> object:
     """Return the entries of a map as a dict; WRONG unless all keys are of one kind and differ."""
     pairs: Iterable[tuple[object, object]]
     if isinstance(value, Map):
@@ -73,11 +73,11 @@ def _keyed(value: object, read_key: Callable[[object], object]) -> object:
 
 
 def _fields(value: object) -> object:
-    return _keyed(value, _symbol)
+    return _read_map(value, _symbol)
 
 
 def _tags(value: object) -> object:
-    return _keyed(value, _binary)
+    return _read_map(value, _binary)
 
 
 _KINDS: Final = {

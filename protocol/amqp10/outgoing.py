@@ -139,7 +139,7 @@ class SplitTransfer:
         self.left -= size
         while size > 0:
             if self._part == len(self._parts):
-                assert self._further is not None, "there is as much as was said"
+                assert self._further is not None, "`further` has as many bytes as `further_bytes`"
                 self._parts = [next(self._further)]
                 self._part = 0
             part = self._parts[self._part]

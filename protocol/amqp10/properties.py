@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import undefined
+from protocol.amqp10.constructors import undefined_error
 from protocol.amqp10.fields import Fields
 
 MESSAGE_ID: Final = 0
@@ -105,7 +105,7 @@ def read_text(data: bytes, value: i64, end: i64, index: int) -> str | None:
         return None
     kind: i64 = _TYPE[raw[0]]
     if kind != _STRING and kind != _SYMBOL:
-        raise undefined(raw[0], "properties", NAMES[index])
+        raise undefined_error(raw[0], "properties", NAMES[index])
     try:
         return _content(raw).decode("ascii" if kind == _SYMBOL else "utf-8")
     except UnicodeDecodeError:
@@ -133,7 +133,7 @@ def _skip_field(fields: Fields, index: int) -> i64:
     """Skip the field at place `index`, and return its offset, NONE if it is null. Raises DecodeError."""
     start = fields.raw(NAMES[index])
     if start >= 0 and _TYPE[fields.data[start]] & _TYPES[index] == 0:
-        raise undefined(fields.data[start], "properties", NAMES[index])
+        raise undefined_error(fields.data[start], "properties", NAMES[index])
     return start
 
 

@@ -15,8 +15,8 @@ from protocol.amqp10.constructors import (
     MAP8,
     NONE,
     SMALL_ULONG,
-    truncated,
-    undefined,
+    truncated_error,
+    undefined_error,
     value_end,
 )
 from protocol.amqp10.descriptors import (
@@ -126,11 +126,11 @@ def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
     if shape == _ANY:
         return value_end(data, p, behind, "amqp-value")
     if p >= behind:
-        raise truncated(NAMES[code - HEADER])
+        raise truncated_error(NAMES[code - HEADER])
     constructor: i64 = data[p]
     if shape == _BINARY:
         if constructor != BINARY8 and constructor != BINARY32:
-            raise undefined(data[p], "data")
+            raise undefined_error(data[p], "data")
         return value_end(data, p, behind, "data")
     if shape == _LIST and constructor == LIST0:
         return p + 1
@@ -144,9 +144,9 @@ def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
         count = read_i32_be(data, p + 5) if size >= 0 else 0
         p += 9
     else:
-        raise undefined(data[p], NAMES[code - HEADER])
+        raise undefined_error(data[p], NAMES[code - HEADER])
     if size < 0 or p + size > behind:
-        raise truncated(NAMES[code - HEADER])
+        raise truncated_error(NAMES[code - HEADER])
     if count < 0 or count > size:
         raise DecodeError(f"{NAMES[code - HEADER]} has {size} bytes for {count} values")
     if shape == _MAP and count % 2 != 0:

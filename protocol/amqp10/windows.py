@@ -16,7 +16,7 @@ class IncomingWindow:
     """The incoming-window of a session: the transfers that the peer may send.
 
     `next_id`: next-incoming-id, the transfer-id of the next transfer. `left`: the number of transfers that
-    may come before the next flow. `size`: this number after a flow. `shut`: flows allow no transfers.
+    may come before the next flow. `size`: this number after a flow. `is_shut`: flows allow no transfers.
     `passed`: the number of transfer-ids since the beginning of the session.
     """
 
@@ -24,7 +24,7 @@ class IncomingWindow:
         self.next_id: i64 = next_id
         self.size: i64 = size
         self.left: i64 = size
-        self.shut = False
+        self.is_shut = False
         self.passed: i64 = 0
 
     def count_transfer(self) -> bool:
@@ -34,7 +34,7 @@ class IncomingWindow:
         self.next_id = forward(self.next_id, 1)
         self.passed += 1
         self.left -= 1
-        return self.left <= self.size // 2 and not self.shut
+        return self.left <= self.size // 2 and not self.is_shut
 
     def follow(self, next_outgoing_id: i64) -> None:
         """Take the next-outgoing-id in a flow of the peer, which may have skipped transfers.
@@ -57,7 +57,7 @@ class IncomingWindow:
 
         While the window is shut, transfers that the earlier window allowed are still accepted.
         """
-        if self.shut:
+        if self.is_shut:
             return 0
         self.left = self.size
         return self.size

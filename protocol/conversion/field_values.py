@@ -8,7 +8,7 @@ from librt.strings import read_f32_be, read_f64_be, read_i64_be
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import DEPTH_MAX, LIST32, truncated, undefined, value_end
+from protocol.amqp10.constructors import DEPTH_MAX, LIST32, truncated_error, undefined_error, value_end
 from protocol.amqp10.entries import NAMED, Entries
 from protocol.conversion.octets import check_text, unsigned32
 
@@ -151,12 +151,12 @@ def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | N
     if code >= 0xE0:
         p += 8 if code >= 0xF0 else 2
         if p >= end:
-            raise truncated("array")
+            raise truncated_error("array")
         element: i64 = data[p]
         if element < 0x50:
             return None  # described, or without width, so that a few bytes could be very many values
         if element not in _WIDE:
-            raise undefined(data[p], "array")
+            raise undefined_error(data[p], "array")
         p += 1
         while p < end:
             behind = _element_end(element, data, p, end)
@@ -167,7 +167,7 @@ def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | N
     else:
         p += 8 if code >= LIST32 else 2
         if p > end:
-            raise truncated("list")
+            raise truncated_error("list")
         while p < end:
             behind = value_end(data, p, end, "list")
             value = _converted(data[p], data, p + 1, behind, depth)
@@ -191,7 +191,7 @@ def _fields(data: bytes, p: i64, end: i64, depth: i64) -> dict[bytes, bytes]:
         if value is not None:
             fields[key] = value
     if entries.malformed:
-        raise truncated("map")
+        raise truncated_error("map")
     return fields
 
 
@@ -205,5 +205,5 @@ def _element_end(code: i64, data: bytes, p: i64, end: i64) -> i64:
     else:
         behind = p + 4 + unsigned32(data, p) if end - p >= 4 else end + 1
     if behind > end:
-        raise truncated("array")
+        raise truncated_error("array")
     return behind

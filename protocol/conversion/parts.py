@@ -5,7 +5,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, truncated, undefined
+from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, truncated_error, undefined_error
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.sections import SECTIONS_MAX
@@ -61,7 +61,7 @@ class BodyParts:
     def end(self) -> None:
         """End the body after its last part. Raises DecodeError if the last section is incomplete."""
         if self.left > 0 or self._start:
-            raise truncated("body")
+            raise truncated_error("body")
 
     def _begin(self, data: bytes, p: i64, end: i64) -> i64:
         """Return the offset of the content of the section at `p`; NONE if its start has not all arrived."""
@@ -87,15 +87,15 @@ class BodyParts:
     def _open(self, data: bytes, p: i64, end: i64) -> i64:
         """Begin the data section whose value is at `p`, and return the offset of its content."""
         if end - p < 2:
-            raise truncated("data")
+            raise truncated_error("data")
         constructor: i64 = data[p]
         if constructor == BINARY8:
             self.left = data[p + 1]
             return p + 2
         if constructor != BINARY32:
-            raise undefined(data[p], "data")
+            raise undefined_error(data[p], "data")
         if end - p < 5:
-            raise truncated("data")
+            raise truncated_error("data")
         self.left = unsigned32(data, p + 1)
         return p + 5
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pamqp.commands import Queue
 
-from protocol.amqp10.annotations import entries_of
+from protocol.amqp10.annotations import decode_map
 from protocol.amqp10.composites import Accepted, Released, Source, Target
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Attach
@@ -53,7 +53,7 @@ def reading(session: PeerSession10, stream: str, credit: int = 100, **filters: o
 def offset_of(delivery: Delivery) -> int:
     """The offset that a delivery says it has, in an annotation."""
     layout = scan_preamble(delivery.payload)
-    keys, values = entries_of(delivery.payload[layout.annotations : layout.annotations_end])
+    keys, values = decode_map(delivery.payload[layout.annotations : layout.annotations_end])
     offset = decode(dict(zip(keys, values, strict=True))[b"x-stream-offset"])[0]
     assert isinstance(offset, int)
     return offset

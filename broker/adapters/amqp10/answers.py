@@ -47,25 +47,29 @@ class UnsettledBySender:
         count = distance(first, last) + 1
         checked_count = min(count, len(links))
         if count > len(links):
-            ids = [each for each in links if 0 <= distance(first, each) < count]
+            ids = [delivery_id for delivery_id in links if 0 <= distance(first, delivery_id) < count]
         else:
-            ids = [int(forward(first, each)) for each in range(count)]
-        for each in ids:
-            link = links.pop(each, None)
+            ids = [int(forward(first, steps)) for steps in range(count)]
+        for delivery_id in ids:
+            link = links.pop(delivery_id, None)
             if link is not None:
-                del self._outcomes[each]
-                link.on_sender_settled(each)
+                del self._outcomes[delivery_id]
+                link.on_sender_settled(delivery_id)
         return checked_count
 
     def outcomes_of(self, link: Link10) -> dict[int, bytes]:
         """Return the outcomes of a link's deliveries that its sender has not settled, by delivery-ids."""
-        return {each: self._outcomes[each] for each, its in self._links.items() if its is link}
+        return {
+            delivery_id: self._outcomes[delivery_id]
+            for delivery_id, owner in self._links.items()
+            if owner is link
+        }
 
     def forget(self, link: Link10) -> None:
         """Forget the deliveries of a link that has ended."""
-        for each in [each for each, its in self._links.items() if its is link]:
-            del self._links[each]
-            del self._outcomes[each]
+        for delivery_id in self.outcomes_of(link):
+            del self._links[delivery_id]
+            del self._outcomes[delivery_id]
 
 
 class _OutcomeRange:
@@ -103,14 +107,14 @@ class PendingOutcomes(DurableWaiter):
         self._ranges: deque[_OutcomeRange] = deque()
         self._last: _OutcomeRange | None = None  # the last of `_ranges`
         self._awaited_batch: i64 = 0  # the latest batch of which the log notifies
-        self._next_id: i64 = 0  # the delivery-id that would extend the last run
+        self._next_id: i64 = 0  # the delivery-id that would extend the last range
 
     def add(self, link: Link10 | None, delivery_id: i64, count: i64, state: bytes, logged: bool) -> None:
         """Add the outcome of `count` deliveries; `logged`: it depends on the batch that is being appended."""
         last = self._last
         batch: i64 = self._store.batch if logged else 0
         if last is not None:
-            batch = max(batch, last.batch)  # so that it is not sent before the earlier runs
+            batch = max(batch, last.batch)  # so that it is not sent before the earlier ranges
             if (
                 last.batch == batch
                 and last.link is link
@@ -169,11 +173,11 @@ class PendingOutcomes(DurableWaiter):
         """Return the pending outcomes of a link, by delivery-ids, and the last batch on which they depend."""
         states: dict[int, bytes] = {}
         batch: i64 = 0
-        for run in self._ranges:
-            if run.link is link:
-                batch = run.batch
-                for at in range(run.count):
-                    states[forward(run.first, at)] = run.state
+        for span in self._ranges:
+            if span.link is link:
+                batch = span.batch
+                for at in range(span.count):
+                    states[forward(span.first, at)] = span.state
         return states, batch
 
     def clear(self) -> None:
@@ -186,34 +190,34 @@ class PendingOutcomes(DurableWaiter):
         self._last = None
 
     def _send_durable(self, durable: i64) -> None:
-        runs = self._ranges
-        while runs and runs[0].batch <= durable:
-            run = runs.popleft()
-            if not runs:
+        ranges = self._ranges
+        while ranges and ranges[0].batch <= durable:
+            span = ranges.popleft()
+            if not ranges:
                 self._last = None
-            self._send(run)
+            self._send(span)
 
-    def _send(self, run: _OutcomeRange) -> None:
-        if isinstance(run, _PendingDetach):
-            run.detached.detach(run.condition, run.text)
+    def _send(self, span: _OutcomeRange) -> None:
+        if isinstance(span, _PendingDetach):
+            span.detached.detach(span.condition, span.text)
             return
         session = self._session
         if session is None:
             return
-        link = run.link
-        last = forward(run.first, run.count - 1)
+        link = span.link
+        last = forward(span.first, span.count - 1)
         settled = link is None or not link.settles_second
         out = session.peer.out
-        out.write(disposition(session.channel, link is not None, run.first, last, settled, run.state))
+        out.write(disposition(session.channel, link is not None, span.first, last, settled, span.state))
         if link is None:
             return
-        if run.state == ACCEPTED_VALUE:
-            session.peer.server.counters.confirmed += run.count
-            session.vhost.journal.confirmed(session, run.count)
+        if span.state == ACCEPTED_VALUE:
+            session.peer.server.counters.confirmed += span.count
+            session.vhost.journal.confirmed(session, span.count)
         if settled:
-            link.on_settled(run.count)
+            link.on_settled(span.count)
         elif not link.is_detached:
-            pending_frames_of(session).unsettled_by_sender.add(link, run.first, run.count, run.state)
+            pending_frames_of(session).unsettled_by_sender.add(link, span.first, span.count, span.state)
 
 
 @final
@@ -221,18 +225,18 @@ class PendingFrames(SessionPendingFrames):
     """The pending frames of a session, gathered during a turn and sent at its end."""
 
     def __init__(self, session: Session10State) -> None:
-        self.answers = PendingOutcomes(session)
+        self.outcomes = PendingOutcomes(session)
         self.unsettled_by_sender = UnsettledBySender()
         self._session: Session10State | None = session  # None: it has ended
         self._unchecked: dict[Link10, None] = {}
         self._draining: dict[Link10, None] = {}
-        self._owes = False
+        self._is_registered = False
 
     def register(self) -> None:
         """Register the session for the end of the turn."""
         session = self._session
-        if not self._owes and session is not None:
-            self._owes = True
+        if not self._is_registered and session is not None:
+            self._is_registered = True
             session.peer.pending_sessions.append(self)
 
     def check_credit(self, link: Link10) -> None:
@@ -247,25 +251,25 @@ class PendingFrames(SessionPendingFrames):
 
     def send_outcomes(self) -> None:
         """Send the outcomes whose batches are on disk, and wait for the log with the others (SessionOwed)."""
-        self.answers.end_turn()
+        self.outcomes.end_turn()
 
     def end_turn(self) -> None:
         """Send all pending frames (SessionOwed)."""
-        self._owes = False
+        self._is_registered = False
         if self._session is None or self._session.end_sent:
             return
-        self.answers.end_turn()
-        complete_drain, self._draining = self._draining, {}
-        for link in complete_drain:
+        self.outcomes.end_turn()
+        draining, self._draining = self._draining, {}
+        for link in draining:
             if not link.is_detached:
                 link.complete_drain()
-        touched, self._unchecked = self._unchecked, {}
-        for each in touched:
-            each.grant_credit()
+        unchecked, self._unchecked = self._unchecked, {}
+        for link in unchecked:
+            link.grant_credit()
 
     def clear(self) -> None:
         """Forget all pending frames, and the session, which has ended."""
-        self.answers.clear()
+        self.outcomes.clear()
         self.unsettled_by_sender = UnsettledBySender()
         self._session = None
         self._unchecked = {}
@@ -275,5 +279,5 @@ class PendingFrames(SessionPendingFrames):
 def pending_frames_of(session: Session10State) -> PendingFrames:
     """Return the pending frames of a session."""
     owed = session.pending
-    assert isinstance(owed, PendingFrames), "sessions have these"
+    assert isinstance(owed, PendingFrames), "a session has PendingFrames"
     return owed

@@ -44,7 +44,7 @@ class IncompleteDelivery:
         self._size: i64 = 0
         self._is_incomplete = False
 
-    def take(self, transfer: Transfer, data: bytes, end: i64) -> bytes | None:
+    def add(self, transfer: Transfer, data: bytes, end: i64) -> bytes | None:
         """Add a transfer; return the message after its last transfer, else None. Raises PeerError."""
         if not self._is_incomplete:
             if transfer.delivery_id == NONE:
@@ -241,7 +241,7 @@ class Assembly:
             parts, self._parts = self._parts, []
             self._large = LargeMessage(self._connection, b"".join(parts), self._header)
 
-    def whole(self, message_format: i64) -> ReceivedMessage:
+    def finish(self, message_format: i64) -> ReceivedMessage:
         """Return the message after its last transfer. Raises PeerError."""
         large = self._large
         if large is not None:

@@ -16,6 +16,7 @@ from mypy_extensions import i64
 from broker.adapters.access import EXCHANGE as EXCHANGE_ACCESS
 from broker.adapters.access import QUEUE
 from broker.adapters.amqp10.coordinator import CoordinatorLink
+from broker.adapters.amqp10.entry_filters import SizeFilter
 from broker.adapters.amqp10.errors import condition_of
 from broker.adapters.amqp10.filters.source import CAPABILITIES as FILTERS
 from broker.adapters.amqp10.filters.source import SourceFilters, filters_of
@@ -32,7 +33,6 @@ from broker.adapters.amqp10.nodes import (
     delete_new_queue,
     resolve_source,
 )
-from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.receive import SETTLED, UNSETTLED, IncomingLink
 from broker.adapters.amqp10.resume import ResumedDeliveries, ResumedOutcomes, check_states
 from broker.adapters.amqp10.routes import destination_of, resolve_target, routes_of
@@ -118,7 +118,7 @@ def resume_input(session: Session10State) -> None:
 def awaits_log(session: Session10State, attach: Attach) -> bool:
     """Whether the attach resumes a link with outcomes that are not on disk yet."""
     server = session.peer.server
-    suspended = link_names(server).suspended(session, attach.name, not attach.role)
+    suspended = link_names(server).find_suspended(session, attach.name, not attach.role)
     return suspended is not None and suspended.batch > server.store.durable
 
 
@@ -128,13 +128,13 @@ def resume_received(link: IncomingLink, attach: Attach, answer: Attach) -> None:
     [amqp-1.0 2.6.13]
     """
     session = link.session
-    suspended = link_names(session.peer.server).suspended(session, link.name, True)
+    suspended = link_names(session.peer.server).find_suspended(session, link.name, True)
     if suspended is None:
         return
     if attach.unsettled is None:
         suspended.end()
         return
-    suspended.resumed()
+    suspended.end_suspension()
     resumed_outcomes = ResumedOutcomes(suspended.received, attach.incomplete_unsettled)
     if not attach.incomplete_unsettled:
         resumed_outcomes.keep_known(attach.unsettled)
@@ -149,7 +149,7 @@ def resume_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Atta
     [amqp-1.0 2.6.13]
     """
     session = link.session
-    suspended = link_names(session.peer.server).suspended(session, link.name, False)
+    suspended = link_names(session.peer.server).find_suspended(session, link.name, False)
     if suspended is None:
         return
     known = attach.unsettled
@@ -159,10 +159,10 @@ def resume_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Atta
         suspended.end()
         return
     complete = _add_unsettled(session, answer, dict.fromkeys(suspended.sent))
-    resuming = ResumedDeliveries(link.target, attach.incomplete_unsettled, not complete)
-    resuming.compare(suspended, queues, known)
-    if not resuming.is_over():
-        link.target.resuming = resuming
+    resumed = ResumedDeliveries(link.target, attach.incomplete_unsettled, not complete)
+    resumed.compare(suspended, queues, known)
+    if not resumed.is_complete():
+        link.target.resumption = resumed
 
 
 def _add_unsettled(session: Session10State, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
@@ -186,7 +186,7 @@ NAME_CHARACTERS_MAX: Final = 512
 PAIRED: Final = Symbol("paired")  # two links of the same name form a pair
 
 
-def answer_to(attach: Attach) -> Attach:
+def make_answer(attach: Attach) -> Attach:
     """Return the answer to an attach, with the same name, handle and settle modes, without the termini."""
     return Attach(
         name=attach.name,
@@ -367,7 +367,7 @@ def refuse_link(session: Session10State, attach: Attach, why: PeerError, *, answ
 
     `answered`: `attach` is this side's answer, not the peer's attach.
     """
-    answer = attach if answered else answer_to(attach)
+    answer = attach if answered else make_answer(attach)
     answer.name = attach.name[:NAME_CHARACTERS_MAX]
     answer.source = answer.target = None
     if not answer.role:
@@ -478,7 +478,7 @@ def _attach_sender(session: Session10State, attach: Attach) -> None:
     if source is not None:
         link.outcomes = _outcomes(source)
     size_max: int = link.size_max
-    answer = answer_to(attach)
+    answer = make_answer(attach)
     answer.source = source if source is not None else Source()
     answer.target = target if target is not None else Target()
     if terminus_node is not None:
@@ -497,7 +497,7 @@ def _attach_sender(session: Session10State, attach: Attach) -> None:
 
 def _attach_management(link: Link10, attach: Attach) -> None:
     """Answer the attach of a link to the management node."""
-    answer = answer_to(attach)
+    answer = make_answer(attach)
     answer.rcv_settle_mode = 0
     answer.source = attach.source if attach.source is not None else Source()
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
@@ -515,7 +515,7 @@ def _attach_coordinator(session: Session10State, attach: Attach, count: i64) -> 
     link = CoordinatorLink(
         session, attach.name, attach.handle, count, () if source is None else _outcomes(source)
     )
-    answer = answer_to(attach)
+    answer = make_answer(attach)
     answer.rcv_settle_mode = 0
     answer.source = source if source is not None else Source()
     answer.target = Coordinator(capabilities=TXN_CAPABILITIES)
@@ -558,8 +558,8 @@ def _attach_receiver(session: Session10State, attach: Attach) -> None:
         if mode == COPY and not subscribes:  # a subscription has its own queue, whatever its mode
             requested.arguments.setdefault(BROWSE, True)
         requested.check(name, vhost.name)
-        if requested.notified and requested.notified != name:
-            check_notified(session.peer.rights, vhost, requested.notified, name)
+        if requested.notified_queue and requested.notified_queue != name:
+            check_notified(session.peer.rights, vhost, requested.notified_queue, name)
         further.extend(_further_queues(session, name, requested))
 
     terminus_node = resolve_source(session, attach.name, source, filters, check)
@@ -583,8 +583,8 @@ def _attach_to_queues(
     vhost = session.vhost
     queue = terminus_node.queue
     subscribes = terminus_node.lifetime is not None
-    if requested.notified == queue.name:
-        check_notified(session.peer.rights, vhost, requested.notified, queue.name)
+    if requested.notified_queue == queue.name:
+        check_notified(session.peer.rights, vhost, requested.notified_queue, queue.name)
     queues = [queue, *further]
     settled = attach.snd_settle_mode == SETTLED
     size_max = min(attach.max_message_size or 0, 2**62)
@@ -596,7 +596,7 @@ def _attach_to_queues(
     link.target.arguments = requested.arguments
     entry_filter: EntryFilter | None = filters.entry_filter(queue.store, vhost.trouble)
     if size_max > 0:
-        entry_filter = Small(entry_filter, size_max)
+        entry_filter = SizeFilter(entry_filter, size_max)
     try:
         consumers = [_make_consumer(link, each, requested, entry_filter, filters) for each in queues]
     except (PeerError, BrokerError):
@@ -609,7 +609,7 @@ def _attach_to_queues(
         tag_prefix = link_names(session.peer.server).next_tag_prefix()
         if link.expiry is not None:
             link.target.tag_prefix = tag_prefix
-    answer = answer_to(attach)
+    answer = make_answer(attach)
     if requested.properties:
         answer.properties = {**requested.properties, **(answer.properties or {})}
     answer.snd_settle_mode = SETTLED if settled else UNSETTLED
@@ -654,7 +654,7 @@ def _make_consumer(
     filters: SourceFilters,
 ) -> QueueConsumer:
     """Return the consumer for a queue of the link. Raises PeerError, PreconditionFailed."""
-    requested.check_with(queue)
+    requested.check_for_queue(queue)
     session = link.session
     arguments = requested.arguments
     copies = browses(arguments) or is_non_destructive(queue.arguments)

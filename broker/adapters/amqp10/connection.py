@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from broker.adapters.access import Origin
 from broker.adapters.amqp10 import handshake
-from broker.adapters.amqp10.handshake import closed_by_peer, end_output, open_connection
+from broker.adapters.amqp10.handshake import answer_close, end_output, open_connection
 from broker.adapters.amqp10.idle import Idle
 from broker.adapters.amqp10.link import send_more_of_all
 from broker.adapters.amqp10.routes import Routes, routes_of
@@ -91,7 +91,7 @@ def handle_connection_frame(
         if performative.error is not None:
             reason = f"{performative.error.condition}: {performative.error.description}"
             _log.info("connection closed by the peer", peer=connection.peer, reason=reason)
-        closed_by_peer(connection)
+        answer_close(connection)
     else:
         raise PeerError(NOT_ALLOWED, f"{name_of(performative)} on a connection that is open")
 
@@ -253,7 +253,7 @@ def _begin_session(connection: Connection10, channel: i64, begin: Begin) -> Sess
             NOT_ALLOWED, f"begin.remote-channel is {begin.remote_channel}, but this side has begun no session"
         )
     virtual_host = connection.virtual_host
-    assert virtual_host is not None, "an open connection has one"
+    assert virtual_host is not None, "an open connection has a virtual host"
     session = Session10(connection, virtual_host, channel, begin)
     session.begin()
     return session
@@ -364,7 +364,7 @@ class Connection10(Connection10State):
             self.login.start()
         self.flush()
 
-    # -- in
+    # -- input
 
     def receive(self, data: bytes) -> None:
         """Take the next bytes from the socket; ends the turn with a single write."""
@@ -505,18 +505,18 @@ class Connection10(Connection10State):
             return
         _log.warning("connection error", peer=self.peer, user=self.user, condition=condition, reason=text)
         if self.state in (AUTHENTICATING, AUTHENTICATED):  # the peer cannot read a close yet
-            handshake.drop(self)
+            handshake.drop_connection(self)
             return
-        handshake.close(self, condition, text, info)
+        handshake.close_connection(self, condition, text, info)
 
     def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
         """Close the connection because another one has taken its place (ServedConnection)."""
-        handshake.close(self, condition, text, info)
+        handshake.close_connection(self, condition, text, info)
 
     def lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
         if not self.input.turns.end_later(reason):
-            handshake.lost(self, reason)
+            handshake.end_lost_connection(self, reason)
             self.forget_targets()
             self.login = None
             self.routes = None
@@ -528,7 +528,7 @@ class Connection10(Connection10State):
     def force_close(self, reason: str) -> None:
         """Close the connection (OpenConnection)."""
         if self.state == OPENED:
-            handshake.close(self, CONNECTION_FORCED, reason)
+            handshake.close_connection(self, CONNECTION_FORCED, reason)
         else:
             self.edge.close()
 

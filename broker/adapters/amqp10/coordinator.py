@@ -60,7 +60,7 @@ class CoordinatorLink(ControllerLink):
         if self.is_detached:
             return
         try:
-            self._take(transfer, data, end)
+            self._handle_transfer(transfer, data, end)
         except PeerError as error:
             self.detach(error.condition, error.text)
 
@@ -87,9 +87,9 @@ class CoordinatorLink(ControllerLink):
         connection = self.session.peer
         connection.end_turn()
 
-    def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
+    def _handle_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         delivery = self._delivery
-        message = delivery.take(transfer, data, end)
+        message = delivery.add(transfer, data, end)
         if message is None:
             return
         if delivery.settled:

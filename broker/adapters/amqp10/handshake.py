@@ -42,7 +42,7 @@ STRONG: Final = 0
 WEAK: Final = 1
 
 
-def enforce(connection: Connection10State, peer: Open) -> None:
+def enforce_sole_connection(connection: Connection10State, peer: Open) -> None:
     """Make a connection the only one of its container, if its open has the capability, or refuse it.
 
     With weak detection, only connections with the same capability count. Raises PeerError.
@@ -51,8 +51,8 @@ def enforce(connection: Connection10State, peer: Open) -> None:
     """
     if CAPABILITY not in peer.desired_capabilities:
         return
-    policy = _choice(peer, ENFORCEMENT, CLOSE_EXISTING)
-    weak = _choice(peer, DETECTION, WEAK) == WEAK
+    policy = _read_policy(peer, ENFORCEMENT, CLOSE_EXISTING)
+    weak = _read_policy(peer, DETECTION, WEAK) == WEAK
     for other in connection.server.connections.in_vhost(connection.rights.vhost):
         if not isinstance(other, ServedConnection) or not other.is_open():
             continue
@@ -68,7 +68,7 @@ def enforce(connection: Connection10State, peer: Open) -> None:
     connection.sole = True
 
 
-def _choice(peer: Open, name: str, most: int) -> int:
+def _read_policy(peer: Open, name: str, most: int) -> int:
     """Return the policy in a property of the peer's open; 0 by default. Raises PeerError."""
     value = None if peer.properties is None else peer.properties.get(name)
     if value is None:
@@ -98,19 +98,19 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
     if peer.max_frame_size < FRAME_MAX_MIN:
         text = f"max-frame-size is {peer.max_frame_size}, at least {FRAME_MAX_MIN} is needed"
         raise PeerError(FRAMING_ERROR, text)
-    asked = peer.idle_time_out or 0
-    if 0 < asked < LEAST_MS:
-        raise PeerError(NOT_ALLOWED, f"idle-time-out is {asked} ms, at least {LEAST_MS} ms are needed")
+    peer_timeout = peer.idle_time_out or 0
+    if 0 < peer_timeout < LEAST_MS:
+        raise PeerError(NOT_ALLOWED, f"idle-time-out is {peer_timeout} ms, at least {LEAST_MS} ms are needed")
     connection.frame_max = peer.max_frame_size
     connection.client_name = peer.container_id
     connection.client_properties = peer.properties or {}
-    virtual_host = _vhost(connection, peer.hostname)
+    virtual_host = _find_vhost(connection, peer.hostname)
     connection.rights = Rights(server.access, connection.user, virtual_host.name)
     connection.set_channel_max(min(peer.channel_max, SESSIONS_MAX))
     connection.container = peer.container_id
-    enforce(connection, peer)
-    say_open(connection, {})
-    connection.opened(virtual_host, asked)
+    enforce_sole_connection(connection, peer)
+    send_open(connection, {})
+    connection.opened(virtual_host, peer_timeout)
     _log.info(
         "connection opened",
         peer=connection.peer,
@@ -122,18 +122,18 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
     )
 
 
-def refuse(connection: Connection10State) -> None:
+def send_refusing_open(connection: Connection10State) -> None:
     """Send open before the close that refuses the connection. [amqp-1.0 2.4.3]"""
-    say_open(connection, {REFUSED: True})
+    send_open(connection, {REFUSED: True})
 
 
-def say_open(connection: Connection10State, properties: dict[str, object]) -> None:
+def send_open(connection: Connection10State, properties: dict[str, object]) -> None:
     """Send open with the broker's limits, and with its properties if they fit the peer's max-frame-size."""
     server = connection.server
     known: dict[str, object] = {Symbol(name): value for name, value in server.said.items()}
     heartbeat: int = server.heartbeat
     frame_max: int = max(server.frame_max, FRAME_MAX_MIN)
-    said = Open(
+    answer = Open(
         container_id=PRODUCT,
         max_frame_size=frame_max,
         channel_max=SESSIONS_MAX,
@@ -141,18 +141,18 @@ def say_open(connection: Connection10State, properties: dict[str, object]) -> No
         offered_capabilities=CAPABILITIES,
         properties=known | properties,
     )
-    if len(encode_composite(said)) + FRAME_HEADER_BYTES > connection.frame_max:
-        said.properties = properties
-        said.offered_capabilities = ()
-    connection.write(said)
+    if len(encode_composite(answer)) + FRAME_HEADER_BYTES > connection.frame_max:
+        answer.properties = properties
+        answer.offered_capabilities = ()
+    connection.write(answer)
 
 
-def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
+def make_close(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
     """Return a close with an error, in a frame that every peer accepts."""
     return Close(error=Error(condition=condition, description=shorten_description(text), info=info))
 
 
-def _vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
+def _find_vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
     """Return the virtual host of a hostname `vhost:NAME` or `NAME`, else the default virtual host.
 
     An unknown virtual host is refused with `amqp:unauthorized-access`. Clients stop after this condition, and
@@ -177,22 +177,22 @@ def _vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
 CLOSING_SECONDS: Final = 2
 
 
-def close(
+def close_connection(
     connection: Connection10State, condition: str, text: str, info: Mapping[str, object] | None = None
 ) -> None:
     """Send close with an error, and open before it if this side has not sent it. Expect the peer's close."""
     if connection.state == OPENING:
-        refuse(connection)
+        send_refusing_open(connection)
     connection.release_all()
     connection.state = CLOSING
-    connection.write(close_with(condition, text, info))
+    connection.write(make_close(condition, text, info))
     connection.holds = 0
     connection.edge.release(HELD)
     connection.edge.closing(CLOSING_SECONDS)
     connection.flush()
 
 
-def closed_by_peer(connection: Connection10State) -> None:
+def answer_close(connection: Connection10State) -> None:
     """Answer the peer's close."""
     connection.send_pending()
     connection.release_all()
@@ -208,7 +208,7 @@ def end_output(connection: Connection10State) -> None:
     connection.edge.end_output()
 
 
-def drop(connection: Connection10State) -> None:
+def drop_connection(connection: Connection10State) -> None:
     """Close the socket without a close frame. Output that was written before is still sent."""
     connection.release_all()
     connection.state = CLOSED
@@ -216,7 +216,7 @@ def drop(connection: Connection10State) -> None:
     connection.edge.close()
 
 
-def lost(connection: Connection10State, reason: str) -> None:
+def end_lost_connection(connection: Connection10State, reason: str) -> None:
     """End the connection: the socket is closed."""
     if connection.state == OPENED:
         why = reason or "closed by the peer"

@@ -53,7 +53,7 @@ class Link10(SessionLink):
         """The name of the link among all links of the broker."""
         return f"{self.session.peer.origin.name} {self.session.channel} {self.handle} {self.name}"
 
-    # -- what a subclass does; a link that was refused at once does nothing
+    # -- overridden by subclasses; a link that was refused does nothing
 
     def on_settled(self, count: i64) -> None:
         """Note that this side has settled the oldest `count` deliveries."""
@@ -166,7 +166,7 @@ def send_more(session: Session10State, link: Sender) -> None:
 def send_more_of_all(session: Session10State) -> None:
     """Send more of the incomplete deliveries on the links of a session."""
     for link in list(session.sending):
-        assert isinstance(link, Sender), "a link of which a delivery is on its way sends"
+        assert isinstance(link, Sender), "only a sender has an incomplete outgoing delivery"
         send_more(session, link)
 
 

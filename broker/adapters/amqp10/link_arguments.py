@@ -94,7 +94,7 @@ class LinkArguments:
         except PreconditionFailed as error:
             raise PeerError(INVALID_FIELD, error.text) from error
 
-    def check_with(self, queue: Queue) -> None:
+    def check_for_queue(self, queue: Queue) -> None:
         """Check that the arguments go together, and with a queue of the link. Raises PeerError."""
         try:
             check_together(
@@ -107,7 +107,7 @@ class LinkArguments:
             raise PeerError(INVALID_FIELD, error.text) from error
 
     @property
-    def notified(self) -> str:
+    def notified_queue(self) -> str:
         """The queue that is notified when the link becomes active; "": none."""
         name = self.arguments.get(NOTIFY_ACTIVE, "")
         return name if isinstance(name, str) else ""

@@ -114,15 +114,15 @@ class SuspendedLink10(SuspendedLink):
         """End the suspended link: it was not resumed in time (Alarm)."""
         self.end()
 
-    def resumed(self) -> None:
+    def end_suspension(self) -> None:
         """Forget the suspension: a later link has resumed the link."""
         self._stop_awaiting()
         self._schedule.cancel(self)
-        self._names.resumed(self)
+        self._names.remove_suspended(self)
 
     def end(self) -> None:
         """End the suspended link and release its deliveries."""
-        self.resumed()
+        self.end_suspension()
         sent, self.sent = self.sent, {}
         release_deliveries(list(sent.values()), self.default_outcome)
 
@@ -137,13 +137,13 @@ class SuspendedLink10(SuspendedLink):
             self._awaiting = None
 
 
-def release_deliveries(held: list[SentDelivery], outcome: i64) -> None:
+def release_deliveries(deliveries: list[SentDelivery], outcome: i64) -> None:
     """Release deliveries to their queues."""
     entries: dict[QueueConsumer, list[QueueEntry]] = {}
-    for consumer, entry in held:
+    for consumer, entry in deliveries:
         entries.setdefault(consumer, []).append(entry)
-    for consumer, its in entries.items():
-        release_entries(queue_of(consumer), its, consumer, outcome)
+    for consumer, owned in entries.items():
+        release_entries(queue_of(consumer), owned, consumer, outcome)
 
 
 Name = tuple[str, str, str, str, bool]
@@ -235,11 +235,11 @@ class LinkNames(LinkRegister):
         self._of_user[user] = self._of_user.get(user, 0) + 1
         return suspended
 
-    def suspended(self, session: Session10State, link: str, receives: bool) -> SuspendedLink10 | None:
+    def find_suspended(self, session: Session10State, link: str, receives: bool) -> SuspendedLink10 | None:
         """Return the suspended link that a link with this name resumes, if there is one."""
         return self._suspended.get(_name(session, link, receives))
 
-    def resumed(self, suspended: SuspendedLink10) -> None:
+    def remove_suspended(self, suspended: SuspendedLink10) -> None:
         """Forget a suspended link."""
         name = suspended.name
         if self._suspended.get(name) is suspended:
@@ -252,23 +252,23 @@ class LinkNames(LinkRegister):
     def user_deleted(self, user: str) -> None:
         """End the suspended links of a deleted user (LinkRegister)."""
         if user in self._of_user:
-            self._end(1, user)
+            self._end_links(1, user)
 
     def vhost_deleted(self, vhost: str) -> None:
         """End the suspended links of a deleted virtual host (LinkRegister)."""
-        self._end(0, vhost)
+        self._end_links(0, vhost)
 
-    def _end(self, part: int, whose: str) -> None:
+    def _end_links(self, part: int, value: str) -> None:
         """End the links whose names have this part, in later turns."""
         for suspended in list(self._suspended.values()):
-            if suspended.name[part] == whose:
+            if suspended.name[part] == value:
                 suspended.schedule_end()
 
 
 def link_names(server: Server) -> LinkNames:
     """Return the register of links of a server, which this adapter has made."""
     names = server.link_names
-    assert isinstance(names, LinkNames), "the daemon hands in this register"
+    assert isinstance(names, LinkNames), "the daemon has made the register LinkNames"
     return names
 
 

@@ -315,7 +315,7 @@ def suspend_receiver(link: IncomingLink, expiry: Expiry) -> None:
         received.update(link.resumed_outcomes.outcomes)
     if link.settles_second:
         owed = pending_frames_of(session)
-        outcomes, suspended.batch = owed.answers.outcomes_for(link)
+        outcomes, suspended.batch = owed.outcomes.outcomes_for(link)
         outcomes.update(owed.unsettled_by_sender.outcomes_of(link))
         for delivery_id, tag in link.tags.claimed_by_id():
             outcome = outcomes.get(delivery_id)
@@ -326,7 +326,7 @@ def suspend_receiver(link: IncomingLink, expiry: Expiry) -> None:
     if received:
         suspended.wait(session)
     else:
-        suspended.resumed()
+        suspended.end_suspension()
 
 
 def begin_resumed(link: IncomingLink) -> bool:
@@ -405,7 +405,7 @@ class IncomingLink(Link10):
             None  # the deliveries that the resumed link has received
         )
 
-    # -- what the peer says
+    # -- frames of the sender
 
     def on_flow(self, flow: Flow) -> None:
         """Take the sender's delivery-count. [amqp-1.0 2.6.7]"""
@@ -464,7 +464,7 @@ class IncomingLink(Link10):
         if transfer.resume:
             self._is_dropped = not begin_resumed(self)
         elif self.resumed_outcomes is not None:
-            self.resumed_outcomes.admit(self.tag)
+            self.resumed_outcomes.check_new_tag(self.tag)
 
     def _drop_transfer(self, transfer: Transfer) -> None:
         """Drop a transfer of a resumed delivery that has an outcome, or is unknown. Raises PeerError."""
@@ -513,7 +513,7 @@ class IncomingLink(Link10):
         if transfer.more:
             return
         if assembly.transfers > 0:
-            received = assembly.whole(self._format)
+            received = assembly.finish(self._format)
         else:
             received = read_message(payload, self.header, self._format)
         delivery_id, settled = self.delivery_id, self.settled
@@ -553,7 +553,7 @@ class IncomingLink(Link10):
         self.unsettled_count += 1
         if self.transaction is not None:
             state = transactional(self.transaction.txn_id, state)
-        pending_frames_of(self.session).answers.add(self, delivery_id, 1, state, logged)
+        pending_frames_of(self.session).outcomes.add(self, delivery_id, 1, state, logged)
 
     def refuse(self, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
         """Reject a delivery with an error, or detach the link if the sender does not support this.

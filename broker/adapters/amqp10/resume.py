@@ -45,8 +45,8 @@ class ResumedOutcomes:
         """Forget all deliveries except `tags`, which the sender still has."""
         self.outcomes = {tag: outcome for tag, outcome in self.outcomes.items() if tag in tags}
 
-    def admit(self, tag: bytes) -> None:
-        """Accept a new delivery. Raises PeerError."""
+    def check_new_tag(self, tag: bytes) -> None:
+        """Check the tag of a new delivery, and forget an incomplete one with this tag. Raises PeerError."""
         if self.incomplete:
             raise PeerError(ILLEGAL_STATE, "a new delivery on a link whose unsettled map is incomplete")
         outcome = self.outcomes.get(tag)
@@ -56,7 +56,7 @@ class ResumedOutcomes:
         self.outcomes.pop(tag, None)
 
 
-DELIVERIES_PER_TURN: Final[i64] = 256  # deliveries sent in a turn
+DELIVERIES_PER_TURN: Final[i64] = 256
 
 
 @final
@@ -90,32 +90,32 @@ class ResumedDeliveries(Resumption):
         `consumers`: the link's consumers by their queues, which include all queues of the earlier link.
         """
         states = {tag: _state(value) for tag, value in known.items() if tag in suspended.sent}
-        suspended.resumed()
+        suspended.end_suspension()
         absent: list[SentDelivery] = []
         settled: dict[bytes, tuple[DeliveryState, list[SentDelivery]]] = {}
-        for tag, held in suspended.sent.items():
-            mine = consumers[queue_of(held[0])]
-            held[0].target = mine.target
-            held[0].lease = mine.lease
-            if not owns(held[0], held[1], held[0].queue):
+        for tag, delivery in suspended.sent.items():
+            own = consumers[queue_of(delivery[0])]
+            delivery[0].target = own.target
+            delivery[0].lease = own.lease
+            if not owns(delivery[0], delivery[1], delivery[0].queue):
                 continue  # the consumer no longer owns the entry
             if tag in states:
                 state = states[tag]
                 if state is None:
-                    self._to_resend.append((tag, held))
+                    self._to_resend.append((tag, delivery))
                 else:
                     outcome = encoded_state(known[tag])
                     self._to_settle.append((tag, outcome))
-                    settled.setdefault(outcome, (state, []))[1].append(held)
+                    settled.setdefault(outcome, (state, []))[1].append(delivery)
             elif self._is_partial:
-                self.unlisted[tag] = held
+                self.unlisted[tag] = delivery
             else:
-                absent.append(held)
+                absent.append(delivery)
         release_deliveries(absent, suspended.default_outcome)
         session = self._link.session
-        for state, its in settled.values():
-            apply_outcome(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
-        leases = [mine.lease.milliseconds for mine in consumers.values() if mine.lease is not None]
+        for state, deliveries in settled.values():
+            apply_outcome(session, [(consumer, [entry]) for consumer, entry in deliveries], state.code, state)
+        leases = [own.lease.milliseconds for own in consumers.values() if own.lease is not None]
         if leases and (self._to_resend or self.unlisted):
             schedule = session.vhost.schedule
             schedule.set(self, schedule.after(min(leases)))
@@ -123,9 +123,9 @@ class ResumedDeliveries(Resumption):
     def ring(self) -> None:
         """Release the deliveries that were not sent again before their lease ended (Alarm)."""
         link = self._link
-        if link.is_detached or self._target.resuming is not self:
+        if link.is_detached or self._target.resumption is not self:
             return
-        late = list(self.left().values())
+        late = list(self.unsent().values())
         self._to_resend.clear()
         self.unlisted = {}
         link.session.peer.server.counters.timed_out += len(late)
@@ -133,7 +133,7 @@ class ResumedDeliveries(Resumption):
         link.continue_sending()
         link.session.peer.end_turn()
 
-    def is_over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether no deliveries are left."""
         return not self._incomplete and not self._to_settle and not self._to_resend
 
@@ -141,7 +141,7 @@ class ResumedDeliveries(Resumption):
         """Whether nothing more can be sent on this link."""
         return self._incomplete and not self._to_settle and not self._to_resend
 
-    def left(self) -> dict[bytes, SentDelivery]:
+    def unsent(self) -> dict[bytes, SentDelivery]:
         """Return the deliveries that have not been sent again, by tag."""
         left = dict(self._to_resend)
         left.update(self.unlisted)
@@ -167,10 +167,10 @@ class ResumedDeliveries(Resumption):
                 link.credit.use()
                 self._settle(*self._to_settle.popleft())
                 continue
-            tag, held = self._to_resend.popleft()
-            if owns(held[0], held[1], held[0].queue):  # unless its queue was deleted meanwhile
+            tag, delivery = self._to_resend.popleft()
+            if owns(delivery[0], delivery[1], delivery[0].queue):  # unless its queue was deleted meanwhile
                 link.credit.use()
-                self._resend(tag, held)
+                self._resend(tag, delivery)
         self._is_sending = False
 
     def _settle(self, tag: bytes, outcome: bytes) -> None:
@@ -184,9 +184,9 @@ class ResumedDeliveries(Resumption):
         link.sending = sending
         send_more(link.session, link)
 
-    def _resend(self, tag: bytes, held: SentDelivery) -> None:
+    def _resend(self, tag: bytes, delivery: SentDelivery) -> None:
         """Send a resumed delivery from its beginning."""
-        consumer, entry = held
+        consumer, entry = delivery
         self._target.deliver_again(consumer, entry, tag)
 
 
@@ -207,6 +207,6 @@ def _state(value: object) -> DeliveryState | None:
 
 def resumed_deliveries_of(target: Target10) -> ResumedDeliveries | None:
     """Return the deliveries that the link of `target` resumes; None without any."""
-    resuming = target.resuming
-    assert resuming is None or isinstance(resuming, ResumedDeliveries), "targets are given these"
-    return resuming
+    resumed = target.resumption
+    assert resumed is None or isinstance(resumed, ResumedDeliveries), "a target has ResumedDeliveries"
+    return resumed

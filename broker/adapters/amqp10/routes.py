@@ -60,7 +60,7 @@ class Destination(Dependent):
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
         text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' was deleted"
-        pending_frames_of(link.session).answers.detach(link, RESOURCE_DELETED, text)
+        pending_frames_of(link.session).outcomes.detach(link, RESOURCE_DELETED, text)
         link.session.peer.schedule()
 
 
@@ -80,7 +80,7 @@ def is_deleted(destination: Dependent | None) -> bool:
     return destination is not None and destination.node.deleted
 
 
-REMEMBERED_MAX: Final = 4096  # routes; with more all are forgotten, which costs a look-up each
+ROUTES_MAX: Final = 4096  # routes; with more all are forgotten, which costs a look-up each
 
 
 @final
@@ -90,7 +90,7 @@ class Routes(ConnectionRoutes):
     def __init__(self, connection: Connection10State, virtual_host: VirtualHost) -> None:
         self._connection = connection
         self._virtual_host = virtual_host
-        self._known: dict[str, dict[str, Route]] = {}
+        self._routes: dict[str, dict[str, Route]] = {}
         self._count = 0
 
     def find(self, exchange: str, key: str) -> Route:
@@ -98,7 +98,7 @@ class Routes(ConnectionRoutes):
 
         Raises AccessRefused, and what VirtualHost.route raises.
         """
-        keys = self._known.get(exchange)
+        keys = self._routes.get(exchange)
         route = None if keys is None else keys.get(key)
         return self._resolve(exchange, key) if route is None else route
 
@@ -115,7 +115,7 @@ class Routes(ConnectionRoutes):
 
     def forget(self) -> None:
         """Forget all routes."""
-        self._known = {}
+        self._routes = {}
         self._count = 0
 
     def _resolve(self, exchange: str, key: str) -> Route:
@@ -125,17 +125,17 @@ class Routes(ConnectionRoutes):
         route = self._virtual_host.route(exchange, key, (connection.origin.name, connection.lasting_name()))
         rights.require_topic(WRITE, route.exchange, key)
         route.pinned = True
-        if self._count >= REMEMBERED_MAX:
+        if self._count >= ROUTES_MAX:
             self.forget()
         self._count += 1
-        self._known.setdefault(exchange, {})[key] = route
+        self._routes.setdefault(exchange, {})[key] = route
         return route
 
 
 def routes_of(connection: Connection10State) -> Routes:
     """Return the routes of an open connection; messages before open are refused."""
     routes = connection.routes
-    assert isinstance(routes, Routes), "an open connection has these"
+    assert isinstance(routes, Routes), "an open connection has Routes"
     return routes
 
 

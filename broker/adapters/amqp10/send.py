@@ -58,7 +58,7 @@ class OutgoingLink(Sender):
         assert self._target is not None, "a link that has ended has no target"
         return self._target
 
-    # -- what the peer says
+    # -- frames of the receiver
 
     def on_flow(self, flow: Flow) -> None:
         """Take the receiver's credit. [amqp-1.0 2.6.7]"""
@@ -70,9 +70,9 @@ class OutgoingLink(Sender):
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
         self.target.draining = flow.drain
-        if self.target.resuming is not None:
+        if self.target.resumption is not None:
             self._send_resumed()
-        self.target.allow(self.credit.left)
+        self.target.set_credit(self.credit.left)
         if flow.drain:
             self.target.notify_work()  # the drain ends when no messages are found
             self.target.end_drain()
@@ -92,23 +92,23 @@ class OutgoingLink(Sender):
         if self._target is None:  # the link has ended meanwhile
             return
         if self.sending is None:
-            if self.target.resuming is not None:
+            if self.target.resumption is not None:
                 self._send_resumed()
             self.target.end_drain()
         self.target.update()
 
     def _send_resumed(self) -> None:
         """Send more resumed deliveries; after the last one, deliver from the queue."""
-        resuming = resumed_deliveries_of(self.target)
-        if resuming is None:
+        resumed = resumed_deliveries_of(self.target)
+        if resumed is None:
             return
-        resuming.send_more()
-        if resuming.is_over():
-            self.target.resuming = None
+        resumed.send_more()
+        if resumed.is_complete():
+            self.target.resumption = None
             self.target.update()
-        elif resuming.is_stuck() and self.target.draining:
+        elif resumed.is_stuck() and self.target.draining:
             pending_frames_of(self.session).note_drained(self)
-        self.target.allow(self.credit.left)
+        self.target.set_credit(self.credit.left)
 
     # -- flows
 
@@ -121,7 +121,7 @@ class OutgoingLink(Sender):
             return
         self.target.draining = False
         self.credit.drain()
-        self.target.allow(0)
+        self.target.set_credit(0)
         self.send_flow(True)
 
     def send_flow(self, drain: bool) -> None:
@@ -134,7 +134,7 @@ class OutgoingLink(Sender):
 
     # -- the end
 
-    def consumed(self) -> list[Queue]:
+    def consumed_queues(self) -> list[Queue]:
         """Return the queues from which the link receives."""
         return [queue_of(consumer) for consumer in self.target.consumers]
 
@@ -151,15 +151,15 @@ class OutgoingLink(Sender):
         if not closed and self.expiry is not None:
             suspend_sender(self, self.expiry, aborted)
         else:
-            resuming = resumed_deliveries_of(self.target)
-            if resuming is not None:
-                release_deliveries(list(resuming.left().values()), self.target.default_outcome)
-        held = _take_deliveries(session, self.target)
+            resumed = resumed_deliveries_of(self.target)
+            if resumed is not None:
+                release_deliveries(list(resumed.unsent().values()), self.target.default_outcome)
+        deliveries = _take_deliveries(session, self.target)
         for consumer in list(self.target.consumers):
-            entries = held.pop(consumer, []) if consumer.acquires else []
+            entries = deliveries.pop(consumer, []) if consumer.acquires else []
             detach(queue_of(consumer), consumer, entries, self.target.default_outcome)
             session.vhost.consumer_gone(queue_of(consumer))
-        for consumer, entries in held.items():
+        for consumer, entries in deliveries.items():
             if consumer.acquires:
                 release_entries(queue_of(consumer), entries, consumer, self.target.default_outcome)
         self.drop_target()
@@ -167,15 +167,15 @@ class OutgoingLink(Sender):
     def drop_target(self) -> None:
         """Cut the references between the link, which has ended or was refused, and its closed target."""
         target = self._target
-        if target is not None and target.resuming is not None:
-            self.session.vhost.schedule.cancel(target.resuming)
-            target.resuming = None
+        if target is not None and target.resumption is not None:
+            self.session.vhost.schedule.cancel(target.resumption)
+            target.resumption = None
         self._target = None
 
     def rights_changed(self) -> None:
         """Detach the link if the user may no longer read a queue (Link10)."""
         rights = self.session.peer.rights
-        for queue in self.consumed():
+        for queue in self.consumed_queues():
             if not rights.allow(READ, queue.name):
                 text = f"read access to queue '{queue.name}' in vhost '{queue.vhost}' refused for user"
                 self.detach(UNAUTHORIZED_ACCESS, f"{text} '{rights.user}'")
@@ -189,8 +189,8 @@ def suspend_sender(link: OutgoingLink, expiry: Expiry, aborted: i64) -> None:
     """
     session = link.session
     suspended = link_names(session.peer.server).suspend(session, link.name, False, expiry)
-    resuming = resumed_deliveries_of(link.target)
-    left = {} if resuming is None else resuming.left()
+    resumed = resumed_deliveries_of(link.target)
+    left = {} if resumed is None else resumed.unsent()
     if suspended is None:
         release_deliveries(list(left.values()), link.target.default_outcome)
         return
@@ -213,7 +213,7 @@ def suspend_sender(link: OutgoingLink, expiry: Expiry, aborted: i64) -> None:
         suspended.lease = 0 if lease is None else lease.milliseconds
         suspended.wait(session)
     else:
-        suspended.resumed()
+        suspended.end_suspension()
 
 
 def _unsettled_numbers(session: Session10State, target: ConsumerTarget) -> list[i64]:
@@ -230,11 +230,11 @@ def _take_deliveries(
 ) -> dict[QueueConsumer, list[QueueEntry]]:
     """Remove a receiver's deliveries from `unsettled` and return them, oldest first."""
     unsettled = session.unsettled
-    held: dict[QueueConsumer, list[QueueEntry]] = {}
+    deliveries: dict[QueueConsumer, list[QueueEntry]] = {}
     for number in _unsettled_numbers(session, target):
         entry = unsettled.find(number)
         consumer = unsettled.holder
         if entry is not None and consumer is not None and consumer.target is target:
             unsettled.take(number)
-            held.setdefault(consumer, []).append(entry)
-    return held
+            deliveries.setdefault(consumer, []).append(entry)
+    return deliveries

@@ -73,7 +73,7 @@ class Session10(Session10State):
         )
         self.peer.write(answer, channel)
 
-    # -- what the peer says
+    # -- frames of the peer
 
     def on_attach(self, attach: Attach) -> None:
         """Attach a link. Raises PeerError for errors that end the connection. [amqp-1.0 2.6.3]"""
@@ -139,8 +139,8 @@ class Session10(Session10State):
         elif disposition.receiver:
             apply_disposition(self, disposition)
         elif disposition.settled:
-            looked = pending_frames_of(self).unsettled_by_sender.settle(disposition.first, disposition.last)
-            self.vhost.schedule.allowance.use(looked // ENTRIES)
+            checked = pending_frames_of(self).unsettled_by_sender.settle(disposition.first, disposition.last)
+            self.vhost.schedule.allowance.use(checked // ENTRIES)
 
     def on_detach(self, detach: Detach) -> None:
         """Detach a link; for a link that this side has detached, this is the answer. [amqp-1.0 2.6.5]"""
@@ -205,7 +205,7 @@ class Session10(Session10State):
 
     def forget_link(self, link: SessionLink) -> None:
         """Forget the name of a link that has ended (Session10State)."""
-        assert isinstance(link, Link10), "links of a session are these"
+        assert isinstance(link, Link10), "a link of a session is a Link10"
         link_names(self.peer.server).remove(link)
 
     def stop_deliveries(self) -> None:

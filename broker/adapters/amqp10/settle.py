@@ -14,7 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.answers import pending_frames_of
-from broker.adapters.amqp10.reach import exclude
+from broker.adapters.amqp10.entry_filters import exclude_undeliverable
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.amqp10.target import Target10, default_outcome_of
 from broker.adapters.amqp10.transactions import transactions_of
@@ -42,7 +42,7 @@ from broker.core.queues.undeliverable import Reach
 from broker.core.schedule import ENTRIES, MODIFICATION, Alarm
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp10 import descriptors as d
-from protocol.amqp10.annotations import entries_of, map_of
+from protocol.amqp10.annotations import decode_map, encode_map
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED, PeerError
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST
 from protocol.amqp10.dispositions import Disposition
@@ -116,7 +116,7 @@ _RESERVED: Final = frozenset(
 _RESERVED_PREFIXES: Final = (FIRST, LAST, b"x-expired-", b"x-receipt-", b"x-opt-delivery-")
 
 
-def modification(state: DeliveryState) -> Addition | None:
+def read_modification(state: DeliveryState) -> Addition | None:
     """Return the annotations that an outcome adds to messages, if any.
 
     Reserved annotations are left out, and annotations that the broker itself writes or reads.
@@ -151,7 +151,7 @@ class Modification(Addition):
             before = queue.entries.annotations_of(entry)
             after = made.get(before)
             if after is None:
-                after = made[before] = self._combined(before)
+                after = made[before] = self._combine(before)
             if after:
                 annotate(queue, entry, after)
             else:
@@ -162,15 +162,15 @@ class Modification(Addition):
 
     def added_to(self, before: bytes) -> bytes:
         """Return the encoded map with the added annotations, or `before` if there are too many (Addition)."""
-        return self._combined(before) or before
+        return self._combine(before) or before
 
-    def _combined(self, before: bytes) -> bytes:
+    def _combine(self, before: bytes) -> bytes:
         """Return the encoded map with the added annotations; empty if there are too many for a message."""
         if self._is_too_much:
             return b""
-        entries = dict(zip(*entries_of(before), strict=True)) if before else {}
+        entries = dict(zip(*decode_map(before), strict=True)) if before else {}
         entries.update(self._added)
-        after = map_of(entries)
+        after = encode_map(entries)
         return after if len(entries) <= ANNOTATIONS_MAX and len(after) <= ANNOTATIONS_BYTES_MAX else b""
 
 
@@ -178,7 +178,7 @@ def _allowed_annotations(performative: bytes) -> dict[bytes, bytes]:
     """Return the annotations that may be added, by their names; the last one of each name counts."""
     return {
         key: value
-        for key, value in zip(*entries_of(performative), strict=True)
+        for key, value in zip(*decode_map(performative), strict=True)
         if key.startswith(_FREE_PREFIX)
         and not (is_internal(key) or key in _RESERVED or key.startswith(_RESERVED_PREFIXES))
     }
@@ -226,26 +226,26 @@ def release_elsewhere(
 
     `outcome`: the cause, as NACK. `addition`: the annotations to add to their messages.
     """
-    dying = [run for run in runs if dead_letters_undeliverable(run[0])]
-    back = [run for run in runs if not dead_letters_undeliverable(run[0])]
-    for consumer, entries in back:
+    undeliverable = [run for run in runs if dead_letters_undeliverable(run[0])]
+    to_release = [run for run in runs if not dead_letters_undeliverable(run[0])]
+    for consumer, entries in to_release:
         _exclude_from_link(consumer, entries)
-    if back:
-        returns.give_back(back, outcome, session, session.vhost, addition)
-    if not dying:
+    if to_release:
+        returns.give_back(to_release, outcome, session, session.vhost, addition)
+    if not undeliverable:
         return
-    later = UndeliverableHere(dying, session, outcome, addition)
-    if are_few(dying):
-        later.take_all()
+    work = UndeliverableHere(undeliverable, session, outcome, addition)
+    if are_few(undeliverable):
+        work.process_all()
     else:
-        later.begin()
+        work.begin()
 
 
 def _exclude_from_link(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
     """Exclude `entries` from the link that had them."""
     target = consumer.target
     if consumer.acquires and isinstance(target, Target10):
-        exclude(consumer, entries, target.link.full_name())
+        exclude_undeliverable(consumer, entries, target.link.full_name())
 
 
 @final
@@ -260,7 +260,7 @@ class UndeliverableHere(Later):
         self._outcome = outcome
         self._addition = addition
 
-    def take_all(self) -> None:
+    def process_all(self) -> None:
         """Release or dead-letter all of them in this turn."""
         runs = self.rest()
         while runs:
@@ -271,20 +271,20 @@ class UndeliverableHere(Later):
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Dead-letter the entries that no other consumer could acquire, and release the rest (Later)."""
         others = Reach(queue_of(consumer), consumer.target)
-        back: list[QueueEntry] = []
-        dead: list[QueueEntry] = []
+        to_release: list[QueueEntry] = []
+        to_dead_letter: list[QueueEntry] = []
         for entry in entries:
             if owns(consumer, entry, consumer.queue):
-                (back if others.could_take(entry) else dead).append(entry)
-        if back:
-            _exclude_from_link(consumer, back)
+                (to_release if others.could_take(entry) else to_dead_letter).append(entry)
+        if to_release:
+            _exclude_from_link(consumer, to_release)
             returns.give_back(
-                [(consumer, back)], self._outcome, self.session, self._virtual_host, self._addition
+                [(consumer, to_release)], self._outcome, self.session, self._virtual_host, self._addition
             )
-        if dead:
+        if to_dead_letter:
             if self._addition is not None:
-                self._addition.add(dead, consumer)
-            discard_all(queue_of(consumer), dead, consumer)
+                self._addition.add(to_dead_letter, consumer)
+            discard_all(queue_of(consumer), to_dead_letter, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """Return the cost of a dead letter (Later)."""
@@ -321,7 +321,7 @@ def apply_disposition(session: Session10State, performative: Disposition) -> Non
             return
         apply_outcome(session, runs, code, state)
     if not performative.settled:
-        pending_frames_of(session).answers.add(
+        pending_frames_of(session).outcomes.add(
             None, performative.first, last - first + 1, _answered_outcome(state), True
         )
 
@@ -366,7 +366,7 @@ def apply_outcome(
         returns.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
         outcome = NACK if state.delivery_failed else RELEASED
-        addition = modification(state)
+        addition = read_modification(state)
         if addition is not None:
             count = sum([len(entries) for _, entries in runs])
             virtual_host.schedule.allowance.use(count * (MODIFICATION + addition.cost // ENTRIES))
@@ -384,10 +384,10 @@ def _retire_deliveries(
 ) -> None:
     """Hold an outcome until the transaction commits. [amqp-1.0 4.4.2]"""
     unsettled = session.unsettled
-    transaction = transactions_of(session.peer).known(state.txn_id)
+    transaction = transactions_of(session.peer).get(state.txn_id)
     outcome = state.outcome
     code: i64 = d.RECEIVED if outcome is None else outcome.code
-    addition = None if outcome is None else modification(outcome)
+    addition = None if outcome is None else read_modification(outcome)
     echoed = _answered_outcome(outcome)
     numbers = unsettled.between(first, last)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
@@ -401,16 +401,16 @@ def _retire_deliveries(
         if entry is None or consumer is None:
             continue
         failed = outcome is not None and outcome.delivery_failed
-        returned = _return_cause(code, failed, consumer)
-        held: i64 = _EFFECTS.get(code, RELEASE)
+        cause = _return_cause(code, failed, consumer)
+        effect: i64 = _EFFECTS.get(code, RELEASE)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
             if dead_letters_undeliverable(consumer) and not Reach(
                 queue_of(consumer), consumer.target
             ).could_take(entry):
-                held = DISCARD
+                effect = DISCARD
             else:
                 transaction.exclude(entry, consumer)
-        transaction.retire(number, entry, consumer, held, returned, addition)
+        transaction.retire(number, entry, consumer, effect, cause, addition)
         if performative.settled:
             transaction.note_settled(session, number)
         else:

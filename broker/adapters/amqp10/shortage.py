@@ -38,7 +38,7 @@ class HeldCredit(Held):
         self._shortage.held[self] = None
         self._shut_sessions = publishing
         for session in publishing:
-            session.incoming.shut = True
+            session.incoming.is_shut = True
             session.send_flow()
         reason = self._shortage.reason
         _log.info("publisher held", peer=connection.peer, user=connection.user, reason=reason)
@@ -49,7 +49,7 @@ class HeldCredit(Held):
         self.forget()
         for session in shut:
             if not session.is_released:
-                session.incoming.shut = False
+                session.incoming.is_shut = False
                 session.send_flow()
         if self._connection is not None:
             for session in self._connection.open_sessions():

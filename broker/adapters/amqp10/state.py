@@ -96,7 +96,7 @@ class SessionLink:
         self.is_detached = False
         self.lifetime: Lifetime | None = None
 
-    # -- what a subclass does; a link that was refused at once does nothing
+    # -- overridden by subclasses; a link that was refused does nothing
 
     def on_flow(self, flow: Flow) -> None:
         """Take the peer's state of the link. [amqp-1.0 2.6.7]"""
@@ -168,7 +168,7 @@ class Connection10State(ServedConnection):
         """Take no more frames, but continue to read (ServedConnection)."""
         self.holds |= reason
 
-    # -- out
+    # -- output
 
     def write(self, performative: Composite, channel: int = 0) -> None:
         """Write a performative, to be sent at the end of the turn."""

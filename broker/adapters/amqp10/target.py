@@ -11,8 +11,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.entry_filters import sent_bytes
 from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, Sender, send_more
-from broker.adapters.amqp10.reach import sent_bytes
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.formats.either import content_for10, content_given, pieces_of
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
@@ -154,14 +154,14 @@ def _may_be_annotations(content: bytes, p: i64) -> bool:
 class LinkTransaction(Transaction):
     """A transaction in which deliveries are acquired; `transactions.Transaction10` extends this class.
 
-    `over`: the transaction is being discharged or rolled back. `acquired`: the numbers of the deliveries
+    `is_over`: the transaction is being discharged or rolled back. `acquired`: the numbers of the deliveries
     acquired in the transaction, with their sessions. A rollback releases these deliveries.
     """
 
     def __init__(self, virtual_host: VirtualHost, publisher: Session10State, txn_id: bytes) -> None:
         super().__init__(virtual_host, publisher)
         self.txn_id = txn_id
-        self.over = False
+        self.is_over = False
         self.acquired: list[tuple[Session10State, i64]] = []
 
 
@@ -175,8 +175,8 @@ class Target10(PullingTarget):
 
     `settled`: deliveries are sent settled. `draining`: the receiver drains its credit. `default_outcome`: the
     cause with which unsettled deliveries are released when the link ends, a constant of
-    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resuming`: the
-    deliveries that the link is about to resume. `tag_prefix`: the prefix of delivery-tags, if unsettled
+    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resumption`:
+    the deliveries that the link is about to resume. `tag_prefix`: the prefix of delivery-tags, if unsettled
     deliveries outlive the link. `resumed`: the tags of resumed deliveries, by their numbers.
     """
 
@@ -185,7 +185,7 @@ class Target10(PullingTarget):
         credit.used = 1
         session = link.session
         self.link = link
-        self.resuming: Resumption | None = None
+        self.resumption: Resumption | None = None
         super().__init__(session, credit)
         self.settled = settled
         self.draining = False
@@ -199,13 +199,13 @@ class Target10(PullingTarget):
 
     # -- credit
 
-    def allow(self, credit: i64) -> None:
+    def set_credit(self, credit: i64) -> None:
         """Set the number of further deliveries that may be sent."""
         self.credit.resize(self.credit.used + credit, 0)
 
     def wants_work(self) -> bool:
         """Whether new deliveries can be sent: none is incomplete or is to be resumed (ConsumerTarget)."""
-        return self.link.sending is None and self.resuming is None and super().wants_work()
+        return self.link.sending is None and self.resumption is None and super().wants_work()
 
     def restore_credit(self, size: i64) -> None:
         """Do nothing: only the receiver grants credit (ConsumerTarget)."""
@@ -292,7 +292,7 @@ class Target10(PullingTarget):
         sections.format = MESSAGE_FORMAT
         delivery_id = number - 1 & 0xFFFFFFFF
         transaction = self.transaction
-        if transaction is not None and transaction.over:
+        if transaction is not None and transaction.is_over:
             # the transaction has ended, and the receiver has not sent a flow without its txn-id yet
             self.transaction = transaction = None
         if transaction is not None and not resume:
@@ -343,7 +343,7 @@ class Target10(PullingTarget):
             queue = consumer.queue
             session = self._session
             text = f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted"
-            pending_frames_of(session).answers.detach(self.link, RESOURCE_DELETED, text)
+            pending_frames_of(session).outcomes.detach(self.link, RESOURCE_DELETED, text)
             session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
@@ -358,10 +358,10 @@ class Target10(PullingTarget):
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Notify that the link is active from now on, or inactive (ConsumerTarget)."""
-        notified = self.arguments.get(NOTIFY_ACTIVE)
-        if isinstance(notified, str):
+        notified_queue = self.arguments.get(NOTIFY_ACTIVE)
+        if isinstance(notified_queue, str):
             session = self._session
-            session.peer.server.notices.add(session.vhost, notified, consumer, active, why)
+            session.peer.server.notices.add(session.vhost, notified_queue, consumer, active, why)
 
 
 def default_outcome_of(consumer: QueueConsumer) -> i64:

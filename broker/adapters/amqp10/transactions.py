@@ -9,8 +9,8 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.entry_filters import exclude_undeliverable
 from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.state import Connection10State, ConnectionTransactions, Session10State
 from broker.adapters.amqp10.target import LinkTransaction, Target10, default_outcome_of
 from broker.adapters.peers.server import ReplyReceiver, Server
@@ -155,7 +155,7 @@ class Transaction10(LinkTransaction):
         """Exclude undeliverable entries from their links before they are released (Transaction)."""
         for consumer, entries in self._undeliverable.items():
             if isinstance(consumer.target, Target10):
-                exclude(consumer, entries, consumer.target.link.full_name())
+                exclude_undeliverable(consumer, entries, consumer.target.link.full_name())
         self._undeliverable = {}
         super().on_durable(batch)
 
@@ -167,7 +167,7 @@ class Transaction10(LinkTransaction):
         journal = self.virtual_host.journal
         journal.rolled_back(self.publisher, len(self.publishes), self.settlement_count(), why)
         self.publishes = []
-        back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
+        to_release: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         for held, target in zip(self.settlements, self._targets, strict=True):
             consumer = held.consumer
             discipline = queue_of(consumer).discipline
@@ -175,17 +175,19 @@ class Transaction10(LinkTransaction):
                 discipline.withdrawn(held.entries)
             link = target.link if isinstance(target, Target10) else None
             if link is None or link.is_detached or link.session.is_released:
-                back.append((consumer, held.entries))
+                to_release.append((consumer, held.entries))
                 continue
             session = link.session
-            gone = self._settled.get(session, set())
-            kept = [at for at, number in enumerate(held.tags) if number not in gone]
-            lost = [entry for number, entry in zip(held.tags, held.entries, strict=True) if number in gone]
+            settled = self._settled.get(session, set())
+            kept = [at for at, number in enumerate(held.tags) if number not in settled]
+            settled_entries = [
+                entry for number, entry in zip(held.tags, held.entries, strict=True) if number in settled
+            ]
             session.unsettled.put_back(
                 [held.tags[at] for at in kept], [held.entries[at] for at in kept], consumer
             )
-            if lost:
-                back.append((consumer, lost))
+            if settled_entries:
+                to_release.append((consumer, settled_entries))
         self.settlements = []
         self._targets = []
         self._undeliverable = {}
@@ -193,9 +195,9 @@ class Transaction10(LinkTransaction):
             entry = None if session.is_released else session.unsettled.take(number)
             holder = session.unsettled.holder
             if entry is not None and holder is not None:
-                back.append((holder, [entry]))
+                to_release.append((holder, [entry]))
         self.acquired = []
-        for consumer, entries in back:
+        for consumer, entries in to_release:
             if consumer.acquires:
                 returns.give_back(
                     [(consumer, entries)], default_outcome_of(consumer), None, self.virtual_host
@@ -205,7 +207,7 @@ class Transaction10(LinkTransaction):
         """Send the outcomes, and answer the discharge (Transaction)."""
         for session, number, state in self._outcomes:
             if not session.is_released:
-                pending_frames_of(session).answers.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
+                pending_frames_of(session).outcomes.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
         self.link.answer_discharge(self._discharge_id, "")
 
     def failed(self, reason: str) -> None:
@@ -270,13 +272,13 @@ class Transactions(ConnectionTransactions):
             return PeerError(TRANSACTION_TIMEOUT, text)
         return PeerError(TRANSACTION_UNKNOWN_ID, f"there is no transaction {shown}")
 
-    def known(self, txn_id: bytes) -> Transaction10 | None:
+    def get(self, txn_id: bytes) -> Transaction10 | None:
         """Return the transaction with this id, None without one."""
         return self._open.get(txn_id)
 
     def end(self, transaction: Transaction10) -> None:
         """Remove a transaction that is being discharged, or rolled back."""
-        transaction.over = True
+        transaction.is_over = True
         self._open.pop(transaction.txn_id, None)
         timer = self._timers.pop(transaction.txn_id, None)
         if timer is not None:
@@ -308,5 +310,5 @@ class Transactions(ConnectionTransactions):
 def transactions_of(connection: Connection10State) -> Transactions:
     """Return the transactions of a connection."""
     transactions = connection.transactions
-    assert isinstance(transactions, Transactions), "connections have these"
+    assert isinstance(transactions, Transactions), "a connection has Transactions"
     return transactions

@@ -149,7 +149,7 @@ def header_named(content: bytes, layout: Layout, name: str) -> object:
             return value
     entries = _application_properties(content, layout)
     while entries.advance():
-        if entries.is_for(key):
+        if entries.has_key(key):
             value = simple_value(_decoded(entries))
             if value is not NOTHING:
                 return value
@@ -170,7 +170,7 @@ def annotation(content: bytes, layout: Layout, name: bytes) -> object:
     """Return the annotation of this name as a header, NOTHING if there is none."""
     entries = _annotations(content, layout)
     while entries.advance():
-        if entries.is_for(name):
+        if entries.has_key(name):
             value = header_value(_decoded(entries))
             if value is not NOTHING:
                 return value
@@ -181,7 +181,7 @@ def raw_annotation(content: bytes, layout: Layout, name: bytes) -> object:
     """Return the decoded annotation of this name, NOTHING if there is none."""
     entries = _annotations(content, layout)
     while entries.advance():
-        if entries.is_for(name):
+        if entries.has_key(name):
             return _decoded(entries)
     return NOTHING
 

@@ -19,7 +19,7 @@ from broker.core.schedule import Schedule
 from broker.core.view import Criterion, MessageView
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
-from protocol.amqp10.annotations import annotate_message, entries_of
+from protocol.amqp10.annotations import annotate_message, decode_map
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.sections import is_sections, scan_preamble
 from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
@@ -193,7 +193,7 @@ def annotated_content(content: bytes, annotations: bytes) -> bytes:
     In a message of AMQP 0-9-1 annotations become headers. Annotations without a field value are left out, and
     all annotations if the message's headers do not decode.
     """
-    keys, values = entries_of(annotations)
+    keys, values = decode_map(annotations)
     if is_sections(content):
         return annotate_message(content, scan_preamble(content), [], keys, values)
     added: list[Field] = []

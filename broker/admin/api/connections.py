@@ -191,7 +191,7 @@ def _outgoing(link: OutgoingLink) -> Shown:
     return {
         "handle": int(link.handle),
         "link_name": link.name,
-        "queue_name": ", ".join(queue.name for queue in link.consumed()),
+        "queue_name": ", ".join(queue.name for queue in link.consumed_queues()),
         "send_settled": link.settled,
         "max_message_size": int(link.size_max),
         "credit": int(link.credit.left),

@@ -81,7 +81,7 @@ def parts_of(view: MessageView) -> Parts:
     """Return the parts of a stored message."""
     if isinstance(view, View10):
         return Parts10(view)
-    assert isinstance(view, ContentView), "there are no other messages"
+    assert isinstance(view, ContentView), "a stored message is of AMQP 1.0 or 0-9-1"
     return Parts091(view)
 
 
@@ -110,7 +110,7 @@ class Parts10(Parts):
         """Return the place of the property, the first of several (Parts)."""
         entries = self._entries()
         while entries.advance():
-            if entries.is_for(name):
+            if entries.has_key(name):
                 return entries.key_end
         return NONE
 

@@ -40,7 +40,7 @@ class Reference:
         elif isinstance(value, str):
             self._value = str(value)
             if value.startswith("&") and not isinstance(value, (Symbol, Char)):
-                self._modify(value)
+                self._parse_prefix(value)
         elif isinstance(value, float):
             self._value = float(value)
         elif isinstance(value, int) and not isinstance(value, (bool, Timestamp)):
@@ -49,7 +49,7 @@ class Reference:
             raise ValueError("is not a simple value")
         self.text = f"{int(self._comparison)} {type(self._value).__name__} {self._value!r}"
 
-    def _modify(self, value: str) -> None:
+    def _parse_prefix(self, value: str) -> None:
         if value.startswith("&p:"):
             self._comparison = _BEGINNING
             self._value = value[3:]
@@ -68,7 +68,7 @@ class Reference:
             return None
         return value if isinstance(value, (str, int)) else None
 
-    def suits(self, value: object) -> bool:
+    def matches_value(self, value: object) -> bool:
         """Whether a property's value matches; None for an absent property.
 
         Numbers of all types are compared as numbers, strings with symbols, other types with themselves.
@@ -129,7 +129,7 @@ class PropertiesFilter(Criterion):
     def matches(self, view: MessageView) -> bool:
         """Whether all properties match (Criterion)."""
         parts = parts_of(view)
-        return all(reference.suits(parts.property(place)) for place, reference in self._fields)
+        return all(reference.matches_value(parts.property(place)) for place, reference in self._fields)
 
 
 @final
@@ -156,7 +156,9 @@ class ApplicationPropertiesFilter(Criterion):
     def matches(self, view: MessageView) -> bool:
         """Whether all application properties match (Criterion)."""
         parts = parts_of(view)
-        return all(reference.suits(parts.application_property(name)) for name, reference in self._fields)
+        return all(
+            reference.matches_value(parts.application_property(name)) for name, reference in self._fields
+        )
 
 
 def is_header(name: str) -> bool:

@@ -123,7 +123,7 @@ class _SqlParser(Parser):
 
     def _among(self, operand: Expression) -> Expression:
         among = super()._among(operand)
-        assert isinstance(among, In), "the base makes nothing else"
+        assert isinstance(among, In), "the base class returns an In"
         if not any(_is_user_id(each) for each in (operand, *among.choices)):
             return among
         return In(_as_text(operand), [_as_text(choice) for choice in among.choices])

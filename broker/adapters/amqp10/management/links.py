@@ -83,7 +83,7 @@ class RequestLink(Link10):
             return
         delivery = self._delivery
         try:
-            request = delivery.take(transfer, data, end)
+            request = delivery.add(transfer, data, end)
         except PeerError as error:
             self.detach(error.condition, error.text)
             return
@@ -167,5 +167,5 @@ def pair_of(session: Session10State, name: str) -> Pair:
     pair = session.pairs.get(name)
     if pair is None:
         session.pairs[name] = pair = Pair(session, name)
-    assert isinstance(pair, Pair), "pairs are made here"
+    assert isinstance(pair, Pair), "a session has Pairs"
     return pair

@@ -35,8 +35,8 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Handler]]] = {
     },
     ("queues", ANY, "messages"): {"DELETE": objects.purge_queue},
     ("exchanges", ANY): {"PUT": objects.declare_exchange, "DELETE": objects.delete_exchange},
-    ("bindings",): {"POST": objects.bind, "GET": objects.show_bindings},
-    ("bindings", ANY): {"DELETE": objects.unbind},
+    ("bindings",): {"POST": objects.add_binding, "GET": objects.show_bindings},
+    ("bindings", ANY): {"DELETE": objects.remove_binding},
     ("auth", "tokens"): {"PUT": objects.renew_token},
 }
 """The methods of each path."""

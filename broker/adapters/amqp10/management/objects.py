@@ -19,15 +19,15 @@ from broker.adapters.amqp10.management.requests import (
     BindingEnds,
     Refused,
     RequestContext,
-    arguments,
+    arguments_field,
     arguments_map,
     binding_in_path,
     ends_in_query,
     fields_of,
-    flag,
+    flag_field,
     location,
     no_content,
-    text,
+    text_field,
 )
 from broker.adapters.peers import direct_reply, requests
 from broker.adapters.peers.server import PRODUCT
@@ -65,10 +65,10 @@ def declare_queue(context: RequestContext) -> Answer:
         context.client,
         context.virtual_host,
         name,
-        flag(fields, "durable", True),
-        flag(fields, "exclusive", False),
-        flag(fields, "auto_delete", False),
-        arguments(fields),
+        flag_field(fields, "durable", True),
+        flag_field(fields, "exclusive", False),
+        flag_field(fields, "auto_delete", False),
+        arguments_field(fields),
     )
     return Answer(CREATED if is_new else OK, [encode(_describe_queue(context, queue))], queue.durable)
 
@@ -168,11 +168,11 @@ def declare_exchange(context: RequestContext) -> Answer:
         context.client,
         context.virtual_host,
         name,
-        text(fields, "type", DIRECT),
-        flag(fields, "durable", True),
-        flag(fields, "auto_delete", False),
-        flag(fields, "internal", False),
-        arguments(fields),
+        text_field(fields, "type", DIRECT),
+        flag_field(fields, "durable", True),
+        flag_field(fields, "auto_delete", False),
+        flag_field(fields, "internal", False),
+        arguments_field(fields),
     )
     return no_content(exchange.durable)
 
@@ -189,23 +189,25 @@ ARGUMENTS: Final = 100  # characters of arguments that count as a further bindin
 CHECK_COST: Final[i64] = 20  # the cost of checking a binding, in microseconds
 
 
-def bind(context: RequestContext) -> Answer:
+def add_binding(context: RequestContext) -> Answer:
     """Bind a queue or an exchange to an exchange. Raises Refused, BrokerError."""
     fields = fields_of(context.request.body, "binding", PROPERTIES)
-    source = text(fields, "source")
+    source = text_field(fields, "source")
     if ("destination_queue" in fields) == ("destination_exchange" in fields):
         raise Refused(BAD_REQUEST, "a binding needs either destination_queue or destination_exchange")
     kind = QUEUE if "destination_queue" in fields else EXCHANGE
-    destination = text(fields, "destination_queue" if kind == QUEUE else "destination_exchange")
-    key = text(fields, "binding_key", "")
+    destination = text_field(fields, "destination_queue" if kind == QUEUE else "destination_exchange")
+    key = text_field(fields, "binding_key", "")
     try:
-        requests.bind(context.client, context.virtual_host, kind, destination, source, key, arguments(fields))
+        requests.bind(
+            context.client, context.virtual_host, kind, destination, source, key, arguments_field(fields)
+        )
     except NotFound as error:
         raise Refused(BAD_REQUEST, error.text) from None  # not 404: the path /bindings exists
     return no_content(durable=True)
 
 
-def unbind(context: RequestContext) -> Answer | None:
+def remove_binding(context: RequestContext) -> Answer | None:
     """Remove a binding, which may be absent. Raises Refused, BrokerError."""
     ends, key, digest = binding_in_path(context.target)
     _correct_kind(context, ends)

@@ -94,7 +94,7 @@ def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
     return fields
 
 
-def flag(fields: Fields, name: str, default: bool) -> bool:
+def flag_field(fields: Fields, name: str, default: bool) -> bool:
     """Return a boolean field of a body. Raises Refused."""
     value = fields.get(name, default)
     if not isinstance(value, bool):
@@ -102,7 +102,7 @@ def flag(fields: Fields, name: str, default: bool) -> bool:
     return value
 
 
-def text(fields: Fields, name: str, default: str | None = None) -> str:
+def text_field(fields: Fields, name: str, default: str | None = None) -> str:
     """Return a string field of a body. Raises Refused, also if the field is missing without a `default`."""
     value = fields.get(name, default)
     if value is None and name not in fields:
@@ -112,7 +112,7 @@ def text(fields: Fields, name: str, default: str | None = None) -> str:
     return str(value)
 
 
-def arguments(fields: Fields) -> Fields:
+def arguments_field(fields: Fields) -> Fields:
     """Return the arguments in a body as a field table. Raises Refused for values that no table can have."""
     given = fields.get("arguments", {})
     if not isinstance(given, dict):
@@ -162,7 +162,7 @@ def _to_amqp10(value: object) -> object:
 def _decimal128(value: Decimal) -> types.Decimal:
     """Return a decimal of a field table, which has no sign and at most 32 bits of digits. [IEEE 754]"""
     _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "field tables have no decimals that are none"
+    assert isinstance(exponent, int), "a decimal of a field table is a number"
     significand = int("".join(map(str, digits)))
     raw = (_DECIMAL128_BIAS + exponent << 113 | significand).to_bytes(16, "big")
     return types.Decimal(_DECIMAL128, raw)

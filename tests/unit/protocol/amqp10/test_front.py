@@ -62,9 +62,9 @@ def found(data: bytes, kind: int) -> list[tuple[bytes, bytes]]:
     while entries.advance():
         key = entries.name()
         assert key == padded[entries.key : entries.key_end]
-        assert entries.is_for(key)
-        assert not entries.is_for(key + b"\x40")
-        assert not entries.is_for(key[:-1])
+        assert entries.has_key(key)
+        assert not entries.has_key(key + b"\x40")
+        assert not entries.has_key(key[:-1])
         taken.append((key, padded[entries.key_end : entries.end]))
     assert not entries.advance()
     return taken

@@ -28,12 +28,12 @@ def test_transfers_are_counted_and_a_flow_is_due_at_half_the_window(start: int) 
 def test_a_window_that_is_shut_takes_what_is_on_its_way() -> None:
     window = IncomingWindow(0, 4)
     window.count_transfer()
-    window.shut = True
+    window.is_shut = True
     assert window.open() == 0
     assert [window.count_transfer() for _ in range(3)] == [False] * 3
     with pytest.raises(PeerError, match="transfer 4 is beyond"):
         window.count_transfer()
-    window.shut = False
+    window.is_shut = False
     assert window.open() == 4
 
 

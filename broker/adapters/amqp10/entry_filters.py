@@ -27,7 +27,7 @@ def sent_bytes(message: Message) -> i64:
 
 
 @final
-class Small(EntryFilter):
+class SizeFilter(EntryFilter):
     """The filter of entries that pass another filter and are not too large for the peer.
 
     A message that the peer refuses would be delivered again and again, and block the messages after it.
@@ -48,7 +48,7 @@ class Small(EntryFilter):
 
 
 @final
-class Deliverable(EntryFilter):
+class DeliverableFilter(EntryFilter):
     """The filter of entries that pass another filter and are not undeliverable to a link.
 
     No two consumers share such a filter.
@@ -59,26 +59,26 @@ class Deliverable(EntryFilter):
         if inner is not None:
             self.demands = inner.demands
         self._inner = inner
-        self._not_here: set[QueueEntry] = set()
+        self._undeliverable: set[QueueEntry] = set()
         self._sweep_at = _SWEEP_MIN
 
     def exclude(self, entries: list[QueueEntry]) -> None:
         """Exclude these entries."""
-        self._not_here.update(entries)
-        if len(self._not_here) >= self._sweep_at:
-            self._not_here = {entry for entry in self._not_here if entry.state != DEQUEUED}
-            self._sweep_at = 2 * len(self._not_here) + _SWEEP_MIN
+        self._undeliverable.update(entries)
+        if len(self._undeliverable) >= self._sweep_at:
+            self._undeliverable = {entry for entry in self._undeliverable if entry.state != DEQUEUED}
+            self._sweep_at = 2 * len(self._undeliverable) + _SWEEP_MIN
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the link may get the entry (EntryFilter)."""
-        return entry not in self._not_here and (self._inner is None or self._inner.passes(entry))
+        return entry not in self._undeliverable and (self._inner is None or self._inner.passes(entry))
 
     def excludes(self, entry: QueueEntry) -> bool:
         """Whether the entry is undeliverable to the link (EntryFilter)."""
-        return entry in self._not_here
+        return entry in self._undeliverable
 
 
-def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
+def exclude_undeliverable(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
     """Exclude entries, which are being released, from a link that found them undeliverable. [amqp-1.0 3.4.5]
 
     The link's consumer stays attached and gets all other entries. `consumer`: the owner of the entries, which
@@ -92,8 +92,8 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
         if queue is not present.queue:
             continue
         known = present.filter
-        if not isinstance(known, Deliverable):
-            known = Deliverable(known, link)
+        if not isinstance(known, DeliverableFilter):
+            known = DeliverableFilter(known, link)
             try:
                 change_filter(queue, present, known)
             except PreconditionFailed:
