@@ -63,9 +63,9 @@ def decode_map(data: bytes) -> tuple[list[bytes], list[bytes]]:
     for entry in _entries_without(data, 0, len(data), []):
         constructor: i64 = entry[0]
         start: i64 = 2 if constructor == SYMBOL8 else 5
-        behind = value_end(entry, 0, len(entry), _WHAT)
-        keys.append(entry[start:behind])
-        values.append(entry[behind:])
+        after = value_end(entry, 0, len(entry), _WHAT)
+        keys.append(entry[start:after])
+        values.append(entry[after:])
     return keys, values
 
 
@@ -141,20 +141,20 @@ def _entries_without(data: bytes, value: i64, end: i64, without: list[bytes]) ->
     names = frozenset(without)
     kept: list[bytes] = []
     while left > 0:
-        behind = value_end(data, p, end, _WHAT)
+        after = value_end(data, p, end, _WHAT)
         constructor: i64 = data[p]
         if constructor == SYMBOL8:
-            key = data[p + 2 : behind]
+            key = data[p + 2 : after]
         elif constructor == SYMBOL32:
-            key = data[p + 5 : behind]
+            key = data[p + 5 : after]
         else:
             raise DecodeError(f"{_WHAT}: key of constructor 0x{constructor:02x}, expected a symbol")
         if not key.isascii():
             raise DecodeError(f"{_WHAT}: key that is not ASCII")
-        behind = value_end(data, behind, end, _WHAT, "value")
+        after = value_end(data, after, end, _WHAT, "value")
         if key not in names:
-            kept.append(data[p:behind])
-        p = behind
+            kept.append(data[p:after])
+        p = after
         left -= 1
     if p != end:
         raise DecodeError(f"{_WHAT}: bytes follow the last entry")

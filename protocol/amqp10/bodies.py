@@ -53,21 +53,21 @@ class BodyScan:
         """Begin the section at `p`; False if too few of its bytes have arrived to know its size."""
         seen: i64 = min(end, p + START_BYTES_MAX)  # no more, so that the result does not depend on the cuts
         fields = Fields()
-        reach: i64 = NONE
+        end_offset: i64 = NONE
         code: i64 = 0
         try:
             code = fields.descriptor(data, p, seen, "section")
-            reach = find_value_end(data, fields.p, seen, "section")
+            end_offset = find_value_end(data, fields.p, seen, "section")
         except DecodeError:
             if seen - p == START_BYTES_MAX:
                 raise
-        if reach == NONE or (reach > seen and seen - fields.p < _HEAD_BYTES_MAX):
+        if end_offset == NONE or (end_offset > seen and seen - fields.p < _HEAD_BYTES_MAX):
             if seen - p == START_BYTES_MAX:
                 raise DecodeError(f"section without a size in its first {START_BYTES_MAX} bytes")
             self._start = data[p:end]
             return False
         self._check_order(code)
-        self._left = section_end(data, fields.p, reach, code) - p
+        self._left = section_end(data, fields.p, end_offset, code) - p
         return True
 
     def _check_order(self, code: i64) -> None:

@@ -38,8 +38,8 @@ class _Shape(NamedTuple):
 
 def decode_composite(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[Composite, int]:
     """Return the composite at `offset`, and the offset after the composite. Raises DecodeError."""
-    value, behind = decode_typed(data, offset, end)
-    return compose(value), behind
+    value, after = decode_typed(data, offset, end)
+    return compose(value), after
 
 
 def encode_composite(composite: Composite) -> bytes:

@@ -69,10 +69,10 @@ def value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
 
     Raises DecodeError if the value does not end by `end`. The error names `what` and `field`.
     """
-    reach = find_value_end(data, p, end, what, field)
-    if reach == NONE or reach > end:
+    end_offset = find_value_end(data, p, end, what, field)
+    if end_offset == NONE or end_offset > end:
         raise truncated_error(what, field)
-    return reach
+    return end_offset
 
 
 def find_value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:

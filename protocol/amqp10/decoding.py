@@ -161,9 +161,9 @@ def _values(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool)
         raise DecodeError(f"compound of {int(count)} values in {int(stop - p)} bytes")
     values: list[object] = []
     for _ in range(count):
-        behind = _values_end(data, p, stop, 1)
-        values.append(_value(data[p], data, p + 1, behind, depth, typed))
-        p = behind
+        after = _values_end(data, p, stop, 1)
+        values.append(_value(data[p], data, p + 1, after, depth, typed))
+        p = after
     _check_full(p, stop)
     return values
 
@@ -185,11 +185,11 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
         depth += 1
         if depth > DEPTH_MAX:
             raise _too_deep()
-        behind = _values_end(data, p + 1, stop, 1)
-        if behind >= stop:
-            raise _truncated(behind)
-        descriptors.append(_value(data[p + 1], data, p + 2, behind, depth, typed))
-        p = behind
+        after = _values_end(data, p + 1, stop, 1)
+        if after >= stop:
+            raise _truncated(after)
+        descriptors.append(_value(data[p + 1], data, p + 2, after, depth, typed))
+        p = after
     if p >= stop:
         raise DecodeError("array without a constructor")
     code: i64 = data[p]
@@ -202,9 +202,9 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
         if count > stop - p:
             raise DecodeError(f"array of {int(count)} values in {int(stop - p)} bytes")
         for _ in range(count):
-            behind = _value_end(code, data, p, stop)
-            items.append(_value(code, data, p, behind, depth, typed))
-            p = behind
+            after = _value_end(code, data, p, stop)
+            items.append(_value(code, data, p, after, depth, typed))
+            p = after
     _check_full(p, stop)
     return Array(int(code), items, tuple(descriptors), int(count))
 

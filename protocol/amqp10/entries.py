@@ -28,7 +28,7 @@ class Entries:
         self.end: i64 = end
         self.malformed = False
         self._kind = kind
-        self._behind = end
+        self._limit = end
         self._left: i64 = 0
         if value < 0:
             return
@@ -52,8 +52,8 @@ class Entries:
             self._left -= 1
             start = self.end
             try:
-                self.key_end = value_end(data, start, self._behind, "map")
-                self.end = value_end(data, self.key_end, self._behind, "map")
+                self.key_end = value_end(data, start, self._limit, "map")
+                self.end = value_end(data, self.key_end, self._limit, "map")
             except DecodeError:
                 self._left = 0
                 self.malformed = True
@@ -66,7 +66,7 @@ class Entries:
             if constructor == kind | 0x10 or (kind == NAMED and constructor in (STRING32, SYMBOL32)):
                 self.key = start + 5
                 return True
-        if self.end != self._behind:
+        if self.end != self._limit:
             self.malformed = True
         return False
 

@@ -65,8 +65,8 @@ class Fields:
         if data[p] != 0:
             raise DecodeError(f"{what} has no descriptor")
         p += 1
-        behind = value_end(data, p, end, what)
-        self.p = behind
+        after = value_end(data, p, end, what)
+        self.p = after
         constructor: i64 = data[p]
         if constructor == ULONG:
             number = read_i64_be(data, p + 1)
@@ -74,19 +74,19 @@ class Fields:
         if constructor == ULONG0:
             return 0
         if constructor == SYMBOL8:
-            return NUMBERS.get(data[p + 2 : behind], UNKNOWN)
+            return NUMBERS.get(data[p + 2 : after], UNKNOWN)
         if constructor == SYMBOL32:
-            return NUMBERS.get(data[p + 5 : behind], UNKNOWN)
+            return NUMBERS.get(data[p + 5 : after], UNKNOWN)
         raise DecodeError(f"{what}: descriptor must not have constructor 0x{constructor:02x}")
 
-    def open(self, data: bytes, p: i64, end: i64, number: i64, what: str, most: i64) -> None:
-        """Begin the composite at `p`, whose descriptor must be `number`, with at most `most` fields."""
+    def open(self, data: bytes, p: i64, end: i64, number: i64, what: str, fields_max: i64) -> None:
+        """Begin the composite at `p`, whose descriptor must be `number`, with at most `fields_max` fields."""
         found = self.descriptor(data, p, end, what)
         if found != number:
             raise DecodeError(f"{what} has a wrong descriptor")
-        self.open_list(data, self.p, end, what, most)
+        self.open_list(data, self.p, end, what, fields_max)
 
-    def open_list(self, data: bytes, p: i64, end: i64, what: str, most: i64) -> None:
+    def open_list(self, data: bytes, p: i64, end: i64, what: str, fields_max: i64) -> None:
         """Begin the list of fields at `p`, the offset after the descriptor."""
         self.data = data
         self.what = what
@@ -111,8 +111,8 @@ class Fields:
             raise undefined_error(data[p], what)
         if size < 0 or p + size > end:
             raise truncated_error(what)
-        if count < 0 or count > most:
-            raise DecodeError(f"{what} has more than {most} fields")
+        if count < 0 or count > fields_max:
+            raise DecodeError(f"{what} has more than {fields_max} fields")
         self.p = p
         self.end = p + size
         self.left = count

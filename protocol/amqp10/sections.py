@@ -68,7 +68,7 @@ class Sections:
         self.start: i64 = start
         self.value: i64 = start
         self.end: i64 = start
-        self._behind: i64 = end
+        self._limit: i64 = end
         self._ordered = ordered
         self._seen: i64 = 0  # a bit for each kind of section
         self._left: i64 = SECTIONS_MAX
@@ -82,15 +82,15 @@ class Sections:
         """
         data = self.data
         p = self.end
-        behind = self._behind
-        if p >= behind:
+        limit = self._limit
+        if p >= limit:
             return False
-        if behind - p > 3 and data[p] == 0 and data[p + 1] == SMALL_ULONG:
+        if limit - p > 3 and data[p] == 0 and data[p + 1] == SMALL_ULONG:
             code: i64 = data[p + 2]
             value: i64 = p + 3
         else:
             fields = Fields()
-            code = fields.descriptor(data, p, behind, "section")
+            code = fields.descriptor(data, p, limit, "section")
             value = fields.p
         if code < HEADER or code > FOOTER:
             raise DecodeError("section with an unknown descriptor")
@@ -98,7 +98,7 @@ class Sections:
         self.code = code
         self.start = p
         self.value = value
-        self.end = section_end(data, value, behind, code)
+        self.end = section_end(data, value, limit, code)
         return True
 
     def _check_order(self, code: i64) -> None:
@@ -117,35 +117,35 @@ class Sections:
         self._seen = seen | bit
 
 
-def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
+def section_end(data: bytes, p: i64, limit: i64, code: i64) -> i64:
     """Return the offset after the value at `p` of a section with descriptor `code`.
 
     Only constructor, size and count are checked. Raises DecodeError.
     """
     shape: i64 = _SHAPES[code - HEADER]
     if shape == _ANY:
-        return value_end(data, p, behind, "amqp-value")
-    if p >= behind:
+        return value_end(data, p, limit, "amqp-value")
+    if p >= limit:
         raise truncated_error(NAMES[code - HEADER])
     constructor: i64 = data[p]
     if shape == _BINARY:
         if constructor != BINARY8 and constructor != BINARY32:
             raise undefined_error(data[p], "data")
-        return value_end(data, p, behind, "data")
+        return value_end(data, p, limit, "data")
     if shape == _LIST and constructor == LIST0:
         return p + 1
     short: i64 = LIST8 if shape == _LIST else MAP8
     if constructor == short:
-        size: int = data[p + 1] - 1 if behind - p >= 3 else -1
+        size: int = data[p + 1] - 1 if limit - p >= 3 else -1
         count: int = data[p + 2] if size >= 0 else 0
         p += 3
     elif constructor == short + (LIST32 - LIST8):
-        size = read_i32_be(data, p + 1) - 4 if behind - p >= 9 else -1
+        size = read_i32_be(data, p + 1) - 4 if limit - p >= 9 else -1
         count = read_i32_be(data, p + 5) if size >= 0 else 0
         p += 9
     else:
         raise undefined_error(data[p], NAMES[code - HEADER])
-    if size < 0 or p + size > behind:
+    if size < 0 or p + size > limit:
         raise truncated_error(NAMES[code - HEADER])
     if count < 0 or count > size:
         raise DecodeError(f"{NAMES[code - HEADER]} has {size} bytes for {count} values")

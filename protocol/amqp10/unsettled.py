@@ -49,17 +49,17 @@ def decode_attach(data: bytes, start: i64, end: i64, rest_max: i64) -> Attach | 
     for name in BEFORE:
         fields.raw(name)
     at = fields.raw("unsettled")
-    behind = fields.p
-    if at == NONE or data[at] != MAP32 or end - start - (behind - at) > rest_max:
+    after = fields.p
+    if at == NONE or data[at] != MAP32 or end - start - (after - at) > rest_max:
         return None
     if fields.end != end:
         raise DecodeError("attach: bytes follow the performative")
-    body = data[first:at] + bytes((NULL,)) + data[behind:end]
+    body = data[first:at] + bytes((NULL,)) + data[after:end]
     count: i64 = len(BEFORE) + 1 + fields.left
     head = bytes((0, SMALL_ULONG, ATTACH, LIST32)) + (len(body) + 4).to_bytes(4, "big")
     attach, _ = decode_composite(head + int(count).to_bytes(4, "big") + body)
     assert isinstance(attach, Attach)
-    attach.unsettled = _states(data, at, behind)
+    attach.unsettled = _states(data, at, after)
     return attach
 
 

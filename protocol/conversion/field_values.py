@@ -159,21 +159,21 @@ def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | N
             raise undefined_error(data[p], "array")
         p += 1
         while p < end:
-            behind = _element_end(element, data, p, end)
-            value = _converted(element, data, p, behind, depth)
+            after = _element_end(element, data, p, end)
+            value = _converted(element, data, p, after, depth)
             if value is not None:
                 values.append(value)
-            p = behind
+            p = after
     else:
         p += 8 if code >= LIST32 else 2
         if p > end:
             raise truncated_error("list")
         while p < end:
-            behind = value_end(data, p, end, "list")
-            value = _converted(data[p], data, p + 1, behind, depth)
+            after = value_end(data, p, end, "list")
+            value = _converted(data[p], data, p + 1, after, depth)
             if value is not None:
                 values.append(value)
-            p = behind
+            p = after
     content = b"".join(values)
     return b"A" + len(content).to_bytes(4, "big") + content
 
@@ -199,11 +199,11 @@ def _element_end(code: i64, data: bytes, p: i64, end: i64) -> i64:
     """Return the offset after an array's value at `p`; all values share the constructor `code`."""
     kind: i64 = code >> 4
     if kind < 0xA:
-        behind = p + (16 if kind == 9 else 1 << (kind - 5))
+        after = p + (16 if kind == 9 else 1 << (kind - 5))
     elif kind & 1 == 0:
-        behind = p + 1 + data[p]
+        after = p + 1 + data[p]
     else:
-        behind = p + 4 + unsigned32(data, p) if end - p >= 4 else end + 1
-    if behind > end:
+        after = p + 4 + unsigned32(data, p) if end - p >= 4 else end + 1
+    if after > end:
         raise truncated_error("array")
-    return behind
+    return after

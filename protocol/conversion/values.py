@@ -82,23 +82,23 @@ class TableFields:
         self.end: i64 = start
         self.malformed = False
         self._data = data
-        self._behind: i64 = end
+        self._limit: i64 = end
 
     def advance(self) -> bool:
         """Go to the next field; False after the last field."""
         p = self.end
-        if p >= self._behind:
+        if p >= self._limit:
             return False
         data = self._data
         value: i64 = p + 1 + data[p]
-        behind = field_value_end(data, value, self._behind)
-        if behind == NONE:
+        after = field_value_end(data, value, self._limit)
+        if after == NONE:
             self.malformed = True
-            self.end = self._behind
+            self.end = self._limit
             return False
         self.name = data[p + 1 : value]
         self.value = value
-        self.end = behind
+        self.end = after
         return True
 
 
@@ -161,13 +161,13 @@ def _list(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
     """Convert an array to a list, without values that have no counterpart; None if it is malformed."""
     items: list[bytes] = []
     while p < end:
-        behind = field_value_end(data, p, end)
-        if behind == NONE:
+        after = field_value_end(data, p, end)
+        if after == NONE:
             return None
-        item = _encoded(data, p, behind, depth)
+        item = _encoded(data, p, after, depth)
         if item is not None:
             items.append(item)
-        p = behind
+        p = after
     return compound(LIST8, items)
 
 

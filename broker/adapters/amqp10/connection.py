@@ -107,8 +107,8 @@ def decode_performative(data: bytes, start: i64, end: i64) -> Composite:
             text = f"performative of {end - start} bytes, at most {PERFORMATIVE_BYTES_MAX} are allowed"
             raise PeerError(RESOURCE_LIMIT_EXCEEDED, text)
         return attach
-    performative, behind = decode_composite(data, int(start), int(end))
-    if behind != end:
+    performative, after = decode_composite(data, int(start), int(end))
+    if after != end:
         raise DecodeError(f"{name_of(performative)}: bytes follow the performative")
     return performative
 

@@ -55,8 +55,8 @@ class SaslLogin:
 
     def on_frame(self, data: bytes, start: i64, end: i64) -> None:
         """Handle a SASL frame. Raises PeerError, for which the connection is dropped."""
-        performative, behind = decode_composite(data, int(start), int(end))
-        if behind != end:
+        performative, after = decode_composite(data, int(start), int(end))
+        if after != end:
             raise PeerError(FRAMING_ERROR, "bytes follow the performative")
         if isinstance(performative, SaslInit) and self._login is None and not self._has_ended:
             self._init(performative)

@@ -92,14 +92,14 @@ class DeliverySections:
         if message.address is not self._address:
             self._set_address(message.address)
         end: i64 = _HEADER_START + content[4]
-        behind = end
+        after = end
         if len(content) > end + 2 and _may_be_annotations(content, end):
-            behind = self._annotate(content, end)
+            after = self._annotate(content, end)
             if self.format != MESSAGE_FORMAT:
                 return
         else:
             self.annotations = self._address_only
-        self.rest = content[behind:]
+        self.rest = content[after:]
         if message.expiration != NEVER or entry.redelivered or entry.delivery_count > 1:
             self.header = self._make_header(content, end, message, entry)
         else:
