@@ -1,4 +1,4 @@
-"""The message annotations of a message: entries are added while all other entries keep their bytes.
+"""The message-annotations of a message. Entries are added, and all other entries keep their bytes.
 
 [amqp-1.0 3.2.10, 3.2.3]
 """
@@ -16,8 +16,8 @@ from protocol.amqp10.constructors import (
     SMALL_ULONG,
     SYMBOL8,
     SYMBOL32,
-    truncated,
-    undefined,
+    truncated_error,
+    undefined_error,
     value_end,
 )
 from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
@@ -29,15 +29,16 @@ _START: Final = bytes((0, SMALL_ULONG, MESSAGE_ANNOTATIONS))
 
 
 def check_annotations(data: bytes, value: i64, end: i64) -> None:
-    """Raise DecodeError unless the map from `value` to `end` has whole entries, and symbols for keys."""
-    _kept(data, value, end, [])
+    """Raise DecodeError unless the map from `value` to `end` has complete entries, and symbols as keys."""
+    _entries_without(data, value, end, [])
 
 
-def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list[bytes]) -> bytes:
-    """A section of the annotations whose map lies from `value` to `end`, and further ones.
+def annotations_section(data: bytes, value: i64, end: i64, keys: list[bytes], values: list[bytes]) -> bytes:
+    """Return a message-annotations section with the entries of a map, and further entries.
 
-    `keys` are the names and `values` encoded; an entry with one of these names is replaced. All others keep
-    their bytes and their order. An empty range is a message that has none. Raises DecodeError.
+    The map lies from `value` to `end`; an empty range means a message without annotations. `keys`: the names
+    of the further entries. `values`: their values, encoded. An entry of the map with one of these names is
+    replaced. All others keep their bytes and their order. Raises DecodeError.
     """
     count: i64 = len(keys)
     parts: list[bytes] = []
@@ -46,61 +47,61 @@ def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list
         for key in keys:
             has_any = has_any or data.find(key, value, end) >= 0
         if has_any:
-            parts = _kept(data, value, end, keys)
+            parts = _entries_without(data, value, end, keys)
             count += len(parts)
         else:
-            start = _entries(data, value, end)
+            start = _first_key(data, value, end)
             count += _entry_count(data, value)
             parts.append(data[start:end])
     return _section(parts, count, keys, values)
 
 
-def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
-    """The names and the values, encoded, of an encoded map whose keys are symbols. Raises DecodeError."""
+def decode_map(data: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the names and encoded values of an encoded map whose keys are symbols. Raises DecodeError."""
     keys: list[bytes] = []
     values: list[bytes] = []
-    for entry in _kept(data, 0, len(data), []):
+    for entry in _entries_without(data, 0, len(data), []):
         constructor: i64 = entry[0]
         start: i64 = 2 if constructor == SYMBOL8 else 5
-        behind = value_end(entry, 0, len(entry), _WHAT)
-        keys.append(entry[start:behind])
-        values.append(entry[behind:])
+        after = value_end(entry, 0, len(entry), _WHAT)
+        keys.append(entry[start:after])
+        values.append(entry[after:])
     return keys, values
 
 
-def map_of(entries: dict[bytes, bytes]) -> bytes:
-    """An encoded map of these, encoded values by their names."""
+def encode_map(entries: dict[bytes, bytes]) -> bytes:
+    """Return an encoded map of encoded values, which are given by their names."""
     return _section([], len(entries), list(entries), list(entries.values()))[len(_START) :]
 
 
-def reannotated(
+def replace_annotations(
     data: bytes, value: i64, end: i64, without: list[bytes], keys: list[bytes], values: list[bytes]
 ) -> bytes:
-    """As `annotated`, and entries whose names are in `without` are left out.
+    """Return a section as `annotations_section` does, but without the entries whose names are in `without`.
 
-    Annotations of which the entries do not decode are left out altogether.
+    If the map does not decode, all its entries are left out.
     """
     kept: list[bytes] = []
     try:
         if value >= 0 and value < end:
-            kept = _kept(data, value, end, without + keys)
+            kept = _entries_without(data, value, end, without + keys)
     except DecodeError:
         kept = []
     return _section(kept, len(kept) + len(keys), keys, values)
 
 
-def with_annotations(
+def annotate_message(
     data: bytes, layout: Layout, without: list[bytes], keys: list[bytes], values: list[bytes]
 ) -> bytes:
-    """The message with this layout as `reannotated` has its annotations, and otherwise as it is."""
-    section = reannotated(data, layout.annotations, layout.annotations_end, without, keys, values)
+    """Return a message with the section that `replace_annotations` makes. `layout`: the layout of `data`."""
+    section = replace_annotations(data, layout.annotations, layout.annotations_end, without, keys, values)
     if layout.annotations == NONE:
         return data[: layout.bare] + section + data[layout.bare :]
     return data[: layout.annotations_start] + section + data[layout.annotations_end :]
 
 
 def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[bytes]) -> bytes:
-    """A section of encoded entries and further ones, `count` altogether."""
+    """Return a section of encoded entries and further entries, `count` altogether."""
     for index, key in enumerate(keys):
         parts.append(sized(key, SYMBOL8, SYMBOL32))
         parts.append(values[index])
@@ -112,49 +113,49 @@ def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[byt
     return _START + bytes((MAP32,)) + sizes + content
 
 
-def _entries(data: bytes, value: i64, end: i64) -> i64:
-    """The offset of the map's first key."""
+def _first_key(data: bytes, value: i64, end: i64) -> i64:
+    """Return the offset of the map's first key."""
     if value >= end:
-        raise truncated(_WHAT)
+        raise truncated_error(_WHAT)
     constructor: i64 = data[value]
     if constructor != MAP8 and constructor != MAP32:
-        raise undefined(data[value], _WHAT)
+        raise undefined_error(data[value], _WHAT)
     start = value + 3 if constructor == MAP8 else value + 9
     if start > end:
-        raise truncated(_WHAT)
+        raise truncated_error(_WHAT)
     return start
 
 
 def _entry_count(data: bytes, value: i64) -> i64:
-    """How many entries a map says that it has."""
+    """Return the number of entries in the head of a map."""
     count: int = data[value + 2] if data[value] == MAP8 else read_i32_be(data, value + 5)
     if count < 0 or count % 2 != 0:
         raise DecodeError(f"{_WHAT}: a map of {count} keys and values")
     return count // 2
 
 
-def _kept(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes]:
-    """The entries of the map, encoded, but those of some names."""
-    p = _entries(data, value, end)
+def _entries_without(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes]:
+    """Return the encoded entries of the map, except those with the names `without`."""
+    p = _first_key(data, value, end)
     left = _entry_count(data, value)
     names = frozenset(without)
     kept: list[bytes] = []
     while left > 0:
-        behind = value_end(data, p, end, _WHAT)
+        after = value_end(data, p, end, _WHAT)
         constructor: i64 = data[p]
         if constructor == SYMBOL8:
-            key = data[p + 2 : behind]
+            key = data[p + 2 : after]
         elif constructor == SYMBOL32:
-            key = data[p + 5 : behind]
+            key = data[p + 5 : after]
         else:
             raise DecodeError(f"{_WHAT}: key of constructor 0x{constructor:02x}, expected a symbol")
         if not key.isascii():
-            raise DecodeError(f"{_WHAT}: key that is no ASCII")
-        behind = value_end(data, behind, end, _WHAT, "value")
+            raise DecodeError(f"{_WHAT}: key that is not ASCII")
+        after = value_end(data, after, end, _WHAT, "value")
         if key not in names:
-            kept.append(data[p:behind])
-        p = behind
+            kept.append(data[p:after])
+        p = after
         left -= 1
     if p != end:
-        raise DecodeError(f"{_WHAT}: map is longer than its entries")
+        raise DecodeError(f"{_WHAT}: bytes follow the last entry")
     return kept

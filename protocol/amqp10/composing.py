@@ -1,8 +1,8 @@
 """Make composites from described lists and back, by the table of definitions. [amqp-1.0 types 1.4]
 
-Reading is generous where the meaning is clear. It accepts either descriptor, integers of any width, strings
-for symbols and symbols for strings, and a single value or a list where several are allowed. Writing includes
-all fields, because some peers look for fields by their place without counting.
+Decoding is lenient where the meaning is clear. Either descriptor, integers of any width, and strings for
+symbols or symbols for strings are accepted. A multiple field may have a single value or a list. Encoding
+writes all fields, because some peers find fields by their place without checking the count.
 """
 
 from typing import Final, NamedTuple
@@ -20,7 +20,7 @@ from protocol.amqp10.types import Array, Composite, Described, Map, Ulong, symbo
 
 
 class _Place(NamedTuple):
-    """A field, the attribute that it is, and what may stand there."""
+    """A field of a composite: its name, its attribute in Python, and the values that it may have."""
 
     name: str
     attribute: str
@@ -37,13 +37,13 @@ class _Shape(NamedTuple):
 
 
 def decode_composite(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[Composite, int]:
-    """The composite at `offset` and the offset behind it. Raises DecodeError."""
-    value, behind = decode_typed(data, offset, end)
-    return compose(value), behind
+    """Return the composite at `offset`, and the offset after the composite. Raises DecodeError."""
+    value, after = decode_typed(data, offset, end)
+    return compose(value), after
 
 
 def encode_composite(composite: Composite) -> bytes:
-    """A composite with all its fields, never the empty list without a size. Raises as `encode`."""
+    """Encode a composite with all its fields, never as list0. Raises what `encode` raises."""
     described = decompose(composite)
     fields = described.value
     assert isinstance(fields, list)
@@ -51,20 +51,20 @@ def encode_composite(composite: Composite) -> bytes:
 
 
 def compose(value: object) -> Composite:
-    """The composite that a value is. Raises DecodeError, which names the composite and the field at fault.
+    """Return the composite of a described value. Raises DecodeError, which names the composite and the field.
 
-    Integers, symbols and maps in fields have Python's types; what a map holds has those of `decode_typed` if
-    the value has.
+    Integers, symbols and maps in fields have Python's types. The values in a map have the types of
+    `decode_typed` if `value` has them.
     """
     if not isinstance(value, Described):
-        raise DecodeError(f"{_said(value)} where a composite is expected")
+        raise DecodeError(f"{_describe(value)} where a composite is expected")
     descriptor = value.descriptor
     shape = _SHAPES.get(descriptor) if isinstance(descriptor, int | str) else None
     if shape is None:
-        raise DecodeError(f"unknown descriptor {_said(descriptor)}")
+        raise DecodeError(f"unknown descriptor {_describe(descriptor)}")
     name, fields = shape.definition.name, value.value
     if not isinstance(fields, list):
-        raise DecodeError(f"{name} is {_said(fields)} instead of a list")
+        raise DecodeError(f"{name} is {_describe(fields)} instead of a list")
     if len(fields) > len(shape.places):
         raise DecodeError(f"{name} has {len(fields)} fields, {len(shape.places)} are defined")
     missing = [None] * (len(shape.places) - len(fields))
@@ -76,7 +76,7 @@ def compose(value: object) -> Composite:
 
 
 def decompose(composite: Composite) -> Described:
-    """A composite as a described list of all its fields. Raises ValueError for what a field cannot be."""
+    """Return a composite as a described list of its fields. Raises ValueError for a field's wrong value."""
     places = _SHAPES[composite.DESCRIPTOR].places
     return Described(
         Ulong(composite.DESCRIPTOR), [_write(place, getattr(composite, place.attribute)) for place in places]
@@ -98,7 +98,7 @@ def _read(place: _Place, value: object) -> object:
 def _several(place: _Place, value: object) -> list[object]:
     if isinstance(value, Array):
         if value.descriptors or len(value.items) != value.count:
-            raise DecodeError(f"{place.name} is an array of described values or of some without width")
+            raise DecodeError(f"{place.name} is an array of described values or of values without width")
         return value.items
     return value if isinstance(value, list) else [value]
 
@@ -108,7 +108,7 @@ def _read_one(place: _Place, value: object) -> object:
         made = compose(value)
         name = _SHAPES[made.DESCRIPTOR].definition.name
         if name not in place.composites:
-            raise DecodeError(f"{place.name} is of type {name}")
+            raise DecodeError(f"{place.name} is of type {name} instead of {_expected(place)}")
         return made
     if not place.kinds and not place.composites:
         return value
@@ -116,9 +116,9 @@ def _read_one(place: _Place, value: object) -> object:
         read = kind.read(value)
         if read is not WRONG:
             if place.choices and read not in place.choices:
-                raise DecodeError(f"{place.name} is {_said(value)}, which is none of its choices")
+                raise DecodeError(f"{place.name} is {_describe(value)}, which is not an allowed value")
             return read
-    raise DecodeError(f"{place.name} is {_said(value)} instead of {_expected(place)}")
+    raise DecodeError(f"{place.name} is {_describe(value)} instead of {_expected(place)}")
 
 
 def _write(place: _Place, value: object) -> object:
@@ -141,7 +141,7 @@ def _write_one(place: _Place, value: object) -> object:
             if isinstance(written, dict):
                 return {key: _plain(item) for key, item in written.items()}
             return written
-    raise ValueError(f"{place.name} cannot be {value!r}, but {_expected(place)}")
+    raise ValueError(f"{place.name} is {value!r} instead of {_expected(place)}")
 
 
 def _plain(value: object) -> object:
@@ -152,8 +152,8 @@ def _expected(place: _Place) -> str:
     return " or ".join([kind.name for kind in place.kinds] + sorted(place.composites))
 
 
-def _said(value: object) -> str:
-    """A value in few words, as part of a sentence for the peer."""
+def _describe(value: object) -> str:
+    """Return a value in few words, as part of a sentence for the peer."""
     if isinstance(value, Map | dict | list | Array | Described):
         return f"a {type(value).__name__.lower()}"
     text = repr(value)
@@ -161,7 +161,10 @@ def _said(value: object) -> str:
 
 
 def _place(definition: Definition, field: Field) -> _Place:
-    """Where a type is "*" it is one of those that provide what is required, or any at all if none does."""
+    """Return the place of a field.
+
+    The type "*" means each type that provides what the field requires, or any type if none provides it.
+    """
     names = [field.type]
     if field.type == "*":
         names = [named.name for named in (*COMPOSITES, *RESTRICTED) if field.requires in named.provides]
@@ -180,7 +183,7 @@ def _place(definition: Definition, field: Field) -> _Place:
 
 
 def _shapes() -> dict[int | str, _Shape]:
-    """By either descriptor."""
+    """Return the shapes of all composites, by the number and by the symbol of their descriptors."""
     classes = {
         made.DESCRIPTOR: made
         for module in (performatives, composites)

@@ -1,4 +1,4 @@
-"""The composites that lie in others, and those of messages. [amqp-1.0 parts 2-4]
+"""The composites in fields of other composites, and in messages. [amqp-1.0 parts 2-4]
 
 Derived by `python -m tests.support.amqp10.derived_modules` and not to be edited.
 """

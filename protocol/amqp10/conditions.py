@@ -41,9 +41,9 @@ TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 
 
 class PeerError(Exception):
-    """The peer did what it must not; `condition` is one of the above, `text` says what it was.
+    """An error of the peer: `condition`, a constant of this module, and `text`, the description.
 
-    `info`: more about it, for the program of the peer.
+    `info`: further fields of the error, for the peer's program. [amqp-1.0 2.8.14]
     """
 
     def __init__(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
@@ -54,7 +54,7 @@ class PeerError(Exception):
 
 
 class DecodeError(PeerError):
-    """Bytes that are no value, or a value that does not belong where it stands."""
+    """Bytes that are no value, or a value of a type that is not allowed at its place."""
 
     def __init__(self, text: str) -> None:
         super().__init__(DECODE_ERROR, text)

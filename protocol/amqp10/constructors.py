@@ -1,4 +1,4 @@
-"""Constructors, and the ends of values: values are skipped without being decoded. [amqp-1.0 1.2, 1.6]"""
+"""Constructors, and the ends of values, which are found without decoding the values. [amqp-1.0 1.2, 1.6]"""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
 
-NONE: Final = -1  # instead of an unsigned value or an offset: null, or not there
+NONE: Final = -1  # instead of an unsigned value or an offset: null or absent
 
 NULL: Final = 0x40
 TRUE: Final = 0x41
@@ -34,9 +34,9 @@ MAP8: Final = 0xC1
 LIST32: Final = 0xD0
 MAP32: Final = 0xD1
 
-DEPTH_MAX: Final = 32  # of descriptors inside each other
+DEPTH_MAX: Final = 32  # nested descriptors
 
-_SIZE8: Final = 17  # an octet says how many follow; up to 16: that many follow
+_SIZE8: Final = 17  # an octet has the number of bytes that follow; kinds up to 16 are this number themselves
 _SIZE32: Final = 18
 _DESCRIBED: Final = 19
 _UNDEFINED: Final = 20
@@ -65,20 +65,20 @@ _KIND: Final = _kinds_by_constructor()
 
 
 def value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
-    """The offset behind the value at `p`, of which only constructor and size are read.
+    """Return the offset after the value at `p`; only its constructor and its size are read.
 
-    Raises DecodeError if it does not end by `end`; `what` and `field` say in it whose value this is.
+    Raises DecodeError if the value does not end by `end`. The error names `what` and `field`.
     """
-    reach = value_reach(data, p, end, what, field)
-    if reach == NONE or reach > end:
-        raise truncated(what, field)
-    return reach
+    end_offset = find_value_end(data, p, end, what, field)
+    if end_offset == NONE or end_offset > end:
+        raise truncated_error(what, field)
+    return end_offset
 
 
-def value_reach(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
-    """As `value_end`, of a value that may go on behind `end`; NONE if what is there does not tell how far.
+def find_value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
+    """Return the offset after the value at `p`, as `value_end` does; the value may continue after `end`.
 
-    Raises DecodeError for what is no value.
+    NONE if the bytes before `end` do not include the size. Raises DecodeError if they are no value.
     """
     pending: i64 = 1
     while pending > 0:
@@ -97,28 +97,26 @@ def value_reach(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i6
                 return NONE
             size: int = read_i32_be(data, p)
             if size < 0:
-                raise truncated(what, field)
+                raise truncated_error(what, field)
             p += 4 + size
         elif kind == _DESCRIBED:
             pending += 2
             if pending > DEPTH_MAX:
-                raise DecodeError(
-                    f"{_place(what, field)}: more than {DEPTH_MAX} descriptors inside each other"
-                )
+                raise DecodeError(f"{_place(what, field)}: more than {DEPTH_MAX} nested descriptors")
         else:
-            raise undefined(data[p - 1], what, field)
+            raise undefined_error(data[p - 1], what, field)
         pending -= 1
     return p
 
 
-def truncated(what: str, field: str = "") -> DecodeError:
-    """The error that a value has fewer bytes than it should."""
+def truncated_error(what: str, field: str = "") -> DecodeError:
+    """Return the error for a value with fewer bytes than its constructor or size demands."""
     return DecodeError(f"{_place(what, field)} is truncated")
 
 
-def undefined(constructor: int, what: str, field: str = "") -> DecodeError:
-    """The error that a constructor does not suit; if it does not exist at all, that is said."""
-    fault = "does not exist" if _KIND[constructor] == _UNDEFINED else "does not belong here"
+def undefined_error(constructor: int, what: str, field: str = "") -> DecodeError:
+    """Return the error for a constructor that does not exist, or that is not allowed at this place."""
+    fault = "does not exist" if _KIND[constructor] == _UNDEFINED else "is not allowed here"
     return DecodeError(f"{_place(what, field)}: constructor 0x{constructor:02x} {fault}")
 
 

@@ -1,4 +1,4 @@
-"""The annotations of a dead-lettered message: x-opt-deaths and its like. [RabbitMQ dead lettering]
+"""The annotations of a dead-lettered message: x-opt-deaths and similar ones. [RabbitMQ dead lettering]
 
 x-opt-deaths is an array with one map for each queue and reason, the latest death first. The types of the
 values are RabbitMQ's.
@@ -24,10 +24,10 @@ _TTL_MAX: Final = 2**32 - 1
 
 @dataclass
 class Death:
-    """How often a message has died in a queue for a reason, and how it was the first time.
+    """The deaths of a message in a queue for a reason: their number, and the circumstances of the first.
 
-    `first_time`, `last_time`: milliseconds since 1970; of the last one -1 if it is not known. `exchange`,
-    `routing_keys`: what it had been published with. `ttl`: milliseconds, -1 if the message had none.
+    `first_time`, `last_time`: milliseconds since 1970; `last_time` is -1 if it is unknown. `exchange`,
+    `routing_keys`: the address and the keys of the publish. `ttl`: milliseconds, -1 if the message had none.
     """
 
     queue: str
@@ -58,12 +58,12 @@ class Death:
 
 
 def encode_deaths(deaths: list[Death]) -> bytes:
-    """The value of x-opt-deaths."""
+    """Return the encoded value of x-opt-deaths."""
     return encode(Array(_MAP32, [death.value() for death in deaths]))
 
 
 def decode_deaths(value: object) -> list[Death]:
-    """The deaths in a decoded value of x-opt-deaths; what is none is left out."""
+    """Return the deaths in a decoded value of x-opt-deaths, without the items that are no deaths."""
     maps = value.items if isinstance(value, Array) else []
     deaths = [_death(item) for item in maps if isinstance(item, dict)]
     return [death for death in deaths if death is not None]
@@ -98,7 +98,7 @@ def _death(fields: dict[object, object]) -> Death | None:
 
 
 def add_death(deaths: list[Death], death: Death) -> list[Death]:
-    """The history with one more death: an earlier one in the same queue for the same reason counts on."""
+    """Return the history with a further death, which is counted in the entry of its queue and reason."""
     for known in deaths:
         if known.queue == death.queue and known.reason == death.reason:
             known.count += 1

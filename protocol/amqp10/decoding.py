@@ -1,7 +1,7 @@
 """Decode any AMQP 1.0 value from bytes, within limits. [amqp-1.0 types 1.1-1.6]
 
-The constructor and the size say where a value ends, so each value is checked against the end of the value
-around it before it is decoded. Time and memory are in proportion to the bytes. The caller limits the number
+Constructor and size give the end of a value. Each value is checked against the end of the value that
+contains it before it is decoded. Time and memory are in proportion to the bytes. The caller limits the number
 of bytes. Only DecodeError is raised, whatever the bytes.
 """
 
@@ -17,9 +17,9 @@ from protocol.amqp10.types import Array, Char, Described, Map, Symbol, Timestamp
 DEPTH_MAX: Final = 32
 COUNT_MAX: Final = 65536
 
-# How wide what stands behind a constructor is by its upper half [types 1.2]; there are no others than these.
+# The width of the value after a constructor, in bytes, by the upper half of the constructor. [types 1.2]
 _WIDTHS_BY_KIND: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
-_SIZE8: Final = 17  # a size of 8 bits comes first
+_SIZE8: Final = 17  # a size of 8 bits precedes the value
 _SIZE32: Final = 18
 _UNKNOWN: Final = 19
 
@@ -28,8 +28,8 @@ _LIST32: Final = 0xD0
 _MAP32: Final = 0xD1
 _ARRAY32: Final = 0xF0
 
-# A dict takes these only. Others have no hash, or one that a peer can choose: a frame of 7,000 UUIDs with the
-# same hash would take seconds.
+# The types of keys that a dict may have. Values of other types have no hash, or a hash that a peer can
+# choose: a frame of 7,000 UUIDs with the same hash would take seconds.
 _KEYS: Final = frozenset([type(None), bool, int, float, str, bytes, Symbol, Char, Timestamp])
 
 
@@ -48,29 +48,29 @@ _WIDTHS: Final = _widths()
 
 
 def decode(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[object, int]:
-    """The value at `offset` and the offset behind it; it must lie before `end`, by default that of `data`.
+    """Return the value at `offset` and the offset after the value, which must end by `end`.
 
-    Integers are ints and maps are dicts; a map is a Map where a dict would not hold all of it.
-    Raises DecodeError.
+    `end`: -1 means the end of `data`. Integers are ints. Maps are dicts, or a Map if a dict cannot have all
+    its entries. Raises DecodeError.
     """
     return _decode(data, offset, end, False)
 
 
 def decode_typed(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[object, int]:
-    """As `decode`, but types are kept for encoding: an integer is a Uint or the like, and a map is a Map."""
+    """Decode with types that encode to the same type again: an integer is a Uint, ..., a map is a Map."""
     return _decode(data, offset, end, True)
 
 
 def skip(data: bytes, offset: i64 = 0, end: i64 = -1) -> i64:
-    """The offset behind the value at `offset`, which lies before `end`. Raises DecodeError.
+    """Return the offset after the value at `offset`, which must end by `end`. Raises DecodeError.
 
-    Of a list, map or array only the size is looked at.
+    The values in a list, map or array are not checked.
     """
-    return _behind(data, offset, _limit(data, end), 1)
+    return _values_end(data, offset, _limit(data, end), 1)
 
 
 def _decode(data: bytes, offset: i64, end: i64, typed: bool) -> tuple[object, int]:
-    stop = _behind(data, offset, _limit(data, end), 1)
+    stop = _values_end(data, offset, _limit(data, end), 1)
     return _value(data[offset], data, offset + 1, stop, 0, typed), stop
 
 
@@ -79,8 +79,8 @@ def _limit(data: bytes, end: i64) -> i64:
     return size if end < 0 or end > size else end
 
 
-def _behind(data: bytes, p: i64, end: i64, values: i64) -> i64:
-    """The offset behind as many values, the first at `p`. A described one is two more in place of it."""
+def _values_end(data: bytes, p: i64, end: i64, values: i64) -> i64:
+    """Return the offset after so many values, the first at `p`; a descriptor counts as one value more."""
     described: i64 = 0
     while values > 0:
         if p >= end:
@@ -93,13 +93,13 @@ def _behind(data: bytes, p: i64, end: i64, values: i64) -> i64:
                 raise _too_deep()
             values += 1
         else:
-            p = _stop(code, data, p, end)
+            p = _value_end(code, data, p, end)
             values -= 1
     return p
 
 
-def _stop(code: i64, data: bytes, p: i64, end: i64) -> i64:
-    """The offset behind the value of which the constructor stands before `p`; not for described values."""
+def _value_end(code: i64, data: bytes, p: i64, end: i64) -> i64:
+    """Return the offset after the value whose constructor is before `p`; not for described values."""
     width: i64 = _WIDTHS[code]
     if width < _SIZE8:
         p += width
@@ -124,7 +124,7 @@ def _u32(data: bytes, p: i64) -> i64:
 
 
 def _value(code: i64, data: bytes, p: i64, stop: i64, depth: i64, typed: bool) -> object:
-    """The value whose constructor stands before `p` and which is known to end at `stop`."""
+    """Return the value whose constructor is before `p`, and which is known to end at `stop`."""
     scalar = SCALARS[code]
     if scalar is not None:
         value = scalar(data, p, stop)
@@ -135,17 +135,17 @@ def _value(code: i64, data: bytes, p: i64, stop: i64, depth: i64, typed: bool) -
     if depth >= DEPTH_MAX:
         raise _too_deep()
     if code == _DESCRIBED:
-        descriptor_stop = _behind(data, p, stop, 1)
+        descriptor_stop = _values_end(data, p, stop, 1)
         descriptor = _value(data[p], data, p + 1, descriptor_stop, depth + 1, typed)
         value = _value(data[descriptor_stop], data, descriptor_stop + 1, stop, depth + 1, typed)
         return Described(descriptor, value)
     wide = code & 0x10 != 0
     head: i64 = 8 if wide else 2
     if p + head > stop:
-        raise DecodeError("compound without room for its count")
+        raise DecodeError("compound without a count")
     count: i64 = _u32(data, p + 4) if wide else data[p + 1]
     if count > COUNT_MAX:
-        raise DecodeError(f"compound of {int(count)} values, {COUNT_MAX} are allowed")
+        raise DecodeError(f"compound of {int(count)} values, at most {COUNT_MAX} are allowed")
     p += head
     wider: i64 = code | 0x10
     if wider == _LIST32:
@@ -156,21 +156,21 @@ def _value(code: i64, data: bytes, p: i64, stop: i64, depth: i64, typed: bool) -
 
 
 def _values(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) -> list[object]:
-    """As many values, which fill the bytes from `p` to `stop`."""
+    """Return `count` values, which must fill the bytes from `p` to `stop`."""
     if count > stop - p:
         raise DecodeError(f"compound of {int(count)} values in {int(stop - p)} bytes")
     values: list[object] = []
     for _ in range(count):
-        behind = _behind(data, p, stop, 1)
-        values.append(_value(data[p], data, p + 1, behind, depth, typed))
-        p = behind
+        after = _values_end(data, p, stop, 1)
+        values.append(_value(data[p], data, p + 1, after, depth, typed))
+        p = after
     _check_full(p, stop)
     return values
 
 
 def _map(values: list[object], typed: bool) -> object:
     if len(values) % 2 != 0:
-        raise DecodeError(f"map of {len(values)} values, which are no pairs")
+        raise DecodeError(f"map of {len(values)} values, expected an even number")
     keys = values[::2]
     if not typed and all(type(key) in _KEYS for key in keys):
         made = dict(zip(keys, values[1::2], strict=True))
@@ -185,13 +185,13 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
         depth += 1
         if depth > DEPTH_MAX:
             raise _too_deep()
-        behind = _behind(data, p + 1, stop, 1)
-        if behind >= stop:
-            raise _truncated(behind)
-        descriptors.append(_value(data[p + 1], data, p + 2, behind, depth, typed))
-        p = behind
+        after = _values_end(data, p + 1, stop, 1)
+        if after >= stop:
+            raise _truncated(after)
+        descriptors.append(_value(data[p + 1], data, p + 2, after, depth, typed))
+        p = after
     if p >= stop:
-        raise DecodeError("array without constructor")
+        raise DecodeError("array without a constructor")
     code: i64 = data[p]
     p += 1
     width: i64 = _WIDTHS[code]
@@ -202,20 +202,20 @@ def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) 
         if count > stop - p:
             raise DecodeError(f"array of {int(count)} values in {int(stop - p)} bytes")
         for _ in range(count):
-            behind = _stop(code, data, p, stop)
-            items.append(_value(code, data, p, behind, depth, typed))
-            p = behind
+            after = _value_end(code, data, p, stop)
+            items.append(_value(code, data, p, after, depth, typed))
+            p = after
     _check_full(p, stop)
     return Array(int(code), items, tuple(descriptors), int(count))
 
 
 def _check_full(p: i64, stop: i64) -> None:
     if p != stop:
-        raise DecodeError(f"compound with {int(stop - p)} bytes behind its last value")
+        raise DecodeError(f"compound with {int(stop - p)} bytes after its last value")
 
 
 def _truncated(p: i64) -> DecodeError:
-    return DecodeError(f"value goes on behind byte {int(p)}, where its surroundings end")
+    return DecodeError(f"value continues after byte {int(p)}, the end of the enclosing value")
 
 
 def _too_deep() -> DecodeError:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 class Field(NamedTuple):
     """A field of a composite.
 
-    Its type is "*" if it may be any type that provides what the field `requires`. `default` stands for null.
+    `type`: "*" means any type that provides what the field `requires`. `default`: the value that null means.
     """
 
     name: str
@@ -21,7 +21,7 @@ class Field(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A composite: a list of fields behind a descriptor, which is the number `code` or the `symbol`."""
+    """A composite: a list of fields with a descriptor, the number `code` or the `symbol`."""
 
     name: str
     code: int

@@ -1,4 +1,4 @@
-"""The numbers by which composites and sections are told from each other. [amqp-1.0]
+"""The numeric descriptors of composites and sections. [amqp-1.0]
 
 Derived by `python -m tests.support.amqp10.derived_modules` and not to be edited.
 """
@@ -88,4 +88,4 @@ NUMBERS: Final[dict[bytes, int]] = {
     b"amqp:amqp-value:*": AMQP_VALUE,
     b"amqp:footer:map": FOOTER,
 }
-"""By their symbols."""
+"""The numeric descriptors by the symbolic ones."""

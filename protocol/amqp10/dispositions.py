@@ -1,7 +1,7 @@
 """The performative disposition, read from its frame. [amqp-1.0 2.7.6]
 
-Dispositions of the same peer mostly differ in their ids only. If the bytes before and behind the ids are the
-same as the last time, their meaning is kept and only the ids are read.
+Dispositions of a peer mostly differ in their delivery-ids only. If the bytes before and after the ids equal
+those of the previous disposition, only the ids are read.
 """
 
 from typing import Final, final
@@ -17,8 +17,8 @@ from protocol.amqp10.states import DeliveryState, read_state
 
 _FIELDS: Final = 6
 _USUAL: Final = b"\x00\x53\x15\xc0"  # descriptor and constructor
-_FRONT_BYTES: Final = 7  # with size, count and role
-_ID_END: Final = _FRONT_BYTES + 5
+_HEAD_BYTES: Final = 7  # descriptor, constructor, size, count and role
+_ID_END: Final = _HEAD_BYTES + 5
 _UINT: Final = bytes((UINT,))
 _NULL: Final = bytes((NULL,))
 
@@ -39,14 +39,14 @@ class Disposition:
         self.state: DeliveryState | None = None
         self.batchable = False
         self._fields = Fields()
-        self._front = b""  # what stood before the ids
-        self._rest = b""  # and what behind them
+        self._head = b""  # the bytes before the ids of the previous disposition
+        self._rest = b""  # the bytes after them
 
     def read(self, data: bytes, start: i64, end: i64) -> None:
-        """Take the performative that lies from `start` to `end`. Raises DecodeError."""
-        if self._read_again(data, start, end):
+        """Read the performative that lies from `start` to `end`. Raises DecodeError."""
+        if self._read_similar(data, start, end):
             return
-        self._front = b""
+        self._head = b""
         fields = self._fields
         fields.open(data, start, end, DISPOSITION, "disposition", _FIELDS)
         self.receiver = fields.required_boolean("role")
@@ -60,16 +60,16 @@ class Disposition:
         self.state = None if state < 0 else read_state(data, state, fields.p, "disposition.state")
         self.batchable = fields.boolean("batchable")
         if fields.close() != end:
-            raise DecodeError("disposition: there are bytes behind it")
+            raise DecodeError("disposition: bytes follow the performative")
         if data[start : start + 4] == _USUAL:
-            self._front = data[start : start + _FRONT_BYTES]
+            self._head = data[start : start + _HEAD_BYTES]
             self._rest = data[rest:end]
 
-    def _read_again(self, data: bytes, start: i64, end: i64) -> bool:
-        """Take one that says the same as the last one but for its ids; False: it does not."""
-        if end - start < _ID_END or data[start : start + _FRONT_BYTES] != self._front:
+    def _read_similar(self, data: bytes, start: i64, end: i64) -> bool:
+        """Read a disposition that differs from the previous one in its ids only; False: it does not."""
+        if end - start < _ID_END or data[start : start + _HEAD_BYTES] != self._head:
             return False
-        if data[start + _FRONT_BYTES] != UINT or end - start != 5 + data[start + 4]:
+        if data[start + _HEAD_BYTES] != UINT or end - start != 5 + data[start + 4]:
             return False
         p = start + _ID_END
         first: int = read_i32_be(data, p - 4)

@@ -1,7 +1,7 @@
 """AMQP 1.0 values as bytes, each in its smallest encoding. [amqp-1.0 types 1.2-1.6]
 
-The values are the broker's own or have been decoded before, so an error is a mistake of the caller:
-TypeError for a value without an encoding, ValueError or OverflowError for a value out of its type's range.
+The values are the broker's own or have been decoded before, so an error is a mistake of the caller.
+TypeError: the value has no encoding. ValueError or OverflowError: the value is out of its type's range.
 """
 
 from collections.abc import Callable, Iterable
@@ -49,7 +49,7 @@ _DECIMALS: Final = {0x74: 4, 0x84: 8, 0x94: 16}
 
 
 def encode(value: object) -> bytes:
-    """The value with its constructor. A plain int is a long, or a ulong if only that can hold it."""
+    """Encode a value with its constructor. An int is a long, or a ulong if it is too large for a long."""
     encoder = _ENCODERS.get(type(value))
     if encoder is None:
         raise TypeError(f"{type(value).__name__} has no encoding")
@@ -57,13 +57,13 @@ def encode(value: object) -> bytes:
 
 
 def encode_list(items: Iterable[bytes]) -> bytes:
-    """A list of encoded values, which has a size and a count even if it is empty."""
+    """Encode a list of encoded values, with a size and a count even if the list is empty."""
     encoded = list(items)
     return _compound(0xC0, len(encoded), b"".join(encoded))
 
 
 def encode_described(descriptor: int, value: bytes) -> bytes:
-    """An encoded value behind a numeric descriptor."""
+    """Encode a described value: a numeric descriptor and an encoded value."""
     return b"\x00" + _ulong(descriptor) + value
 
 
@@ -183,7 +183,7 @@ def _described(value: Described) -> bytes:
 
 
 def _sized(code: int, raw: bytes) -> bytes:
-    """With a size of one byte behind `code`, or one of four behind the code that stands for that."""
+    """Encode `raw` with a size of one byte after `code`, or of four bytes after the long constructor."""
     size = len(raw)
     return (pack(">BB", code, size) if size < 256 else pack(">BI", code | 0x10, size)) + raw
 
@@ -210,13 +210,13 @@ def _exactly(width: int, raw: bytes) -> bytes:
 
 
 def _elements(array: Array) -> bytes:
-    """The constructor of an array and what its values are behind it."""
+    """Return the constructor of an array, followed by the values of the array."""
     constructor = [b"\x00" + encode(descriptor) for descriptor in array.descriptors]
     return b"".join([*constructor, bytes([array.code]), *[_body(array.code, item) for item in array.items]])
 
 
 def _body(code: int, value: Any) -> bytes:
-    """A value without its constructor, which is not necessarily the one of its smallest encoding."""
+    """Return the bytes of a value after its constructor `code`, which need not be its smallest one."""
     if code in _INTEGERS:
         width, signed = _INTEGERS[code]
         return int(value).to_bytes(width, "big", signed=signed)

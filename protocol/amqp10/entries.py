@@ -1,4 +1,4 @@
-"""The entries of a map, found where they lie without decoding the others. [amqp-1.0 types 1.6.23]"""
+"""The entries of an encoded map, found by their keys without decoding the values. [amqp-1.0 types 1.6.23]"""
 
 from typing import Final, final
 
@@ -13,12 +13,12 @@ NAMED: Final = 0  # instead of a constructor: keys may be strings and symbols
 
 @final
 class Entries:
-    """The entries with a key of one type in the map from `value` to `end`, as far as they are sound.
+    """The entries of the map from `value` to `end` whose keys are of a given type.
 
-    `kind` is the short constructor of that type, STRING8 or SYMBOL8, or NAMED. After each `advance` that
-    returned True what is in the key lies from `key` to `key_end`, and the value, encoded, from there to
-    `end`. A map that is not there, its offset is NONE, has no entries, and one that is `malformed` those in
-    front of the fault.
+    `kind`: the short constructor of this type, STRING8 or SYMBOL8, or NAMED. After each `advance` that
+    returned True, the content of the key lies from `key` to `key_end`, and the encoded value from `key_end`
+    to `end`. An absent map, whose offset is NONE, has no entries. A `malformed` map has the entries before
+    the fault.
     """
 
     def __init__(self, data: bytes, value: i64, end: i64, kind: i64) -> None:
@@ -28,7 +28,7 @@ class Entries:
         self.end: i64 = end
         self.malformed = False
         self._kind = kind
-        self._behind = end
+        self._limit = end
         self._left: i64 = 0
         if value < 0:
             return
@@ -46,14 +46,14 @@ class Entries:
             self._left = count // 2
 
     def advance(self) -> bool:
-        """Go to the next entry; False if there is none."""
+        """Go to the next entry; False after the last entry."""
         data = self.data
         while self._left > 0:
             self._left -= 1
             start = self.end
             try:
-                self.key_end = value_end(data, start, self._behind, "map")
-                self.end = value_end(data, self.key_end, self._behind, "map")
+                self.key_end = value_end(data, start, self._limit, "map")
+                self.end = value_end(data, self.key_end, self._limit, "map")
             except DecodeError:
                 self._left = 0
                 self.malformed = True
@@ -66,14 +66,14 @@ class Entries:
             if constructor == kind | 0x10 or (kind == NAMED and constructor in (STRING32, SYMBOL32)):
                 self.key = start + 5
                 return True
-        if self.end != self._behind:
+        if self.end != self._limit:
             self.malformed = True
         return False
 
     def name(self) -> bytes:
-        """The key of the entry."""
+        """Return the content of the entry's key."""
         return self.data[self.key : self.key_end]
 
-    def is_for(self, name: bytes) -> bool:
-        """Whether the key of the entry is this one."""
+    def has_key(self, name: bytes) -> bool:
+        """Whether the content of the entry's key is `name`."""
         return self.key_end - self.key == len(name) and self.data.startswith(name, self.key)

@@ -1,4 +1,4 @@
-"""The fields of a composite, read one after the other where they lie. [amqp-1.0 1.3, 1.4]"""
+"""The fields of an encoded composite, read one after the other. [amqp-1.0 1.3, 1.4]"""
 
 from typing import Final, final
 
@@ -26,33 +26,33 @@ from protocol.amqp10.constructors import (
     UINT0,
     ULONG,
     ULONG0,
-    truncated,
-    undefined,
+    truncated_error,
+    undefined_error,
     value_end,
 )
 from protocol.amqp10.descriptors import NUMBERS
 
-UNKNOWN: Final = -1  # the number of a descriptor that means nothing here
+UNKNOWN: Final = -1  # the number of a descriptor that is none of the specification's
 
 
 @final
 class Fields:
-    """The fields of one composite, read one after the other; of those left out the value is null.
+    """The fields of a composite, read one after the other; fields that are left out are null.
 
-    Used again for one composite after the other. What reads a field raises DecodeError with its name.
+    The object is reused for further composites. Methods that read a field raise DecodeError with its name.
     """
 
     def __init__(self) -> None:
         self.data = b""
         self.what = ""
-        self.p: i64 = 0  # where the next field begins
-        self.end: i64 = 0  # behind the composite
-        self.left: i64 = 0  # fields not read yet
+        self.p: i64 = 0  # the offset of the next field
+        self.end: i64 = 0  # the offset after the composite
+        self.left: i64 = 0  # the number of fields that have not been read
 
     def descriptor(self, data: bytes, p: i64, end: i64, what: str) -> i64:
-        """Begin with the described value at `p`; its descriptor's number, UNKNOWN if it has no such meaning.
+        """Begin the described value at `p`, and return the number of its descriptor, or UNKNOWN.
 
-        `self.p` is then behind the descriptor.
+        `self.p` is then the offset after the descriptor.
         """
         self.data = data
         self.what = what
@@ -61,12 +61,12 @@ class Fields:
             self.p = p + 3
             return data[p + 2]
         if p >= end:
-            raise truncated(what)
+            raise truncated_error(what)
         if data[p] != 0:
             raise DecodeError(f"{what} has no descriptor")
         p += 1
-        behind = value_end(data, p, end, what)
-        self.p = behind
+        after = value_end(data, p, end, what)
+        self.p = after
         constructor: i64 = data[p]
         if constructor == ULONG:
             number = read_i64_be(data, p + 1)
@@ -74,24 +74,24 @@ class Fields:
         if constructor == ULONG0:
             return 0
         if constructor == SYMBOL8:
-            return NUMBERS.get(data[p + 2 : behind], UNKNOWN)
+            return NUMBERS.get(data[p + 2 : after], UNKNOWN)
         if constructor == SYMBOL32:
-            return NUMBERS.get(data[p + 5 : behind], UNKNOWN)
+            return NUMBERS.get(data[p + 5 : after], UNKNOWN)
         raise DecodeError(f"{what}: descriptor must not have constructor 0x{constructor:02x}")
 
-    def open(self, data: bytes, p: i64, end: i64, number: i64, what: str, most: i64) -> None:
-        """Begin with the composite at `p`, which has that descriptor and at most `most` fields."""
+    def open(self, data: bytes, p: i64, end: i64, number: i64, what: str, fields_max: i64) -> None:
+        """Begin the composite at `p`, whose descriptor must be `number`, with at most `fields_max` fields."""
         found = self.descriptor(data, p, end, what)
         if found != number:
-            raise DecodeError(f"{what} has another descriptor")
-        self.open_list(data, self.p, end, what, most)
+            raise DecodeError(f"{what} has a wrong descriptor")
+        self.open_list(data, self.p, end, what, fields_max)
 
-    def open_list(self, data: bytes, p: i64, end: i64, what: str, most: i64) -> None:
-        """Begin with the list of fields at `p`, behind its descriptor."""
+    def open_list(self, data: bytes, p: i64, end: i64, what: str, fields_max: i64) -> None:
+        """Begin the list of fields at `p`, the offset after the descriptor."""
         self.data = data
         self.what = what
         if p >= end:
-            raise truncated(what)
+            raise truncated_error(what)
         constructor: i64 = data[p]
         size: int = 0
         count: int = 0
@@ -108,34 +108,34 @@ class Fields:
         elif constructor == LIST0:
             p += 1
         else:
-            raise undefined(data[p], what)
+            raise undefined_error(data[p], what)
         if size < 0 or p + size > end:
-            raise truncated(what)
-        if count < 0 or count > most:
-            raise DecodeError(f"{what} has more than {most} fields")
+            raise truncated_error(what)
+        if count < 0 or count > fields_max:
+            raise DecodeError(f"{what} has more than {fields_max} fields")
         self.p = p
         self.end = p + size
         self.left = count
 
     def close(self) -> i64:
-        """All fields that there may be are read. Returns the offset behind the composite."""
+        """End after the last defined field, and return the offset after the composite."""
         if self.p != self.end:
-            raise DecodeError(f"{self.what} is longer than its fields")
+            raise DecodeError(f"{self.what}: bytes follow the last field")
         return self.end
 
     def constructor(self, name: str) -> i64:
-        """The constructor of the next field, NULL if it is left out; `self.p` is then behind it."""
+        """Return the constructor of the next field, NULL if the field is left out, and move after it."""
         if self.left == 0:
             return NULL
         self.left -= 1
         p = self.p
         if p >= self.end:
-            raise truncated(self.what, name)
+            raise truncated_error(self.what, name)
         self.p = p + 1
         return self.data[p]
 
     def raw(self, name: str) -> i64:
-        """Pass the next field. The offset where it begins, NONE if it is null; `self.p` is then behind it."""
+        """Skip the next field, and return its offset, NONE if it is null. `self.p` is then its end."""
         constructor = self.constructor(name)
         if constructor == NULL:
             return NONE
@@ -144,76 +144,76 @@ class Fields:
         return start
 
     def raw_map(self, name: str) -> bytes | None:
-        """The next field, a map, encoded."""
+        """Return the next field, a map, encoded."""
         start = self.raw(name)
         if start == NONE:
             return None
         constructor: i64 = self.data[start]
         if constructor not in (MAP8, MAP32):
-            raise undefined(self.data[start], self.what, name)
+            raise undefined_error(self.data[start], self.what, name)
         return self.data[start : self.p]
 
     def uint(self, name: str) -> i64:
-        """The next field, a uint, or NONE."""
+        """Return the next field, a uint, or NONE."""
         constructor = self.constructor(name)
         p = self.p
         if constructor == UINT0:
             return 0
         if constructor == SMALL_UINT:
             if p >= self.end:
-                raise truncated(self.what, name)
+                raise truncated_error(self.what, name)
             self.p = p + 1
             return self.data[p]
         if constructor == UINT:
             if self.end - p < 4:
-                raise truncated(self.what, name)
+                raise truncated_error(self.what, name)
             self.p = p + 4
             number: int = read_i32_be(self.data, p)
             return number & 0xFFFFFFFF
         if constructor != NULL:
-            raise undefined(self.data[p - 1], self.what, name)
+            raise undefined_error(self.data[p - 1], self.what, name)
         return NONE
 
     def required_uint(self, name: str) -> i64:
-        """The next field, a uint that must be there."""
+        """Return the next field, a mandatory uint."""
         value = self.uint(name)
         if value == NONE:
             raise self.missing(name)
         return value
 
     def ulong(self, name: str) -> int | None:
-        """The next field, a ulong."""
+        """Return the next field, a ulong."""
         constructor = self.constructor(name)
         if constructor == NULL:
             return None
         start = self.p
         self.p = value_end(self.data, start - 1, self.end, self.what, name)
         if constructor not in (ULONG, SMALL_ULONG, ULONG0):
-            raise undefined(self.data[start - 1], self.what, name)
+            raise undefined_error(self.data[start - 1], self.what, name)
         return int.from_bytes(self.data[start : self.p], "big")
 
     def ubyte(self, name: str) -> i64:
-        """The next field, a ubyte, or NONE."""
+        """Return the next field, a ubyte, or NONE."""
         constructor = self.constructor(name)
         p = self.p
         if constructor == NULL:
             return NONE
         if constructor != UBYTE:
-            raise undefined(self.data[p - 1], self.what, name)
+            raise undefined_error(self.data[p - 1], self.what, name)
         if p >= self.end:
-            raise truncated(self.what, name)
+            raise truncated_error(self.what, name)
         self.p = p + 1
         return self.data[p]
 
     def boolean(self, name: str) -> bool:
-        """The next field, a boolean; False if it is null."""
+        """Return the next field, a boolean; False if it is null."""
         constructor = self.constructor(name)
         if constructor in (FALSE, NULL):
             return False
         return self._true(constructor, name)
 
     def required_boolean(self, name: str) -> bool:
-        """The next field, a boolean that must be there."""
+        """Return the next field, a mandatory boolean."""
         constructor = self.constructor(name)
         if constructor == NULL:
             raise self.missing(name)
@@ -224,16 +224,16 @@ class Fields:
         if constructor == TRUE:
             return True
         if constructor != BOOLEAN:
-            raise undefined(self.data[p - 1], self.what, name)
+            raise undefined_error(self.data[p - 1], self.what, name)
         if p >= self.end:
-            raise truncated(self.what, name)
+            raise truncated_error(self.what, name)
         if self.data[p] > 1:
             raise DecodeError(f"{self.what}.{name}: boolean of value {self.data[p]}")
         self.p = p + 1
         return self.data[p] == 1
 
     def content(self, name: str, short: i64, long: i64) -> bytes | None:
-        """The next field, whose constructor is `short` or `long`: a binary, string or symbol, as bytes."""
+        """Return the bytes of the next field, whose constructor is `short` or `long`, without its size."""
         start = self.raw(name)
         if start == NONE:
             return None
@@ -242,8 +242,8 @@ class Fields:
             return self.data[start + 2 : self.p]
         if constructor == long:
             return self.data[start + 5 : self.p]
-        raise undefined(self.data[start], self.what, name)
+        raise undefined_error(self.data[start], self.what, name)
 
     def missing(self, name: str) -> DecodeError:
-        """The error that the field of that name is not there."""
+        """Return the error for the absence of a mandatory field."""
         return DecodeError(f"{self.what}.{name} is missing")

@@ -35,7 +35,7 @@ class Flow:
         self._fields = Fields()
 
     def read(self, data: bytes, start: i64, end: i64) -> None:
-        """Take the performative that lies from `start` to `end`. Raises DecodeError."""
+        """Read the performative that lies from `start` to `end`. Raises DecodeError."""
         fields = self._fields
         fields.open(data, start, end, FLOW, "flow", _FIELDS)
         self.next_incoming_id = fields.uint("next-incoming-id")
@@ -50,4 +50,4 @@ class Flow:
         self.echo = fields.boolean("echo")
         self.properties = fields.raw_map("properties")
         if fields.close() != end:
-            raise DecodeError("flow: there are bytes behind it")
+            raise DecodeError("flow: bytes follow the performative")

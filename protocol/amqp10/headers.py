@@ -1,4 +1,4 @@
-"""The header of a message: read, and made anew for each consumer. [amqp-1.0 3.2.1]"""
+"""The header section of a message, which is decoded, and encoded for each consumer. [amqp-1.0 3.2.1]"""
 
 from typing import Final, final
 
@@ -17,9 +17,9 @@ _FIELDS: Final = 5
 
 @final
 class Header:
-    """A header's scalars; those of a message that has none, until one is read. `ttl` is in ms, or NONE.
+    """The fields of a header; before `read` the defaults for a message without a header.
 
-    `has_priority`: it has one of its own.
+    `ttl`: in ms, or NONE. `has_priority`: the priority is not null.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Header:
         self.delivery_count = 0
 
     def read(self, data: bytes, value: i64, end: i64) -> None:
-        """Take the header whose value lies from `value` to `end`. Raises DecodeError."""
+        """Read the header whose value lies from `value` to `end`. Raises DecodeError."""
         fields = self._fields
         fields.open_list(data, value, end, "header", _FIELDS)
         self.durable = fields.boolean("durable")
@@ -54,7 +54,7 @@ class Header:
 
 
 def read_priority(data: bytes, value: i64, end: i64) -> i64:
-    """The priority in the header whose value lies from `value` to `end`, NONE if it has none of its own.
+    """Return the priority in the header whose value lies from `value` to `end`, NONE if it is null.
 
     Raises DecodeError.
     """
@@ -67,13 +67,13 @@ def read_priority(data: bytes, value: i64, end: i64) -> i64:
 def header_section(
     durable: bool, priority: i64, ttl: i64, first_acquirer: bool, delivery_count: i64
 ) -> bytes:
-    """A header section with all its fields; `priority` and `ttl` (ms) are null if they are NONE."""
+    """Return a header section with all its fields; `priority` and `ttl` (ms) are null if they are NONE."""
     out = BytesWriter()
     out.append(0)
     out.append(SMALL_ULONG)
     out.append(HEADER)
     out.append(LIST8)
-    out.append(0)  # its size, when that is known
+    out.append(0)  # the size of the list, which is set at the end
     out.append(_FIELDS)
     write_boolean(out, durable)
     if priority == NONE:

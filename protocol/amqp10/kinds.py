@@ -1,4 +1,4 @@
-"""The primitive types that fields of composites may have, read generously and written exactly."""
+"""The primitive types that fields of composites may have, decoded leniently and encoded exactly."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -8,11 +8,11 @@ from protocol.amqp10.restricted import RESTRICTED
 from protocol.amqp10.types import Char, Map, Symbol, Timestamp, Ubyte, Uint, Ulong, Ushort
 
 WRONG: Final = object()
-"""What `Kind.read` returns for a value of another kind."""
+"""The result of `Kind.read` for a value of another kind."""
 
 
 class Kind(NamedTuple):
-    """A primitive type: what it is called, how a decoded value is taken and how one is made for encoding."""
+    """A primitive type: its name, and the conversions of a decoded value and of a value to be encoded."""
 
     name: str
     read: Callable[[object], object]
@@ -54,8 +54,8 @@ def _symbol(value: object) -> object:
     return Symbol(value)
 
 
-def _keyed(value: object, read_key: Callable[[object], object]) -> object:
-    """A dict of what a map holds, if all keys are of one kind and none is there twice."""
+def _read_map(value: object, read_key: Callable[[object], object]) -> object:
+    """Return the entries of a map as a dict; WRONG unless all keys are of one kind and differ."""
     pairs: Iterable[tuple[object, object]]
     if isinstance(value, Map):
         pairs = value.pairs
@@ -73,11 +73,11 @@ def _keyed(value: object, read_key: Callable[[object], object]) -> object:
 
 
 def _fields(value: object) -> object:
-    return _keyed(value, _symbol)
+    return _read_map(value, _symbol)
 
 
 def _tags(value: object) -> object:
-    return _keyed(value, _binary)
+    return _read_map(value, _binary)
 
 
 _KINDS: Final = {
@@ -91,14 +91,14 @@ _KINDS: Final = {
     "binary": Kind("binary", _binary, bytes),
     "string": Kind("string", _string, str),
     "symbol": Kind("symbol", _symbol, Symbol),
-    "map": Kind("map of binary keys, each once", _tags, _tags),  # the one such field is attach.unsettled
+    "map": Kind("map of binary keys, each once", _tags, _tags),  # only attach.unsettled is such a field
 }
 _FIELDS: Final = Kind("map of symbols, each once", _fields, _fields)
 _SOURCES: Final = {restricted.name: restricted.source for restricted in RESTRICTED}
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of a primitive or restricted type; maps with a name of their own have symbols as keys."""
+    """Return the kind of a primitive or restricted type; restricted types of maps have symbols as keys."""
     source = name
     while source in _SOURCES:
         source = _SOURCES[source]

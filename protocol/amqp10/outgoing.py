@@ -16,14 +16,14 @@ from protocol.amqp10.frames import FRAME_HEADER_BYTES
 from protocol.amqp10.transfers import MESSAGE_FORMAT
 from protocol.amqp10.writing import NULL_VALUE, write_boolean, write_u16, write_u32, write_uint
 
-_WORDS: Final = b"\x02\x00"  # where the body begins, in words; type of frame
+_WORDS: Final = b"\x02\x00"  # the data offset in words of four bytes, and the type of the frame
 _TRANSFER_FIELDS: Final = 11
 _DISPOSITION_FIELDS: Final = 6
 _FLOW_FIELDS: Final = 11
 _LIST8_MAX: Final = 254  # bytes of fields
 
 
-def trailer(
+def fields_after_tag(
     settled: bool,
     more: bool,
     message_format: i64 = MESSAGE_FORMAT,
@@ -31,7 +31,7 @@ def trailer(
     resume: bool = False,
     aborted: bool = False,
 ) -> bytes:
-    """The fields of a transfer behind the delivery-tag; `state` is encoded."""
+    """Return the encoded fields of a transfer after the delivery-tag; `state` is encoded."""
     out = BytesWriter()
     write_uint(out, message_format)
     write_boolean(out, settled)
@@ -44,13 +44,13 @@ def trailer(
     return out.getvalue()
 
 
-_UNSETTLED: Final = trailer(False, False)
-_SETTLED: Final = trailer(True, False)
+_UNSETTLED: Final = fields_after_tag(False, False)
+_SETTLED: Final = fields_after_tag(True, False)
 
 
 @final
 class TransferTemplate:
-    """The beginning that all transfers of a link share; `size_max` is the peer's largest frame."""
+    """The beginning that all transfers of a link share; `size_max`: the peer's max-frame-size."""
 
     def __init__(self, channel: i64, handle: i64, size_max: i64) -> None:
         self.size_max: i64 = size_max
@@ -67,12 +67,12 @@ class TransferTemplate:
         self._handle = out.getvalue()  # and the constructor of the delivery-id
 
     def whole(self, delivery_id: i64, tag: bytes, settled: bool, payload_bytes: i64) -> bytes | None:
-        """Return the bytes before the payload of a transfer in a single frame; None if it has to be split."""
+        """Return the bytes before the payload of a transfer in a single frame; None if it does not fit."""
         head = self.head(delivery_id, tag, _SETTLED if settled else _UNSETTLED, payload_bytes)
         return head if len(head) + payload_bytes <= self.size_max else None
 
     def head(self, delivery_id: i64, tag: bytes, rest: bytes, payload_bytes: i64) -> bytes:
-        """Return the bytes before the payload of a frame, which may be too large; `rest` is a `trailer`."""
+        """Return the bytes before the payload of a frame, which may be too large; `rest`: further fields."""
         fields: i64 = len(self._handle) + 4 + 2 + len(tag) + len(rest)
         listed: i64 = 3 if fields <= _LIST8_MAX else 9
         out = BytesWriter()
@@ -90,10 +90,10 @@ class TransferTemplate:
 
 @final
 class SplitTransfer:
-    """A delivery in frames as large as the peer takes, written frame by frame as the window allows.
+    """A delivery in frames of the peer's max-frame-size, written frame by frame as the window allows.
 
-    The payload is `parts` and `further_bytes` more. `further` yields these, each part when it is about to be
-    sent. `state` is encoded. Each frame repeats delivery-id, tag and format.
+    The payload is `parts`, followed by `further_bytes` bytes that `further` yields. Each part is requested
+    when it is about to be sent. `state` is encoded. Each frame repeats delivery-id, tag and format.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SplitTransfer:
         further: Iterator[bytes] | None = None,
         further_bytes: i64 = 0,
     ) -> None:
-        self.left: i64 = further_bytes  # bytes of the payload that no frame has
+        self.left: i64 = further_bytes  # bytes of the payload that no frame has yet
         self._further = further
         for part in parts:
             self.left += len(part)
@@ -117,18 +117,21 @@ class SplitTransfer:
         self.delivery_id: i64 = delivery_id
         self._tag = tag
         self._parts = parts
-        self._part = 0  # the first that is left
-        self._at: i64 = 0  # and where in it
-        self._more = trailer(settled, True, message_format, state, resume)
-        self._last = trailer(settled, False, message_format, state, resume)
-        self._aborted = trailer(settled, False, message_format, NULL_VALUE, False, True)
+        self._part = 0  # the index of the first part that is left
+        self._at: i64 = 0  # the offset in this part
+        self._more = fields_after_tag(settled, True, message_format, state, resume)
+        self._last = fields_after_tag(settled, False, message_format, state, resume)
+        self._aborted = fields_after_tag(settled, False, message_format, NULL_VALUE, False, True)
         head = len(template.head(delivery_id, tag, self._more, 0))
         self._room: i64 = template.size_max - head
         if self._room <= 0:
-            raise PeerError(FRAME_SIZE_TOO_SMALL, f"a transfer takes {head} bytes of a frame")
+            raise PeerError(
+                FRAME_SIZE_TOO_SMALL,
+                f"a transfer takes {head} bytes of a frame, max-frame-size is {template.size_max}",
+            )
 
     def write(self, out: list[bytes]) -> bool:
-        """Append the next frame, in pieces; whether it is the last one. Raises what `further` raises."""
+        """Append the next frame in pieces; return whether it is the last. Raises what `further` raises."""
         last = self.left <= self._room
         size: i64 = self.left if last else self._room
         rest = self._last if last else self._more
@@ -136,7 +139,7 @@ class SplitTransfer:
         self.left -= size
         while size > 0:
             if self._part == len(self._parts):
-                assert self._further is not None, "there is as much as was said"
+                assert self._further is not None, "`further` has as many bytes as `further_bytes`"
                 self._parts = [next(self._further)]
                 self._part = 0
             part = self._parts[self._part]
@@ -154,12 +157,12 @@ class SplitTransfer:
         return last
 
     def abort(self) -> bytes:
-        """The frame that takes back what was written, instead of the rest."""
+        """Return the frame that aborts the delivery. [amqp-1.0 2.6.14]"""
         return self._template.head(self.delivery_id, self._tag, self._aborted, 0)
 
 
 def disposition(channel: i64, receiver: bool, first: i64, last: i64, settled: bool, state: bytes) -> bytes:
-    """A frame that says the `state` (encoded) of deliveries; `receiver` is our role."""
+    """Return a disposition frame with the encoded `state` of deliveries; `receiver`: this side's role."""
     fields: i64 = 1 + 5 + 5 + 1 + len(state) + 1
     out = BytesWriter()
     _write_frame_start(out, channel, DISPOSITION, fields, _DISPOSITION_FIELDS)
@@ -188,7 +191,7 @@ def flow(
     echo: bool,
     properties: bytes = NULL_VALUE,
 ) -> bytes:
-    """A frame that says the state of a session, and of a link; numbers are null if they are NONE."""
+    """Return a flow frame with the state of a session, and of a link; numbers are null if they are NONE."""
     fields = BytesWriter()
     write_uint(fields, next_incoming_id)
     write_uint(fields, incoming_window)
@@ -208,7 +211,7 @@ def flow(
 
 
 def _write_frame_start(out: BytesWriter, channel: i64, code: int, fields: i64, count: int) -> None:
-    """Write what stands before the fields, whose length is known, of a performative without a payload."""
+    """Write the bytes before the fields of a performative without a payload; `fields`: their length."""
     listed: i64 = 3 if fields <= _LIST8_MAX else 9
     write_u32(out, FRAME_HEADER_BYTES + 3 + listed + fields)
     out.write(_WORDS)

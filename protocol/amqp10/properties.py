@@ -1,11 +1,11 @@
-"""The properties of a message, each found by its place without decoding the others. [amqp-1.0 3.2.4]"""
+"""The properties section of a message, whose fields are read without decoding the others. [amqp-1.0 3.2.4]"""
 
 from typing import Final
 
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import undefined
+from protocol.amqp10.constructors import undefined_error
 from protocol.amqp10.fields import Fields
 
 MESSAGE_ID: Final = 0
@@ -38,7 +38,7 @@ NAMES: Final[tuple[str, ...]] = (
     "reply-to-group-id",
 )
 
-_ULONG_OR_UUID: Final = 1  # bits for what a property may be
+_ULONG_OR_UUID: Final = 1  # bits for the types that a property may have
 _BINARY: Final = 2
 _STRING: Final = 4
 _SYMBOL: Final = 8
@@ -80,58 +80,60 @@ def _types_by_constructor() -> bytes:
 
 
 _TYPE: Final = _types_by_constructor()
-_LONG: Final = 0xB0  # from here on, a constructor is followed by four octets of size and not by one
+_LONG: Final = 0xB0  # the first constructor with a size of four octets instead of one
 
 
 def check_properties(data: bytes, value: i64, end: i64) -> None:
     """Raise DecodeError unless all properties of the list from `value` to `end` have their types."""
-    _pass(data, value, end, len(NAMES)).close()
+    _skip_to(data, value, end, len(NAMES)).close()
 
 
 def read_property(data: bytes, value: i64, end: i64, index: int) -> bytes | None:
-    """The property at that place of the list from `value` to `end`, encoded; its first octet is its type.
+    """Return the encoded property at place `index` of the list from `value` to `end`; None if it is null.
 
-    Those behind it are not looked at. Raises DecodeError.
+    The properties after this place are not checked. Raises DecodeError.
     """
-    fields = _pass(data, value, end, index)
-    start = _next(fields, index)
+    fields = _skip_to(data, value, end, index)
+    start = _skip_field(fields, index)
     return None if start < 0 else data[start : fields.p]
 
 
 def read_text(data: bytes, value: i64, end: i64, index: int) -> str | None:
-    """As `read_property`, but decoded: a string or symbol."""
+    """Return a property that is a string or symbol, decoded; otherwise as `read_property`."""
     raw = read_property(data, value, end, index)
     if raw is None:
         return None
     kind: i64 = _TYPE[raw[0]]
     if kind != _STRING and kind != _SYMBOL:
-        raise undefined(raw[0], "properties", NAMES[index])
+        raise undefined_error(raw[0], "properties", NAMES[index])
     try:
         return _content(raw).decode("ascii" if kind == _SYMBOL else "utf-8")
     except UnicodeDecodeError:
-        raise DecodeError(f"properties.{NAMES[index]} is not encoded as it should be") from None
+        raise DecodeError(
+            f"properties.{NAMES[index]} is not {'ASCII' if kind == _SYMBOL else 'UTF-8'}"
+        ) from None
 
 
 def read_user_id(data: bytes, value: i64, end: i64) -> bytes | None:
-    """As `read_property`, for the user-id."""
+    """Return the bytes of the user-id; otherwise as `read_property`."""
     raw = read_property(data, value, end, USER_ID)
     return None if raw is None else _content(raw)
 
 
-def _pass(data: bytes, value: i64, end: i64, count: int) -> Fields:
-    """The list, with that many of its fields passed."""
+def _skip_to(data: bytes, value: i64, end: i64, count: int) -> Fields:
+    """Open the list of properties, and skip the first `count` fields. Raises DecodeError."""
     fields = Fields()
     fields.open_list(data, value, end, "properties", len(NAMES))
     for index in range(count):
-        _next(fields, index)
+        _skip_field(fields, index)
     return fields
 
 
-def _next(fields: Fields, index: int) -> i64:
-    """Pass the field of that place. Its offset, NONE if it is null."""
+def _skip_field(fields: Fields, index: int) -> i64:
+    """Skip the field at place `index`, and return its offset, NONE if it is null. Raises DecodeError."""
     start = fields.raw(NAMES[index])
     if start >= 0 and _TYPE[fields.data[start]] & _TYPES[index] == 0:
-        raise undefined(fields.data[start], "properties", NAMES[index])
+        raise undefined_error(fields.data[start], "properties", NAMES[index])
     return start
 
 

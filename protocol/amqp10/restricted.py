@@ -1,4 +1,4 @@
-"""Types of AMQP 1.0 that are other types, maybe with few values. [amqp-1.0]
+"""The restricted types of AMQP 1.0. [amqp-1.0 types 1.4]
 
 Derived by `python -m tests.support.amqp10.derived_modules` and not to be edited.
 """
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Restricted(NamedTuple):
-    """Another name for the type `source`; `choices` are its only values by their names, if there are any."""
+    """A restricted type: a name for the type `source`; `choices`: the only values, by their names, if any."""
 
     name: str
     source: str

@@ -1,4 +1,4 @@
-"""Values that hold no others, out of the bytes behind their constructors. [amqp-1.0 types 1.6]"""
+"""Decoders of values that contain no other values, by their constructors. [amqp-1.0 types 1.6]"""
 
 from collections.abc import Callable
 from typing import Final
@@ -24,7 +24,7 @@ from protocol.amqp10.types import (
 )
 
 Scalar = Callable[[bytes, int, int], object]
-"""Makes a value of the bytes from one offset to another; as many as its constructor or its size says."""
+"""A decoder of the bytes from one offset to another, whose number the constructor or the size gives."""
 
 
 def _null(data: bytes, p: int, stop: int) -> object:
@@ -97,7 +97,7 @@ def _string(data: bytes, p: int, stop: int) -> object:
     try:
         return data[p:stop].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DecodeError(f"string that is no UTF-8 at byte {p + error.start}") from None
+        raise DecodeError(f"string that is not UTF-8 at byte {p + error.start}") from None
 
 
 def _symbol(data: bytes, p: int, stop: int) -> object:
@@ -173,7 +173,7 @@ _BY_CODE: Final[dict[int, tuple[Scalar, type | None]]] = {
 }
 
 SCALARS: Final[list[Scalar | None]] = [_BY_CODE[code][0] if code in _BY_CODE else None for code in range(256)]
-"""How to read what stands behind each constructor, a size included; None for compounds and unknown ones."""
+"""The decoders by constructors; the bytes include the size. None for compound and unknown constructors."""
 
 TYPES: Final[list[type | None]] = [_BY_CODE[code][1] if code in _BY_CODE else None for code in range(256)]
-"""What a value of each constructor is made to keep its type; None where it has one."""
+"""The types of `decode_typed` by constructors; None where the decoded value has its own type."""

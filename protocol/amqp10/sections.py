@@ -15,8 +15,8 @@ from protocol.amqp10.constructors import (
     MAP8,
     NONE,
     SMALL_ULONG,
-    truncated,
-    undefined,
+    truncated_error,
+    undefined_error,
     value_end,
 )
 from protocol.amqp10.descriptors import (
@@ -32,7 +32,7 @@ from protocol.amqp10.descriptors import (
 )
 from protocol.amqp10.fields import Fields
 
-SECTIONS_MAX: Final = 1000  # of one message
+SECTIONS_MAX: Final = 1000  # sections of a message
 
 NAMES: Final[tuple[str, ...]] = (
     "header",
@@ -46,7 +46,7 @@ NAMES: Final[tuple[str, ...]] = (
     "footer",
 )
 
-_LIST: Final = 0  # what the value of a section may be
+_LIST: Final = 0  # the types that the value of a section may have
 _MAP: Final = 1
 _BINARY: Final = 2
 _ANY: Final = 3
@@ -58,8 +58,8 @@ _BODY: Final = 1 << DATA - HEADER | 1 << AMQP_SEQUENCE - HEADER | 1 << AMQP_VALU
 class Sections:
     """The sections from `start` to `end`, one after the other.
 
-    After each `advance` that returned True `code` is the section's descriptor, `start` its own offset,
-    `value` that of its value, and `end` the one behind it.
+    After each `advance` that returned True, `code` is the section's descriptor, `start` its offset, `value`
+    the offset of its value, and `end` the offset after the section.
     """
 
     def __init__(self, data: bytes, start: i64, end: i64, ordered: bool = True) -> None:
@@ -68,39 +68,40 @@ class Sections:
         self.start: i64 = start
         self.value: i64 = start
         self.end: i64 = start
-        self._behind: i64 = end
+        self._limit: i64 = end
         self._ordered = ordered
         self._seen: i64 = 0  # a bit for each kind of section
         self._left: i64 = SECTIONS_MAX
 
     def advance(self) -> bool:
-        """Go to the next section; False if there is none.
+        """Go to the next section; False after the last section.
 
-        Raises DecodeError for what is no section, or one that must not be here: of the wrong shape, a second
-        one, mixed with another kind of body, or, if order matters, behind one that it has to precede.
+        Raises DecodeError for bytes that are no section, and for a value of the wrong type. A second section
+        of the same kind is refused too, except in a body. A section in a body of other sections is refused.
+        If the sections are `ordered`, a section in the wrong order is refused.
         """
         data = self.data
         p = self.end
-        behind = self._behind
-        if p >= behind:
+        limit = self._limit
+        if p >= limit:
             return False
-        if behind - p > 3 and data[p] == 0 and data[p + 1] == SMALL_ULONG:
+        if limit - p > 3 and data[p] == 0 and data[p + 1] == SMALL_ULONG:
             code: i64 = data[p + 2]
             value: i64 = p + 3
         else:
             fields = Fields()
-            code = fields.descriptor(data, p, behind, "section")
+            code = fields.descriptor(data, p, limit, "section")
             value = fields.p
         if code < HEADER or code > FOOTER:
-            raise DecodeError("section with a descriptor of none")
-        self._admit(code)
+            raise DecodeError("section with an unknown descriptor")
+        self._check_order(code)
         self.code = code
         self.start = p
         self.value = value
-        self.end = section_end(data, value, behind, code)
+        self.end = section_end(data, value, limit, code)
         return True
 
-    def _admit(self, code: i64) -> None:
+    def _check_order(self, code: i64) -> None:
         """Raise DecodeError if this section must not follow those before it."""
         bit: i64 = 1 << (code - HEADER)
         seen = self._seen
@@ -112,40 +113,40 @@ class Sections:
         if bit & _BODY != 0 and seen & _BODY & ~bit != 0:
             raise DecodeError(f"section {NAMES[code - HEADER]} in a body of other sections")
         if self._ordered and seen >= bit << 1:
-            raise DecodeError(f"section {NAMES[code - HEADER]} is not where it should be")
+            raise DecodeError(f"section {NAMES[code - HEADER]} is in the wrong order")
         self._seen = seen | bit
 
 
-def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
-    """The offset behind the value at `p` of such a section. Raises DecodeError if it does not suit.
+def section_end(data: bytes, p: i64, limit: i64, code: i64) -> i64:
+    """Return the offset after the value at `p` of a section with descriptor `code`.
 
-    Only constructor, size and count are looked at.
+    Only constructor, size and count are checked. Raises DecodeError.
     """
     shape: i64 = _SHAPES[code - HEADER]
     if shape == _ANY:
-        return value_end(data, p, behind, "amqp-value")
-    if p >= behind:
-        raise truncated(NAMES[code - HEADER])
+        return value_end(data, p, limit, "amqp-value")
+    if p >= limit:
+        raise truncated_error(NAMES[code - HEADER])
     constructor: i64 = data[p]
     if shape == _BINARY:
         if constructor != BINARY8 and constructor != BINARY32:
-            raise undefined(data[p], "data")
-        return value_end(data, p, behind, "data")
+            raise undefined_error(data[p], "data")
+        return value_end(data, p, limit, "data")
     if shape == _LIST and constructor == LIST0:
         return p + 1
     short: i64 = LIST8 if shape == _LIST else MAP8
     if constructor == short:
-        size: int = data[p + 1] - 1 if behind - p >= 3 else -1
+        size: int = data[p + 1] - 1 if limit - p >= 3 else -1
         count: int = data[p + 2] if size >= 0 else 0
         p += 3
     elif constructor == short + (LIST32 - LIST8):
-        size = read_i32_be(data, p + 1) - 4 if behind - p >= 9 else -1
+        size = read_i32_be(data, p + 1) - 4 if limit - p >= 9 else -1
         count = read_i32_be(data, p + 5) if size >= 0 else 0
         p += 9
     else:
-        raise undefined(data[p], NAMES[code - HEADER])
-    if size < 0 or p + size > behind:
-        raise truncated(NAMES[code - HEADER])
+        raise undefined_error(data[p], NAMES[code - HEADER])
+    if size < 0 or p + size > limit:
+        raise truncated_error(NAMES[code - HEADER])
     if count < 0 or count > size:
         raise DecodeError(f"{NAMES[code - HEADER]} has {size} bytes for {count} values")
     if shape == _MAP and count % 2 != 0:
@@ -155,12 +156,13 @@ def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
 
 @final
 class Layout:
-    """Where the sections of one message lie; offsets are NONE if there is no such section.
+    """The offsets of the sections of a message; NONE for absent sections.
 
-    Each is the offset of a section's value, and its end the one behind it; `annotations` are the message's.
-    `header_start` and `annotations_start` are where these sections begin. `bare` is where the
-    bare message begins, with the footer behind it, and `body` its first section of the body, of which there
-    are `body_count`; `body_code` is their descriptor, 0 if there is no body.
+    Each attribute with the name of a section is the offset of its value, and `..._end` the offset after the
+    value. `annotations`: the message-annotations. `header_start`, `annotations_start`: the offsets of these
+    sections themselves. `bare`: the offset of the bare message, which the footer follows. `body`: the offset
+    of the first section of the body. `body_count`: the number of these sections. `body_code`: their
+    descriptor, 0 without a body.
     """
 
     def __init__(self) -> None:
@@ -184,26 +186,26 @@ class Layout:
 
 
 def scan(data: bytes, start: i64, end: i64) -> Layout:
-    """The layout of the message that lies from `start` to `end`. Raises DecodeError."""
+    """Return the layout of the message that lies from `start` to `end`. Raises DecodeError."""
     layout = Layout()
     sections = Sections(data, start, end)
     while sections.advance():
-        _take_up(layout, sections)
+        _set_offsets(layout, sections)
     if layout.bare == NONE:
         layout.bare = end
     return layout
 
 
-def scan_front(data: bytes) -> Layout:
-    """The layout of what a message has in front of its body, of which nothing is known then.
+def scan_preamble(data: bytes) -> Layout:
+    """Return the layout of the sections before the body of a message, without the body and the footer.
 
-    What is no section, and whatever is behind it, counts as body.
+    Bytes that are no section, and all bytes after them, count as the body.
     """
     layout = Layout()
     sections = Sections(data, 0, len(data))
     try:
         while sections.advance() and sections.code < DATA:
-            _take_up(layout, sections)
+            _set_offsets(layout, sections)
         bare = sections.start if sections.code >= DATA else sections.end
     except DecodeError:
         bare = sections.end
@@ -213,15 +215,15 @@ def scan_front(data: bytes) -> Layout:
 
 
 def is_sections(content: bytes) -> bool:
-    """Whether content as it is kept is a message of AMQP 1.0, which begins with a described value.
+    """Whether stored content is a message of AMQP 1.0, which begins with a described value.
 
-    That of AMQP 0-9-1 begins with the type of a frame.
+    The content of AMQP 0-9-1 begins with the type of a frame.
     """
     return len(content) > 0 and content[0] == 0
 
 
-def _take_up(layout: Layout, sections: Sections) -> None:
-    """Note where the section lies at which `sections` is."""
+def _set_offsets(layout: Layout, sections: Sections) -> None:
+    """Set the offsets of the current section of `sections`."""
     code = sections.code
     if code == HEADER:
         layout.header_start = sections.start
@@ -234,11 +236,11 @@ def _take_up(layout: Layout, sections: Sections) -> None:
     elif code != DELIVERY_ANNOTATIONS:
         if layout.bare == NONE:
             layout.bare = sections.start
-        _place(layout, sections, code)
+        _set_bare_offsets(layout, sections, code)
 
 
-def _place(layout: Layout, sections: Sections, code: i64) -> None:
-    """Take up one section of the bare message or the footer."""
+def _set_bare_offsets(layout: Layout, sections: Sections, code: i64) -> None:
+    """Set the offsets of a section of the bare message, or of the footer."""
     if code == PROPERTIES:
         layout.properties = sections.value
         layout.properties_end = sections.end

@@ -4,14 +4,14 @@ from mypy_extensions import i64
 
 
 def forward(serial: i64, steps: i64) -> i64:
-    """The serial number that comes `steps` after (before, if negative) `serial`."""
+    """Return the serial number `steps` after `serial`; a negative number of steps leads backwards."""
     return serial + steps & 0xFFFFFFFF
 
 
 def distance(first: i64, last: i64) -> i64:
-    """How many steps lead from `first` to `last`: -2^31 to 2^31 - 1, negative if `last` comes before it.
+    """Return the number of steps from `first` to `last`, -2^31 to 2^31 - 1, negative if `last` comes first.
 
-    Half way round, where RFC 1982 has no order, counts as before.
+    At a distance of 2^31, for which RFC 1982 defines no order, `last` counts as the earlier one.
     """
     return (last - first + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 

@@ -1,4 +1,4 @@
-"""Delivery states, read from a frame or made for a frame. [amqp-1.0 3.4, 4.5.8]"""
+"""Delivery states that a peer has sent. [amqp-1.0 3.4, 4.5.8]"""
 
 from typing import Final, final
 
@@ -56,9 +56,9 @@ RELEASED_STATE: Final = DeliveryState(RELEASED)
 
 
 def read_state(data: bytes, start: i64, end: i64, what: str) -> DeliveryState:
-    """The delivery state that is encoded from `start` to `end`; it is shared if it has no attributes.
+    """Return the delivery state from `start` to `end`; states without fields are shared objects.
 
-    Raises DecodeError, also for a state that no peer tells us: declared, or an unknown one.
+    Raises DecodeError, also for an unknown state, and for declared, which only a coordinator sends.
     """
     if end - start == 4 and data[start + 3] == LIST0 and data[start + 1] == SMALL_ULONG:
         outcome: i64 = data[start + 2]
@@ -73,7 +73,7 @@ def read_state(data: bytes, start: i64, end: i64, what: str) -> DeliveryState:
     else:
         state = _read_outcome(fields, code, data, end, what)
     if fields.close() != end:
-        raise DecodeError(f"{what} is longer than its fields")
+        raise DecodeError(f"{what}: bytes follow the last field")
     return state
 
 
@@ -98,7 +98,7 @@ def _read_outcome(fields: Fields, code: i64, data: bytes, end: i64, what: str) -
         if state.annotations is not None:
             check_annotations(state.annotations, 0, len(state.annotations))
     else:
-        raise DecodeError(f"{what} is none that is known here")
+        raise DecodeError(f"{what} has a descriptor that is not allowed here")
     return state
 
 
@@ -142,4 +142,4 @@ def _read_error(state: DeliveryState, data: bytes, start: i64, end: i64) -> None
         state.condition = condition.decode("ascii")
         state.description = None if description is None else description.decode("utf-8")
     except UnicodeDecodeError:
-        raise DecodeError("error: its text is not encoded as it should be") from None
+        raise DecodeError("error: condition is not ASCII, or description is not UTF-8") from None

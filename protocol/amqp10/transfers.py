@@ -1,7 +1,7 @@
 """The performative transfer, read from its frame. [amqp-1.0 2.7.5]
 
-Transfers of a sender mostly have the same fields behind their delivery-tags. If these bytes are the same as
-the last time, their meaning is kept and the bytes are not read again.
+Transfers of a sender mostly have the same fields after their delivery-tags. If these bytes equal those of the
+previous transfer, they are not read again.
 """
 
 from typing import Final, final
@@ -16,11 +16,11 @@ from protocol.amqp10.fields import Fields
 from protocol.amqp10.states import DeliveryState, read_state
 
 DELIVERY_TAG_MAX: Final = 32  # bytes [amqp-1.0 2.8.7]
-MESSAGE_FORMAT: Final = 0  # of the messages of [amqp-1.0 3.2]
+MESSAGE_FORMAT: Final = 0  # the format of messages as in [amqp-1.0 3.2]
 
 _FIELDS: Final = 11
 _USUAL: Final = b"\x00\x53\x14\xc0"  # descriptor and constructor
-_USUAL_BYTES_MIN: Final = 16  # of the frame, up to which offsets in front of the tag are safe
+_USUAL_BYTES_MIN: Final = 16  # in a frame of so many bytes all offsets before the tag are valid
 
 
 @final
@@ -28,7 +28,7 @@ class Transfer:
     """A transfer that is reused for the next frame: `read` sets every field.
 
     `delivery_id`, `message_format` and `rcv_settle_mode` are NONE when they are null. Booleans that are null
-    are False. `payload` is the offset behind the performative.
+    are False. `payload` is the offset after the performative.
     """
 
     def __init__(self) -> None:
@@ -45,16 +45,17 @@ class Transfer:
         self.batchable = False
         self.payload: i64 = 0
         self._fields = Fields()
-        self._rest = b""  # all fields behind the delivery-tag, as they were read last,
-        self._count: i64 = NONE  # and how many fields there were altogether
+        self._rest = b""  # the fields after the delivery-tag of the previous transfer
+        self._count: i64 = NONE  # the number of all its fields
 
     def read(self, data: bytes, start: i64, end: i64) -> None:
-        """Take the performative that begins at `start`; the frame ends at `end`.
+        """Read the performative that begins at `start`; the frame ends at `end`.
 
-        Raises DecodeError; and PeerError(INVALID_FIELD) when the delivery-tag is too long, for which the link
-        `handle` alone is to blame.
+        Raises:
+            DecodeError: the bytes are no transfer.
+            PeerError: INVALID_FIELD; the delivery-tag is too long, an error of the link `handle` only.
         """
-        if self._read_again(data, start, end):
+        if self._read_similar(data, start, end):
             return
         fields = self._fields
         fields.open(data, start, end, TRANSFER, "transfer", _FIELDS)
@@ -69,7 +70,7 @@ class Transfer:
         self.more = fields.boolean("more")
         self.rcv_settle_mode = fields.ubyte("rcv-settle-mode")
         if self.rcv_settle_mode > 1:
-            raise DecodeError(f"transfer.rcv-settle-mode is {self.rcv_settle_mode}")
+            raise DecodeError(f"transfer.rcv-settle-mode is {self.rcv_settle_mode}, expected 0 or 1")
         state = fields.raw("state")
         self.state = None if state < 0 else read_state(data, state, fields.p, "transfer.state")
         self.resume = fields.boolean("resume")
@@ -82,8 +83,8 @@ class Transfer:
         if tag is not None and len(tag) > DELIVERY_TAG_MAX:
             raise PeerError(INVALID_FIELD, f"delivery-tag of {len(tag)} bytes, at most {DELIVERY_TAG_MAX}")
 
-    def _read_again(self, data: bytes, start: i64, end: i64) -> bool:
-        """Take one that is as usual, and the same as the last one behind its tag; False: it is not."""
+    def _read_similar(self, data: bytes, start: i64, end: i64) -> bool:
+        """Read a transfer that equals the previous one after its tag; False: it does not."""
         if end - start < _USUAL_BYTES_MIN or data[start : start + 4] != _USUAL:
             return False
         if data[start + 5] != self._count:

@@ -1,6 +1,6 @@
-"""AMQP 1.0 values that Python has no type of its own for. [amqp-1.0 types 1.6]
+"""Python types for AMQP 1.0 values that have no built-in type in Python. [amqp-1.0 types 1.6]
 
-The others are None, bool, int, float, str, bytes, uuid.UUID, list and dict.
+All other values are None, bool, int, float, str, bytes, uuid.UUID, list and dict.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from typing import ClassVar, final
 
 
 class Symbol(str):
-    """A word of ASCII characters out of a constrained domain."""
+    """A symbolic value of ASCII characters from a constrained domain."""
 
     __slots__ = ()
 
@@ -21,61 +21,61 @@ class Char(str):
 
 
 class Timestamp(int):
-    """Milliseconds since 1970 (UTC), negative before that; may be one that no datetime can hold."""
+    """Milliseconds since 1970 (UTC), negative for earlier times; may be out of the range of datetime."""
 
     __slots__ = ()
 
 
 class Ubyte(int):
-    """An integer of 0 to 2**8 - 1, that is written as such."""
+    """An integer of 0 to 2**8 - 1, which is encoded as ubyte."""
 
     __slots__ = ()
 
 
 class Ushort(int):
-    """An integer of 0 to 2**16 - 1, that is written as such."""
+    """An integer of 0 to 2**16 - 1, which is encoded as ushort."""
 
     __slots__ = ()
 
 
 class Uint(int):
-    """An integer of 0 to 2**32 - 1, that is written as such."""
+    """An integer of 0 to 2**32 - 1, which is encoded as uint."""
 
     __slots__ = ()
 
 
 class Ulong(int):
-    """An integer of 0 to 2**64 - 1, that is written as such."""
+    """An integer of 0 to 2**64 - 1, which is encoded as ulong."""
 
     __slots__ = ()
 
 
 class Byte(int):
-    """An integer of -2**7 to 2**7 - 1, that is written as such."""
+    """An integer of -2**7 to 2**7 - 1, which is encoded as byte."""
 
     __slots__ = ()
 
 
 class Short(int):
-    """An integer of -2**15 to 2**15 - 1, that is written as such."""
+    """An integer of -2**15 to 2**15 - 1, which is encoded as short."""
 
     __slots__ = ()
 
 
 class Int(int):
-    """An integer of -2**31 to 2**31 - 1, that is written as such."""
+    """An integer of -2**31 to 2**31 - 1, which is encoded as int."""
 
     __slots__ = ()
 
 
 class Long(int):
-    """An integer of -2**63 to 2**63 - 1, that is written as such."""
+    """An integer of -2**63 to 2**63 - 1, which is encoded as long."""
 
     __slots__ = ()
 
 
 class Float(float):
-    """A binary32 number, that is written as such; a plain float is a double."""
+    """A number of binary32, which is encoded as float; a plain Python float is encoded as double."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class Float(float):
 @final
 @dataclass(slots=True)
 class Decimal:
-    """A decimal number as it came, never calculated with; `code` is its constructor, which has its width."""
+    """A decimal number with its undecoded bytes; `code`: its constructor, which gives the width."""
 
     code: int
     raw: bytes
@@ -92,7 +92,7 @@ class Decimal:
 @final
 @dataclass(slots=True)
 class Described:
-    """A value with a descriptor, which says what it means: a number, a symbol, or any other value."""
+    """A value with its descriptor, a number, a symbol, or any other value."""
 
     descriptor: object
     value: object
@@ -101,7 +101,7 @@ class Described:
 @final
 @dataclass(slots=True)
 class Map:
-    """A map as its pairs in their order, because a dict might not hold them all, or hold them too slowly."""
+    """A map as a list of pairs in their order. A dict may lack some of the entries, or be too slow."""
 
     pairs: list[tuple[object, object]]
 
@@ -109,10 +109,10 @@ class Map:
 @final
 @dataclass(slots=True)
 class Array:
-    """Values with one constructor: `code`, behind the `descriptors` that each has, the outermost first.
+    """Values that share the constructor `code`, and the `descriptors` before it, the outermost first.
 
-    Values without width (null, true, an empty list, ...) are not in `items`, as a few bytes would become many
-    objects. `count` is how many values the array has, whether they are in `items` or not.
+    Values without width (null, true, list0, ...) are not in `items`, because a few bytes would become many
+    objects. `count`: the number of values, whether `items` has them or not.
     """
 
     code: int
@@ -126,12 +126,12 @@ class Array:
 
 
 class Composite:
-    """A value whose fields have names, behind a numeric descriptor. [amqp-1.0 types 1.4]"""
+    """A composite value: named fields with a numeric descriptor. [amqp-1.0 types 1.4]"""
 
     __slots__ = ()
     DESCRIPTOR: ClassVar[int]
 
 
 def symbols(words: Iterable[str]) -> Array:
-    """An array of symbols of at most 255 characters each."""
+    """Return an array of symbols of at most 255 characters each."""
     return Array(0xA3, [Symbol(word) for word in words])

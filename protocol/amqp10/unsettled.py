@@ -31,14 +31,14 @@ class EncodedState:
 
 
 def encoded_state(value: object) -> bytes:
-    """A value of the map of an attach, encoded. Raises what `encode` raises."""
+    """Return the encoded value of an entry in an attach's map. Raises what `encode` raises."""
     return value.data if isinstance(value, EncodedState) else encode(value)
 
 
 def decode_attach(data: bytes, start: i64, end: i64, rest_max: i64) -> Attach | None:
-    """The attach from `start` to `end`, the states in its map as `EncodedState` or None.
+    """Return the attach from `start` to `end`, with the states in its map as `EncodedState` or None.
 
-    Returns None if that is no attach, or one that has more than `rest_max` bytes besides the map.
+    None if the performative is no attach, or has more than `rest_max` bytes besides the map.
     Raises DecodeError.
     """
     fields = Fields()
@@ -49,17 +49,17 @@ def decode_attach(data: bytes, start: i64, end: i64, rest_max: i64) -> Attach | 
     for name in BEFORE:
         fields.raw(name)
     at = fields.raw("unsettled")
-    behind = fields.p
-    if at == NONE or data[at] != MAP32 or end - start - (behind - at) > rest_max:
+    after = fields.p
+    if at == NONE or data[at] != MAP32 or end - start - (after - at) > rest_max:
         return None
     if fields.end != end:
-        raise DecodeError("attach: there are bytes behind it")
-    body = data[first:at] + bytes((NULL,)) + data[behind:end]
+        raise DecodeError("attach: bytes follow the performative")
+    body = data[first:at] + bytes((NULL,)) + data[after:end]
     count: i64 = len(BEFORE) + 1 + fields.left
     head = bytes((0, SMALL_ULONG, ATTACH, LIST32)) + (len(body) + 4).to_bytes(4, "big")
     attach, _ = decode_composite(head + int(count).to_bytes(4, "big") + body)
     assert isinstance(attach, Attach)
-    attach.unsettled = _states(data, at, behind)
+    attach.unsettled = _states(data, at, after)
     return attach
 
 
@@ -70,7 +70,5 @@ def _states(data: bytes, at: i64, end: i64) -> dict[bytes, object]:
         value = entries.key_end
         states[entries.name()] = None if data[value] == NULL else EncodedState(data[value : entries.end])
     if entries.malformed or len(states) * 2 != read_i32_be(data, at + 5):
-        raise DecodeError(
-            "attach.unsettled is no map of states by delivery-tags, each of which is there once"
-        )
+        raise DecodeError("attach.unsettled is not a map of states by delivery-tags with each tag once")
     return states

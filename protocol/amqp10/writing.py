@@ -40,7 +40,7 @@ def write_u16(out: BytesWriter, number: i64) -> None:
 
 
 def write_uint(out: BytesWriter, number: i64) -> None:
-    """Write a uint in as few bytes as it takes; null for NONE."""
+    """Write a uint in its smallest encoding; null for NONE."""
     if number == 0:
         out.append(UINT0)
     elif number == NONE:
@@ -60,19 +60,19 @@ def write_boolean(out: BytesWriter, value: bool) -> None:
 
 
 def sized(content: bytes, short: int, long: int) -> bytes:
-    """A binary, string or symbol whose constructor is one of the two."""
+    """Return an encoded binary, string or symbol with the constructor `short` or, if necessary, `long`."""
     if len(content) <= _OCTET_MAX:
         return bytes((short, len(content))) + content
     return bytes((long,)) + len(content).to_bytes(4, "big") + content
 
 
 def binary(content: bytes) -> bytes:
-    """A binary value."""
+    """Return an encoded binary."""
     return sized(content, BINARY8, BINARY32)
 
 
 def compound(short: int, items: list[bytes]) -> bytes:
-    """A list or map of encoded values; `short` is its constructor with a size of one octet."""
+    """Return an encoded list or map of encoded values; `short`: its constructor with a size of one octet."""
     content = b"".join(items)
     if len(content) < _OCTET_MAX and len(items) <= _OCTET_MAX:
         return bytes((short, len(content) + 1, len(items))) + content
@@ -81,5 +81,5 @@ def compound(short: int, items: list[bytes]) -> bytes:
 
 
 def composite(code: int, fields: list[bytes]) -> bytes:
-    """A composite of encoded fields."""
+    """Return an encoded composite of encoded fields."""
     return bytes((0, SMALL_ULONG, code)) + compound(LIST8, fields)

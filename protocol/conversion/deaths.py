@@ -1,7 +1,7 @@
 """The history of a dead-lettered message: x-death of AMQP 0-9-1, x-opt-deaths of AMQP 1.0. [RabbitMQ 4]
 
 x-death has times in seconds, x-opt-deaths in milliseconds. x-death has the time of the first death in a
-queue for a reason. The time of the last such death is known from x-death only if the count is 1.
+queue for a reason. The time of the last such death is known from x-death only if there was no other.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ _TTL_DIGITS: Final = len(str(_TTL_MAX))
 
 
 def opt_deaths(x_death: bytes) -> bytes | None:
-    """Return the encoded x-opt-deaths for the field value of x-death; None if x-death is no history."""
+    """Return the encoded value of x-opt-deaths for a field value of x-death; None if it is no history."""
     try:
         deaths = deaths091.decode_deaths(x_death)
         return deaths10.encode_deaths([_death10(death) for death in deaths]) if deaths else None
@@ -43,7 +43,7 @@ def _death10(death: deaths091.Death) -> deaths10.Death:
 
 
 def x_death(data: bytes, p: i64, end: i64) -> bytes | None:
-    """Return the field value of x-death for x-opt-deaths from `p` to `end`; None without deaths."""
+    """Return the field value of x-death for the x-opt-deaths from `p` to `end`; None without deaths."""
     try:
         history, _ = decode(data, p, end)
     except DecodeError:

@@ -1,6 +1,6 @@
-"""Edit messages of AMQP 1.0 by the names that AMQP 0-9-1 has for their parts.
+"""Edit messages of AMQP 1.0 by AMQP 0-9-1's names of properties and headers.
 
-Parts that an edition does not name keep their bytes, except the sizes of the sections around a change.
+Parts that an edition does not name keep their bytes, except the sizes of the changed sections.
 """
 
 from typing import Final, final
@@ -11,7 +11,7 @@ from protocol.amqp091 import properties as basic
 from protocol.amqp091.deaths import X_DEATH
 from protocol.amqp091.properties import Properties
 from protocol.amqp10 import properties as places
-from protocol.amqp10.annotations import reannotated
+from protocol.amqp10.annotations import replace_annotations
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import NONE, SMALL_ULONG, STRING8, SYMBOL8
 from protocol.amqp10.deaths import DEATHS
@@ -19,7 +19,7 @@ from protocol.amqp10.descriptors import APPLICATION_PROPERTIES, DATA, HEADER, ME
 from protocol.amqp10.entries import Entries
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.headers import Header, header_section, read_priority
-from protocol.amqp10.sections import Layout, Sections, scan_front
+from protocol.amqp10.sections import Layout, Sections, scan_preamble
 from protocol.amqp10.writing import NULL_VALUE, binary, composite
 from protocol.conversion import names
 from protocol.conversion.to10 import content10
@@ -36,16 +36,16 @@ _PLACES: Final = {
     basic.APP_ID: places.GROUP_ID,
 }
 _IN_HEADER: Final = (basic.DELIVERY_MODE, basic.PRIORITY, basic.EXPIRATION)
-_ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # the annotations for these headers
+_ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # by the headers that become these
 
 
 @final
-class _BodyPrefix:
-    """The sections before a body, and the decoded parts that can be changed. Raises DecodeError."""
+class _Preamble:
+    """The sections before a body, with the decoded parts that an edition can change. Raises DecodeError."""
 
     def __init__(self, content: bytes) -> None:
         self.sections: dict[int, bytes] = {}  # by their descriptors
-        self.layout: Layout = scan_front(content)
+        self.layout: Layout = scan_preamble(content)
         self.content = content
         end: i64 = 0
         sections = Sections(content, 0, len(content))
@@ -70,62 +70,56 @@ class _BodyPrefix:
 class Edition:
     """The changes to make in messages.
 
-    `template`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places of the
-    changed properties, by name. A property that `template` lacks is removed. `headers`: the names of the
-    changed headers, which are removed likewise. `bare`: all other headers are removed. `payload`: the new
-    body, None to keep the old body.
+    `new`: a content of AMQP 0-9-1 with the new properties and headers. `changed`: the places, by names, of
+    the properties to set as in `new`, or to remove if `new` lacks them. `headers`: the names of the headers
+    to set or remove likewise. `bare`: messages keep no other headers. `payload`: the new body, None to keep
+    the old body.
 
     Raises ValueError for a value that no message of AMQP 1.0 can have.
     """
 
     def __init__(
-        self,
-        template: bytes,
-        changed: dict[str, int],
-        headers: list[bytes],
-        bare: bool,
-        payload: bytes | None,
+        self, new: bytes, changed: dict[str, int], headers: list[bytes], bare: bool, payload: bytes | None
     ) -> None:
-        self._template = _BodyPrefix(content10(template, "", ""))
+        self._new = _Preamble(content10(new, "", ""))
         self._places = list(changed.values())
         self._bare = bare
         self._payload = payload
         self._headers = headers
         self._annotations = {
             name: value
-            for name, value in self._template.annotations.items()
+            for name, value in self._new.annotations.items()
             if name not in (names.EXCHANGE, names.ROUTING_KEY)
         }
-        self._removed = [_ANNOTATIONS.get(name, name) for name in headers]
+        self._without = [_ANNOTATIONS.get(name, name) for name in headers]
         if basic.TYPE in self._places:
-            self._removed.append(names.BASIC_TYPE)
-        self._check(Properties(template), changed)
+            self._without.append(names.BASIC_TYPE)
+        self._check(Properties(new), changed)
 
-    def _check(self, template: Properties, changed: dict[str, int]) -> None:
-        """Raise ValueError for a header or property without a counterpart in AMQP 1.0."""
-        for name, _ in template.fields():
-            if (
-                _ANNOTATIONS.get(name, name) not in self._annotations
-                and name not in self._template.application
-            ):
+    def _check(self, new: Properties, changed: dict[str, int]) -> None:
+        """Raise ValueError for a new value that has no counterpart in AMQP 1.0."""
+        for name, _ in new.fields():
+            if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._new.application:
                 text = name.decode(errors="backslashreplace")
-                raise ValueError(f"header '{text}' cannot be converted to AMQP 1.0")
+                raise ValueError(f"header '{text}' has a value that a message of AMQP 1.0 cannot have")
         for property_name, place in changed.items():
-            if template.octets(place) is not None and not self._has(place):
-                raise ValueError(f"property {property_name} cannot be converted to AMQP 1.0")
+            if new.octets(place) is not None and not self._has(place):
+                raise ValueError(
+                    f"property {property_name} has a value that a message of AMQP 1.0 cannot have"
+                )
 
     def _has(self, place: int) -> bool:
         if place in _PLACES:
-            return self._template.fields[_PLACES[place]] != NULL_VALUE
+            return self._new.fields[_PLACES[place]] != NULL_VALUE
         if place == basic.TYPE:
             return names.BASIC_TYPE in self._annotations
         if place == basic.EXPIRATION:
-            return self._template.header.ttl != NONE
+            return self._new.header.ttl != NONE
         return place in _IN_HEADER
 
     def content(self, content: bytes) -> bytes:
-        """Return the changed content of a message. Raises DecodeError for a malformed content."""
-        old = _BodyPrefix(content)
+        """Return the changed content of a message. Raises DecodeError for a malformed message."""
+        old = _Preamble(content)
         return b"".join(
             (
                 self._header(old),
@@ -136,61 +130,61 @@ class Edition:
             )
         )
 
-    def _header(self, old: _BodyPrefix) -> bytes:
+    def _header(self, old: _Preamble) -> bytes:
         if not any(place in _IN_HEADER for place in self._places):
             return old.sections.get(HEADER, b"")
-        template = self._template
+        new = self._new
         return header_section(
-            (template if basic.DELIVERY_MODE in self._places else old).header.durable,
-            (template if basic.PRIORITY in self._places else old).priority,
-            (template if basic.EXPIRATION in self._places else old).header.ttl,
+            (new if basic.DELIVERY_MODE in self._places else old).header.durable,
+            (new if basic.PRIORITY in self._places else old).priority,
+            (new if basic.EXPIRATION in self._places else old).header.ttl,
             old.header.first_acquirer,
             old.header.delivery_count,
         )
 
-    def _annotation_section(self, old: _BodyPrefix) -> bytes:
-        removed = list(self._removed)
+    def _annotation_section(self, old: _Preamble) -> bytes:
+        without = list(self._without)
         if self._bare:
-            removed += [name for name in old.annotations if _is_header(name)]
-        if not self._annotations and not any(name in old.annotations for name in removed):
+            without += [name for name in old.annotations if _is_header(name)]
+        if not self._annotations and not any(name in old.annotations for name in without):
             return old.sections.get(MESSAGE_ANNOTATIONS, b"")
         layout = old.layout
         values = list(self._annotations.values())
-        return reannotated(
-            old.content, layout.annotations, layout.annotations_end, removed, list(self._annotations), values
+        return replace_annotations(
+            old.content, layout.annotations, layout.annotations_end, without, list(self._annotations), values
         )
 
-    def _property_section(self, old: _BodyPrefix) -> bytes:
+    def _property_section(self, old: _Preamble) -> bytes:
         fields = list(old.fields)
         for place in self._places:
             if place in _PLACES:
-                fields[_PLACES[place]] = self._template.fields[_PLACES[place]]
+                fields[_PLACES[place]] = self._new.fields[_PLACES[place]]
         if fields == old.fields:
             return old.sections.get(PROPERTIES, b"")
         return composite(PROPERTIES, fields)
 
-    def _application_section(self, old: _BodyPrefix) -> bytes:
+    def _application_section(self, old: _Preamble) -> bytes:
         entries: dict[bytes, bytes] = {}
         if not self._bare:
             entries = {name: value for name, value in old.application.items() if name not in self._headers}
-        entries.update(self._template.application)
+        entries.update(self._new.application)
         if entries == old.application:
             return old.sections.get(APPLICATION_PROPERTIES, b"")
         return bytes((0, SMALL_ULONG, APPLICATION_PROPERTIES)) + string_map(entries) if entries else b""
 
 
 def data_section(payload: bytes) -> bytes:
-    """Return a body with a single data section."""
+    """Return a body of a single data section."""
     return bytes((0, SMALL_ULONG, DATA)) + binary(payload)
 
 
 def _is_header(annotation: bytes) -> bool:
-    """Whether clients of AMQP 0-9-1 get an annotation as a header."""
+    """Whether clients of AMQP 0-9-1 get the annotation as a header."""
     return annotation.startswith(b"x-") and not names.is_internal(annotation)
 
 
 def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
-    """Return the encoded properties in the order of their places. Raises DecodeError."""
+    """Return the encoded properties by their places. Raises DecodeError."""
     found = [NULL_VALUE] * len(places.NAMES)
     if layout.properties != NONE:
         fields = Fields()
@@ -203,7 +197,7 @@ def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
 
 
 def _entries(content: bytes, value: i64, end: i64, kind: i64) -> dict[bytes, bytes]:
-    """Return the entries of a map with encoded values. Raises DecodeError if an entry is malformed."""
+    """Return the entries of a map with encoded values. Raises DecodeError if any entry is malformed."""
     found: dict[bytes, bytes] = {}
     entries = Entries(content, value, end, kind)
     while entries.advance():

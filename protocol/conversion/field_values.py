@@ -8,7 +8,7 @@ from librt.strings import read_f32_be, read_f64_be, read_i64_be
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import DEPTH_MAX, LIST32, truncated, undefined, value_end
+from protocol.amqp10.constructors import DEPTH_MAX, LIST32, truncated_error, undefined_error, value_end
 from protocol.amqp10.entries import NAMED, Entries
 from protocol.conversion.octets import check_text, unsigned32
 
@@ -32,7 +32,7 @@ _COPIED: Final[dict[int, bytes]] = {
     0x71: b"I",
     0x81: b"l",
 }
-"""The field value's first bytes for each constructor whose value is copied."""
+"""The prefixes of field values whose further bytes are those after these constructors."""
 
 _WIDE: Final = frozenset(bytes.fromhex("505152535455566061707172737480818283849498a0a1a3b0b1b3c0c1d0d1e0f0"))
 """The constructors of values that have a width."""
@@ -46,7 +46,7 @@ _PREFIXES: Final[list[bytes | None]] = _prefixes()
 
 
 def field_value(data: bytes, p: i64, end: i64) -> bytes | None:
-    """Return the value from `p` to `end` as a field value; None without a counterpart, or if malformed.
+    """Return the field value for the value from `p` to `end`; None if there is none, or it does not decode.
 
     Decimals, described values, NaN, infinities, and times at which clients fail have no counterpart.
     """
@@ -59,17 +59,17 @@ def field_value(data: bytes, p: i64, end: i64) -> bytes | None:
 
 
 def long_string(raw: bytes) -> bytes:
-    """Return a text as a field value."""
+    """Return the field value of a text, as a long string."""
     return b"S" + len(raw).to_bytes(4, "big") + raw
 
 
 def byte_array(raw: bytes) -> bytes:
-    """Return bytes as a field value."""
+    """Return the field value of bytes, as a byte array."""
     return b"x" + len(raw).to_bytes(4, "big") + raw
 
 
 def table(fields: dict[bytes, bytes]) -> bytes:
-    """Return an encoded table with its length. `fields`: field values by name."""
+    """Return a table of field values, with its length."""
     parts: list[bytes] = []
     size: i64 = 0
     for name, value in fields.items():
@@ -82,12 +82,12 @@ def table(fields: dict[bytes, bytes]) -> bytes:
 
 
 def uuid_text(raw: bytes) -> bytes:
-    """Return the 16 bytes of a UUID as a URN. [RFC 4122 3]"""
+    """Return the URN of the 16 bytes of a UUID. [RFC 4122 3]"""
     return f"urn:uuid:{UUID(bytes=raw)}".encode()
 
 
 def seconds(data: bytes, p: i64) -> bytes | None:
-    """Return the timestamp in ms at `p` as eight octets of seconds; None if clients would fail."""
+    """Convert the timestamp at `p`, in ms, to eight octets of seconds; None if clients would fail at it."""
     milliseconds = read_i64_be(data, p)
     if milliseconds < 0 or milliseconds // 1000 > SECONDS_MAX:
         return None
@@ -96,7 +96,7 @@ def seconds(data: bytes, p: i64) -> bytes | None:
 
 
 def _converted(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """Return the value from `p` to `end`, with the constructor `code`, as a field value."""
+    """Convert the value whose constructor `code` is before `p`, and which ends at `end`."""
     prefix = _PREFIXES[code]
     if prefix is not None:
         return prefix + data[p:end]
@@ -114,7 +114,7 @@ def _converted(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | 
 
 
 def _number(code: i64, data: bytes, p: i64, end: i64) -> bytes | None:
-    """Return a value of fixed width that is not copied."""
+    """Convert a value of fixed width whose bytes cannot just be copied."""
     if code == 0x54 or code == 0x55:
         sign = b"\xff" if data[p] >= 0x80 else b"\x00"
         return (b"I" + sign * 3 if code == 0x54 else b"l" + sign * 7) + data[p:end]
@@ -144,36 +144,36 @@ def _number(code: i64, data: bytes, p: i64, end: i64) -> bytes | None:
 
 
 def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """Return a list or array as an array, a map as a table, without elements that have no counterpart."""
+    """Convert a list or array to an array, a map to a table, without values that have no counterpart."""
     values: list[bytes] = []
     if code == 0xC1 or code == 0xD1:
         return b"F" + table(_fields(data, p - 1, end, depth))
     if code >= 0xE0:
         p += 8 if code >= 0xF0 else 2
         if p >= end:
-            raise truncated("array")
+            raise truncated_error("array")
         element: i64 = data[p]
         if element < 0x50:
-            return None  # described, or without width: a few bytes could be very many values
+            return None  # described, or without width, so that a few bytes could be very many values
         if element not in _WIDE:
-            raise undefined(data[p], "array")
+            raise undefined_error(data[p], "array")
         p += 1
         while p < end:
-            behind = _element_end(element, data, p, end)
-            value = _converted(element, data, p, behind, depth)
+            after = _element_end(element, data, p, end)
+            value = _converted(element, data, p, after, depth)
             if value is not None:
                 values.append(value)
-            p = behind
+            p = after
     else:
         p += 8 if code >= LIST32 else 2
         if p > end:
-            raise truncated("list")
+            raise truncated_error("list")
         while p < end:
-            behind = value_end(data, p, end, "list")
-            value = _converted(data[p], data, p + 1, behind, depth)
+            after = value_end(data, p, end, "list")
+            value = _converted(data[p], data, p + 1, after, depth)
             if value is not None:
                 values.append(value)
-            p = behind
+            p = after
     content = b"".join(values)
     return b"A" + len(content).to_bytes(4, "big") + content
 
@@ -191,19 +191,19 @@ def _fields(data: bytes, p: i64, end: i64, depth: i64) -> dict[bytes, bytes]:
         if value is not None:
             fields[key] = value
     if entries.malformed:
-        raise truncated("map")
+        raise truncated_error("map")
     return fields
 
 
 def _element_end(code: i64, data: bytes, p: i64, end: i64) -> i64:
-    """Return the offset after an array's element at `p`; the constructor `code` is not repeated."""
+    """Return the offset after an array's value at `p`; all values share the constructor `code`."""
     kind: i64 = code >> 4
     if kind < 0xA:
-        behind = p + (16 if kind == 9 else 1 << (kind - 5))
+        after = p + (16 if kind == 9 else 1 << (kind - 5))
     elif kind & 1 == 0:
-        behind = p + 1 + data[p]
+        after = p + 1 + data[p]
     else:
-        behind = p + 4 + unsigned32(data, p) if end - p >= 4 else end + 1
-    if behind > end:
-        raise truncated("array")
-    return behind
+        after = p + 4 + unsigned32(data, p) if end - p >= 4 else end + 1
+    if after > end:
+        raise truncated_error("array")
+    return after

@@ -8,13 +8,13 @@ EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
 BASIC: Final = b"x-basic-"
 BASIC_TYPE: Final = b"x-basic-type"
-BASIC_FORMAT: Final = b"x-basic-format"  # the message format of a payload of unknown format
+BASIC_FORMAT: Final = b"x-basic-format"  # the message-format of a payload in a format other than 0
 MESSAGE_ID: Final = b"x-message-id"  # a message-id that is no short string
 CORRELATION_ID: Final = b"x-correlation-id"
-CC: Final = b"CC"  # further routing keys, as a header
-X_CC: Final = b"x-cc"  # further routing keys, as an annotation
+CC: Final = b"CC"  # further routing keys: as a header,
+X_CC: Final = b"x-cc"  # and as an annotation
 
 
 def is_internal(name: bytes) -> bool:
-    """Whether the other protocol has the value of an annotation or header in another place."""
+    """Whether an annotation or header is not converted as such: the other protocol has a field for it."""
     return name.startswith(BASIC) or name in (EXCHANGE, ROUTING_KEY, MESSAGE_ID, CORRELATION_ID, b"x-death")

@@ -1,4 +1,4 @@
-"""Checks of text, and numbers, in the bytes of either protocol."""
+"""Text and numbers in the encodings of both protocols."""
 
 from librt.strings import read_i32_be
 from mypy_extensions import i64
@@ -9,11 +9,11 @@ from protocol.amqp10.conditions import DecodeError
 def check_text(raw: bytes) -> None:
     """Raise DecodeError unless the bytes of a string are UTF-8."""
     if not is_text(raw):
-        raise DecodeError("string that is no UTF-8")
+        raise DecodeError("string that is not UTF-8")
 
 
 def is_text(raw: bytes) -> bool:
-    """Whether bytes are UTF-8."""
+    """Whether the bytes are UTF-8."""
     if raw.isascii():
         return True
     try:

@@ -1,14 +1,14 @@
-"""Payloads of unknown message formats, kept as messages of the known format. [amqp-1.0 2.8.11]
+"""Payloads of unknown message formats, stored as messages of format 0. [amqp-1.0 2.8.11]
 
-A payload of this kind becomes a data section after an annotation with the message format. The broker cannot
-read whether the payload is durable, so the message is durable.
+Such a payload becomes a data section after an annotation with its format. Whether the payload is durable
+cannot be read, so it counts as durable.
 """
 
 from typing import Final
 
 from mypy_extensions import i64
 
-from protocol.amqp10.annotations import annotated
+from protocol.amqp10.annotations import annotations_section
 from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, SMALL_ULONG, SYMBOL8, UINT
 from protocol.amqp10.descriptors import DATA
 from protocol.amqp10.encoding import encode
@@ -23,13 +23,13 @@ _TYPE: Final = encode(ENCODED_BODY.decode())
 
 
 def enclose_payload(payload: bytes, message_format: i64) -> bytes:
-    """Return the sections that keep a payload. `message_format`: not 0."""
+    """Return the sections in which a payload of this format, which is not 0, is stored."""
     number: int = message_format
-    values = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
+    annotations = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
     return b"".join(
         [
             header_section(True, NONE, NONE, False, 0),
-            annotated(b"", 0, 0, _NAMES, values),
+            annotations_section(b"", 0, 0, _NAMES, annotations),
             _DATA,
             encode(payload),
         ]
@@ -37,7 +37,10 @@ def enclose_payload(payload: bytes, message_format: i64) -> bytes:
 
 
 def format_of(content: bytes, layout: Layout) -> i64:
-    """Return the message format of the payload that is kept as these sections; 0 for an ordinary message."""
+    """Return the format of the payload that `enclose_payload` has stored; 0 for an ordinary message.
+
+    The message must have annotations.
+    """
     if content.find(BASIC_FORMAT, layout.annotations, layout.annotations_end) < 0:
         return 0
     entries = Entries(content, layout.annotations, layout.annotations_end, SYMBOL8)
@@ -50,12 +53,12 @@ def format_of(content: bytes, layout: Layout) -> i64:
 
 
 def payload_of(content: bytes, layout: Layout) -> bytes:
-    """Return the payload of sections whose `format_of` is not 0."""
+    """Return the payload that `enclose_payload` has stored, if `format_of` is not 0."""
     return content[_start(content, layout.annotations_end) :]
 
 
 def _start(content: bytes, p: i64) -> i64:
-    """Return the offset of the payload in the data section at `p`; NONE if absent, or not the last."""
+    """Return the offset of the payload in the data section at `p`; NONE if this is not the last section."""
     if content[p : p + 3] != _DATA or p + 5 > len(content):
         return NONE
     if content[p + 3] == BINARY8:

@@ -5,13 +5,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, truncated, undefined
+from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, truncated_error, undefined_error
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.sections import SECTIONS_MAX
 from protocol.conversion.octets import unsigned32
 
-START_BYTES_MAX: Final = 27  # of a data section before its content: a long descriptor and a long binary
+START_BYTES_MAX: Final = 27  # a data section before its content, with a long symbol and a long binary
 
 
 @final
@@ -19,8 +19,8 @@ class BodyParts:
     """The content of a body's data sections, part by part.
 
     `code`: the descriptor of the body's sections, 0 before the first section. `size`: bytes of data sections
-    so far. `left`: bytes of the current section that have not arrived. `ended`: further bytes are ignored,
-    because a footer has begun or the body has no data sections.
+    so far. `left`: bytes of the current section that have not come. `ended`: further bytes do not matter,
+    because a footer has begun or this body has no data sections.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class BodyParts:
         self.size: i64 = 0
         self.left: i64 = 0
         self.ended = False
-        self._start = b""  # the received start of a section
+        self._start = b""  # the beginning of a section, as far as it has arrived
         self._sections: i64 = 0
 
     def feed(self, part: bytes) -> list[bytes]:
@@ -49,22 +49,22 @@ class BodyParts:
             taken: i64 = min(self.left, n - p)
             if taken > 0:
                 contents.append(data[p : p + taken])
-                self.pass_over(taken)
+                self.skip(taken)
                 p += taken
         return contents
 
-    def pass_over(self, count: i64) -> None:
-        """Skip `count` bytes, at most `left`."""
+    def skip(self, count: i64) -> None:
+        """Skip `count` bytes of the current section, at most `left`."""
         self.left -= count
         self.size += count
 
     def end(self) -> None:
-        """End the body. Raises DecodeError if bytes are missing."""
+        """End the body after its last part. Raises DecodeError if the last section is incomplete."""
         if self.left > 0 or self._start:
-            raise truncated("body")
+            raise truncated_error("body")
 
     def _begin(self, data: bytes, p: i64, end: i64) -> i64:
-        """Begin the section at `p`; return the offset of its content, NONE if the start is incomplete."""
+        """Return the offset of the content of the section at `p`; NONE if its start has not all arrived."""
         fields = Fields()
         try:
             code = fields.descriptor(data, p, end, "section")
@@ -85,22 +85,22 @@ class BodyParts:
         return value
 
     def _open(self, data: bytes, p: i64, end: i64) -> i64:
-        """Begin the data section whose value is at `p`; return the offset of its content."""
+        """Begin the data section whose value is at `p`, and return the offset of its content."""
         if end - p < 2:
-            raise truncated("data")
+            raise truncated_error("data")
         constructor: i64 = data[p]
         if constructor == BINARY8:
             self.left = data[p + 1]
             return p + 2
         if constructor != BINARY32:
-            raise undefined(data[p], "data")
+            raise undefined_error(data[p], "data")
         if end - p < 5:
-            raise truncated("data")
+            raise truncated_error("data")
         self.left = unsigned32(data, p + 1)
         return p + 5
 
     def _close(self, code: i64) -> None:
-        """End the content at another section than data. Raises DecodeError for a misplaced section."""
+        """Take the beginning of a section that is no data section. Raises DecodeError."""
         self.ended = True
         if code != FOOTER and (self.code != 0 or (code != AMQP_SEQUENCE and code != AMQP_VALUE)):
-            raise DecodeError("section that does not belong into this body")
+            raise DecodeError("section that is not allowed in this body")

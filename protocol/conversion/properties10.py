@@ -1,4 +1,4 @@
-"""Conversion of single properties of AMQP 0-9-1 to AMQP 1.0. [amqp-0-9-1 1.8, amqp-1.0 3.2.4]"""
+"""Convert single properties of AMQP 0-9-1 to properties of AMQP 1.0. [amqp-0-9-1 1.8, amqp-1.0 3.2.4]"""
 
 from typing import Final
 from uuid import UUID
@@ -33,11 +33,11 @@ def _sources() -> list[int]:
 
 
 SOURCES: Final[list[int]] = _sources()
-"""The place of the property of AMQP 0-9-1 for each property of AMQP 1.0, ABSENT without one."""
+"""The places of the properties of AMQP 0-9-1 that become the properties of AMQP 1.0; NOT_THERE for none."""
 
 
 def property10(place: i64, raw: bytes) -> bytes | None:
-    """Return the encoded property of AMQP 1.0 at `place`; None without a counterpart.
+    """Return the encoded property of AMQP 1.0 at `place` for a property of AMQP 0-9-1; None if there is none.
 
     `raw`: the content of the short string, or the eight octets of the timestamp.
     """
@@ -65,6 +65,6 @@ def _id(raw: bytes) -> bytes:
             uuid = UUID(text)
         except ValueError:
             return sized(raw, STRING8, STRING32)
-        if str(uuid) == text:  # otherwise the text would differ after the conversion back
+        if str(uuid) == text:  # else the conversion back to AMQP 0-9-1 would change the text
             return b"\x98" + uuid.bytes
     return sized(raw, STRING8, STRING32)

@@ -1,4 +1,4 @@
-"""Conversion of a message of AMQP 1.0 to AMQP 0-9-1. [amqp-1.0 messaging 3.2, amqp-0-9-1 4.2.6]"""
+"""Convert the sections of AMQP 1.0 to a content of AMQP 0-9-1. [amqp-1.0 messaging 3.2, amqp-0-9-1 4.2.6]"""
 
 from typing import Final, final
 
@@ -55,7 +55,7 @@ _ENCODED_BODY: Final = bytes((len(names.ENCODED_BODY),)) + names.ENCODED_BODY
 _PERSISTENT: Final = b"\x02"
 _TRANSIENT: Final = b"\x01"
 _COUNT: Final = 14
-_FIXED_BYTES: Final = 14  # of a content header frame before its values, without the frame header
+_FIXED_BYTES: Final = 14  # the payload of a content header frame before the property values
 _HEADER_START: Final = bytes((FRAME_HEADER, 0, 0))
 _BODY_START: Final = bytes((FRAME_BODY, 0, 0))
 _END: Final = bytes((FRAME_END,))
@@ -66,9 +66,10 @@ _HEADER_FIELDS: Final = 5
 def content091(content: bytes, opaque: bool = False, value_as_text: bool = False, ttl: i64 = NONE) -> bytes:
     """Return the content header and body frames, of channel 0 and any size, for the sections of a message.
 
-    `opaque`: the sections after the header are not read, and the whole message is the body. `ttl`: the
-    remaining time to live in ms, NONE for the ttl in the header. `value_as_text`: a body with a string or
-    binary as its value becomes the text or the bytes, instead of the section. [RabbitMQ conversions]
+    `opaque`: the whole message becomes the body, and only its header section is read.
+    `ttl`: the remaining time to live, in ms; NONE: the header has it.
+    `value_as_text`: the body of a message with a string or binary as amqp-value is this text or these bytes,
+    instead of the section. [RabbitMQ conversions]
     """
     properties = _Properties()
     layout: Layout | None = None
@@ -76,7 +77,7 @@ def content091(content: bytes, opaque: bool = False, value_as_text: bool = False
         try:
             layout = scan(content, 0, len(content))
         except DecodeError:
-            layout = None  # malformed sections are kept whole, too
+            layout = None  # the whole message becomes the body, so that no part of it is lost
     if layout is None:
         properties.read_first_header(content)
         properties.expire(ttl)
@@ -96,9 +97,9 @@ def content091(content: bytes, opaque: bool = False, value_as_text: bool = False
 
 @final
 class _Properties:
-    """The encoded values of the property list in the order of their places, and the headers.
+    """The values of the property list by their places, encoded, and the headers.
 
-    A value that does not decode ends the reading of its section. Earlier values of the section are kept.
+    After a value that does not decode, the values that were read before from its section are kept.
     """
 
     def __init__(self) -> None:
@@ -107,7 +108,7 @@ class _Properties:
         self.headers: dict[bytes, bytes] = {}
 
     def read_first_header(self, content: bytes) -> None:
-        """Take the header section at the beginning of the content, if present."""
+        """Read the header section, if the content begins with it."""
         sections = Sections(content, 0, len(content))
         try:
             if sections.advance() and sections.code == HEADER:
@@ -116,7 +117,7 @@ class _Properties:
             return
 
     def read_header(self, content: bytes, value: i64, end: i64) -> None:
-        """Take the section `header`. Absent fields stay unset, because AMQP 0-9-1 has other defaults."""
+        """Read the header section. Null fields stay unset, because AMQP 0-9-1 has other defaults."""
         fields = Fields()
         try:
             fields.open_list(content, value, end, "header", _HEADER_FIELDS)
@@ -131,18 +132,18 @@ class _Properties:
             return
 
     def expire(self, ttl: i64) -> None:
-        """Set the expiration in ms, unless `ttl` is NONE."""
+        """Set the expiration, in ms, unless it is NONE."""
         if ttl != NONE:
             self.values[basic.EXPIRATION] = _short(str(ttl).encode())
 
     def read_application(self, content: bytes, value: i64, end: i64) -> None:
-        """Take the application properties: all are headers."""
+        """Read the application-properties section: all properties become headers."""
         entries = Entries(content, value, end, STRING8)
         while entries.advance():
             self._header(entries.name(), field_value(content, entries.key_end, entries.end))
 
     def read_annotations(self, content: bytes, value: i64, end: i64) -> None:
-        """Take the annotations with names in x-: these are headers, and replace application properties."""
+        """Read the message-annotations: names with x- become headers, and replace application properties."""
         entries = Entries(content, value, end, SYMBOL8)
         while entries.advance():
             if content.startswith(b"x-", entries.key):
@@ -164,7 +165,7 @@ class _Properties:
             self.headers[name] = value
 
     def read_list(self, content: bytes, value: i64, end: i64) -> None:
-        """Take the section `properties`."""
+        """Read the properties section."""
         fields = Fields()
         try:
             fields.open_list(content, value, end, "properties", len(NAMES))
@@ -176,7 +177,7 @@ class _Properties:
             return
 
     def _property(self, index: int, content: bytes, p: i64, end: i64) -> None:
-        """Take the property `index`, whose encoded value is from `p` to `end`."""
+        """Convert the property at place `index`, the encoded value from `p` to `end`."""
         values = self.values
         if index == MESSAGE_ID:
             values[basic.MESSAGE_ID] = self._id(names.MESSAGE_ID, content, p, end)
@@ -196,7 +197,7 @@ class _Properties:
             values[basic.APP_ID] = _short(_text(content, p, end, STRING8))
 
     def _id(self, name: bytes, content: bytes, p: i64, end: i64) -> bytes | None:
-        """Return an id as a short string; None for a longer id, which becomes the header `name`."""
+        """Return an id as a short string; an id that is too long or no text becomes the header `name`."""
         constructor: i64 = content[p]
         if constructor == UUID:
             return _short(uuid_text(content[p + 1 : end]))
@@ -221,12 +222,12 @@ def _text(content: bytes, p: i64, end: i64, short: i64) -> bytes | None:
 
 
 def _short(raw: bytes | None) -> bytes | None:
-    """Return an encoded short string; None for None, or for more than 255 bytes."""
+    """Return a short string; None without text, or if the text is too long."""
     return bytes((len(raw),)) + raw if raw is not None and len(raw) <= SHORT_BYTES_MAX else None
 
 
 def _reply_to(address: bytes | None) -> bytes | None:
-    """Return the queue's name for the address of a queue; other addresses unchanged."""
+    """Return the queue name in an address of a queue; any other address unchanged."""
     if address is None or not address.startswith(_QUEUES) or address.find(b"/", len(_QUEUES)) >= 0:
         return address
     text = address.decode()
@@ -237,7 +238,7 @@ def _reply_to(address: bytes | None) -> bytes | None:
 
 
 def _body(content: bytes, layout: Layout, properties: _Properties, value_as_text: bool) -> bytes:
-    """Return the body, and set the properties for its type."""
+    """Return the body, and set the properties that describe its kind."""
     if layout.body_code == 0:
         return b""
     sections = Sections(content, layout.body, layout.body_end)
@@ -261,7 +262,7 @@ def _body(content: bytes, layout: Layout, properties: _Properties, value_as_text
 
 
 def _frames(properties: _Properties, body: bytes) -> bytes:
-    """Return the content header frame and, for a body that is not empty, a body frame."""
+    """Return the content header frame, followed by a body frame if the body is not empty."""
     if properties.headers:
         properties.values[basic.HEADERS] = table(properties.headers)
     flags = 0

@@ -1,4 +1,4 @@
-"""Conversion of a message of AMQP 0-9-1 to AMQP 1.0. [amqp-0-9-1 4.2.6, amqp-1.0 messaging 3.2]"""
+"""Convert a content of AMQP 0-9-1 to the sections of AMQP 1.0. [amqp-0-9-1 4.2.6, amqp-1.0 messaging 3.2]"""
 
 from typing import Final, final
 
@@ -57,7 +57,7 @@ _SIZES: Final[tuple[int, ...]] = (
     _SHORT,
     _SHORT,
     _SHORT,
-)  # the bytes of each property, in the order of the places [amqp-0-9-1 1.8]
+)  # bytes of the properties by their places [amqp-0-9-1 1.8]
 
 _PERSISTENT: Final = b"\x02"
 _UINT_MAX: Final = 0xFFFFFFFF
@@ -67,8 +67,8 @@ _DATA: Final = bytes((0, SMALL_ULONG, DATA))
 def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
     """Return the sections for a content header and body frames of a message published to `exchange`.
 
-    The header section comes first, then the message-annotations, which name `exchange` and `routing_key`,
-    then the bare message. The body is a data section, unless the body consists of sections already.
+    The header section comes first, then the message-annotations, which name `exchange` and `routing_key`, and
+    the bare message. The body becomes a data section, unless it already consists of sections.
     """
     properties = _properties(content)
     body = _body(content)
@@ -77,19 +77,19 @@ def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
         sections = _body_sections(body)
         if sections:
             properties[basic.TYPE] = None
-    return _sections_before_body(properties, exchange, routing_key) + (sections or _DATA + binary(body))
+    return _preamble(properties, exchange, routing_key) + (sections or _DATA + binary(body))
 
 
-def content10_before_body(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
-    """Return the sections of `content10` without the last `size` bytes, the body.
+def preamble10(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
+    """Return the sections before a body of `size` bytes, more than 255, and the head of its data section.
 
-    `size`: more than 255. The body is a single data section, whatever the bytes are.
+    The sections are those of `content10`. The body becomes a single data section, whatever its bytes are.
     """
-    front = _sections_before_body(_properties(content), exchange, routing_key)
-    return front + _DATA + bytes((BINARY32,)) + size.to_bytes(4, "big")
+    preamble = _preamble(_properties(content), exchange, routing_key)
+    return preamble + _DATA + bytes((BINARY32,)) + size.to_bytes(4, "big")
 
 
-def _sections_before_body(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
+def _preamble(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
     """Return the sections before a body."""
     headers = _Headers(properties[basic.HEADERS])
     annotations: dict[bytes, bytes] = {
@@ -108,9 +108,9 @@ def _sections_before_body(properties: list[bytes | None], exchange: str, routing
 
 
 def _properties(content: bytes) -> list[bytes | None]:
-    """Return the properties in the order of their places; short strings and headers without their lengths.
+    """Return the properties by their places, short strings and the headers without their lengths.
 
-    A property that overruns the frame is absent, and so are all later properties.
+    A property that overruns the frame is absent, with all properties after it.
     """
     values: list[bytes | None] = [None] * len(_SIZES)
     end: i64 = len(content)
@@ -161,7 +161,7 @@ def _body(content: bytes) -> bytes:
 
 
 def _body_sections(body: bytes) -> bytes:
-    """Return the body if it consists of body sections, perhaps with a footer; b"" if not."""
+    """Return the body if it consists of the sections of a body, and perhaps a footer; b"" if not."""
     try:
         layout = scan(body, 0, len(body))
     except DecodeError:
@@ -193,7 +193,7 @@ def _annotations(entries: dict[bytes, bytes]) -> bytes:
 
 @final
 class _Headers:
-    """The headers by their places in AMQP 1.0: annotations, application properties, or long ids."""
+    """The headers by their places in AMQP 1.0: annotations, application properties, and ids."""
 
     def __init__(self, table: bytes | None) -> None:
         self.annotations: dict[bytes, bytes] = {}
@@ -233,14 +233,14 @@ class _Headers:
 
 
 def _text_or_bytes(table: bytes, p: i64, end: i64) -> bytes | None:
-    """Return the field value from `p` to `end`, encoded, if an id may have its type; else None."""
+    """Return the encoded field value from `p` to `end` if an id may have its type."""
     return encoded_value(table, p, end) if table[p] == TEXT or table[p] == BYTES else None
 
 
 def _properties_section(properties: list[bytes | None], headers: _Headers) -> bytes:
-    """Return the properties section; b"" without properties."""
+    """Return the properties section; b"" without any property."""
     values: list[bytes | None] = []
-    for place in range(GROUP_ID + 1):  # no property of AMQP 0-9-1 becomes a later one
+    for place in range(GROUP_ID + 1):  # the places after it have no counterpart
         source = SOURCES[place]
         raw = None if source == ABSENT else properties[source]
         values.append(None if raw is None else property10(place, raw))

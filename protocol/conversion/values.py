@@ -1,4 +1,4 @@
-"""Conversion of field values of AMQP 0-9-1 to AMQP 1.0. [amqp-0-9-1 4.2.5.5, amqp-1.0 types 1.6]"""
+"""Convert field values of AMQP 0-9-1 to values of AMQP 1.0. [amqp-0-9-1 4.2.5.5, amqp-1.0 types 1.6]"""
 
 from typing import Final, final
 
@@ -38,12 +38,12 @@ _COPIED: Final = {
     "f": (0x72, 4),
     "d": (0x82, 8),
 }
-"""The constructor and the width in bytes of the types whose values are copied."""
+"""The constructors for the values after these octets, and the number of the values' bytes."""
 
-_SIZED: Final = 255  # the width of types whose value begins with a length of four octets
+_SIZED: Final = 255  # a length of four octets follows; smaller numbers are the number of octets themselves
 _UNKNOWN: Final = 254
-_DEPTH: Final = 2  # of a value in the map of a section
-_DECIMAL_BIAS: Final = 6176  # of a decimal128's exponent
+_DEPTH: Final = 2  # the depth of a value in the map of a section
+_DECIMAL_BIAS: Final = 6176  # the bias of a decimal128's exponent
 
 
 def _widths() -> bytes:
@@ -70,10 +70,10 @@ _CONSTRUCTORS: Final[list[bytes | None]] = _constructors()
 
 @final
 class TableFields:
-    """The fields of the table from `start` to `end`, without the table's length.
+    """The fields of the table that lies from `start` to `end`, without its length.
 
-    After each `advance` that returned True, the field's value is from `value`, the octet of its type, to
-    `end`. `malformed`: the bytes after the last field are no field.
+    After each `advance` that returned True, the field's value lies from `value` to `end`; the octet of its
+    type is the first. `malformed`: the next bytes are no field.
     """
 
     def __init__(self, data: bytes, start: i64, end: i64) -> None:
@@ -82,28 +82,28 @@ class TableFields:
         self.end: i64 = start
         self.malformed = False
         self._data = data
-        self._behind: i64 = end
+        self._limit: i64 = end
 
     def advance(self) -> bool:
-        """Go to the next field; return False if there is none."""
+        """Go to the next field; False after the last field."""
         p = self.end
-        if p >= self._behind:
+        if p >= self._limit:
             return False
         data = self._data
         value: i64 = p + 1 + data[p]
-        behind = value_behind(data, value, self._behind)
-        if behind == NONE:
+        after = field_value_end(data, value, self._limit)
+        if after == NONE:
             self.malformed = True
-            self.end = self._behind
+            self.end = self._limit
             return False
         self.name = data[p + 1 : value]
         self.value = value
-        self.end = behind
+        self.end = after
         return True
 
 
-def value_behind(data: bytes, p: i64, end: i64) -> i64:
-    """Return the offset after the field value at `p`; NONE for an unknown type, or a value beyond `end`."""
+def field_value_end(data: bytes, p: i64, end: i64) -> i64:
+    """Return the offset after the field value at `p`; NONE if it is of no known type, or overruns `end`."""
     if p >= end:
         return NONE
     width: i64 = _WIDTHS[data[p]]
@@ -118,12 +118,12 @@ def value_behind(data: bytes, p: i64, end: i64) -> i64:
 
 
 def encoded_value(data: bytes, p: i64, end: i64) -> bytes | None:
-    """Return the encoded value of the field value from `p` to `end`; None if malformed."""
+    """Return the encoded value for the field value from `p` to `end`; None if it does not decode."""
     return _encoded(data, p, end, _DEPTH)
 
 
 def milliseconds(raw: bytes) -> bytes | None:
-    """Return eight octets of seconds as a timestamp; None if out of range."""
+    """Return the encoded timestamp for eight octets of seconds; None if it is out of a timestamp's range."""
     number = int.from_bytes(raw, "big") * 1000
     return b"\x83" + number.to_bytes(8, "big") if number < 1 << 63 else None
 
@@ -158,21 +158,21 @@ def _encoded(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
 
 
 def _list(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """Return an array as a list, without values that do not decode; None if malformed."""
+    """Convert an array to a list, without values that have no counterpart; None if it is malformed."""
     items: list[bytes] = []
     while p < end:
-        behind = value_behind(data, p, end)
-        if behind == NONE:
+        after = field_value_end(data, p, end)
+        if after == NONE:
             return None
-        item = _encoded(data, p, behind, depth)
+        item = _encoded(data, p, after, depth)
         if item is not None:
             items.append(item)
-        p = behind
+        p = after
     return compound(LIST8, items)
 
 
 def _map(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
-    """Return a table as a map; the last of several fields with the same name counts."""
+    """Convert a table to a map; of several fields with the same name the last one counts."""
     entries: dict[bytes, bytes] = {}
     fields = TableFields(data, p, end)
     while fields.advance():
@@ -185,7 +185,7 @@ def _map(data: bytes, p: i64, end: i64, depth: i64) -> bytes | None:
 
 
 def string_map(entries: dict[bytes, bytes]) -> bytes:
-    """Return a map with strings as keys. `entries`: encoded values by name."""
+    """Return an encoded map of encoded values with strings as keys."""
     items: list[bytes] = []
     for name, value in entries.items():
         items.append(sized(name, STRING8, STRING32))

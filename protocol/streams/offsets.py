@@ -7,8 +7,8 @@ from typing import Final
 
 from protocol.amqp091.content import HEADER_PREFIX_BYTES
 from protocol.amqp091.properties import Properties
-from protocol.amqp10.annotations import with_annotations
-from protocol.amqp10.sections import scan_front
+from protocol.amqp10.annotations import annotate_message
+from protocol.amqp10.sections import scan_preamble
 from protocol.streams.chunk import SECTIONS
 from protocol.streams.rows import content_of
 
@@ -30,7 +30,7 @@ def content_at(offset: int, partition: int, kind: int, properties: bytes, payloa
         if partition >= 0:
             keys.append(PARTITION)
             values.append(_ulong(partition))
-        return with_annotations(content, scan_front(content), [], keys, values)
+        return annotate_message(content, scan_preamble(content), [], keys, values)
     if OFFSET in properties or PARTITION in properties:
         changed = Properties(content_of(kind, properties, b""))
         changed.set_fields([field for field in changed.fields() if field[0] not in (OFFSET, PARTITION)])

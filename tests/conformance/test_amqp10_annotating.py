@@ -3,11 +3,11 @@
 import pytest
 from pamqp.commands import Basic, Queue
 
-from protocol.amqp10.annotations import entries_of
+from protocol.amqp10.annotations import decode_map
 from protocol.amqp10.composites import Modified, Rejected, Source
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Attach, Disposition
-from protocol.amqp10.sections import scan_front
+from protocol.amqp10.sections import scan_preamble
 from protocol.amqp10.types import Symbol, Ulong
 from tests.support.admin.api import Api, amqp
 from tests.support.amqp091.peer import Connector
@@ -33,8 +33,8 @@ def modified(failed: object = False, **annotations: object) -> Modified:
 
 def annotations_of(delivery: Delivery) -> dict[str, object]:
     """The message-annotations of a delivery, but for where its message was published to."""
-    layout = scan_front(delivery.payload)
-    keys, values = entries_of(delivery.payload[layout.annotations : layout.annotations_end])
+    layout = scan_preamble(delivery.payload)
+    keys, values = decode_map(delivery.payload[layout.annotations : layout.annotations_end])
     found = {key.decode(): decode(value)[0] for key, value in zip(keys, values, strict=True)}
     assert len(found) == len(keys)
     assert all(name in found for name in WHERE)

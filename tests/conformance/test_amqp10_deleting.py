@@ -98,7 +98,7 @@ def test_the_queue_of_a_sender_goes(session: PeerSession10, doomed: Doomed) -> N
     session.sends("/exchanges/amq.direct/k", 1)  # an unrelated link
     session.sends(None, 2)
     doomed.delete()
-    session.expect_detach(0, "amqp:resource-deleted", "is gone")
+    session.expect_detach(0, "amqp:resource-deleted", "was deleted")
     for handle, state in ((1, "Released"), (2, "Rejected")):
         session.transfer(handle, bare10(to="/queues/none"), 2 + handle)
         assert type(session.outcome(2 + handle)).__name__ == state

@@ -8,7 +8,7 @@ from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Attach
 from protocol.amqp10.properties import REPLY_TO as REPLY_TO_FIELD
 from protocol.amqp10.properties import read_property
-from protocol.amqp10.sections import scan_front
+from protocol.amqp10.sections import scan_preamble
 from tests.support.adapters.management_client import request
 from tests.support.amqp091.peer import Connector
 from tests.support.amqp091.peer_channel import PeerChannel
@@ -37,7 +37,7 @@ def asks(session: PeerSession10, handle: int = 0, credit: int = 10, **fields: ob
 
 def reply_to(delivery: Delivery) -> str:
     """The address to which a request wants its reply."""
-    layout = scan_front(delivery.payload)
+    layout = scan_preamble(delivery.payload)
     raw = read_property(delivery.payload, layout.properties, layout.properties_end, REPLY_TO_FIELD)
     assert raw is not None
     return str(decode(raw)[0])

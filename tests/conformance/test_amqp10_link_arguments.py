@@ -313,7 +313,7 @@ def test_contradicting_arguments_are_refused(
 
 def test_a_missing_node_is_refused(session: PeerSession10, channel: PeerChannel, node: str) -> None:
     expect_refusal(session, properties(node, x_also_consume=["none"]), "amqp:not-found", "'none'")
-    expect_refusal(session, properties(node, x_also_consume=[node]), "amqp:invalid-field", "already")
+    expect_refusal(session, properties(node, x_also_consume=[node]), "amqp:invalid-field", "already receives")
     notified = properties(node, x_notify_active="none")
     expect_refusal(session, notified, "amqp:precondition-failed", "there is no queue 'none'")
     assert channel.counts(node) == (0, 0)
@@ -321,11 +321,11 @@ def test_a_missing_node_is_refused(session: PeerSession10, channel: PeerChannel,
 
 def test_repeated_arguments_are_refused(session: PeerSession10, node: str) -> None:
     twice = properties(node, x_priority=1, priority=2)
-    expect_refusal(session, twice, "amqp:invalid-field", "again, as '1' and '2'")
+    expect_refusal(session, twice, "amqp:invalid-field", "with two values, '1' and '2'")
     attached(session, properties(node, 1, {"filter": {"x-priority": 1}}, x_priority=1))
     filters = {"a": Described("x-priority", 1), "b": Described("amqpd:priority", 1)}
     attach = properties(node, 0, {"filter": filters})
-    expect_refusal(session, attach, "amqp:invalid-field", "is asked for twice")
+    expect_refusal(session, attach, "amqp:invalid-field", "is present twice")
 
 
 def test_all_queues_have_to_be_readable(meet: Meet, api: Api, vhost: str, user: Callable[..., Api]) -> None:
@@ -365,8 +365,8 @@ def test_exclusive_consumers_of_activemq(
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("exclusive=maybe", "'maybe', neither true nor false"),
-        ("priority=high", "'high', no integer"),
+        ("exclusive=maybe", "'maybe', expected true or false"),
+        ("priority=high", "'high', expected an integer"),
         ("selector=a%3D1", "apache.org:selector-filter:string"),
         ("noLocal=true", "apache.org:no-local-filter:list"),
     ],

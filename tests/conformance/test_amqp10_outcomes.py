@@ -1,6 +1,8 @@
 """AMQP 1.0: the effect of each outcome on the message, and recovery. [amqp-1.0 3.2, 3.4]"""
 
 import pytest
+from pamqp.commands import Queue
+from pamqp.common import FieldTable
 
 from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified, Rejected, Released, Source
@@ -79,6 +81,29 @@ def test_effect_of_each_outcome(
         assert tried(session.delivery()) == (False, count)
     else:
         session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "3.4.4")
+@pytest.mark.spec("rabbitmq-extensions", "x-delivery-limit")
+def test_released_does_not_increment_the_delivery_count_of_a_queue_that_delays_retries(
+    session: PeerSession10, channel: PeerChannel, name: str
+) -> None:
+    queue = f"{name}.delaying"
+    arguments: FieldTable = {
+        "x-queue-type": "quorum",
+        "x-delayed-retry-type": "all",
+        "x-delayed-retry-min": 1,
+    }
+    channel.declare(queue, durable=True, arguments=arguments)
+    put(session, channel, queue, True)
+    session.receives(queue, 0, 3)
+    assert tried(session.delivery()) == (True, 0)
+    session.settle(0, state=Released())
+    assert tried(session.delivery()) == (False, 0)
+    session.settle(1, state=Modified(delivery_failed=True))
+    assert tried(session.delivery()) == (False, 1)
+    session.settle(2)
+    channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.1")

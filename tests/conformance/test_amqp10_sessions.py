@@ -216,7 +216,7 @@ def test_a_link_is_refused_by_a_terminus_that_is_null(meet: Meet, receives: bool
 def test_a_handle_beyond_the_highest(meet: Meet) -> None:
     peer, _ = opened(meet)
     peer.write(Attach(name="n", handle=256, role=True))
-    peer.expect_close("amqp:connection:framing-error", "handle 256")
+    peer.expect_close("amqp:connection:framing-error", "handle is 256")
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.4")

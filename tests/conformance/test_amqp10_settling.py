@@ -119,7 +119,7 @@ def test_a_range_that_ends_before_it_begins(
     for _ in range(10):
         session.delivery()
     session.settle(first, last)
-    session.expect_end("amqp:invalid-field", f"{first} to {last}")
+    session.expect_end("amqp:invalid-field", f"disposition.last {last} precedes disposition.first {first}")
     assert channel.counts(full)[0] == 10
 
 
@@ -242,7 +242,7 @@ def test_a_sender_settles_what_it_never_sent(session: PeerSession10, node: str) 
         session.settle(first, last, receiver=False)
     session.expect_silence()
     session.settle(1, 0, receiver=False)
-    session.expect_end("amqp:invalid-field", "1 to 0")
+    session.expect_end("amqp:invalid-field", "disposition.last 0 precedes disposition.first 1")
 
 
 # ---- delivery-tags

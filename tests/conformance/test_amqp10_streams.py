@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 from pamqp.commands import Queue
 
-from protocol.amqp10.annotations import entries_of
+from protocol.amqp10.annotations import decode_map
 from protocol.amqp10.composites import Accepted, Released, Source, Target
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Attach
-from protocol.amqp10.sections import scan_front
+from protocol.amqp10.sections import scan_preamble
 from protocol.amqp10.types import Described, Symbol, Timestamp, Ulong
 from tests.support.amqp091.peer import Connector
 from tests.support.amqp091.peer_channel import PeerChannel
@@ -52,8 +52,8 @@ def reading(session: PeerSession10, stream: str, credit: int = 100, **filters: o
 
 def offset_of(delivery: Delivery) -> int:
     """The offset that a delivery says it has, in an annotation."""
-    layout = scan_front(delivery.payload)
-    keys, values = entries_of(delivery.payload[layout.annotations : layout.annotations_end])
+    layout = scan_preamble(delivery.payload)
+    keys, values = decode_map(delivery.payload[layout.annotations : layout.annotations_end])
     offset = decode(dict(zip(keys, values, strict=True))[b"x-stream-offset"])[0]
     assert isinstance(offset, int)
     return offset
@@ -126,8 +126,8 @@ def test_messages_appended_by_amqp_1_0_are_read_by_both_protocols(
     reading(session, stream, offset_spec="first", filter=["chosen", "other"])
     delivery = session.delivery(1)
     assert offset_of(delivery) == 10
-    behind = scan_front(delivery.payload).bare
-    assert delivery.payload.endswith(payload[scan_front(payload).bare :])
+    behind = scan_preamble(delivery.payload).bare
+    assert delivery.payload.endswith(payload[scan_preamble(payload).bare :])
     assert behind > 0
     session.expect_silence()
     read(channel, stream, 10)

@@ -143,7 +143,7 @@ def test_deliveries_of_one_link_are_not(session: PeerSession10, node: str) -> No
     session.sends(node)
     session.transfer(0, PARTS[0], 0, more=True)
     session.transfer(0, PARTS[0], 1, more=True)
-    session.expect_detach(0, "amqp:invalid-field", "delivery 1 within delivery 0")
+    session.expect_detach(0, "amqp:invalid-field", "delivery 1 before the end of delivery 0")
     assert arrived(session, node) == []
 
 

@@ -7,11 +7,11 @@ from pamqp.commands import Channel, Queue
 from pamqp.common import FieldTable, FieldValue
 
 from broker.core.queues.queue import FILTERS_MAX
-from protocol.amqp10.annotations import entries_of
+from protocol.amqp10.annotations import decode_map
 from protocol.amqp10.composites import Modified, Source
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Disposition, Transfer
-from protocol.amqp10.sections import scan_front
+from protocol.amqp10.sections import scan_preamble
 from protocol.amqp10.types import Described, Symbol
 from tests.support.admin.api import Api
 from tests.support.amqp091.peer import Connector
@@ -62,8 +62,8 @@ def expect_letter(session: PeerSession10, queue: str, count: int = 1) -> None:
         letter = session.delivery(LETTERS)
         (death,) = history_in(letter.payload)
         assert (death.queue, death.reason) == (queue, "rejected")
-        layout = scan_front(letter.payload)
-        keys, values = entries_of(letter.payload[layout.annotations : layout.annotations_end])
+        layout = scan_preamble(letter.payload)
+        keys, values = decode_map(letter.payload[layout.annotations : layout.annotations_end])
         assert decode(dict(zip(keys, values, strict=True))[b"x-opt-why"])[0] == "bad"
         session.settle(letter.id)
     session.detach(LETTERS)
@@ -175,8 +175,8 @@ def test_a_transaction_that_is_rolled_back_sends_nothing_away(
     session.settle(first.id, state=within(txn_id, AWAY))
     controller.roll_back(txn_id)
     again = session.delivery(1)
-    layout = scan_front(again.payload)
-    assert b"x-opt-why" not in entries_of(again.payload[layout.annotations : layout.annotations_end])[0]
+    layout = scan_preamble(again.payload)
+    assert b"x-opt-why" not in decode_map(again.payload[layout.annotations : layout.annotations_end])[0]
     assert channel.counts(f"{source}.dead") == (0, 0)
     session.settle(again.id)
 

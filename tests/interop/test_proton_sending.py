@@ -138,7 +138,7 @@ def test_a_full_queue_rejects_and_says_why(dial: ProtonDial, channel: BlockingCh
     outcomes = Sender(dial(), f"/queues/{name}").send(*[proton.Message(body=number) for number in range(3)])
     channel.queue_delete(name)
     assert outcomes[:2] == [ACCEPTED, ACCEPTED]
-    text = f"a queue that '{name}' leads to is full"
+    text = f"a queue to which key '{name}' routes is full"
     assert outcomes[2] == Outcome("rejected", "amqp:resource-limit-exceeded", text)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.amqp10.annotations import annotated, check_annotations
+from protocol.amqp10.annotations import annotations_section, check_annotations
 from protocol.amqp10.conditions import DecodeError, PeerError
 from protocol.amqp10.constructors import NONE, value_end
 from protocol.amqp10.dispositions import Disposition
@@ -198,7 +198,7 @@ def test_any_bytes_are_read_or_refused(start: bytes, soup: bytes) -> None:
         lambda: check_properties(data, 3, end),
         lambda: [read_text(data, 3, end, index) for index in range(13)],
         lambda: check_annotations(data, 3, end),
-        lambda: annotated(data, 3, end, [b"x"], [NULL]),
+        lambda: annotations_section(data, 3, end, [b"x"], [NULL]),
     ):
         try:
             attempt()

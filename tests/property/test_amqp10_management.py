@@ -33,7 +33,7 @@ paths = st.lists(parts, max_size=4).map("/".join).map("/".__add__) | st.text(max
 
 def one_response(client: ManagementClient, data: bytes) -> None:
     """Ask, and see that it is answered once, and not by an error of the broker's own."""
-    client.management.ask(data)
+    client.management.handle_request(data)
     if not client.responses:
         client.bench.store.complete()
     response = client.take()
@@ -63,6 +63,6 @@ def test_any_methods_paths_and_bodies(requests: list[tuple[str, str, object]]) -
 def test_the_requests_are_sound() -> None:
     client = ManagementClient()
     for sound in SOUND:
-        client.management.ask(sound)
+        client.management.handle_request(sound)
         client.bench.store.complete()
         assert Response(client.responses.pop()).status < 300

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.amqp10.annotations import annotated
+from protocol.amqp10.annotations import annotations_section
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.properties import check_properties, read_property
 from protocol.amqp10.sections import Sections, scan
@@ -30,7 +30,9 @@ def test_annotating_keeps_the_bytes_of_all_else(
     data = message((0x70, b"\x45"), (0x72, compound(0xD1, items)), (0x75, sized(0xB0, body)))
     layout = scan(data, 0, len(data))
     keys = [key for key, _ in new]
-    section = annotated(data, layout.annotations, layout.annotations_end, keys, [value for _, value in new])
+    section = annotations_section(
+        data, layout.annotations, layout.annotations_end, keys, [value for _, value in new]
+    )
     sent = data[: layout.header_end] + section + data[layout.bare :]
 
     again = scan(sent, 0, len(sent))

@@ -243,7 +243,7 @@ class OutgoingSections(OutgoingBody):
                 if piece.size > parts.left:
                     parts.feed(self.content_of(piece, connection))
                     return
-                parts.pass_over(piece.size)
+                parts.skip(piece.size)
             if parts.code in (AMQP_VALUE, AMQP_SEQUENCE):
                 self._announce_encoded(connection.frame_max)
             else:

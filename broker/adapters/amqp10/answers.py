@@ -1,7 +1,7 @@
-"""The frames that a session owes its peer at the end of a turn. [amqp-1.0 2.6.12]
+"""The frames that a session sends at the end of a turn: dispositions and flows. [amqp-1.0 2.6.7, 2.6.12]
 
-An outcome in the log waits for the sync of its batch. Later outcomes wait with it, so they stay in order and
-wait no longer than a sync.
+The outcome of a logged delivery is sent after the log has synced its batch. Later outcomes wait for the same
+batch, so outcomes stay in order and wait no longer than a sync.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.state import Session10State, SessionOwed
+from broker.adapters.amqp10.state import Session10State, SessionPendingFrames
 from broker.core.ports import DurableWaiter
 from protocol.amqp10.conditions import INTERNAL_ERROR
 from protocol.amqp10.outcomes import ACCEPTED_VALUE
@@ -21,10 +21,10 @@ from protocol.amqp10.serials import distance, forward
 
 
 @final
-class Halves:
-    """The deliveries of a session that this side has given an outcome and the sender has not settled, by ids.
+class UnsettledBySender:
+    """The deliveries of a session with an outcome of this side that their sender has not settled, by ids.
 
-    The credit of the links limits their number.
+    Their links have rcv-settle-mode second. The credit of the links limits their number. [amqp-1.0 2.8.3]
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Halves:
         self._outcomes: dict[int, bytes] = {}
 
     def add(self, link: Link10, first: i64, count: i64, outcome: bytes) -> None:
-        """Add deliveries whose outcome the sender has been sent."""
+        """Add deliveries whose outcome was sent to the sender."""
         for _ in range(count):
             self._links[first] = link
             self._outcomes[first] = outcome
@@ -45,33 +45,37 @@ class Halves:
         """
         links = self._links
         count = distance(first, last) + 1
-        looked = min(count, len(links))
+        checked_count = min(count, len(links))
         if count > len(links):
-            ids = [each for each in links if 0 <= distance(first, each) < count]
+            ids = [delivery_id for delivery_id in links if 0 <= distance(first, delivery_id) < count]
         else:
-            ids = [int(forward(first, each)) for each in range(count)]
-        for each in ids:
-            link = links.pop(each, None)
+            ids = [int(forward(first, steps)) for steps in range(count)]
+        for delivery_id in ids:
+            link = links.pop(delivery_id, None)
             if link is not None:
-                del self._outcomes[each]
-                link.settled_last(each)
-        return looked
+                del self._outcomes[delivery_id]
+                link.on_sender_settled(delivery_id)
+        return checked_count
 
-    def told(self, link: Link10) -> dict[int, bytes]:
+    def outcomes_of(self, link: Link10) -> dict[int, bytes]:
         """Return the outcomes of a link's deliveries that its sender has not settled, by delivery-ids."""
-        return {each: self._outcomes[each] for each, its in self._links.items() if its is link}
+        return {
+            delivery_id: self._outcomes[delivery_id]
+            for delivery_id, owner in self._links.items()
+            if owner is link
+        }
 
     def forget(self, link: Link10) -> None:
         """Forget the deliveries of a link that has ended."""
-        for each in [each for each, its in self._links.items() if its is link]:
-            del self._links[each]
-            del self._outcomes[each]
+        for delivery_id in self.outcomes_of(link):
+            del self._links[delivery_id]
+            del self._outcomes[delivery_id]
 
 
-class _Run:
-    """Deliveries with consecutive ids and the same outcome. `link`: their link; None: the peer received them.
+class _OutcomeRange:
+    """Deliveries with consecutive ids and the same outcome, which is sent when the log has synced `batch`.
 
-    The outcomes are safe when the log has synced `batch`.
+    `link`: the link on which the peer sent them; None: the peer is their receiver.
     """
 
     def __init__(self, link: Link10 | None, first: i64, count: i64, state: bytes, batch: i64) -> None:
@@ -83,197 +87,197 @@ class _Run:
 
 
 @final
-class _Ending(_Run):
-    """The end of a link, which waits behind the outcomes before it."""
+class _PendingDetach(_OutcomeRange):
+    """The detach of a link, which is sent after the earlier outcomes."""
 
-    def __init__(self, leaving: Link10, condition: str, text: str, batch: i64) -> None:
+    def __init__(self, detached: Link10, condition: str, text: str, batch: i64) -> None:
         super().__init__(None, 0, 0, b"", batch)
-        self.leaving = leaving
+        self.detached = detached
         self.condition = condition
         self.text = text
 
 
 @final
-class Answers(DurableWaiter):
-    """The outcomes that a session owes its peer, in the order in which they were added."""
+class PendingOutcomes(DurableWaiter):
+    """The pending outcomes of a session, in the order in which they were added."""
 
     def __init__(self, session: Session10State) -> None:
         self._session: Session10State | None = session  # None: it has ended
         self._store = session.peer.server.store
-        self._runs: deque[_Run] = deque()
-        self._last: _Run | None = None  # of `_runs`
-        self._waited: i64 = 0  # the latest batch to wait for
-        self._next: i64 = 0  # the id that would extend the last run
+        self._ranges: deque[_OutcomeRange] = deque()
+        self._last: _OutcomeRange | None = None  # the last of `_ranges`
+        self._awaited_batch: i64 = 0  # the latest batch of which the log notifies
+        self._next_id: i64 = 0  # the delivery-id that would extend the last range
 
     def add(self, link: Link10 | None, delivery_id: i64, count: i64, state: bytes, logged: bool) -> None:
-        """Owe the outcome of `count` deliveries; `logged`: something for them has been appended."""
+        """Add the outcome of `count` deliveries; `logged`: it depends on the batch that is being appended."""
         last = self._last
         batch: i64 = self._store.batch if logged else 0
         if last is not None:
-            batch = max(batch, last.batch)  # so that it waits behind the earlier runs
+            batch = max(batch, last.batch)  # so that it is not sent before the earlier ranges
             if (
                 last.batch == batch
                 and last.link is link
-                and self._next == delivery_id
+                and self._next_id == delivery_id
                 and last.state == state
             ):
                 last.count += count
-                self._next = forward(delivery_id, count)
+                self._next_id = forward(delivery_id, count)
                 return
         elif self._session is not None:
-            owed_by(self._session).owe()
-        self._last = last = _Run(link, delivery_id, count, state, batch)
-        self._runs.append(last)
-        self._next = forward(delivery_id, count)
+            pending_frames_of(self._session).register()
+        self._last = last = _OutcomeRange(link, delivery_id, count, state, batch)
+        self._ranges.append(last)
+        self._next_id = forward(delivery_id, count)
 
     def detach(self, link: Link10, condition: str, text: str) -> None:
-        """Detach a link after all outcomes owed so far have been sent."""
+        """Detach a link after all pending outcomes have been sent."""
         self.end_turn()
         last = self._last
         if last is None:
             link.detach(condition, text)
         else:
-            self._last = _Ending(link, condition, text, last.batch)
-            self._runs.append(self._last)
+            self._last = _PendingDetach(link, condition, text, last.batch)
+            self._ranges.append(self._last)
 
     def end_turn(self) -> None:
-        """Send the outcomes that can be sent, and wait for the log with the others."""
-        self._give(self._store.durable)
+        """Send the outcomes whose batches are on disk, and wait for the log with the others."""
+        self._send_durable(self._store.durable)
         last = self._last
         if last is None:
             return
         if self._store.failure:
             self.on_store_failed(self._store.failure)
-        elif last.batch > self._waited:
-            self._waited = last.batch
+        elif last.batch > self._awaited_batch:
+            self._awaited_batch = last.batch
             self._store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
         """Send the outcomes that depend on `batch`, which the log has synced."""
-        self._give(batch)
+        self._send_durable(batch)
         session = self._session
         if session is not None:
-            if self._runs:
-                owed_by(session).owe()
+            if self._ranges:
+                pending_frames_of(session).register()
             session.peer.end_turn()
 
     def on_store_failed(self, reason: str) -> None:
-        """End the session, if it owes outcomes: the log failed before its sync."""
+        """End the session, if outcomes are pending: the log has failed before their sync."""
         session = self._session
-        if self._runs and session is not None:
-            self._forget_runs()
+        if self._ranges and session is not None:
+            self._forget_ranges()
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
             session.peer.flush()
 
-    def owed_to(self, link: Link10) -> tuple[dict[int, bytes], i64]:
-        """Return the outcomes owed to a link, by delivery-ids, and the batch that makes all of them safe."""
+    def outcomes_for(self, link: Link10) -> tuple[dict[int, bytes], i64]:
+        """Return the pending outcomes of a link, by delivery-ids, and the last batch on which they depend."""
         states: dict[int, bytes] = {}
         batch: i64 = 0
-        for run in self._runs:
-            if run.link is link:
-                batch = run.batch
-                for at in range(run.count):
-                    states[forward(run.first, at)] = run.state
+        for span in self._ranges:
+            if span.link is link:
+                batch = span.batch
+                for at in range(span.count):
+                    states[forward(span.first, at)] = span.state
         return states, batch
 
     def clear(self) -> None:
         """Forget all outcomes, and the session, which has ended."""
-        self._forget_runs()
+        self._forget_ranges()
         self._session = None
 
-    def _forget_runs(self) -> None:
-        self._runs.clear()
+    def _forget_ranges(self) -> None:
+        self._ranges.clear()
         self._last = None
 
-    def _give(self, durable: i64) -> None:
-        runs = self._runs
-        while runs and runs[0].batch <= durable:
-            run = runs.popleft()
-            if not runs:
+    def _send_durable(self, durable: i64) -> None:
+        ranges = self._ranges
+        while ranges and ranges[0].batch <= durable:
+            span = ranges.popleft()
+            if not ranges:
                 self._last = None
-            self._say(run)
+            self._send(span)
 
-    def _say(self, run: _Run) -> None:
-        if isinstance(run, _Ending):
-            run.leaving.detach(run.condition, run.text)
+    def _send(self, span: _OutcomeRange) -> None:
+        if isinstance(span, _PendingDetach):
+            span.detached.detach(span.condition, span.text)
             return
         session = self._session
         if session is None:
             return
-        link = run.link
-        last = forward(run.first, run.count - 1)
-        settled = link is None or not link.second
+        link = span.link
+        last = forward(span.first, span.count - 1)
+        settled = link is None or not link.settles_second
         out = session.peer.out
-        out.write(disposition(session.channel, link is not None, run.first, last, settled, run.state))
+        out.write(disposition(session.channel, link is not None, span.first, last, settled, span.state))
         if link is None:
             return
-        if run.state == ACCEPTED_VALUE:
-            session.peer.server.counters.confirmed += run.count
-            session.vhost.journal.confirmed(session, run.count)
+        if span.state == ACCEPTED_VALUE:
+            session.peer.server.counters.confirmed += span.count
+            session.vhost.journal.confirmed(session, span.count)
         if settled:
-            link.answered(run.count)
-        elif not link.leaving:
-            owed_by(session).halves.add(link, run.first, run.count, run.state)
+            link.on_settled(span.count)
+        elif not link.is_detached:
+            pending_frames_of(session).unsettled_by_sender.add(link, span.first, span.count, span.state)
 
 
 @final
-class Owed(SessionOwed):
-    """The frames that a session owes, gathered while frames are taken and messages delivered."""
+class PendingFrames(SessionPendingFrames):
+    """The pending frames of a session, gathered during a turn and sent at its end."""
 
     def __init__(self, session: Session10State) -> None:
-        self.answers = Answers(session)
-        self.halves = Halves()
+        self.outcomes = PendingOutcomes(session)
+        self.unsettled_by_sender = UnsettledBySender()
         self._session: Session10State | None = session  # None: it has ended
-        self._touched: dict[Link10, None] = {}
-        self._drained: dict[Link10, None] = {}
-        self._owes = False
+        self._unchecked: dict[Link10, None] = {}
+        self._draining: dict[Link10, None] = {}
+        self._is_registered = False
 
-    def owe(self) -> None:
-        """Note that the session owes something."""
+    def register(self) -> None:
+        """Register the session for the end of the turn."""
         session = self._session
-        if not self._owes and session is not None:
-            self._owes = True
-            session.peer.owing.append(self)
+        if not self._is_registered and session is not None:
+            self._is_registered = True
+            session.peer.pending_sessions.append(self)
 
-    def touch(self, link: Link10) -> None:
+    def check_credit(self, link: Link10) -> None:
         """Check at the end of the turn whether a link's sender gets more credit."""
-        self._touched[link] = None
-        self.owe()
+        self._unchecked[link] = None
+        self.register()
 
-    def drained(self, link: Link10) -> None:
-        """Tell a draining receiver at the end of the turn that no more messages are available."""
-        self._drained[link] = None
-        self.owe()
+    def note_drained(self, link: Link10) -> None:
+        """Note that a draining receiver gets a flow at the end of the turn: no messages are available."""
+        self._draining[link] = None
+        self.register()
 
-    def say_answers(self) -> None:
-        """Send the outcomes that can be sent, and wait for the log with the others (SessionOwed)."""
-        self.answers.end_turn()
+    def send_outcomes(self) -> None:
+        """Send the outcomes whose batches are on disk, and wait for the log with the others (SessionOwed)."""
+        self.outcomes.end_turn()
 
     def end_turn(self) -> None:
-        """Send everything that is owed (SessionOwed)."""
-        self._owes = False
-        if self._session is None or self._session.ending:
+        """Send all pending frames (SessionOwed)."""
+        self._is_registered = False
+        if self._session is None or self._session.end_sent:
             return
-        self.answers.end_turn()
-        drained, self._drained = self._drained, {}
-        for link in drained:
-            if not link.leaving:
-                link.drained()
-        touched, self._touched = self._touched, {}
-        for each in touched:
-            each.top_up()
+        self.outcomes.end_turn()
+        draining, self._draining = self._draining, {}
+        for link in draining:
+            if not link.is_detached:
+                link.complete_drain()
+        unchecked, self._unchecked = self._unchecked, {}
+        for link in unchecked:
+            link.grant_credit()
 
     def clear(self) -> None:
-        """Forget everything that is owed, and the session, which has ended."""
-        self.answers.clear()
-        self.halves = Halves()
+        """Forget all pending frames, and the session, which has ended."""
+        self.outcomes.clear()
+        self.unsettled_by_sender = UnsettledBySender()
         self._session = None
-        self._touched = {}
-        self._drained = {}
+        self._unchecked = {}
+        self._draining = {}
 
 
-def owed_by(session: Session10State) -> Owed:
-    """Return the object with the frames that a session owes."""
-    owed = session.owed
-    assert isinstance(owed, Owed), "sessions have these"
+def pending_frames_of(session: Session10State) -> PendingFrames:
+    """Return the pending frames of a session."""
+    owed = session.pending
+    assert isinstance(owed, PendingFrames), "a session has PendingFrames"
     return owed

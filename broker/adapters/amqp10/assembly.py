@@ -1,7 +1,7 @@
-"""Transfers put together into messages. [amqp-1.0 2.6.14]
+"""The assembly of transfers into messages. [amqp-1.0 2.6.14]
 
-The broker stores a header with all its fields, the message annotations as they came, and the bare message
-with its footer, none of whose bytes change. Delivery annotations are for this hop only, and are dropped.
+The broker stores a header with all its fields, and the message-annotations, the bare message and the footer
+with unchanged bytes. Delivery-annotations are meant for the next node only, and are dropped. [amqp-1.0 3.2.2]
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from protocol.amqp10.conditions import (
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.headers import Header, header_section
 from protocol.amqp10.properties import check_properties
-from protocol.amqp10.sections import Layout, scan, scan_front
+from protocol.amqp10.sections import Layout, scan, scan_preamble
 from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
 from protocol.amqp10.windows import LinkCredit
 from protocol.conversion.opaque import enclose_payload
 
 
 @final
-class Gathering:
+class IncompleteDelivery:
     """The incomplete delivery of a link. `delivery_id` and `settled` belong to the latest delivery."""
 
     def __init__(self, credit: LinkCredit, bytes_max: i64) -> None:
@@ -42,15 +42,15 @@ class Gathering:
         self._bytes_max = bytes_max
         self._parts: list[bytes] = []
         self._size: i64 = 0
-        self._under_way = False
+        self._is_incomplete = False
 
-    def take(self, transfer: Transfer, data: bytes, end: i64) -> bytes | None:
-        """Take a transfer; return the message if this was its last transfer. Raises PeerError."""
-        if not self._under_way:
+    def add(self, transfer: Transfer, data: bytes, end: i64) -> bytes | None:
+        """Add a transfer; return the message after its last transfer, else None. Raises PeerError."""
+        if not self._is_incomplete:
             if transfer.delivery_id == NONE:
                 raise PeerError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
             self._credit.use()
-            self._under_way = True
+            self._is_incomplete = True
             self.delivery_id = transfer.delivery_id
             self.settled = False
         self.settled = self.settled or transfer.settled
@@ -72,22 +72,22 @@ class Gathering:
         """Forget the incomplete delivery."""
         self._parts = []
         self._size = 0
-        self._under_way = False
+        self._is_incomplete = False
 
 
-FRONT_BYTES_MAX: Final = 131072  # of all sections before the body, which are decoded often
+PREAMBLE_BYTES_MAX: Final = 131072  # the size of the sections before the body, which are decoded often
 
 _HEADERS: Final[dict[int, bytes]] = {}
 _MARKED: Final = b"x-"  # the beginning of the names of headers that the broker reads
 
 
 @final
-class Arrival:
+class ReceivedMessage:
     """A message that has arrived.
 
-    `size`: bytes of its body. `priority` and `ttl` (ms) are NONE if the message has none. `layout` is the
+    `size`: bytes of its body. `priority` and `ttl` (ms) are NONE if the message has none. `layout`: the
     layout of `data`, which contains the message, or for a large message the sections before its `body`.
-    `heeded`: annotations or properties may ask for more than routing by a key.
+    `needs_view`: the broker must read the annotations and properties, as they may change how it is published.
     """
 
     def __init__(self, data: bytes, layout: Layout, header: Header) -> None:
@@ -98,12 +98,12 @@ class Arrival:
         self.ttl: i64 = header.ttl
         self.size: i64 = 0 if layout.body == NONE else layout.body_end - layout.body
         self.body: Body | None = None
-        self.heeded = layout.annotations != NONE or _may_be_heeded(data, layout)
+        self.needs_view = layout.annotations != NONE or _may_need_view(data, layout)
         start = layout.bare if layout.annotations_start == NONE else layout.annotations_start
-        self.content = kept_header(self.durable, self.priority, self.ttl) + data[start:]
+        self.content = stored_header(self.durable, self.priority, self.ttl) + data[start:]
 
 
-def arrival(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -> Arrival:
+def read_message(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -> ReceivedMessage:
     """Return the whole message in `data`. `header` is reused to read the message's header.
 
     A message of a format other than 0 is not decoded.
@@ -115,23 +115,23 @@ def arrival(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -
     if message_format != MESSAGE_FORMAT:
         data = enclose_payload(data, message_format)
     layout = scan(data, 0, len(data))
-    check_front(data, layout, header)
-    return Arrival(data, layout, header)
+    check_preamble(data, layout, header)
+    return ReceivedMessage(data, layout, header)
 
 
-def check_front(data: bytes, layout: Layout, header: Header) -> i64:
+def check_preamble(data: bytes, layout: Layout, header: Header) -> i64:
     """Check the sections before a body, and read the header; return the offset behind these sections.
 
-    Raises as `arrival`.
+    Raises as `message`.
     """
     if layout.body != NONE:
-        front = layout.body
+        preamble_end = layout.body
     elif layout.application_properties != NONE:
-        front = layout.application_properties_end
+        preamble_end = layout.application_properties_end
     else:
-        front = layout.properties_end if layout.properties != NONE else layout.bare
-    if front > FRONT_BYTES_MAX:
-        text = f"{front} bytes of sections before the body, at most {FRONT_BYTES_MAX} are allowed"
+        preamble_end = layout.properties_end if layout.properties != NONE else layout.bare
+    if preamble_end > PREAMBLE_BYTES_MAX:
+        text = f"{preamble_end} bytes of sections before the body, at most {PREAMBLE_BYTES_MAX} are allowed"
         raise PeerError(RESOURCE_LIMIT_EXCEEDED, text)
     if layout.header == NONE:
         header.clear()
@@ -141,11 +141,11 @@ def check_front(data: bytes, layout: Layout, header: Header) -> i64:
         check_annotations(data, layout.annotations, layout.annotations_end)
     if layout.properties != NONE:
         check_properties(data, layout.properties, layout.properties_end)
-    return front
+    return preamble_end
 
 
-def kept_header(durable: bool, priority: i64, ttl: i64) -> bytes:
-    """Return the header of a stored message that was not delivered yet."""
+def stored_header(durable: bool, priority: i64, ttl: i64) -> bytes:
+    """Return the header section of a stored message that was not delivered yet; `ttl` in ms or NONE."""
     if ttl != NONE:
         return header_section(durable, priority, ttl, True, 0)
     key = priority * 2 + (1 if durable else 0)
@@ -155,7 +155,7 @@ def kept_header(durable: bool, priority: i64, ttl: i64) -> bytes:
     return section
 
 
-def _may_be_heeded(data: bytes, layout: Layout) -> bool:
+def _may_need_view(data: bytes, layout: Layout) -> bool:
     start = layout.application_properties
     return start != NONE and data.find(_MARKED, start, layout.application_properties_end) >= 0
 
@@ -164,69 +164,69 @@ PIECE_BYTES: Final = 524288
 
 
 @final
-class LargeArrival:
-    """A large message that is incomplete. If durable, it is written to disk as it comes, whatever its route.
+class LargeMessage:
+    """A large message that is incomplete. A durable one is written to disk while it arrives.
 
-    The size of all sections makes a message large; its body may be short. The counted size includes all bytes
+    A message is large by the size of all sections; its body may be short. The counted size includes all bytes
     that are stored in pieces, also the footer.
 
-    The pieces of a message that stays incomplete, or that no queue takes, are released with the body.
+    The pieces of a message that stays incomplete, or that no queue enqueues, are released with the body.
     """
 
     def __init__(self, connection: Connection10State, start: bytes, header: Header) -> None:
         """`start` contains all sections before the body. Raises DecodeError and PeerError."""
-        layout = scan_front(start)
-        front = check_front(start, layout, header)
-        self.arrival = Arrival(start[:front], layout, header)
+        layout = scan_preamble(start)
+        preamble_end = check_preamble(start, layout, header)
+        self.message = ReceivedMessage(start[:preamble_end], layout, header)
         self._body: Body = connection.server.store.new_body()
         self._connection = connection
         self._scan = BodyScan()
         self._parts: list[bytes] = []
-        self._gathered: i64 = 0
-        self._kept_bytes: i64 = 0
-        self.feed(start[front:])
+        self._part_bytes: i64 = 0
+        self._stored_bytes: i64 = 0
+        self.feed(start[preamble_end:])
 
     def feed(self, part: bytes) -> None:
-        """Take the next bytes. Raises DecodeError."""
+        """Add the next bytes. Raises DecodeError."""
         self._scan.feed(part)
         self._parts.append(part)
-        self._gathered += len(part)
-        if self._gathered >= PIECE_BYTES:
-            self._keep()
+        self._part_bytes += len(part)
+        if self._part_bytes >= PIECE_BYTES:
+            self._store_piece()
 
-    def end(self) -> Arrival:
+    def end(self) -> ReceivedMessage:
         """Return the message after its last bytes. Raises DecodeError."""
         self._scan.end()
         if self._parts:
-            self._keep()
-        arrival = self.arrival
-        arrival.size = self._kept_bytes
-        arrival.body = self._body
-        return arrival
+            self._store_piece()
+        message = self.message
+        message.size = self._stored_bytes
+        message.body = self._body
+        return message
 
-    def _keep(self) -> None:
+    def _store_piece(self) -> None:
         data = b"".join(self._parts)
         self._parts = []
-        self._gathered = 0
-        self._kept_bytes += len(data)
+        self._part_bytes = 0
+        self._stored_bytes += len(data)
         piece = piece_of(self._body, data, len(data))
-        if self.arrival.durable:
+        if self.message.durable:
             self._connection.server.store.append_piece(piece)
 
 
-TRANSFERS_MAX: Final = 100_000  # of a delivery
+TRANSFERS_MAX: Final = 100_000  # transfers of a delivery
 
 
 @final
 class Assembly:
-    """The transfers of a link's incomplete delivery, put together. `transfers`: their number so far."""
+    """The transfers of a link's incomplete delivery; `transfers`: their number so far."""
 
     def __init__(self, connection: Connection10State, header: Header) -> None:
         self.transfers: i64 = 0
         self._connection = connection
         self._header = header
         self._parts: list[bytes] = []
-        self._large: LargeArrival | None = None
+        self._large: LargeMessage | None = None
 
     def add(self, payload: bytes, size: i64) -> None:
         """Add a transfer, with which the delivery has `size` bytes. Raises PeerError."""
@@ -239,14 +239,14 @@ class Assembly:
         self._parts.append(payload)
         if size > WHOLE_BYTES_MAX:
             parts, self._parts = self._parts, []
-            self._large = LargeArrival(self._connection, b"".join(parts), self._header)
+            self._large = LargeMessage(self._connection, b"".join(parts), self._header)
 
-    def whole(self, message_format: i64) -> Arrival:
+    def finish(self, message_format: i64) -> ReceivedMessage:
         """Return the message after its last transfer. Raises PeerError."""
         large = self._large
         if large is not None:
             return large.end()
-        return arrival(b"".join(self._parts), self._header, message_format)
+        return read_message(b"".join(self._parts), self._header, message_format)
 
     def clear(self) -> None:
         """Forget the delivery."""

@@ -16,10 +16,11 @@ from mypy_extensions import i64
 from broker.adapters.access import EXCHANGE as EXCHANGE_ACCESS
 from broker.adapters.access import QUEUE
 from broker.adapters.amqp10.coordinator import CoordinatorLink
+from broker.adapters.amqp10.entry_filters import SizeFilter
 from broker.adapters.amqp10.errors import condition_of
 from broker.adapters.amqp10.filters.source import CAPABILITIES as FILTERS
 from broker.adapters.amqp10.filters.source import SourceFilters, filters_of
-from broker.adapters.amqp10.link import Link10, shortened
+from broker.adapters.amqp10.link import Link10, shorten_description
 from broker.adapters.amqp10.link_arguments import LinkArguments, link_arguments
 from broker.adapters.amqp10.management.links import BYTES_MAX as REQUEST_BYTES_MAX
 from broker.adapters.amqp10.management.links import RequestLink, ResponseLink, pair_of
@@ -27,15 +28,14 @@ from broker.adapters.amqp10.names import Expiry, WaitingLink, expiry_of, link_na
 from broker.adapters.amqp10.nodes import (
     SHARED,
     VOLATILE_QUEUE,
-    Supply,
-    dynamic_target,
-    forget_supply,
-    supply_of,
+    TerminusNode,
+    create_dynamic_target,
+    delete_new_queue,
+    resolve_source,
 )
-from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.receive import SETTLED, UNSETTLED, IncomingLink
-from broker.adapters.amqp10.resume import Remembered, Resuming, check_states
-from broker.adapters.amqp10.routes import destination_of, place, routes_of
+from broker.adapters.amqp10.resume import ResumedDeliveries, ResumedOutcomes, check_states
+from broker.adapters.amqp10.routes import destination_of, resolve_target, routes_of
 from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.settle import lease_of
 from broker.adapters.amqp10.state import Session10State
@@ -69,23 +69,23 @@ from protocol.amqp10.decoding import decode_typed
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Symbol
 
-FRAME_ROOM: Final = 64  # of a frame, for its header and for the sizes in the attach that grow with the map
-ITEM_ROOM: Final = 5  # of a tag in the map
+FRAME_ROOM: Final = 64  # bytes for a frame's header, and for the sizes in the attach that grow with the map
+ITEM_ROOM: Final = 5  # bytes of an entry in the map besides its tag and its state
 
-Again = Callable[[Session10State, Attach], None]
+AttachFunction = Callable[[Session10State, Attach], None]
 
 
 @final
-class TakenUpLater(DurableWaiter):
-    """An attach that resumes outcomes which are not in the log yet."""
+class DelayedAttach(DurableWaiter):
+    """An attach that resumes a link whose outcomes are not on disk yet."""
 
-    def __init__(self, session: Session10State, attach: Attach, again: Again) -> None:
+    def __init__(self, session: Session10State, attach: Attach, attach_again: AttachFunction) -> None:
         self._session = session
         self._attach = attach
-        self._again = again
+        self._attach_again = attach_again
 
     def wait(self) -> None:
-        """Take the attach when everything appended is on disk, and take no frames before."""
+        """Take the attach when everything appended is on disk, and take no frames until then."""
         connection = self._session.peer
         connection.hold(HELD_FOR_REPLY)
         connection.server.store.wait(self)
@@ -96,58 +96,64 @@ class TakenUpLater(DurableWaiter):
         handle = self._attach.handle
         before = session.links.get(handle)
         try:
-            if not session.gone:
-                self._again(session, self._attach)
+            if not session.is_released:
+                self._attach_again(session, self._attach)
         except BaseException:
-            hear_again(session)
+            resume_input(session)
             raise
-        if session.gone or session.links.get(handle) is not before:
-            hear_again(session)
-        # else it waits once more: another link has come first, and this one takes its deliveries
+        if session.is_released or session.links.get(handle) is not before:
+            resume_input(session)
+        # else the attach waits again: another link was attached first, and this link resumes it
 
     def on_store_failed(self, reason: str) -> None:
         """End the session: the outcomes may not be on disk (DurableWaiter)."""
         session = self._session
-        if not session.gone:
+        if not session.is_released:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
-        hear_again(session)
+        resume_input(session)
 
 
-def hear_again(session: Session10State) -> None:
+def resume_input(session: Session10State) -> None:
     """Take frames again after an attach has been answered, if the connection is still open."""
     if session.peer.is_open():
         session.peer.release(HELD_FOR_REPLY)
 
 
-def is_ahead(session: Session10State, attach: Attach) -> bool:
-    """Whether the attach resumes a link with outcomes that are not in the log yet."""
+def awaits_log(session: Session10State, attach: Attach) -> bool:
+    """Whether the attach resumes a link with outcomes that are not on disk yet."""
     server = session.peer.server
-    suspended = link_names(server).suspended(session, attach.name, not attach.role)
+    suspended = link_names(server).find_suspended(session, attach.name, not attach.role)
     return suspended is not None and suspended.batch > server.store.durable
 
 
-def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None:
-    """Compare the deliveries that the sender knows with those an earlier link received, and answer."""
+def resume_received(link: IncomingLink, attach: Attach, answer: Attach) -> None:
+    """Compare the sender's unsettled map with the received deliveries of the resumed link, and answer.
+
+    [amqp-1.0 2.6.13]
+    """
     session = link.session
-    suspended = link_names(session.peer.server).suspended(session, link.name, True)
+    suspended = link_names(session.peer.server).find_suspended(session, link.name, True)
     if suspended is None:
         return
     if attach.unsettled is None:
         suspended.end()
         return
-    suspended.resumed()
-    remembered = Remembered(suspended.received, attach.incomplete_unsettled)
+    suspended.end_suspension()
+    resumed_outcomes = ResumedOutcomes(suspended.received, attach.incomplete_unsettled)
     if not attach.incomplete_unsettled:
-        remembered.keep_known(attach.unsettled)
-    if not _tell(session, answer, remembered.outcomes):
-        remembered.incomplete = True
-    link.remembered = remembered
+        resumed_outcomes.keep_known(attach.unsettled)
+    if not _add_unsettled(session, answer, resumed_outcomes.outcomes):
+        resumed_outcomes.incomplete = True
+    link.resumed_outcomes = resumed_outcomes
 
 
-def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach) -> None:
-    """Compare the deliveries that the receiver knows with those an earlier link sent, and answer."""
+def resume_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach) -> None:
+    """Compare the receiver's unsettled map with the sent deliveries of the resumed link, and answer.
+
+    [amqp-1.0 2.6.13]
+    """
     session = link.session
-    suspended = link_names(session.peer.server).suspended(session, link.name, False)
+    suspended = link_names(session.peer.server).find_suspended(session, link.name, False)
     if suspended is None:
         return
     known = attach.unsettled
@@ -156,27 +162,27 @@ def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Att
     if known is None or link.expiry is None or elsewhere:
         suspended.end()
         return
-    complete = _tell(session, answer, dict.fromkeys(suspended.sent))
-    resuming = Resuming(link.target, attach.incomplete_unsettled, not complete)
-    resuming.take_over(suspended, queues, known)
-    if not resuming.is_over():
-        link.target.resuming = resuming
+    complete = _add_unsettled(session, answer, dict.fromkeys(suspended.sent))
+    resumed = ResumedDeliveries(link.target, attach.incomplete_unsettled, not complete)
+    resumed.compare(suspended, queues, known)
+    if not resumed.is_complete():
+        link.target.resumption = resumed
 
 
-def _tell(session: Session10State, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
-    """Put unsettled deliveries into the answer, as many as fit a frame of the peer.
+def _add_unsettled(session: Session10State, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
+    """Add the unsettled map to the answer, as many deliveries as fit a frame of the peer.
 
     Return whether all of them fit.
     """
     room: i64 = session.peer.frame_max - len(encode_composite(answer)) - FRAME_ROOM
-    told: dict[bytes, object] = {}
+    unsettled: dict[bytes, object] = {}
     for tag, state in states.items():
         room -= len(tag) + ITEM_ROOM + (1 if state is None else len(state))
         if room < 0:
             answer.incomplete_unsettled = True
             break
-        told[tag] = None if state is None else decode_typed(state)[0]
-    answer.unsettled = told
+        unsettled[tag] = None if state is None else decode_typed(state)[0]
+    answer.unsettled = unsettled
     return not answer.incomplete_unsettled
 
 
@@ -184,8 +190,8 @@ NAME_CHARACTERS_MAX: Final = 512
 PAIRED: Final = Symbol("paired")  # two links of the same name form a pair
 
 
-def answer_to(attach: Attach) -> Attach:
-    """Return an attach with the same values from the other side, without the termini."""
+def make_answer(attach: Attach) -> Attach:
+    """Return the answer to an attach, with the same name, handle and settle modes, without the termini."""
     return Attach(
         name=attach.name,
         handle=attach.handle,
@@ -196,15 +202,15 @@ def answer_to(attach: Attach) -> Attach:
     )
 
 
-class Waiting(WaitingLink):
-    """A link to a queue that may have to be on disk before the attach is answered.
+class WaitingAttach(WaitingLink):
+    """A link whose attach is answered at once, or after its new queue is on disk.
 
     A subclass attaches the link.
     """
 
     def __init__(self, session: Session10State, attach: Attach, answer: Attach) -> None:
         super().__init__(session, attach.name, not attach.role)
-        self.waited = False
+        self.has_waited = False
         self._attach = attach
         self._answer = answer
 
@@ -213,11 +219,11 @@ class Waiting(WaitingLink):
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Release what the link has, because the link will not be attached."""
+        """Release the consumers of the link, which will not be attached."""
 
     def wait(self) -> None:
-        """Attach the link when everything appended is on disk, and take no frames before."""
-        self.waited = True
+        """Attach the link when everything appended is on disk, and take no frames until then."""
+        self.has_waited = True
         connection = self.session.peer
         connection.hold(HELD_FOR_REPLY)
         link_names(connection.server).begin_waiting(self)
@@ -228,66 +234,66 @@ class Waiting(WaitingLink):
         session = self.session
         link_names(session.peer.server).end_waiting(self)
         try:
-            if session.gone:
+            if session.is_released:
                 self.drop()
             else:
-                self._go_on()
+                self._attach_or_refuse()
         finally:
-            hear_again(session)
+            resume_input(session)
 
-    def _go_on(self) -> None:
+    def _attach_or_refuse(self) -> None:
         """Attach the link now, or refuse the link."""
         session = self.session
         if self.stolen:
             self.drop()
             why = PeerError(STOLEN, f"link '{self.name}' was attached again")
-            refuse(session, self._answer, why, answered=True)
+            refuse_link(session, self._answer, why, answered=True)
             return
         try:
             self.attach()
         except BrokerError as error:
-            note_refusal(session, self._attach, error)
+            journal_refusal(session, self._attach, error)
             why = PeerError(condition_of(error), error.text)
-            refuse(session, self._answer, why, answered=True)
+            refuse_link(session, self._answer, why, answered=True)
 
     def on_store_failed(self, reason: str) -> None:
         """End the session: the link's queue may not be on disk (DurableWaiter)."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
         self.drop()
-        if not session.gone:
+        if not session.is_released:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
-        hear_again(session)
+        resume_input(session)
 
 
 @final
-class WaitingSender(Waiting):
+class WaitingSender(WaitingAttach):
     """A link on which the peer sends, perhaps to a queue that was created for the link."""
 
-    def __init__(self, link: IncomingLink, attach: Attach, answer: Attach, made: Queue | None) -> None:
+    def __init__(self, link: IncomingLink, attach: Attach, answer: Attach, new_queue: Queue | None) -> None:
         super().__init__(link.session, attach, answer)
         self._link = link
-        self._made = made
+        self._new_queue = new_queue
 
     def attach(self) -> None:
         """Attach the link (Waiting)."""
         link = self._link
         session = link.session
-        if self._made is not None:
+        if self._new_queue is not None:
             # the right may have been revoked while the link waited
             session.peer.rights.require(WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE)
-            if self._made.deleted:
+            if self._new_queue.deleted:
                 session.vhost.declarations.find_queue(
-                    self._made.name
-                )  # raises NotFound, unless there is another queue by now
-        take_up_received(link, self._attach, self._answer)
-        establish(session, link, self._answer)
+                    self._new_queue.name
+                )  # raises NotFound, unless a new queue has this name
+        resume_received(link, self._attach, self._answer)
+        register_link(session, link, self._answer)
         link.destination = destination_of(link, link.exchange, link.key)
-        link.top_up()  # at once, because deliveries may follow the attach directly
+        link.grant_credit()  # at once, because deliveries may follow the attach directly
 
 
 @final
-class WaitingReceiver(Waiting):
+class WaitingReceiver(WaitingAttach):
     """A link on which the peer receives."""
 
     def __init__(
@@ -302,7 +308,7 @@ class WaitingReceiver(Waiting):
         link = self._link
         session = link.session
         try:
-            if self.waited:
+            if self.has_waited:
                 for consumer in self._consumers:
                     self._check(queue_of(consumer))
             for consumer in self._consumers:
@@ -313,8 +319,8 @@ class WaitingReceiver(Waiting):
                 detach(queue_of(consumer), consumer, [])
             link.drop_target()
             raise
-        take_up_sent(link, self._consumers, self._attach, self._answer)
-        establish(session, link, self._answer)
+        resume_sent(link, self._consumers, self._attach, self._answer)
+        register_link(session, link, self._answer)
 
     def drop(self) -> None:
         """Close the target, and cut its references (Waiting)."""
@@ -324,24 +330,26 @@ class WaitingReceiver(Waiting):
     def _check(self, queue: Queue) -> None:
         """Refuse a queue that has been deleted, or closed to the user, while the link waited.
 
-        Raises NotFound, AccessRefused, and ResourceLocked if another connection has an exclusive queue of the
-        same name by now.
+        Raises NotFound, AccessRefused, and ResourceLocked if another connection has since declared an
+        exclusive queue of the same name.
         """
         session = self.session
         session.peer.rights.require(READ, QUEUE, queue.name)
         if queue.deleted:
             session.vhost.declarations.find_queue(queue.name, session.peer)
-            raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted and declared again")
+            raise NotFound(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' was replaced while the link waited"
+            )
 
 
-def establish(session: Session10State, link: Link10, answer: Attach) -> None:
+def register_link(session: Session10State, link: Link10, answer: Attach) -> None:
     """Answer the attach and register the link."""
     session.links[link.handle] = link
     link_names(session.peer.server).add(link)
-    session.say(answer)
+    session.send(answer)
 
 
-def note_refusal(session: Session10State, attach: Attach, error: BrokerError) -> None:
+def journal_refusal(session: Session10State, attach: Attach, error: BrokerError) -> None:
     """Record in the journal that a sender's link is refused: none of its messages will be taken."""
     journal = session.vhost.journal
     target = attach.target
@@ -364,22 +372,22 @@ def _address_of(session: Session10State, target: Target) -> Address:
     return Address("", node.name)
 
 
-def refuse(session: Session10State, attach: Attach, why: PeerError, *, answered: bool = False) -> None:
-    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
+def refuse_link(session: Session10State, attach: Attach, why: PeerError, *, answered: bool = False) -> None:
+    """Refuse a link: answer its attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
 
-    `answered`: `attach` is the answer already.
+    `answered`: `attach` is this side's answer, not the peer's attach.
     """
-    answer = attach if answered else answer_to(attach)
+    answer = attach if answered else make_answer(attach)
     answer.name = attach.name[:NAME_CHARACTERS_MAX]
     answer.source = answer.target = None
     if not answer.role:
         answer.initial_delivery_count = 0
-    session.say(answer)
+    session.send(answer)
     link = Link10(session, answer.name, attach.handle, answer.role, attach.initial_delivery_count or 0)
-    link.leaving = True
+    link.is_detached = True
     session.links[attach.handle] = link
-    error = Error(condition=why.condition, description=shortened(why.text), info=why.info)
-    session.say(Detach(handle=attach.handle, closed=True, error=error))
+    error = Error(condition=why.condition, description=shorten_description(why.text), info=why.info)
+    session.send(Detach(handle=attach.handle, closed=True, error=error))
 
 
 CAPABILITIES: Final = (
@@ -416,51 +424,53 @@ def _attach_link(session: Session10State, attach: Attach) -> None:
             text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
             raise PeerError(INVALID_FIELD, text)
         link_names(session.peer.server).steal(session, attach)
-        if session.ending:  # by the answers that `steal` has sent
+        if session.end_sent:  # by the answers that `steal` has sent
             return
-        if is_ahead(session, attach):
-            TakenUpLater(session, attach, attach_link).wait()
+        if awaits_log(session, attach):
+            DelayedAttach(session, attach, attach_link).wait()
         elif attach.role:
-            _send_to(session, attach)
+            _attach_receiver(session, attach)
         else:
-            _receive_from(session, attach)
+            _attach_sender(session, attach)
     except PeerError as error:
-        refuse(session, attach, error)
+        refuse_link(session, attach, error)
     except AddressError as fault:
-        note_refusal(session, attach, NotFound(str(fault)))
-        refuse(session, attach, PeerError(INVALID_FIELD, str(fault)))
+        journal_refusal(session, attach, NotFound(str(fault)))
+        refuse_link(session, attach, PeerError(INVALID_FIELD, str(fault)))
     except BrokerError as refusal:
-        note_refusal(session, attach, refusal)
-        refuse(session, attach, PeerError(condition_of(refusal), refusal.text))
+        journal_refusal(session, attach, refusal)
+        refuse_link(session, attach, PeerError(condition_of(refusal), refusal.text))
 
 
 # ---- the peer sends
 
 
-def _receive_from(session: Session10State, attach: Attach) -> None:
+def _attach_sender(session: Session10State, attach: Attach) -> None:
     """Answer the attach of a sender. Raises PeerError, AddressError and BrokerError."""
     target = attach.target
     if attach.initial_delivery_count is None:
         raise PeerError(INVALID_FIELD, "a sender's attach has no initial-delivery-count")
     if isinstance(target, Coordinator):
-        _coordinate(session, attach, attach.initial_delivery_count)
+        _attach_coordinator(session, attach, attach.initial_delivery_count)
         return
-    supply = None
+    terminus_node = None
     address = None if target is None else target.address
     if target is not None and target.dynamic:
-        supply = dynamic_target(session, target)
-        address = supply.address
+        terminus_node = create_dynamic_target(session, target)
+        address = terminus_node.address
     node = node_of(address)
-    exchange, key, made = None, None, None
+    exchange, key, new_queue = None, None, None
     if node.kind == addresses.MANAGEMENT:
         requests = RequestLink(
             session, pair_of(session, attach.name), attach.name, attach.handle, attach.initial_delivery_count
         )
-        _manage(requests, attach)
-        requests.top_up()
+        _attach_management(requests, attach)
+        requests.grant_credit()
         return
     if node.kind != addresses.ANONYMOUS:
-        exchange, key, made = place(session, node, () if target is None else target.capabilities)
+        exchange, key, new_queue = resolve_target(
+            session, node, () if target is None else target.capabilities
+        )
         routes_of(session.peer).check(exchange, key)
     link = IncomingLink(
         session,
@@ -478,26 +488,26 @@ def _receive_from(session: Session10State, attach: Attach) -> None:
     if source is not None:
         link.outcomes = _outcomes(source)
     size_max: int = link.size_max
-    answer = answer_to(attach)
+    answer = make_answer(attach)
     answer.source = source if source is not None else Source()
     answer.target = target if target is not None else Target()
-    if supply is not None:
-        link.lifetime = supply.lifetime
-        answer.target.dynamic_node_properties = supply.node_properties
+    if terminus_node is not None:
+        link.lifetime = terminus_node.lifetime
+        answer.target.dynamic_node_properties = terminus_node.node_properties
     answer.target.address = address
     answer.target.durable = 0
     answer.target.timeout = link.expiry.seconds
     answer.max_message_size = size_max
-    waiting = WaitingSender(link, attach, answer, made)
-    if made is not None:
+    waiting = WaitingSender(link, attach, answer, new_queue)
+    if new_queue is not None:
         waiting.wait()
     else:
         waiting.attach()
 
 
-def _manage(link: Link10, attach: Attach) -> None:
+def _attach_management(link: Link10, attach: Attach) -> None:
     """Answer the attach of a link to the management node."""
-    answer = answer_to(attach)
+    answer = make_answer(attach)
     answer.rcv_settle_mode = 0
     answer.source = attach.source if attach.source is not None else Source()
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
@@ -506,21 +516,21 @@ def _manage(link: Link10, attach: Attach) -> None:
     else:
         answer.snd_settle_mode = SETTLED
         answer.initial_delivery_count = 0
-    establish(link.session, link, answer)
+    register_link(link.session, link, answer)
 
 
-def _coordinate(session: Session10State, attach: Attach, count: i64) -> None:
+def _attach_coordinator(session: Session10State, attach: Attach, count: i64) -> None:
     """Answer the attach of a controller of transactions. [amqp-1.0 4.1]"""
     source = attach.source
     link = CoordinatorLink(
         session, attach.name, attach.handle, count, () if source is None else _outcomes(source)
     )
-    answer = answer_to(attach)
+    answer = make_answer(attach)
     answer.rcv_settle_mode = 0
     answer.source = source if source is not None else Source()
     answer.target = Coordinator(capabilities=TXN_CAPABILITIES)
-    establish(session, link, answer)
-    link.top_up()
+    register_link(session, link, answer)
+    link.grant_credit()
 
 
 def _outcomes(source: Source) -> tuple[str, ...]:
@@ -536,7 +546,7 @@ def _outcomes(source: Source) -> tuple[str, ...]:
 # ---- the peer receives
 
 
-def _send_to(session: Session10State, attach: Attach) -> None:
+def _attach_receiver(session: Session10State, attach: Attach) -> None:
     """Answer the attach of a receiver. Raises PeerError, AddressError and BrokerError."""
     source = attach.source
     mode = None if source is None else source.distribution_mode
@@ -544,124 +554,124 @@ def _send_to(session: Session10State, attach: Attach) -> None:
         raise PeerError(INVALID_FIELD, f"distribution-mode '{mode}' is neither move nor copy")
     if source is not None and not source.dynamic and node_of(source.address).kind == addresses.MANAGEMENT:
         pair = pair_of(session, attach.name)
-        _manage(ResponseLink(session, pair, attach.name, attach.handle), attach)
+        _attach_management(ResponseLink(session, pair, attach.name, attach.handle), attach)
         return
     check_states(attach.unsettled)
     vhost = session.vhost
     filters = filters_of(None if source is None else source.filter, vhost.schedule.date)
     dynamic = source is None or source.dynamic
     options = {} if source is None or dynamic else node_of(source.address).options
-    asked = link_arguments(attach, filters.arguments, options)
+    requested = link_arguments(attach, filters.arguments, options)
     further: list[Queue] = []
 
     def check(name: str, subscribes: bool) -> None:
-        if mode == COPY and not subscribes:  # a subscription has its own queue, whatever mode it asks for
-            asked.arguments.setdefault(BROWSE, True)
-        asked.check(name, vhost.name)
-        if asked.notified and asked.notified != name:
-            check_notified_queue(session.peer.rights, vhost, asked.notified, name)
-        further.extend(_further(session, name, asked))
+        if mode == COPY and not subscribes:  # a subscription has its own queue, whatever its mode
+            requested.arguments.setdefault(BROWSE, True)
+        requested.check(name, vhost.name)
+        if requested.notified_queue and requested.notified_queue != name:
+            check_notified_queue(session.peer.rights, vhost, requested.notified_queue, name)
+        further.extend(_further_queues(session, name, requested))
 
-    supply = supply_of(session, attach.name, source, filters, check)
+    terminus_node = resolve_source(session, attach.name, source, filters, check)
     try:
-        _receive_with(session, attach, asked, filters, supply, further)
+        _attach_to_queues(session, attach, requested, filters, terminus_node, further)
     except (PeerError, BrokerError):
-        forget_supply(session, supply)
+        delete_new_queue(session, terminus_node)
         raise
 
 
-def _receive_with(
+def _attach_to_queues(
     session: Session10State,
     attach: Attach,
-    asked: LinkArguments,
+    requested: LinkArguments,
     filters: SourceFilters,
-    supply: Supply,
+    terminus_node: TerminusNode,
     further: list[Queue],
 ) -> None:
-    """Attach a receiver to the queue of `supply` and to further queues. Raises PeerError and BrokerError."""
+    """Attach a receiver to the queue of its source and to further queues. Raises PeerError, BrokerError."""
     source = attach.source
     vhost = session.vhost
-    queue = supply.queue
-    subscribes = supply.lifetime is not None
-    if asked.notified == queue.name:
-        check_notified_queue(session.peer.rights, vhost, asked.notified, queue.name)
+    queue = terminus_node.queue
+    subscribes = terminus_node.lifetime is not None
+    if requested.notified_queue == queue.name:
+        check_notified_queue(session.peer.rights, vhost, requested.notified_queue, queue.name)
     queues = [queue, *further]
     settled = attach.snd_settle_mode == SETTLED
     size_max = min(attach.max_message_size or 0, 2**62)
     link = OutgoingLink(session, attach.name, attach.handle, settled, attach.rcv_settle_mode == 1, size_max)
-    link.lifetime = supply.lifetime
+    link.lifetime = terminus_node.lifetime
     default = None if source is None else source.default_outcome
     if isinstance(default, Released):
-        link.target.abandoned = RELEASED
-    link.target.arguments = asked.arguments
-    sieve: EntryFilter | None = filters.entry_filter(queue.store, vhost.trouble)
+        link.target.default_outcome = RELEASED
+    link.target.arguments = requested.arguments
+    entry_filter: EntryFilter | None = filters.entry_filter(queue.store, vhost.trouble)
     if size_max > 0:
-        sieve = Small(sieve, size_max)
+        entry_filter = SizeFilter(entry_filter, size_max)
     try:
-        consumers = [_consumer(link, each, asked, sieve, filters) for each in queues]
+        consumers = [_make_consumer(link, each, requested, entry_filter, filters) for each in queues]
     except (PeerError, BrokerError):
         link.target.close()
         link.drop_target()
         raise
     copies = not consumers[0].acquires
     if not settled and not copies:
-        link.expiry = _kept(source, supply)
-        generation = link_names(session.peer.server).next_generation()
+        link.expiry = _unsettled_expiry(source, terminus_node)
+        tag_prefix = link_names(session.peer.server).next_tag_prefix()
         if link.expiry is not None:
-            link.target.generation = generation
-    answer = answer_to(attach)
-    if asked.properties:
-        answer.properties = {**asked.properties, **(answer.properties or {})}
+            link.target.tag_prefix = tag_prefix
+    answer = make_answer(attach)
+    if requested.properties:
+        answer.properties = {**requested.properties, **(answer.properties or {})}
     answer.snd_settle_mode = SETTLED if settled else UNSETTLED
-    answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
+    answer.source = _source_in_force(source or Source(), terminus_node, COPY if copies else MOVE)
     answer.source.timeout = 0 if link.expiry is None else link.expiry.seconds
     binds = subscribes and source is not None and not source.dynamic
     streams = any(each.stream is not None for each in queues)
-    answer.source.filter = filters.in_force(binding=binds, no_local=supply.no_local, stream=streams)
+    answer.source.filter = filters.in_force(binding=binds, no_local=terminus_node.no_local, stream=streams)
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
     waiting = WaitingReceiver(link, consumers, attach, answer)
-    if supply.is_new and queue.durable:
+    if terminus_node.is_new and queue.durable:
         waiting.wait()
     else:
         waiting.attach()
 
 
-def _further(session: Session10State, first: str, asked: LinkArguments) -> list[Queue]:
-    """Return the link's queues besides the queue named `first`, which may not exist yet.
+def _further_queues(session: Session10State, first: str, requested: LinkArguments) -> list[Queue]:
+    """Return the further queues of a link, besides the queue named `first`, which may not exist yet.
 
     Raises PeerError for a queue that is named twice, NotFound, ResourceLocked and AccessRefused.
     """
-    names = asked.arguments.get(ALSO_CONSUME, [])
+    names = requested.arguments.get(ALSO_CONSUME, [])
     assert isinstance(names, list), "arguments have been checked"
     known = {first}
     queues: list[Queue] = []
     for name in names:
         session.peer.rights.require(READ, QUEUE, name)
         if name in known:
-            text = f"'{ALSO_CONSUME}' of the link names queue '{name}', which the link receives from already"
+            text = f"'{ALSO_CONSUME}' of the link names queue '{name}', from which the link already receives"
             raise PeerError(INVALID_FIELD, text)
         known.add(name)
         queues.append(session.vhost.declarations.find_queue(name, session.peer))
     return queues
 
 
-def _consumer(
+def _make_consumer(
     link: OutgoingLink,
     queue: Queue,
-    asked: LinkArguments,
-    sieve: EntryFilter | None,
+    requested: LinkArguments,
+    entry_filter: EntryFilter | None,
     filters: SourceFilters,
 ) -> QueueConsumer:
     """Return the consumer for a queue of the link. Raises PeerError, PreconditionFailed."""
-    asked.check_with(queue)
+    requested.check_for_queue(queue)
     session = link.session
-    arguments = asked.arguments
+    arguments = requested.arguments
     copies = browses(arguments) or is_non_destructive(queue.arguments)
     priority = arguments.get(PRIORITY, 0)
     assert isinstance(priority, int), "arguments have been checked"
     consumer = QueueConsumer(
-        link.target, queue, not copies, priority, asked.exclusive, link.name, link.settled, sieve
+        link.target, queue, not copies, priority, requested.exclusive, link.name, link.settled, entry_filter
     )
     if queue.stream is not None:
         where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
@@ -674,29 +684,31 @@ def _consumer(
     return consumer
 
 
-def _kept(source: Source | None, supply: Supply) -> Expiry | None:
+def _unsettled_expiry(source: Source | None, terminus_node: TerminusNode) -> Expiry | None:
     """Return the expiry of unsettled deliveries after the link has ended; None: they are released at once.
 
-    Meanwhile no other consumer gets these deliveries. So they are kept only if the source sets a timeout, or
-    if the link is the only one of a subscription and asks for it.
+    Until the expiry no other consumer gets these deliveries. So they are kept only if the source sets a
+    timeout, or if the link is the only one of a subscription and its source has durable = unsettled-state.
     """
     expiry = expiry_of(source)
     if source is None or source.timeout > 0:
         return expiry if expiry.seconds > 0 else None
-    subscribes = supply.lifetime is not None and not source.dynamic and SHARED not in source.capabilities
+    subscribes = (
+        terminus_node.lifetime is not None and not source.dynamic and SHARED not in source.capabilities
+    )
     return expiry if subscribes and source.durable == UNSETTLED_STATE else None
 
 
-def _given(source: Source, supply: Supply, mode: str) -> Source:
-    """Return the source that is in force. [amqp-1.0 3.5.3]"""
-    lifetime = supply.lifetime
+def _source_in_force(source: Source, terminus_node: TerminusNode, mode: str) -> Source:
+    """Return the source that is in force, for the answer to an attach. [amqp-1.0 3.5.3]"""
+    lifetime = terminus_node.lifetime
     released = isinstance(source.default_outcome, Released)
     return Source(
-        address=supply.address,
-        durable=min(source.durable, 1) if supply.queue.durable and lifetime is not None else 0,
+        address=terminus_node.address,
+        durable=min(source.durable, 1) if terminus_node.queue.durable and lifetime is not None else 0,
         expiry_policy=source.expiry_policy if lifetime is None else lifetime.until,
         dynamic=source.dynamic,
-        dynamic_node_properties=supply.node_properties,
+        dynamic_node_properties=terminus_node.node_properties,
         distribution_mode=mode,
         default_outcome=source.default_outcome if released else Modified(delivery_failed=True),
         outcomes=OUTCOMES,

@@ -10,9 +10,9 @@ from mypy_extensions import i64
 
 from broker.adapters.access import Origin
 from broker.adapters.amqp10 import handshake
-from broker.adapters.amqp10.handshake import closed_by_peer, end_output, open_connection
+from broker.adapters.amqp10.handshake import answer_close, end_output, open_connection
 from broker.adapters.amqp10.idle import Idle
-from broker.adapters.amqp10.link import send_all_on
+from broker.adapters.amqp10.link import send_more_of_all
 from broker.adapters.amqp10.routes import Routes, routes_of
 from broker.adapters.amqp10.sasl import SaslLogin
 from broker.adapters.amqp10.session import Session10
@@ -73,9 +73,11 @@ PERFORMATIVE_BYTES_MAX: Final = 32768  # decoding takes milliseconds; without a 
 _log = structlog.get_logger("amqpd.connection")
 
 
-def control(connection: Connection10, channel: i64, data: bytes, start: i64, end: i64) -> None:
-    """Take a performative that concerns the connection. Raises PeerError."""
-    performative = decode(data, start, end)
+def handle_connection_frame(
+    connection: Connection10, channel: i64, data: bytes, start: i64, end: i64
+) -> None:
+    """Handle an open or a close, or refuse another performative in this state. Raises PeerError."""
+    performative = decode_performative(data, start, end)
     if connection.state == CLOSING:
         if isinstance(performative, Close):
             end_output(connection)
@@ -83,30 +85,31 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
         if not isinstance(performative, Open):
             raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} where open is expected")
         if channel != 0:
-            raise PeerError(FRAMING_ERROR, f"open on channel {channel}")
+            raise PeerError(FRAMING_ERROR, f"open on channel {channel}, expected channel 0")
         open_connection(connection, performative)
     elif isinstance(performative, Close):
         if performative.error is not None:
             reason = f"{performative.error.condition}: {performative.error.description}"
             _log.info("connection closed by the peer", peer=connection.peer, reason=reason)
-        closed_by_peer(connection)
+        answer_close(connection)
     else:
         raise PeerError(NOT_ALLOWED, f"{name_of(performative)} on a connection that is open")
 
 
-def decode(data: bytes, start: i64, end: i64) -> Composite:
-    """Return the performative of a frame. Only the unsettled deliveries of an attach may make it long.
+def decode_performative(data: bytes, start: i64, end: i64) -> Composite:
+    """Return the performative of a frame. Only an attach with a large unsettled map may be long.
 
     Raises PeerError.
     """
     if end - start > PERFORMATIVE_BYTES_MAX:
         attach = decode_attach(data, start, end, PERFORMATIVE_BYTES_MAX)
         if attach is None:
-            raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
+            text = f"performative of {end - start} bytes, at most {PERFORMATIVE_BYTES_MAX} are allowed"
+            raise PeerError(RESOURCE_LIMIT_EXCEEDED, text)
         return attach
-    performative, behind = decode_composite(data, int(start), int(end))
-    if behind != end:
-        raise DecodeError(f"{name_of(performative)}: there are bytes behind it")
+    performative, after = decode_composite(data, int(start), int(end))
+    if after != end:
+        raise DecodeError(f"{name_of(performative)}: bytes follow the performative")
     return performative
 
 
@@ -117,7 +120,10 @@ def name_of(performative: Composite) -> str:
 
 @final
 class Sessions:
-    """The mapped sessions of a connection. The objects for decoded frames are reused for each frame."""
+    """The mapped sessions of a connection, by channels, and the dispatch of frames to them.
+
+    The objects for decoded transfers, dispositions and flows are reused for each frame.
+    """
 
     def __init__(self, connection: Connection10) -> None:
         self._connection: Connection10 | None = connection  # None: it has ended
@@ -131,8 +137,8 @@ class Sessions:
         """Return all sessions, in the order of their channels."""
         return [session for session in self._mapped if session is not None]
 
-    def take(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
-        """Take the performative of a frame; False if it concerns the connection. Raises PeerError."""
+    def dispatch(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
+        """Pass the performative of a frame to its session; False if it is open or close. Raises PeerError."""
         if end - start > 2 and data[start] == 0 and data[start + 1] == SMALL_ULONG:
             code: i64 = data[start + 2]
         else:
@@ -144,48 +150,48 @@ class Sessions:
             except DecodeError:
                 raise
             except PeerError as error:  # the error concerns the link only
-                session.blame(self._transfer.handle, error)
+                session.fail_link(self._transfer.handle, error)
                 return True
-            if not session.ending:
+            if not session.end_sent:
                 session.on_transfer(self._transfer, data, end)
         elif code == DISPOSITION:
             session = self._session(channel, "disposition")
             self._disposition.read(data, start, end)
-            if not session.ending:
+            if not session.end_sent:
                 session.on_disposition(self._disposition)
         elif code == FLOW:
             session = self._session(channel, "flow")
             self._flow.read(data, start, end)
-            if not session.ending:
+            if not session.end_sent:
                 session.on_flow(self._flow)
         else:
-            return self._take_other(channel, data, start, end)
+            return self._dispatch_other(channel, data, start, end)
         return True
 
-    def ended(self, channel: i64) -> None:
+    def free_channel(self, channel: i64) -> None:
         """Free the channel of a session."""
         self._mapped[channel] = None
         connection = self._owner()
         connection.server.counters.channels_closed += 1
         connection.server.connections.add_channels(connection.user, -1)
 
-    def send_on(self) -> bool:
-        """Send more of the deliveries that are sent in parts; return whether more is left to send."""
+    def send_more(self) -> bool:
+        """Send more of the incomplete deliveries; return whether more can be sent at once."""
         more = False
         for session in self.all():
             if session.sending:
-                send_all_on(session)
+                send_more_of_all(session)
                 more = more or (len(session.sending) > 0 and session.outgoing.left > 0)
         return more
 
-    def let_go(self) -> None:
-        """End all sessions with the connection, after stopping the deliveries to all of them."""
+    def release_all(self) -> None:
+        """End all sessions, after stopping the deliveries to all of them: the connection has ended."""
         if self._connection is None:
             return
         self._connection.close_targets()
         for session in self.all():
-            session.let_go()
-            self.ended(session.channel)
+            session.release_all()
+            self.free_channel(session.channel)
 
     def forget(self) -> None:
         """Forget the connection, whose sessions have all ended."""
@@ -195,10 +201,10 @@ class Sessions:
         assert self._connection is not None, "a connection that has ended takes no frames"
         return self._connection
 
-    def _take_other(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
+    def _dispatch_other(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
         allowance = self._owner().server.broker.schedule.allowance
         allowance.use(METHOD + (end - start) // PAYLOAD)
-        performative = decode(data, start, end)
+        performative = decode_performative(data, start, end)
         if isinstance(performative, Open | Close):
             return False
         if isinstance(performative, Begin):
@@ -207,14 +213,14 @@ class Sessions:
         session = self._session(channel, name_of(performative))
         if isinstance(performative, End):
             session.on_end()
-        elif session.ending:
+        elif session.end_sent:
             return True  # and ignore the frame
         elif isinstance(performative, Attach):
             session.on_attach(performative)
         elif isinstance(performative, Detach):
             session.on_detach(performative)
         else:
-            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} is no performative for a session")
+            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} is not a performative for a session")
         return True
 
     def _begin(self, channel: i64, begin: Begin) -> None:
@@ -222,9 +228,9 @@ class Sessions:
         while len(mapped) <= channel:
             mapped.append(None)
         if mapped[channel] is not None:
-            raise PeerError(ILLEGAL_STATE, f"channel {channel} has a session")
+            raise PeerError(ILLEGAL_STATE, f"begin on channel {channel}, which has a session")
         connection = self._owner()
-        mapped[channel] = session = _begun(connection, channel, begin)
+        mapped[channel] = session = _begin_session(connection, channel, begin)
         connection.server.counters.channels_opened += 1
         server, user = connection.server, connection.user
         limit = server.access.limit(user, MAX_CHANNELS)
@@ -240,54 +246,56 @@ class Sessions:
         return session
 
 
-def _begun(connection: Connection10, channel: i64, begin: Begin) -> Session10:
+def _begin_session(connection: Connection10, channel: i64, begin: Begin) -> Session10:
     """Take the peer's begin. Raises PeerError."""
     if begin.remote_channel is not None:
-        raise PeerError(NOT_ALLOWED, "begin.remote-channel answers a session that nobody has begun")
+        raise PeerError(
+            NOT_ALLOWED, f"begin.remote-channel is {begin.remote_channel}, but this side has begun no session"
+        )
     virtual_host = connection.virtual_host
-    assert virtual_host is not None, "an open connection has one"
+    assert virtual_host is not None, "an open connection has a virtual host"
     session = Session10(connection, virtual_host, channel, begin)
     session.begin()
     return session
 
 
 @final
-class Hearing:
-    """The incoming frames of a connection."""
+class FrameInput:
+    """The input of a connection: the bytes that have arrived, and the loop that handles their frames."""
 
     def __init__(self, connection: Connection10) -> None:
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
         self.turns = Steps(connection)
         self._connection: Connection10 | None = connection  # None: it has ended
-        self._stranger_bytes: i64 = 0
-        self._taking = False
+        self._unauthenticated_bytes: i64 = 0
+        self._is_handling = False
 
-    def hear(self, data: bytes) -> None:
-        """Take the next bytes."""
+    def receive(self, data: bytes) -> None:
+        """Add the next bytes, and handle the frames that have arrived."""
         if self._connection is None:
             return
         if self._connection.login is not None:
-            self._stranger_bytes += len(data)
+            self._unauthenticated_bytes += len(data)
         self.frames.append(data)
-        self.take()
+        self.handle_frames()
 
-    def take(self) -> None:
+    def handle_frames(self) -> None:
         """Handle the frames that have arrived, until there is a reason to stop. No error is raised."""
         connection = self._connection
-        if self._taking or connection is None:
+        if self._is_handling or connection is None:
             return
-        self._taking = True
+        self._is_handling = True
         allowance = connection.server.broker.schedule.allowance
         before = allowance.begin(self.turns)
         try:
-            if connection.login is not None and self._stranger_bytes > STRANGER_BYTES_MAX:
+            if connection.login is not None and self._unauthenticated_bytes > STRANGER_BYTES_MAX:
                 raise PeerError(FRAMING_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
             while connection.holds == 0 and connection.state != CLOSED:
                 if connection.state == AUTHENTICATED:
-                    if not self._take_header(connection):
+                    if not self._read_protocol_header(connection):
                         break
                 elif self.frames.advance():
-                    self._take_frame(connection)
+                    self._handle_frame(connection)
                 else:
                     break
         except PeerError as error:
@@ -296,7 +304,7 @@ class Hearing:
             connection.internal_error()
         finally:
             allowance.end(before)
-            self._taking = False
+            self._is_handling = False
         connection.end_turn()
 
     def begin_amqp(self, size_max: i64) -> None:
@@ -305,29 +313,32 @@ class Hearing:
         self.frames.size_max = max(size_max, FRAME_MAX_MIN)
 
     def forget(self) -> None:
-        """Forget the connection, which has ended, and what has been read of its next frame."""
+        """Forget the connection, which has ended, and the bytes of its incomplete frame."""
         self._connection = None
         self.frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
 
-    def _take_header(self, connection: Connection10) -> bool:
-        """Take the header of AMQP after the layer of SASL; False if it has not arrived. [amqp-1.0 5.3.2]"""
+    def _read_protocol_header(self, connection: Connection10) -> bool:
+        """Take the protocol header after the SASL layer; False if it has not arrived. [amqp-1.0 5.3.2]"""
         header = self.frames.protocol_header()
         if header is None:
             return False
         if header != AMQP_1_0:
-            raise PeerError(FRAMING_ERROR, f"protocol header {header.hex()} behind the log-in")
+            raise PeerError(
+                FRAMING_ERROR,
+                f"protocol header {header.hex()} after the SASL layer, expected {AMQP_1_0.hex()}",
+            )
         connection.begin_amqp()
         return True
 
-    def _take_frame(self, connection: Connection10) -> None:
+    def _handle_frame(self, connection: Connection10) -> None:
         frames = self.frames
         data, start, end = frames.data, frames.start, frames.end
         if connection.login is not None:
             connection.login.on_frame(data, start, end)
         elif start < end and (
-            connection.state != OPENED or not connection.mapped.take(frames.channel, data, start, end)
+            connection.state != OPENED or not connection.mapped.dispatch(frames.channel, data, start, end)
         ):  # an empty frame contains nothing
-            control(connection, frames.channel, data, start, end)
+            handle_connection_frame(connection, frames.channel, data, start, end)
 
 
 CLOSING_SECONDS: Final = 2
@@ -345,24 +356,24 @@ class Connection10(Connection10State):
         self.login: SaslLogin | None = SaslLogin(self)
         self.mapped = Sessions(self)
         self.idle = Idle()
-        self.hearing = Hearing(self)
+        self.input = FrameInput(self)
         self.held_credit = HeldCredit(self)
 
     def start(self) -> None:
-        """Offer the SASL mechanisms, or let the peer in without SASL. [amqp-1.0 5.3.2]"""
+        """Offer the SASL mechanisms, or accept the peer without SASL. [amqp-1.0 5.3.2]"""
         if self.login is not None:
             self.login.start()
         self.flush()
 
-    # -- in
+    # -- input
 
     def receive(self, data: bytes) -> None:
         """Take the next bytes from the socket; ends the turn with a single write."""
         if self.state == CLOSED:
             return
-        self.heard = True
+        self.has_received = True
         self.server.shortage.received(len(data))
-        self.hearing.hear(data)
+        self.input.receive(data)
         if (
             self.publishes
             and not self.waits_for_log
@@ -371,14 +382,14 @@ class Connection10(Connection10State):
             throttle(self)
 
     def begin_amqp(self) -> None:
-        """Begin the layer of AMQP, after the peer has been let in. [amqp-1.0 2.2]"""
+        """Begin the layer of AMQP, after the peer has been accepted. [amqp-1.0 2.2]"""
         self.login = None
         self.state = OPENING
-        self.hearing.begin_amqp(self.server.frame_max)
+        self.input.begin_amqp(self.server.frame_max)
         self.out.write(AMQP_1_0)
 
     def logged_in(self) -> None:
-        """Expect the peer's header of AMQP, unless it came first: the peer has authenticated."""
+        """Expect the peer's protocol header, unless it came before: the peer has authenticated."""
         if self.secured:
             self.login = None
             self.state = AUTHENTICATED
@@ -396,11 +407,11 @@ class Connection10(Connection10State):
     def set_channel_max(self, channel_max: i64) -> None:
         """Take no frames on channels above this one (Connection10State). [amqp-1.0 2.7.1]"""
         self.channel_max = channel_max
-        self.hearing.frames.channel_max = channel_max
+        self.input.frames.channel_max = channel_max
 
     def kept_bytes(self) -> i64:
-        """Return the number of bytes that were read and belong to no taken frame (ServedConnection)."""
-        return self.hearing.frames.kept()
+        """Return the number of bytes that were read and belong to no handled frame (ServedConnection)."""
+        return self.input.frames.kept()
 
     def ignores_input(self) -> bool:
         """Whether the connection takes no frames any more (ServedConnection)."""
@@ -412,7 +423,7 @@ class Connection10(Connection10State):
             self.holds &= ~reason
             self.edge.release(reason)
             if self.holds == 0:
-                self.hearing.take()
+                self.input.handle_frames()
 
     def pump(self, budget: i64) -> None:
         """Deliver to this client, and write the deliveries (Connection)."""
@@ -423,7 +434,7 @@ class Connection10(Connection10State):
             self.set_blocked(True)  # deliveries to a dying socket would only be redelivered
         self.full = False
         try:
-            more = self.mapped.send_on()
+            more = self.mapped.send_more()
             super().pump(budget)
         except Exception:  # perhaps a message that cannot be read back
             self.internal_error()
@@ -431,7 +442,7 @@ class Connection10(Connection10State):
         self.full = False
         if more:
             self.schedule()
-        if self.owing or not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
+        if self.pending_sessions or not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
             self.end_turn()  # else the next turn, which follows at once, writes both
 
     def set_blocked(self, blocked: bool) -> None:
@@ -452,7 +463,7 @@ class Connection10(Connection10State):
 
     def session_ended(self, channel: i64) -> None:
         """Free the channel of a session (Connection10State)."""
-        self.mapped.ended(channel)
+        self.mapped.free_channel(channel)
 
     def hold_senders(self) -> None:
         """Hold the senders during a shortage (Connection10State)."""
@@ -460,30 +471,30 @@ class Connection10(Connection10State):
 
     # -- the end
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release everything that the connection owns, as the actor in the journal (Connection10State)."""
         virtual_host = self.virtual_host
         if virtual_host is None:
-            self._let_go()
+            self._release_all()
             return
         journal = virtual_host.journal
         before = journal.actor
         journal.actor = self
         try:
-            self._let_go()
+            self._release_all()
             self.server.connections.remove(self, self.user, virtual_host.name)
             virtual_host.declarations.delete_exclusive_queues(self)
         finally:
             journal.actor = before
 
-    def _let_go(self) -> None:
+    def _release_all(self) -> None:
         self.idle.stop()
-        self.mapped.let_go()
+        self.mapped.release_all()
         transactions_of(self).roll_back("the connection ended")
         expire_all(self.suspended)
         for lifetime in self.lifetimes.values():
             lifetime.connection_ended()
-        self.owing = []
+        self.pending_sessions = []
         self.held_credit.forget()
         if self.login is not None:
             self.login.abandon()
@@ -499,35 +510,35 @@ class Connection10(Connection10State):
             return
         _log.warning("connection error", peer=self.peer, user=self.user, condition=condition, reason=text)
         if self.state in (AUTHENTICATING, AUTHENTICATED):  # the peer cannot read a close yet
-            handshake.drop(self)
+            handshake.drop_connection(self)
             return
-        handshake.close(self, condition, text, info)
+        handshake.close_connection(self, condition, text, info)
 
     def close_replaced(self, condition: str, text: str, info: dict[str, object]) -> None:
         """Close the connection because another one has taken its place (ServedConnection)."""
-        handshake.close(self, condition, text, info)
+        handshake.close_connection(self, condition, text, info)
 
     def lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
-        if not self.hearing.turns.defer_end(reason):
-            handshake.lost(self, reason)
+        if not self.input.turns.defer_end(reason):
+            handshake.end_lost_connection(self, reason)
             self.forget_targets()
             self.login = None
             self.routes = None
             self.lifetimes = {}
             self.mapped.forget()
-            self.hearing.forget()
-            self.held_credit.leave()
+            self.input.forget()
+            self.held_credit.forget_connection()
 
     def force_close(self, reason: str) -> None:
         """Close the connection (OpenConnection)."""
         if self.state == OPENED:
-            handshake.close(self, CONNECTION_FORCED, reason)
+            handshake.close_connection(self, CONNECTION_FORCED, reason)
         else:
             self.edge.close()
 
     def rights_changed(self) -> None:
-        """Forget routes and tell all sessions that the user's permissions have changed (OpenConnection)."""
+        """Forget all routes, and check all links: the user's permissions have changed (OpenConnection)."""
         if self.routes is not None:
             routes_of(self).forget()
         for session in self.mapped.all():

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.assembly import Gathering
+from broker.adapters.amqp10.assembly import IncompleteDelivery
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.amqp10.transactions import ControllerLink, Transaction10, transactions_of
 from broker.core.errors import BrokerError
@@ -32,7 +32,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.types import Composite
 
 CREDIT: Final[i64] = 100
-BYTES_MAX: Final = 4096  # of a message to the coordinator
+BYTES_MAX: Final = 4096  # the size of a message to the coordinator
 OPEN_MAX: Final = 100  # transactions that a link may have declared and not discharged
 REJECTED: Final = "amqp:rejected:list"
 
@@ -46,39 +46,39 @@ class CoordinatorLink(ControllerLink):
     ) -> None:
         super().__init__(session, name, handle, count)
         self.outcomes = outcomes
-        self._gathering = Gathering(self.credit, BYTES_MAX)
+        self._delivery = IncompleteDelivery(self.credit, BYTES_MAX)
 
     def on_flow(self, flow: Flow) -> None:
         """Take the delivery-count of the controller (Link10)."""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
         if flow.echo:
-            self.say_flow()
+            self.send_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """Take a declaration or a discharge, or a part of it (Link10)."""
-        if self.leaving:
+        """Take a transfer of a declare or a discharge (Link10)."""
+        if self.is_detached:
             return
         try:
-            self._take(transfer, data, end)
+            self._handle_transfer(transfer, data, end)
         except PeerError as error:
             self.detach(error.condition, error.text)
 
-    def say_flow(self) -> None:
+    def send_flow(self) -> None:
         """Send the credit of the controller."""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
-    def top_up(self) -> None:
+    def grant_credit(self) -> None:
         """Grant more credit when half is used up (Link10)."""
         if self.credit.left <= CREDIT // 2:
             self.credit.left = CREDIT
-            self.say_flow()
+            self.send_flow()
 
-    def let_go(self, closed: bool) -> None:
+    def release_all(self, closed: bool) -> None:
         """Roll back the declared transactions that are not discharged (Link10). [amqp-1.0 4.3]"""
         transactions_of(self.session.peer).roll_back("the link to the coordinator ended", self)
 
-    def discharged(self, delivery_id: i64, failure: str) -> None:
+    def answer_discharge(self, delivery_id: i64, failure: str) -> None:
         """Answer a discharge: the commit has succeeded, or has failed for this reason (ControllerLink)."""
         if failure:
             self._reject(delivery_id, TRANSACTION_ROLLBACK, failure)
@@ -87,53 +87,53 @@ class CoordinatorLink(ControllerLink):
         connection = self.session.peer
         connection.end_turn()
 
-    def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        gathering = self._gathering
-        message = gathering.take(transfer, data, end)
+    def _handle_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        delivery = self._delivery
+        message = delivery.add(transfer, data, end)
         if message is None:
             return
-        if gathering.settled:
-            raise PeerError(NOT_ALLOWED, "a message to a coordinator is settled, and needs an answer")
+        if delivery.settled:
+            raise PeerError(NOT_ALLOWED, "a message to a coordinator is settled, expected an unsettled one")
         self.session.vhost.schedule.allowance.use(METHOD)
-        asked = _asked(message)
-        if isinstance(asked, Declare):
-            self._declare(asked, gathering.delivery_id)
-        elif isinstance(asked, Discharge):
-            self._discharge(asked, gathering.delivery_id)
+        request = _decode_request(message)
+        if isinstance(request, Declare):
+            self._declare(request, delivery.delivery_id)
+        elif isinstance(request, Discharge):
+            self._discharge(request, delivery.delivery_id)
         else:
             raise DecodeError("a message to a coordinator is neither declare nor discharge")
-        self.top_up()
+        self.grant_credit()
 
-    def _declare(self, asked: Declare, delivery_id: i64) -> None:
+    def _declare(self, request: Declare, delivery_id: i64) -> None:
         """Begin a transaction. [amqp-1.0 4.2]"""
-        if asked.global_id is not None:
+        if request.global_id is not None:
             self._reject(delivery_id, NOT_IMPLEMENTED, "there are no transactions with a global-id")
         elif self.open_count >= OPEN_MAX:
-            text = f"{OPEN_MAX} transactions are open on the link"
+            text = f"{OPEN_MAX} transactions are open on the link, which is the limit"
             self._reject(delivery_id, RESOURCE_LIMIT_EXCEEDED, text)
         else:
             self.open_count += 1
             transaction = transactions_of(self.session.peer).declare(self)
             self._answer(delivery_id, declared(transaction.txn_id))
 
-    def _discharge(self, asked: Discharge, delivery_id: i64) -> None:
+    def _discharge(self, request: Discharge, delivery_id: i64) -> None:
         """End a transaction. [amqp-1.0 4.3]"""
         transactions = transactions_of(self.session.peer)
         try:
-            transaction = transactions.find(asked.txn_id)
+            transaction = transactions.find(request.txn_id)
         except PeerError as error:
             self._reject(delivery_id, error.condition, error.text)
             return
         transactions.end(transaction)
         transaction.link.open_count -= 1
-        if asked.fail:
+        if request.fail:
             transaction.roll_back("")
             self._answer(delivery_id, ACCEPTED_VALUE)
         else:
             self._commit(transaction, delivery_id)
 
     def _commit(self, transaction: Transaction10, delivery_id: i64) -> None:
-        reason = transaction.doomed
+        reason = transaction.rollback_reason
         if not reason:
             transaction.link = self
             try:
@@ -151,14 +151,14 @@ class CoordinatorLink(ControllerLink):
             self._answer(delivery_id, rejected(fault(condition, text)))
 
     def _answer(self, delivery_id: i64, state: bytes) -> None:
-        if not self.leaving:
+        if not self.is_detached:
             session = self.session
             out = session.peer.out
             out.write(disposition(session.channel, True, delivery_id, delivery_id, True, state))
 
 
-def _asked(payload: bytes) -> Composite:
-    """Return the declaration or discharge in the body of a message. Raises DecodeError."""
+def _decode_request(payload: bytes) -> Composite:
+    """Return the declare or discharge in the body of a message. Raises DecodeError."""
     sections = Sections(payload, 0, len(payload))
     while sections.advance():
         if sections.code == AMQP_VALUE:

@@ -10,7 +10,7 @@ from librt.strings import BytesWriter
 
 from broker.adapters.access import Rights
 from broker.adapters.amqp10.idle import LEAST_MS
-from broker.adapters.amqp10.link import shortened
+from broker.adapters.amqp10.link import shorten_description
 from broker.adapters.amqp10.state import CLOSED, CLOSING, OPENED, OPENING, Connection10State
 from broker.adapters.peers.connections import HELD
 from broker.adapters.peers.peer import ServedConnection
@@ -42,15 +42,17 @@ STRONG: Final = 0
 WEAK: Final = 1
 
 
-def enforce(connection: Connection10State, peer: Open) -> None:
-    """Make a connection the only one of its container if it asks for this, or refuse it.
+def enforce_sole_connection(connection: Connection10State, peer: Open) -> None:
+    """Make a connection the only one of its container, if its open has the capability, or refuse it.
 
-    Raises PeerError. Under weak detection only connections that have asked for the same count.
+    With weak detection, only connections with the same capability count. Raises PeerError.
+
+    [sole connection enforcement 1.0]
     """
     if CAPABILITY not in peer.desired_capabilities:
         return
-    policy = _choice(peer, ENFORCEMENT, CLOSE_EXISTING)
-    weak = _choice(peer, DETECTION, WEAK) == WEAK
+    policy = _read_policy(peer, ENFORCEMENT, CLOSE_EXISTING)
+    weak = _read_policy(peer, DETECTION, WEAK) == WEAK
     for other in connection.server.connections.in_vhost(connection.rights.vhost):
         if not isinstance(other, ServedConnection) or not other.is_open():
             continue
@@ -59,20 +61,20 @@ def enforce(connection: Connection10State, peer: Open) -> None:
         if weak and not other.is_sole:
             continue
         if policy == REFUSE:
-            text = f"container '{connection.container}' has a connection already"
+            text = f"container '{connection.container}' already has a connection"
             raise PeerError(INVALID_FIELD, text, {Symbol("invalid-field"): Symbol("container-id")})
-        text = "another connection of the container has taken its place"
+        text = "another connection of the container has replaced this one"
         other.close_replaced(RESOURCE_LOCKED, text, {Symbol("sole-connection-enforcement"): True})
     connection.is_sole = True
 
 
-def _choice(peer: Open, name: str, most: int) -> int:
-    """Return the policy that the peer names; 0 without one. Raises PeerError."""
+def _read_policy(peer: Open, name: str, most: int) -> int:
+    """Return the policy in a property of the peer's open; 0 by default. Raises PeerError."""
     value = None if peer.properties is None else peer.properties.get(name)
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise PeerError(INVALID_FIELD, f"{name} is {value!s}, not 0 to {most}")
+        raise PeerError(INVALID_FIELD, f"{name} is {value!s}, expected 0 to {most}")
     return value
 
 
@@ -90,23 +92,25 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
     """Take the peer's open, and answer with the broker's. Raises PeerError."""
     server = connection.server
     if len(peer.container_id) > CONTAINER_CHARACTERS_MAX:
-        raise PeerError(INVALID_FIELD, f"container-id of {len(peer.container_id)} characters")
+        size = len(peer.container_id)
+        text = f"container-id of {size} characters, at most {CONTAINER_CHARACTERS_MAX} are allowed"
+        raise PeerError(INVALID_FIELD, text)
     if peer.max_frame_size < FRAME_MAX_MIN:
         text = f"max-frame-size is {peer.max_frame_size}, at least {FRAME_MAX_MIN} is needed"
         raise PeerError(FRAMING_ERROR, text)
-    asked = peer.idle_time_out or 0
-    if 0 < asked < LEAST_MS:
-        raise PeerError(NOT_ALLOWED, f"idle-time-out is {asked} ms, at least {LEAST_MS} is possible")
+    peer_timeout = peer.idle_time_out or 0
+    if 0 < peer_timeout < LEAST_MS:
+        raise PeerError(NOT_ALLOWED, f"idle-time-out is {peer_timeout} ms, at least {LEAST_MS} ms are needed")
     connection.frame_max = peer.max_frame_size
     connection.client_name = peer.container_id
     connection.client_properties = peer.properties or {}
-    virtual_host = _vhost(connection, peer.hostname)
+    virtual_host = _find_vhost(connection, peer.hostname)
     connection.rights = Rights(server.access, connection.user, virtual_host.name)
     connection.set_channel_max(min(peer.channel_max, SESSIONS_MAX))
     connection.container = peer.container_id
-    enforce(connection, peer)
-    say_open(connection, {})
-    connection.opened(virtual_host, asked)
+    enforce_sole_connection(connection, peer)
+    send_open(connection, {})
+    connection.opened(virtual_host, peer_timeout)
     _log.info(
         "connection opened",
         peer=connection.peer,
@@ -118,18 +122,18 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
     )
 
 
-def refuse(connection: Connection10State) -> None:
-    """Send open, although close follows at once. [amqp-1.0 2.4.3]"""
-    say_open(connection, {REFUSED: True})
+def send_refusing_open(connection: Connection10State) -> None:
+    """Send open before the close that refuses the connection. [amqp-1.0 2.4.3]"""
+    send_open(connection, {REFUSED: True})
 
 
-def say_open(connection: Connection10State, properties: dict[str, object]) -> None:
-    """Send open with the broker's properties, as many as fit the peer's frames, and its limits."""
+def send_open(connection: Connection10State, properties: dict[str, object]) -> None:
+    """Send open with the broker's limits, and with its properties if they fit the peer's max-frame-size."""
     server = connection.server
     known: dict[str, object] = {Symbol(name): value for name, value in server.open_properties.items()}
     heartbeat: int = server.heartbeat
     frame_max: int = max(server.frame_max, FRAME_MAX_MIN)
-    said = Open(
+    answer = Open(
         container_id=PRODUCT,
         max_frame_size=frame_max,
         channel_max=SESSIONS_MAX,
@@ -137,22 +141,22 @@ def say_open(connection: Connection10State, properties: dict[str, object]) -> No
         offered_capabilities=CAPABILITIES,
         properties=known | properties,
     )
-    if len(encode_composite(said)) + FRAME_HEADER_BYTES > connection.frame_max:
-        said.properties = properties
-        said.offered_capabilities = ()
-    connection.write(said)
+    if len(encode_composite(answer)) + FRAME_HEADER_BYTES > connection.frame_max:
+        answer.properties = properties
+        answer.offered_capabilities = ()
+    connection.write(answer)
 
 
-def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
+def make_close(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
     """Return a close with an error, in a frame that every peer accepts."""
-    return Close(error=Error(condition=condition, description=shortened(text), info=info))
+    return Close(error=Error(condition=condition, description=shorten_description(text), info=info))
 
 
-def _vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
-    """Return the virtual host that `vhost:NAME` names, or a name that is a virtual host's, else the default.
+def _find_vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
+    """Return the virtual host of a hostname `vhost:NAME` or `NAME`, else the default virtual host.
 
-    An unknown virtual host is refused as an access that the user lacks: clients stop trying on
-    `amqp:unauthorized-access`, and try again later after other conditions. [RabbitMQ rabbit_amqp_reader]
+    An unknown virtual host is refused with `amqp:unauthorized-access`. Clients stop after this condition, and
+    try again after other conditions. [RabbitMQ rabbit_amqp_reader]
 
     Raises PeerError.
     """
@@ -173,50 +177,50 @@ def _vhost(connection: Connection10State, hostname: str | None) -> VirtualHost:
 CLOSING_SECONDS: Final = 2
 
 
-def close(
+def close_connection(
     connection: Connection10State, condition: str, text: str, info: Mapping[str, object] | None = None
 ) -> None:
-    """Send close with an error, and open before it if it was not sent; the peer's close follows."""
+    """Send close with an error, and open before it if this side has not sent it. Expect the peer's close."""
     if connection.state == OPENING:
-        refuse(connection)
-    connection.let_go()
+        send_refusing_open(connection)
+    connection.release_all()
     connection.state = CLOSING
-    connection.write(close_with(condition, text, info))
+    connection.write(make_close(condition, text, info))
     connection.holds = 0
     connection.edge.release(HELD)
     connection.edge.limit_close(CLOSING_SECONDS)
     connection.flush()
 
 
-def closed_by_peer(connection: Connection10State) -> None:
+def answer_close(connection: Connection10State) -> None:
     """Answer the peer's close."""
-    connection.say_owed()
-    connection.let_go()
+    connection.send_pending()
+    connection.release_all()
     connection.write(Close())
     end_output(connection)
 
 
 def end_output(connection: Connection10State) -> None:
-    """End the output; the peer closes the connection."""
+    """End the output; the peer closes the socket."""
     connection.state = CLOSED
     connection.flush()
     connection.edge.release(HELD)
     connection.edge.end_output()
 
 
-def drop(connection: Connection10State) -> None:
+def drop_connection(connection: Connection10State) -> None:
     """Close the socket without a close frame. Output that was written before is still sent."""
-    connection.let_go()
+    connection.release_all()
     connection.state = CLOSED
     connection.flush()
     connection.edge.close()
 
 
-def lost(connection: Connection10State, reason: str) -> None:
+def end_lost_connection(connection: Connection10State, reason: str) -> None:
     """End the connection: the socket is closed."""
     if connection.state == OPENED:
         why = reason or "closed by the peer"
         _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
-    connection.let_go()
+    connection.release_all()
     connection.state = CLOSED
     connection.out = BytesWriter()

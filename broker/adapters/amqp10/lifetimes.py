@@ -37,7 +37,7 @@ POLICIES: Final[dict[str, type[Policy]]] = {
     "amqp:delete-on-no-links-or-messages:list": DeleteOnNoLinksOrMessages,
 }
 
-EXPIRY_SECONDS_MAX: Final = 86400  # for which a peer's queues and links may wait for it
+EXPIRY_SECONDS_MAX: Final = 86400  # the longest timeout of a terminus
 
 Expiring = dict[Queue, "Lifetime"]
 """The lifetimes whose time runs, by queues. For a shared queue the latest counts."""
@@ -47,9 +47,10 @@ Expiring = dict[Queue, "Lifetime"]
 class Lifetime(TimedTask):
     """The lifetime of a queue that belongs to a link.
 
-    `until`: the event that begins the end, a constant above. The queue is deleted `seconds` after this event,
-    unless it has consumers then. A dynamic node that is exclusive to its connection ends with the connection
-    in any case. `lifespan`: the lifespan of a queue that can outlive its link, which is told instead.
+    `until`: the event that starts the expiry, a constant above. The queue is deleted `seconds` after this
+    event, unless it has consumers then. A dynamic node that is exclusive to its connection ends with the
+    connection in any case. `lifespan`: the lifespan of a dynamic node that may outlive its link; if it is
+    given, it is notified instead of deleting the queue.
     """
 
     def __init__(
@@ -70,37 +71,37 @@ class Lifetime(TimedTask):
         self._lifespan = lifespan
 
     def link_ended(self, closed: bool) -> Error | None:
-        """Begin to end a queue whose link was detached, or end it when the link was closed.
+        """Start the expiry of a queue whose link was detached, or delete the queue if the link was closed.
 
-        Return an error if the queue is a subscription that others use. [JMS mapping 5.2]
+        Return an error if the queue is a subscription that other links use. [JMS mapping 5.2]
         """
         if closed:
-            self._end()
+            self._delete_queue()
             if self.until == NEVER and self.queue.consumer_count:
                 text = f"subscription '{self.queue.name}' is in use"
                 return Error(condition=RESOURCE_LOCKED, description=text)
         elif self.until == LINK_DETACH:
-            self._expire()
+            self._start_expiry()
         return None
 
     def session_ended(self) -> None:
-        """Begin to end the queue when the session of its link has ended."""
+        """Start the expiry of the queue if it depends on the session of the link, which has ended."""
         if self.until in (LINK_DETACH, SESSION_END):
-            self._expire()
+            self._start_expiry()
 
     def connection_ended(self) -> None:
-        """Begin to end the queue when the connection of its link has ended."""
+        """Start the expiry of the queue if it depends on the connection of the link, which has ended."""
         if self.until == CONNECTION_CLOSE:
-            self._expire()
+            self._start_expiry()
 
     def do_due_work(self) -> None:
-        """End the queue: no link has come back in time."""
-        self._end()
+        """Delete the queue: no link has attached to it in time."""
+        self._delete_queue()
 
-    def _expire(self) -> None:
+    def _start_expiry(self) -> None:
         expiring = self._expiring
         if self._seconds == 0 or expiring is None:
-            self._end()
+            self._delete_queue()
             return
         schedule = self._vhost.schedule
         earlier = expiring.get(self.queue)
@@ -109,7 +110,7 @@ class Lifetime(TimedTask):
         expiring[self.queue] = self
         schedule.set(self, schedule.after(self._seconds * 1000))
 
-    def _end(self) -> None:
+    def _delete_queue(self) -> None:
         if self._lifespan is not None:
             self._lifespan.end_maker()
             return
@@ -125,17 +126,19 @@ class Lifetime(TimedTask):
 def dynamic_policy(terminus: Source | Target) -> Policy:
     """Return the lifetime policy of a dynamic node, which has no address yet. Raises PeerError."""
     if terminus.address is not None:
-        raise PeerError(INVALID_FIELD, f"a dynamic node has the address '{terminus.address}' already")
+        raise PeerError(
+            INVALID_FIELD, f"a dynamic terminus has the address '{terminus.address}', expected none"
+        )
     properties = terminus.dynamic_node_properties
-    asked = None if properties is None else properties.get(LIFETIME_POLICY)
-    if asked is None:
+    policy_value = None if properties is None else properties.get(LIFETIME_POLICY)
+    if policy_value is None:
         return DeleteOnClose()
-    if not isinstance(asked, Described):
-        raise PeerError(INVALID_FIELD, f"{LIFETIME_POLICY} is no described value")
+    if not isinstance(policy_value, Described):
+        raise PeerError(INVALID_FIELD, f"{LIFETIME_POLICY} is not a described value")
     for name, policy in POLICIES.items():
-        if asked.descriptor in (policy.DESCRIPTOR, name):
+        if policy_value.descriptor in (policy.DESCRIPTOR, name):
             return policy()
-    raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {asked.descriptor!s}")
+    raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {policy_value.descriptor!s}, which is unknown")
 
 
 def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | None:

@@ -1,8 +1,8 @@
 """The arguments of AMQP 0-9-1 consumers that a receiver's link may use too.
 
-They have the same names and values. They are properties of the attach, or filters of its source. A filter's
-name is its descriptor, or its key if it has none. `amqpd:` may replace the `x-` of a name. Options that
-ActiveMQ's clients write behind an address count too, as in `queue://Q?consumer.exclusive=true`.
+The names and values are the same. The arguments are properties of the attach, or filters of its source. A
+filter's name is its descriptor, or its key if it has no descriptor. `amqpd:` may replace the `x-` of a name.
+Options that ActiveMQ's clients write after an address count too, as in `queue://Q?consumer.exclusive=true`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _REFUSED: Final = {
     _CONSUMER + "selector": "apache.org:selector-filter:string",
     _CONSUMER + "noLocal": "apache.org:no-local-filter:list",
 }
-"""Options of ActiveMQ's addresses that are filters; to leave them out would deliver other messages."""
+"""ActiveMQ's options that are filters; to ignore them would deliver other messages, so they are refused."""
 
 
 @final
@@ -67,14 +67,14 @@ class LinkArguments:
         self.exclusive = False
         self.properties: dict[str, object] = {}
 
-    def ask(self, name: str, value: object, where: str) -> None:
-        """Take an argument; `where` describes its place. Raises PeerError."""
+    def add(self, name: str, value: object, where: str) -> None:
+        """Add an argument; `where` describes its place in errors. Raises PeerError."""
         plain = plain_value(value)
         if name == ALSO_CONSUME and isinstance(plain, str):
             plain = [plain]  # a multiple field may have a single value [amqp-1.0 1.3.2]
         if name in self.arguments and self.arguments[name] != plain:
             both = f"'{show(self.arguments[name])}' and '{show(plain)}'"
-            raise PeerError(INVALID_FIELD, f"{where} asks for '{name}' again, as {both}")
+            raise PeerError(INVALID_FIELD, f"{where} asks for '{name}' with two values, {both}")
         self.arguments[name] = plain
 
     def check(self, queue: str, vhost: str) -> None:
@@ -85,14 +85,16 @@ class LinkArguments:
         where = f"queue '{queue}' in vhost '{vhost}'"
         exclusive = self.arguments.pop(EXCLUSIVE, False)
         if not isinstance(exclusive, bool):
-            raise PeerError(INVALID_FIELD, f"'{EXCLUSIVE}' of the link is '{show(exclusive)}', no boolean")
+            raise PeerError(
+                INVALID_FIELD, f"'{EXCLUSIVE}' of the link is '{show(exclusive)}', expected a boolean"
+            )
         self.exclusive = exclusive
         try:
             check_consumer_arguments(self.arguments, where)
         except PreconditionFailed as error:
             raise PeerError(INVALID_FIELD, error.text) from error
 
-    def check_with(self, queue: Queue) -> None:
+    def check_for_queue(self, queue: Queue) -> None:
         """Check that the arguments go together, and with a queue of the link. Raises PeerError."""
         try:
             check_together(
@@ -105,7 +107,7 @@ class LinkArguments:
             raise PeerError(INVALID_FIELD, error.text) from error
 
     @property
-    def notified(self) -> str:
+    def notified_queue(self) -> str:
         """The queue that is notified when the link becomes active; "": none."""
         name = self.arguments.get(NOTIFY_ACTIVE, "")
         return name if isinstance(name, str) else ""
@@ -114,27 +116,27 @@ class LinkArguments:
 def link_arguments(
     attach: Attach, filters: Mapping[str, object], options: Mapping[str, str]
 ) -> LinkArguments:
-    """Gather the arguments of a link; only duplicates are checked yet.
+    """Gather the arguments of a link; only duplicates are checked.
 
     `filters`: by their names. `options`: the options of the source's address.
     Raises PeerError and AddressError.
     """
-    asked = LinkArguments()
+    requested = LinkArguments()
     for name, value in (attach.properties or {}).items():
         known = _PROPERTIES.get(name)
         if known is not None and value is not None:
-            asked.ask(known, value, f"property '{name}' of the link")
-            asked.properties[name] = value
+            requested.add(known, value, f"property '{name}' of the link")
+            requested.properties[name] = value
     for name, value in filters.items():
-        asked.ask(name, value, f"filter '{name}'")
+        requested.add(name, value, f"filter '{name}'")
     for option, text in options.items():
         if option in _REFUSED:
             raise AddressError(
-                f"option '{option}' is not taken from an address: use filter {_REFUSED[option]}"
+                f"option '{option}' is not supported in an address: use filter {_REFUSED[option]}"
             )
         if option in _OPTIONS:
-            asked.ask(_OPTIONS[option], _option(option, text), f"option '{option}' of the address")
-    return asked
+            requested.add(_OPTIONS[option], _option(option, text), f"option '{option}' of the address")
+    return requested
 
 
 def plain_value(value: object) -> object:
@@ -158,12 +160,12 @@ def plain_value(value: object) -> object:
 
 
 def _option(option: str, text: str) -> object:
-    """Return the value of an option of ActiveMQ's. Raises AddressError."""
+    """Return the value of an ActiveMQ option. Raises AddressError."""
     if option == _CONSUMER + "exclusive":
         if text not in ("true", "false"):
-            raise AddressError(f"option '{option}' of an address is '{text}', neither true nor false")
+            raise AddressError(f"option '{option}' of an address is '{text}', expected true or false")
         return text == "true"
     try:
         return int(text)
     except ValueError as error:
-        raise AddressError(f"option '{option}' of an address is '{text}', no integer") from error
+        raise AddressError(f"option '{option}' of an address is '{text}', expected an integer") from error

@@ -43,13 +43,13 @@ TEMPORARY: Final = (
     "temporary-queue",
     "temporary-topic",
 )  # exclusive to their connection [JMS mapping 5.3]
-VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # of a source: for direct replies
+VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # the capability of a dynamic source for direct replies
 ALL_KEYS: Final = "#"
-_QUOTED_MARK: Final = "%"  # behind the client of a subscription's name; a quoted part never ends with it
+_QUOTED_MARK: Final = "%"  # follows the client in a subscription's name; no quoted part ends with it
 
 
 @final
-class Supply:
+class TerminusNode:
     """A queue, its address, and its lifetime if that depends on the link.
 
     `is_new`: the queue has just been declared for the link. `policy`: the lifetime policy of a dynamic node.
@@ -84,62 +84,62 @@ The check comes before a queue is made: a link that is refused leaves none behin
 """
 
 
-def supply_of(
+def resolve_source(
     session: Session10State, link: str, source: Source | None, filters: SourceFilters, check: Check
-) -> Supply:
+) -> TerminusNode:
     """Return the queue from which a receiver gets its messages.
 
     Raises PeerError and AddressError for a source that makes no sense, what declarations of queues raise, and
     what `check` raises.
     """
     if source is None:
-        return _known_subscription(session, link, check)
+        return _find_subscription(session, link, check)
     if source.dynamic:
-        return _dynamic(session, source, check)
+        return _create_dynamic(session, source, check)
     node = node_of(source.address)
     address = source.address or ""
     vhost = session.vhost
     if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
-        raise PeerError(INVALID_FIELD, f"source '{address}' is no place to receive from")
+        raise PeerError(INVALID_FIELD, f"source '{address}' is neither a queue nor an exchange")
     name = node.name
     is_exchange = node.kind == addresses.EXCHANGE
     if node.kind == addresses.NAME and name in vhost.topology.exchanges:
         is_exchange = TOPIC_CAPABILITY in source.capabilities or name not in vhost.topology.queues
     if is_exchange:
-        return _subscription(session, link, source, node, filters, check)
+        return _subscribe(session, link, source, node, filters, check)
     session.peer.rights.require(READ, QUEUE, name)
     if name in vhost.topology.queues:
         queue = vhost.declarations.find_queue(name, session.peer)
         check(name, False)
-        return Supply(queue, address)
+        return TerminusNode(queue, address)
     if may_create(session, node, source.capabilities):
         check(name, False)
-        return Supply(create_queue(session, node), address, is_new=True)
-    return Supply(vhost.declarations.find_queue(name, session.peer), address)  # raises NotFound
+        return TerminusNode(create_queue(session, node), address, is_new=True)
+    return TerminusNode(vhost.declarations.find_queue(name, session.peer), address)  # raises NotFound
 
 
-def forget_supply(session: Session10State, supply: Supply) -> None:
+def delete_new_queue(session: Session10State, terminus_node: TerminusNode) -> None:
     """Delete the queue of a refused link again, if it has just been declared."""
-    queue = supply.queue
-    if supply.is_new or supply.policy is not None:
+    queue = terminus_node.queue
+    if terminus_node.is_new or terminus_node.policy is not None:
         session.lifetimes.pop(queue, None)
         session.vhost.declarations.delete_queue(queue.name, False, False, queue.exclusive_owner)
 
 
-def dynamic_target(session: Session10State, target: Target) -> Supply:
-    """Return a new queue for a sender. Raises what `supply_of` does."""
-    return _dynamic(session, target, _check_nothing)
+def create_dynamic_target(session: Session10State, target: Target) -> TerminusNode:
+    """Return a new queue for a sender. Raises what `resolve_source` does."""
+    return _create_dynamic(session, target, _accept)
 
 
-def _check_nothing(_queue: str, _subscribes: bool) -> None:
+def _accept(_queue: str, _subscribes: bool) -> None:
     pass
 
 
-def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -> Supply:
+def _create_dynamic(session: Session10State, terminus: Source | Target, check: Check) -> TerminusNode:
     """Return a new queue, exclusive if it ends with the link or asks for this. [amqp-1.0 3.5.2]
 
-    A queue for direct replies has a name as a requester of AMQP 0-9-1 has, and needs no permission either. It
-    ends with its link, however the link ends. [RabbitMQ direct reply-to]
+    A queue for direct replies has a name as a requester of AMQP 0-9-1 has, and needs no permission either.
+    The queue is deleted when its link ends for any reason. [RabbitMQ direct reply-to]
     """
     policy = dynamic_policy(terminus)
     vhost = session.vhost
@@ -149,7 +149,7 @@ def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -
         check(name, True)
         queue = vhost.declarations.declare_queue(name, False, session.peer, False, {}, generated=True)
         lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, LINK_DETACH)
-        return Supply(queue, queue_address(name), lifetime, policy=DeleteOnClose())
+        return TerminusNode(queue, queue_address(name), lifetime, policy=DeleteOnClose())
     name = vhost.declarations.generate_name()
     session.peer.rights.require(CONFIGURE, QUEUE, name)
     check(name, True)
@@ -159,12 +159,12 @@ def _dynamic(session: Session10State, terminus: Source | Target, check: Check) -
     )
     lifespan = lifespan_of(vhost, queue, policy)
     lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, CONNECTION_CLOSE, lifespan=lifespan)
-    return Supply(queue, queue_address(name), lifetime, policy=policy)
+    return TerminusNode(queue, queue_address(name), lifetime, policy=policy)
 
 
-def _subscription(
+def _subscribe(
     session: Session10State, link: str, source: Source, node: Node, filters: SourceFilters, check: Check
-) -> Supply:
+) -> TerminusNode:
     """Return a queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
     vhost = session.vhost
     exchange = vhost.topology.existing_exchange(node.name)
@@ -192,7 +192,7 @@ def _subscription(
     rights.require_binding(QUEUE, name, node.name, exchange, key)
     rights.require(READ, QUEUE, name)
     check(name, True)
-    _forget_changed(session, name, node.name, key, arguments)
+    _delete_changed(session, name, node.name, key, arguments)
     is_new = name not in vhost.topology.queues
     if is_new:
         session.peer.require_memory()
@@ -206,33 +206,33 @@ def _subscription(
         raise
     expiring = link_names(session.peer.server).expiring
     lifetime = Lifetime(vhost, queue, NEVER if durable else policy, source.timeout, expiring)
-    supply = Supply(queue, source.address or "", lifetime, is_new)
-    supply.no_local = no_local
-    return supply
+    terminus_node = TerminusNode(queue, source.address or "", lifetime, is_new)
+    terminus_node.no_local = no_local
+    return terminus_node
 
 
-def _subscription_name(session: Session10State, link: str, shared: bool, everywhere: bool) -> str:
+def _subscription_name(session: Session10State, link: str, shared: bool, is_global: bool) -> str:
     """Return the name of the queue of a subscription that outlives its link, or has several links.
 
-    Names of queues have no line breaks, so the line breaks of a link's name are quoted. The mark tells that
-    they are, so no other client and link have a queue of the same name.
+    Names of queues have no line breaks, so the line breaks of a link's name are quoted. The mark after the
+    client distinguishes such a name, so no other client and link have a queue of the same name.
     """
     stem = link.partition("|")[0] if shared else link
-    if everywhere:
-        return f"sub.{_quoted(stem)}"
-    client = _quoted(session.peer.client_name)
+    if is_global:
+        return f"sub.{_quote(stem)}"
+    client = _quote(session.peer.client_name)
     if "\r" in stem or "\n" in stem:
-        return f"sub.{client}{_QUOTED_MARK}.{_quoted(stem)}"
+        return f"sub.{client}{_QUOTED_MARK}.{_quote(stem)}"
     return f"sub.{client}.{stem}"
 
 
-def _quoted(part: str) -> str:
+def _quote(part: str) -> str:
     """Return a part of a name without dots and line breaks, so that no other parts make the same name."""
     quoted = part.replace("%", "%25").replace(".", "%2E")
     return quoted.replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _forget_changed(
+def _delete_changed(
     session: Session10State, name: str, exchange: str, key: str, arguments: dict[str, object]
 ) -> None:
     """Delete a subscription of the same name to another node, which a new one replaces. [JMS 6.11.1]
@@ -249,22 +249,24 @@ def _forget_changed(
         if same and binding.arguments == arguments:
             return
     if queue.consumer_count:
-        raise ResourceLocked(f"subscription '{name}' is in use, and is to something else")
+        raise ResourceLocked(f"subscription '{name}' is in use, and its source differs from the link's")
     vhost.declarations.delete_queue(name, False, False, session.peer)
 
 
-def _known_subscription(session: Session10State, link: str, check: Check) -> Supply:
+def _find_subscription(session: Session10State, link: str, check: Check) -> TerminusNode:
     """Return the existing subscription of this link's name. Raises PeerError(NOT_FOUND). [amqp-1.0 2.6.13]"""
     vhost = session.vhost
-    for everywhere in (False, True):
-        name = _subscription_name(session, link, True, everywhere)
+    for is_global in (False, True):
+        name = _subscription_name(session, link, True, is_global)
         queue = vhost.topology.queues.get(name)
         if queue is not None:
             session.peer.rights.require(READ, QUEUE, name)
             check(name, True)
             until = NEVER if queue.durable else SESSION_END
-            return Supply(queue, _address_of(session, queue), Lifetime(vhost, queue, until))
-    raise PeerError(NOT_FOUND, f"there is no link '{link}' to go on with")
+            return TerminusNode(queue, _address_of(session, queue), Lifetime(vhost, queue, until))
+    raise PeerError(
+        NOT_FOUND, f"link '{link}' has no source, and there is no subscription of its name to resume"
+    )
 
 
 def _address_of(session: Session10State, queue: Queue) -> str:

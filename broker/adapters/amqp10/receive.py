@@ -1,4 +1,4 @@
-"""A link on which the peer sends: deliveries are assembled, published, and given outcomes. [amqp-1.0 2.6]"""
+"""Incoming links: deliveries of the peer are assembled and published, and get outcomes. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp10.answers import owed_by
-from broker.adapters.amqp10.assembly import Arrival, Assembly, arrival
+from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.assembly import Assembly, ReceivedMessage, read_message
 from broker.adapters.amqp10.errors import condition_of
 from broker.adapters.amqp10.link import NOTHING_RECEIVED, Link10
 from broker.adapters.amqp10.names import Expiry, link_names
-from broker.adapters.amqp10.resume import Remembered
-from broker.adapters.amqp10.routes import is_gone, place, routes_of
+from broker.adapters.amqp10.resume import ResumedOutcomes
+from broker.adapters.amqp10.routes import is_deleted, resolve_target, routes_of
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.amqp10.transactions import Transaction10, transactions_of
 from broker.adapters.formats.amqp10 import View10
@@ -58,14 +58,15 @@ FREE_MAX: Final = 64  # freed tags that may stay, because removing each would co
 class Tags:
     """The delivery-tags of a link's unsettled deliveries.
 
-    Tags are freed in the order of their claims, or each by its delivery.
+    With rcv-settle-mode first, tags are freed in the order in which they were claimed. With second, each tag
+    is freed by its delivery-id.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}  # each tag's place among all that have been claimed
         self._claimed: i64 = 0
         self._freed: i64 = 0
-        self._named: dict[int, bytes] = {}
+        self._by_id: dict[int, bytes] = {}
 
     def claim(self, tag: bytes) -> bool:
         """Claim a tag; False if it is not free."""
@@ -90,21 +91,21 @@ class Tags:
         elif len(numbers) > 2 * (left + FREE_MAX):
             self._numbers = {tag: number for tag, number in numbers.items() if number >= self._freed}
 
-    def claim_for(self, tag: bytes, delivery_id: i64) -> bool:
-        """Claim a tag for the delivery with this id, for `free_of`; False if the tag is not free."""
+    def claim_by_id(self, tag: bytes, delivery_id: i64) -> bool:
+        """Claim a tag for the delivery with this id, for `free_by_id`; False if the tag is not free."""
         if tag in self._numbers:
             return False
         self._numbers[tag] = 0
-        self._named[delivery_id] = tag
+        self._by_id[delivery_id] = tag
         return True
 
-    def named(self) -> list[tuple[int, bytes]]:
+    def claimed_by_id(self) -> list[tuple[int, bytes]]:
         """Return the deliveries whose tags were claimed by id, oldest first."""
-        return list(self._named.items())
+        return list(self._by_id.items())
 
-    def free_of(self, delivery_id: i64) -> None:
+    def free_by_id(self, delivery_id: i64) -> None:
         """Free the tag of this delivery."""
-        tag = self._named.pop(delivery_id, None)
+        tag = self._by_id.pop(delivery_id, None)
         if tag is not None:
             self._numbers.pop(tag, None)
 
@@ -112,101 +113,103 @@ class Tags:
 _RELEASED: Final = "amqp:released:list"
 
 
-def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: bool) -> None:
-    """Publish the message of a delivery, and owe its sender the outcome.
+def publish(link: IncomingLink, received: ReceivedMessage, delivery_id: i64, settled: bool) -> None:
+    """Publish the message of a delivery, and add the outcome to the pending frames.
 
     Raises PeerError to detach the link.
     """
     message: Message | None = None
     try:
-        route = _route(link, arrived)
-        message = _message(route, arrived)
-        outcome = _publish(link, route, message, arrived)
+        route = _find_route(link, received)
+        message = _make_message(route, received)
+        outcome = _publish(link, route, message, received)
     except ExchangeReplaced:
         routes_of(link.session.peer).forget()
-        publish(link, arrived, delivery_id, settled)
+        publish(link, received, delivery_id, settled)
         return
     except AddressError as fault:
-        _note_refusal(link, arrived, message, NotFound(str(fault)))
-        _refuse(link, delivery_id, settled, INVALID_FIELD, str(fault))
+        _journal_refusal(link, received, message, NotFound(str(fault)))
+        _refuse_message(link, delivery_id, settled, INVALID_FIELD, str(fault))
         return
     except BrokerError as error:
-        _note_refusal(link, arrived, message, error)
-        _refuse(link, delivery_id, settled, condition_of(error), error.text)
+        _journal_refusal(link, received, message, error)
+        _refuse_message(link, delivery_id, settled, condition_of(error), error.text)
         return
     if outcome is ROUTED or outcome is DUPLICATE:
         if not settled:
             logged = message.sequence != 0 or message.marks & ON_ITS_WAY != 0
-            link.owe(delivery_id, ACCEPTED_VALUE, logged)
+            link.add_outcome(delivery_id, ACCEPTED_VALUE, logged)
     elif outcome is REFUSED:
         if not settled:
-            text = f"a queue that '{route.address.routing_key}' leads to is full"
+            text = f"a queue to which key '{route.address.routing_key}' routes is full"
             link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
     else:
-        _unroutable(link, route, delivery_id, settled)
+        _refuse_unroutable(link, route, delivery_id, settled)
 
 
-def _note_refusal(link: IncomingLink, arrived: Arrival, message: Message | None, error: BrokerError) -> None:
+def _journal_refusal(
+    link: IncomingLink, received: ReceivedMessage, message: Message | None, error: BrokerError
+) -> None:
     """Record a refused message in the journal. Without a `message` no route was found."""
     journal = link.session.vhost.journal
     if journal.on:
         if message is None:
             address = Address(link.exchange or "", link.key or "")
-            message = Message(address, arrived.content, arrived.size, arrived.durable, 0)
+            message = Message(address, received.content, received.size, received.durable, 0)
         journal.refused_by(link.session, message, error)
 
 
-def _message(route: Route, arrived: Arrival) -> Message:
-    priority = 0 if arrived.priority == NONE else arrived.priority
-    message = Message(route.address, arrived.content, arrived.size, arrived.durable, priority)
-    if arrived.body is not None:
-        message.body = arrived.body
+def _make_message(route: Route, received: ReceivedMessage) -> Message:
+    priority = 0 if received.priority == NONE else received.priority
+    message = Message(route.address, received.content, received.size, received.durable, priority)
+    if received.body is not None:
+        message.body = received.body
     return message
 
 
-def _route(link: IncomingLink, arrived: Arrival) -> Route:
+def _find_route(link: IncomingLink, received: ReceivedMessage) -> Route:
     """Return the route of the message. Raises AddressError, and what Routes.find raises."""
     exchange, key = link.exchange, link.key
     routes = routes_of(link.session.peer)
-    layout = arrived.layout
+    layout = received.layout
     if exchange is None:
         to = None
         if layout.properties != NONE:
-            to = read_text(arrived.data, layout.properties, layout.properties_end, TO)
+            to = read_text(received.data, layout.properties, layout.properties_end, TO)
         node = node_of(to)
         if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
-            raise AddressError(f"a message to '{to or ''}', which is no place for one")
-        exchange, key, _ = place(link.session, node, ())
+            raise AddressError(f"address '{to or ''}' of a message is neither a queue nor an exchange")
+        exchange, key, _ = resolve_target(link.session, node, ())
     if key is None:
         key = ""
         if layout.properties != NONE:
-            key = read_text(arrived.data, layout.properties, layout.properties_end, SUBJECT) or ""
+            key = read_text(received.data, layout.properties, layout.properties_end, SUBJECT) or ""
     return routes.find(exchange, key)
 
 
-def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arrival) -> Outcome:
+def _publish(link: IncomingLink, route: Route, message: Message, received: ReceivedMessage) -> Outcome:
     """Publish the message; return and raise what Publisher.publish does."""
     virtual_host = link.session.vhost
     publisher = virtual_host.publisher
-    layout = arrived.layout
+    layout = received.layout
     transaction = link.transaction
     if layout.properties != NONE:
-        user = read_user_id(arrived.data, layout.properties, layout.properties_end)
+        user = read_user_id(received.data, layout.properties, layout.properties_end)
         if user is not None:
             _check_user(link, user)
     if not route.queues:
         replies = direct_reply.receiver_at_address(link.session.peer.server, virtual_host, route.address)
         if replies is not None:
-            return _reply(link, replies, route, message)
-    if not arrived.heeded and arrived.ttl == NONE and not route.by_message and transaction is None:
+            return _send_reply(link, replies, route, message)
+    if not received.needs_view and received.ttl == NONE and not route.by_message and transaction is None:
         return publisher.publish(route, message, link.session)
     virtual_host.schedule.allowance.use(PROPERTIES)
-    view = View10(arrived.content)
+    view = View10(received.content)
     rights = link.session.peer.rights
     keys: list[str] = []
-    if arrived.ttl != NONE:
-        message.expiration = arrived.ttl
-    if arrived.heeded:
+    if received.ttl != NONE:
+        message.expiration = received.ttl
+    if received.needs_view:
         _check_copies(view)
         keys = view.further_keys()
         for key in keys:
@@ -216,14 +219,14 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
     if keys:
         keys = [route.address.routing_key, *keys]
     if transaction is not None:
-        return _post(link, transaction, route, message, keys)
+        return _post_message(link, transaction, route, message, keys)
     if not keys and not route.by_message:
         return publisher.publish_carefully(route, message, link.session)
     keys = keys or [route.address.routing_key]
     return publisher.publish_by_message(route, message, keys, view, link.session)
 
 
-def _post(
+def _post_message(
     link: IncomingLink, transaction: Transaction10, route: Route, message: Message, keys: list[str]
 ) -> Outcome:
     """Hold a message until its transaction is discharged; an unroutable message is reported at once."""
@@ -236,7 +239,7 @@ def _post(
     return ROUTED
 
 
-def _reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Message) -> Outcome:
+def _send_reply(link: IncomingLink, replies: ReplyReceiver, route: Route, message: Message) -> Outcome:
     """Send a direct reply to a requester of AMQP 0-9-1, or hold it in a transaction; counts as routed."""
     if link.transaction is not None:
         link.transaction.post(route, message, [], replies)
@@ -263,29 +266,29 @@ def _check_copies(view: View10) -> None:
     if copies is None:
         return
     if not isinstance(copies, list) or not all(isinstance(copy, str) for copy in copies):
-        raise PreconditionFailed(f"annotation '{name}' is no list of strings")
+        raise PreconditionFailed(f"annotation '{name}' is not a list of strings")
 
 
-def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
-    """Release or reject a message without a queue. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
-    if is_gone(link.destination):
+def _refuse_unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
+    """Release or reject a message that no queue has enqueued. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
+    if is_deleted(link.destination):
         return
     if link.exchange is None:
         address = route.address
         text = f"no queue takes messages to exchange '{address.exchange}' with key '{address.routing_key}'"
-        _refuse(link, delivery_id, settled, NOT_FOUND, text)
+        _refuse_message(link, delivery_id, settled, NOT_FOUND, text)
     elif not settled:
-        if link.understands(_RELEASED):
-            link.owe(delivery_id, RELEASED_VALUE, False)
+        if link.supports(_RELEASED):
+            link.add_outcome(delivery_id, RELEASED_VALUE, False)
         else:
             link.detach(NOT_FOUND, f"no queue takes messages with key '{route.address.routing_key}'")
 
 
-def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
-    """Reject a message, or detach a link whose target is gone."""
+def _refuse_message(link: IncomingLink, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
+    """Reject a message, or detach a link whose target does not exist any more."""
     link.session.vhost.schedule.allowance.use(METHOD)
     link.session.peer.server.counters.refused += 1
-    if is_gone(link.destination):
+    if is_deleted(link.destination):
         return
     if link.exchange is not None and condition == NOT_FOUND:
         link.detach(condition, text)
@@ -296,60 +299,60 @@ def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str,
 _TRANSACTIONAL: Final = bytes((0x00, 0x53, TRANSACTIONAL_STATE))
 
 
-def remember(link: IncomingLink, expiry: Expiry) -> None:
+def suspend_receiver(link: IncomingLink, expiry: Expiry) -> None:
     """Suspend a link with the received deliveries that its sender has not settled.
 
-    Transactions end with the session, so their deliveries are not kept. A receiver that settles first has
-    only incomplete deliveries unsettled.
+    Transactions end with the session, so their deliveries are not kept. With rcv-settle-mode first, only
+    incomplete deliveries are unsettled.
     """
     session = link.session
     suspended = link_names(session.peer.server).suspend(session, link.name, True, expiry)
     if suspended is None:
         return
     received = suspended.received
-    if link.remembered is not None:
-        received.update(link.remembered.outcomes)
-    if link.second:
-        owed = owed_by(session)
-        outcomes, suspended.batch = owed.answers.owed_to(link)
-        outcomes.update(owed.halves.told(link))
-        for delivery_id, tag in link.tags.named():
+    if link.resumed_outcomes is not None:
+        received.update(link.resumed_outcomes.outcomes)
+    if link.settles_second:
+        owed = pending_frames_of(session)
+        outcomes, suspended.batch = owed.outcomes.outcomes_for(link)
+        outcomes.update(owed.unsettled_by_sender.outcomes_of(link))
+        for delivery_id, tag in link.tags.claimed_by_id():
             outcome = outcomes.get(delivery_id)
             if outcome is not None and not outcome.startswith(_TRANSACTIONAL):
                 received[tag] = outcome
-    if link.is_under_way():
+    if link.has_incomplete_delivery():
         received[link.tag] = NOTHING_RECEIVED
     if received:
         suspended.wait(session)
     else:
-        suspended.resumed()
+        suspended.end_suspension()
 
 
-def resume(link: IncomingLink) -> bool:
-    """Take a delivery that the sender resumes; return whether its transfers are still to come.
+def begin_resumed(link: IncomingLink) -> bool:
+    """Begin a delivery that the sender resumes; return whether its message is still needed.
 
-    Any other delivery has its outcome, or is unknown, and its transfers are dropped.
+    All other resumed deliveries have an outcome, or are unknown. Their transfers are dropped.
     """
-    remembered = link.remembered
-    if remembered is None or remembered.outcomes.get(link.tag) != NOTHING_RECEIVED:
+    resumed_outcomes = link.resumed_outcomes
+    if resumed_outcomes is None or resumed_outcomes.outcomes.get(link.tag) != NOTHING_RECEIVED:
         return False
-    del remembered.outcomes[link.tag]
+    del resumed_outcomes.outcomes[link.tag]
     return True
 
 
-def conclude(link: IncomingLink, settled: bool) -> None:
+def end_resumed(link: IncomingLink, settled: bool) -> None:
     """Send the outcome of a resumed delivery once more, unless the sender has settled the delivery.
 
     Raises PeerError.
     """
-    remembered = link.remembered
-    outcome = None if remembered is None else remembered.outcomes.pop(link.tag, None)
+    resumed_outcomes = link.resumed_outcomes
+    outcome = None if resumed_outcomes is None else resumed_outcomes.outcomes.pop(link.tag, None)
     if outcome is not None and not settled:
         link.claim()
-        link.owe(link.delivery_id, outcome, False)
+        link.add_outcome(link.delivery_id, outcome, False)
 
 
-CREDIT: Final[i64] = 1000  # deliveries that a peer may send without an outcome yet
+CREDIT: Final[i64] = 1000  # deliveries without an outcome that a peer may send
 
 # negotiated settlement [amqp-1.0 2.8.2]
 UNSETTLED: Final = 0
@@ -362,9 +365,8 @@ class IncomingLink(Link10):
     """The receiving end of a link.
 
     Messages are published to `exchange` with `key`. If `key` is None, the key is each message's subject. If
-    `exchange` is None, each message names its address. `mode`: how the sender settles. `second`: this side
-    settles after the sender. `outcomes`: the outcomes that the sender supports, by their descriptors' names;
-    none: all.
+    `exchange` is None, each message has its own address. `settles_second`: the rcv-settle-mode is second.
+    `outcomes`: the outcomes that the sender supports, by their symbolic descriptors; empty: all.
     """
 
     def __init__(
@@ -375,48 +377,51 @@ class IncomingLink(Link10):
         count: i64,
         exchange: str | None,
         key: str | None,
-        mode: i64,
-        second: bool,
+        snd_settle_mode: i64,
+        settles_second: bool,
         size_max: i64,
     ) -> None:
         super().__init__(session, name, handle, True, count)
         self.exchange = exchange
         self.key = key
-        self.mode = mode
-        self.second = second
+        self.snd_settle_mode = snd_settle_mode
+        self.settles_second = settles_second
         self.size_max = size_max
         self.outcomes: tuple[str, ...] = ()
         self.header = Header()
-        self.unanswered: i64 = 0
+        self.unsettled_count: i64 = 0
         self.tags = Tags()
-        self.delivery_id: i64 = NONE  # of the incomplete delivery
+        self.delivery_id: i64 = NONE  # the delivery-id of the incomplete delivery
         self.tag = b""
         self.settled = False
         self._format: i64 = MESSAGE_FORMAT
-        self.transaction: Transaction10 | None = None  # in which the delivery is posted
+        self.transaction: Transaction10 | None = None  # the transaction in which the delivery is posted
         self._size: i64 = 0
         self._assembly = Assembly(session.peer, self.header)
-        self._passes = False  # whether the incomplete delivery is dropped
-        self.expiry: Expiry | None = None  # of unsettled deliveries at the link's end; None: not kept
-        self.remembered: Remembered | None = None  # received by an earlier link of this name
+        self._is_dropped = False  # whether the incomplete delivery is dropped
+        self.expiry: Expiry | None = None  # None: unsettled deliveries are not kept after the link's end
+        self.resumed_outcomes: ResumedOutcomes | None = (
+            None  # the deliveries that the resumed link has received
+        )
 
-    # -- what the peer says
+    # -- frames of the sender
 
     def on_flow(self, flow: Flow) -> None:
         """Take the sender's delivery-count. [amqp-1.0 2.6.7]"""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
-            self.credit.left = min(self.credit.left, CREDIT - self.unanswered)  # it may count backwards
+            # not more than at first, as the delivery-count may also decrease
+            self.credit.left = min(self.credit.left, CREDIT - self.unsettled_count)
         if flow.echo:
-            self.say_flow()
-        owed_by(self.session).touch(self)
+            self.send_flow()
+        pending_frames_of(self.session).check_credit(self)
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """Take a transfer of a delivery. [amqp-1.0 2.6.14]"""
         first = self.delivery_id == NONE
-        if self.leaving:
+        if self.is_detached:
             if first:
-                self.swallow()
+                self.drop_delivery()
             self.delivery_id = 0 if transfer.more and not transfer.aborted else NONE
             return
         try:
@@ -424,19 +429,19 @@ class IncomingLink(Link10):
                 self._begin(transfer)
             else:
                 self._check(transfer)
-            if self._passes:
-                self._pass_over(transfer)
+            if self._is_dropped:
+                self._drop_transfer(transfer)
                 return
             if transfer.aborted:
-                self._forget()
-                owed_by(self.session).touch(self)
+                self._clear_delivery()
+                pending_frames_of(self.session).check_credit(self)
                 return
             if transfer.settled:
                 self._settle()
             state = transfer.state
             if state is not None and state.code == TRANSACTIONAL_STATE:
                 self.transaction = transactions_of(self.session.peer).find(state.txn_id)
-            self._take(transfer, data, end)
+            self._add_payload(transfer, data, end)
         except PeerError as error:
             more = transfer.more and not transfer.aborted
             self.detach(error.condition, error.text)
@@ -448,31 +453,33 @@ class IncomingLink(Link10):
             what = "delivery-id" if transfer.delivery_id == NONE else "delivery-tag"
             raise PeerError(INVALID_FIELD, f"the first transfer of a delivery has no {what}")
         self.transaction = None
-        if transfer.rcv_settle_mode == 1 and not self.second:
-            raise PeerError(INVALID_FIELD, "rcv-settle-mode second on a link whose receiver settles first")
+        if transfer.rcv_settle_mode == 1 and not self.settles_second:
+            raise PeerError(INVALID_FIELD, "transfer with rcv-settle-mode second on a link with first")
         self.credit.use()
         self.delivery_id = transfer.delivery_id
         self.tag = transfer.delivery_tag
         self.settled = False
         self._format = MESSAGE_FORMAT if transfer.message_format == NONE else transfer.message_format
         if transfer.resume:
-            self._passes = not resume(self)
-        elif self.remembered is not None:
-            self.remembered.admit(self.tag)
+            self._is_dropped = not begin_resumed(self)
+        elif self.resumed_outcomes is not None:
+            self.resumed_outcomes.check_new_tag(self.tag)
 
-    def _pass_over(self, transfer: Transfer) -> None:
-        """Drop a transfer of a delivery that has its outcome, or is unknown. Raises PeerError."""
-        self.settled = self.settled or transfer.settled  # any of its transfers may say so
+    def _drop_transfer(self, transfer: Transfer) -> None:
+        """Drop a transfer of a resumed delivery that has an outcome, or is unknown. Raises PeerError."""
+        self.settled = self.settled or transfer.settled  # any transfer may settle the delivery
         if transfer.aborted or not transfer.more:
-            self._passes = False
-            conclude(self, self.settled or transfer.aborted)
-            self._forget()
-            owed_by(self.session).touch(self)
+            self._is_dropped = False
+            end_resumed(self, self.settled or transfer.aborted)
+            self._clear_delivery()
+            pending_frames_of(self.session).check_credit(self)
 
     def _check(self, transfer: Transfer) -> None:
         """Check that a further transfer does not contradict the first one. Raises PeerError."""
         if transfer.delivery_id != NONE and transfer.delivery_id != self.delivery_id:
-            text = f"transfer of delivery {transfer.delivery_id} within delivery {self.delivery_id}"
+            text = (
+                f"transfer of delivery {transfer.delivery_id} before the end of delivery {self.delivery_id}"
+            )
             raise PeerError(INVALID_FIELD, text)
         tag = transfer.delivery_tag
         if tag is not None and tag != self.tag:
@@ -482,21 +489,21 @@ class IncomingLink(Link10):
 
     def _settle(self) -> None:
         """Note that the sender has settled the delivery. Raises PeerError."""
-        if self.mode == UNSETTLED:
-            raise PeerError(INVALID_FIELD, "a settled delivery on a link that has only unsettled ones")
+        if self.snd_settle_mode == UNSETTLED:
+            raise PeerError(INVALID_FIELD, "a settled delivery on a link with snd-settle-mode unsettled")
         self.settled = True
 
-    def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
+    def _add_payload(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """Keep the payload of a transfer, and publish the message after the last one. Raises PeerError."""
         start = transfer.payload
         self._size += end - start
         if self._size > self.size_max:
             text = f"message of more than {self.size_max} bytes, which is the link's max-message-size"
-            self._tell_oversized()
+            self._journal_oversized()
             raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
         if self._format != MESSAGE_FORMAT and self._size > WHOLE_BYTES_MAX:
             text = f"message of more than {WHOLE_BYTES_MAX} bytes in message-format {self._format}"
-            self._tell_oversized()
+            self._journal_oversized()
             raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
         payload = data[start:end]
         assembly = self._assembly
@@ -505,21 +512,21 @@ class IncomingLink(Link10):
         if transfer.more:
             return
         if assembly.transfers > 0:
-            arrived = assembly.whole(self._format)
+            received = assembly.finish(self._format)
         else:
-            arrived = arrival(payload, self.header, self._format)
+            received = read_message(payload, self.header, self._format)
         delivery_id, settled = self.delivery_id, self.settled
-        if self.mode == SETTLED and not settled:
-            raise PeerError(INVALID_FIELD, "an unsettled delivery on a link that has only settled ones")
+        if self.snd_settle_mode == SETTLED and not settled:
+            raise PeerError(INVALID_FIELD, "an unsettled delivery on a link with snd-settle-mode settled")
         if not settled:
             self.claim()
-        self._forget()
-        publish(self, arrived, delivery_id, settled)
+        self._clear_delivery()
+        publish(self, received, delivery_id, settled)
         self.transaction = None
-        owed_by(self.session).touch(self)
+        pending_frames_of(self.session).check_credit(self)
 
-    def _tell_oversized(self) -> None:
-        """Record in the journal a message that is too large, as far as it has come."""
+    def _journal_oversized(self) -> None:
+        """Record in the journal a message that is too large, with the size that has arrived."""
         journal = self.session.vhost.journal
         if journal.on:
             message = Message(Address(self.exchange or "", self.key or ""), None, self._size, False, 0)
@@ -528,24 +535,24 @@ class IncomingLink(Link10):
     def claim(self) -> None:
         """Claim the delivery's tag, which no other unsettled delivery may have. Raises PeerError."""
         tags, tag = self.tags, self.tag
-        if not (tags.claim_for(tag, self.delivery_id) if self.second else tags.claim(tag)):
-            text = f"delivery {self.delivery_id} has the delivery-tag of one that is unsettled: {tag.hex()}"
+        if not (tags.claim_by_id(tag, self.delivery_id) if self.settles_second else tags.claim(tag)):
+            text = f"delivery {self.delivery_id} has the delivery-tag of an unsettled delivery: {tag.hex()}"
             raise PeerError(ILLEGAL_STATE, text)
 
-    def _forget(self) -> None:
+    def _clear_delivery(self) -> None:
         self.delivery_id = NONE
         self._size = 0
         if self._assembly.transfers > 0:
             self._assembly.clear()
 
-    # -- answers
+    # -- outcomes
 
-    def owe(self, delivery_id: i64, state: bytes, logged: bool) -> None:
-        """Owe the sender this outcome, after the log has synced everything appended for the delivery."""
-        self.unanswered += 1
+    def add_outcome(self, delivery_id: i64, state: bytes, logged: bool) -> None:
+        """Add the outcome of a delivery; `logged`: it is sent after the log has synced its batch."""
+        self.unsettled_count += 1
         if self.transaction is not None:
             state = transactional(self.transaction.txn_id, state)
-        owed_by(self.session).answers.add(self, delivery_id, 1, state, logged)
+        pending_frames_of(self.session).outcomes.add(self, delivery_id, 1, state, logged)
 
     def refuse(self, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
         """Reject a delivery with an error, or detach the link if the sender does not support this.
@@ -556,41 +563,41 @@ class IncomingLink(Link10):
         if self.exchange is None:
             info = {Symbol("delivery-tag"): self.tag}
         if settled and self.transaction is not None:
-            self.transaction.doomed = text
-        elif not settled and self.understands("amqp:rejected:list"):
-            self.owe(delivery_id, rejected(fault(condition, text, encode(info))), False)
+            self.transaction.rollback_reason = text
+        elif not settled and self.supports("amqp:rejected:list"):
+            self.add_outcome(delivery_id, rejected(fault(condition, text, encode(info))), False)
         else:
             self.detach(condition, text, info)
 
-    def understands(self, outcome: str) -> bool:
+    def supports(self, outcome: str) -> bool:
         """Whether the sender supports the outcome of this name."""
         return not self.outcomes or outcome in self.outcomes
 
-    def answered(self, count: i64) -> None:
+    def on_settled(self, count: i64) -> None:
         """Note that the oldest `count` deliveries have been settled (Link10)."""
         self.tags.free(count)
-        self.unanswered -= count
-        owed_by(self.session).touch(self)
+        self.unsettled_count -= count
+        pending_frames_of(self.session).check_credit(self)
 
-    def settled_last(self, delivery_id: i64) -> None:
+    def on_sender_settled(self, delivery_id: i64) -> None:
         """Note that the sender has settled a delivery, after this side (Link10)."""
-        self.tags.free_of(delivery_id)
-        self.unanswered -= 1
-        owed_by(self.session).touch(self)
+        self.tags.free_by_id(delivery_id)
+        self.unsettled_count -= 1
+        pending_frames_of(self.session).check_credit(self)
 
     # -- credit
 
-    def top_up(self) -> None:
+    def grant_credit(self) -> None:
         """Grant more credit, if it is time for this and there is room (Link10)."""
-        if self.leaving or self.credit.left > CREDIT // 2 or self.unanswered > CREDIT // 2:
+        if self.is_detached or self.credit.left > CREDIT // 2 or self.unsettled_count > CREDIT // 2:
             return
         if self.session.peer.server.shortage.reason:
             self.session.peer.hold_senders()
             return
-        self.credit.left = CREDIT - self.unanswered
-        self.say_flow()
+        self.credit.left = CREDIT - self.unsettled_count
+        self.send_flow()
 
-    def say_flow(self) -> None:
+    def send_flow(self) -> None:
         """Send the sender's credit. [amqp-1.0 2.7.4]"""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
@@ -606,16 +613,16 @@ class IncomingLink(Link10):
         except BrokerError as error:
             self.detach(condition_of(error), error.text)
 
-    def is_under_way(self) -> bool:
+    def has_incomplete_delivery(self) -> bool:
         """Whether a delivery is incomplete."""
-        return self.delivery_id != NONE and not self._passes
+        return self.delivery_id != NONE and not self._is_dropped
 
-    def let_go(self, closed: bool) -> None:
+    def release_all(self, closed: bool) -> None:
         """Suspend or forget the unsettled deliveries, and drop an incomplete one (Link10)."""
         if not closed and self.expiry is not None:
-            remember(self, self.expiry)
-        under_way = self.delivery_id != NONE
-        self._forget()
-        if under_way:
+            suspend_receiver(self, self.expiry)
+        is_incomplete = self.delivery_id != NONE
+        self._clear_delivery()
+        if is_incomplete:
             self.delivery_id = 0
-        owed_by(self.session).halves.forget(self)
+        pending_frames_of(self.session).unsettled_by_sender.forget(self)

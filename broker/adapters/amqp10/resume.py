@@ -1,12 +1,10 @@
 """Unsettled deliveries of an earlier link of the same name. [amqp-1.0 2.6.13]
 
-[amqp-1.0 2.6.13] The sender's attach lists the deliveries that it knows, and the answer has the outcome of
-each. Deliveries that the sender settles, or no longer knows, are forgotten. A resumed delivery keeps its
-outcome.
+The peer sends: its attach lists its unsettled deliveries, and the answer has the outcomes. Deliveries that
+the sender settles, or does not list, are forgotten. A resumed delivery keeps its outcome.
 
-[amqp-1.0 2.6.13] The receiver's attach lists the deliveries that it has. A delivery that the receiver does
-not have is released. A delivery to which the receiver has given an outcome is settled. All other deliveries
-are sent again.
+The peer receives: its attach lists its unsettled deliveries. A delivery that the receiver does not list is
+released. A delivery with an outcome is settled. All other deliveries are sent again.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.link import NOTHING_RECEIVED, send_on
-from broker.adapters.amqp10.names import Held, Suspended, give_back
-from broker.adapters.amqp10.settle import apply
+from broker.adapters.amqp10.link import NOTHING_RECEIVED, send_more
+from broker.adapters.amqp10.names import SentDelivery, SuspendedLink10, release_deliveries
+from broker.adapters.amqp10.settle import apply_outcome
 from broker.adapters.amqp10.target import Resumption, Target10
 from broker.core.arguments.queue import TIMEOUT
 from broker.core.queues.consumer import QueueConsumer
@@ -33,10 +31,10 @@ from protocol.amqp10.unsettled import encoded_state
 
 
 @final
-class Remembered:
-    """The outcomes of received deliveries by their tags, encoded; NOTHING_RECEIVED for an incomplete one.
+class ResumedOutcomes:
+    """The encoded outcomes of received deliveries by their tags; NOTHING_RECEIVED for incomplete deliveries.
 
-    `incomplete`: the sender does not know all deliveries, or has not listed all that it knows.
+    `incomplete`: the unsettled map of either side does not have all deliveries. [amqp-1.0 2.7.3]
     """
 
     def __init__(self, outcomes: dict[bytes, bytes], incomplete: bool) -> None:
@@ -47,114 +45,113 @@ class Remembered:
         """Forget all deliveries except `tags`, which the sender still has."""
         self.outcomes = {tag: outcome for tag, outcome in self.outcomes.items() if tag in tags}
 
-    def admit(self, tag: bytes) -> None:
-        """Accept a new delivery. Raises PeerError."""
+    def check_new_tag(self, tag: bytes) -> None:
+        """Check the tag of a new delivery, and forget an incomplete one with this tag. Raises PeerError."""
         if self.incomplete:
-            raise PeerError(
-                ILLEGAL_STATE, "a new delivery on a link whose unsettled deliveries are not all known"
-            )
+            raise PeerError(ILLEGAL_STATE, "a new delivery on a link whose unsettled map is incomplete")
         outcome = self.outcomes.get(tag)
         if outcome is not None and outcome != NOTHING_RECEIVED:
-            text = f"a new delivery has the delivery-tag of one that is unsettled: {tag.hex()}"
+            text = f"a new delivery has the delivery-tag of an unsettled delivery: {tag.hex()}"
             raise PeerError(ILLEGAL_STATE, text)
         self.outcomes.pop(tag, None)
 
 
-TURN: Final[i64] = 256  # deliveries sent in a turn
+DELIVERIES_PER_TURN: Final[i64] = 256
 
 
 @final
-class Resuming(Resumption):
-    """The deliveries that an earlier link has left to the link of a target.
+class ResumedDeliveries(Resumption):
+    """The unsettled deliveries of an earlier link that the link of a target resumes.
 
-    Nothing else is sent before them. Deliveries that are not sent before the link's lease ends are released.
+    The link sends these deliveries before all others. Deliveries that are not sent before the link's lease
+    ends are released.
 
-    `doubts`: the receiver has not listed all that it knows. The deliveries that it does not mention are then
-    `doubtful`, and left to a link that resumes this one. `incomplete`: this side has not listed all
-    deliveries. In either case the link sends nothing new.
+    `is_partial`: the receiver's unsettled map is incomplete. The deliveries that it does not list are then
+    `unlisted`, and left to a link that resumes this link. `incomplete`: this side's unsettled map is
+    incomplete. In either case the link sends no new deliveries. [amqp-1.0 2.7.3]
     """
 
-    def __init__(self, target: Target10, doubts: bool, incomplete: bool) -> None:
+    def __init__(self, target: Target10, is_partial: bool, incomplete: bool) -> None:
         super().__init__()
-        self.doubtful: dict[bytes, Held] = {}
+        self.unlisted: dict[bytes, SentDelivery] = {}
         self._target = target
         self._link = target.link
-        self._doubts = doubts
-        self._incomplete = incomplete or doubts
-        self._told: deque[tuple[bytes, bytes]] = deque()  # settled: tag and outcome
-        self._again: deque[tuple[bytes, Held]] = deque()
-        self._going = False
+        self._is_partial = is_partial
+        self._incomplete = incomplete or is_partial
+        self._to_settle: deque[tuple[bytes, bytes]] = deque()  # tags and outcomes of deliveries to be settled
+        self._to_resend: deque[tuple[bytes, SentDelivery]] = deque()
+        self._is_sending = False
 
-    def take_over(
-        self, suspended: Suspended, consumers: dict[Queue, QueueConsumer], known: Mapping[bytes, object]
+    def compare(
+        self, suspended: SuspendedLink10, consumers: dict[Queue, QueueConsumer], known: Mapping[bytes, object]
     ) -> None:
-        """Compare the sent deliveries with those that the receiver knows, whose states have been checked.
+        """Compare the sent deliveries with the receiver's unsettled map, whose states have been checked.
 
         `consumers`: the link's consumers by their queues, which include all queues of the earlier link.
         """
         states = {tag: _state(value) for tag, value in known.items() if tag in suspended.sent}
-        suspended.resumed()
-        absent: list[Held] = []
-        settled: dict[bytes, tuple[DeliveryState, list[Held]]] = {}
-        for tag, held in suspended.sent.items():
-            mine = consumers[queue_of(held[0])]
-            held[0].target = mine.target
-            held[0].lease = mine.lease
-            if not owns(held[0], held[1], held[0].queue):
-                continue  # the queue has taken the entry back
+        suspended.end_suspension()
+        absent: list[SentDelivery] = []
+        settled: dict[bytes, tuple[DeliveryState, list[SentDelivery]]] = {}
+        for tag, delivery in suspended.sent.items():
+            own = consumers[queue_of(delivery[0])]
+            delivery[0].target = own.target
+            delivery[0].lease = own.lease
+            if not owns(delivery[0], delivery[1], delivery[0].queue):
+                continue  # the consumer no longer owns the entry
             if tag in states:
                 state = states[tag]
                 if state is None:
-                    self._again.append((tag, held))
+                    self._to_resend.append((tag, delivery))
                 else:
                     outcome = encoded_state(known[tag])
-                    self._told.append((tag, outcome))
-                    settled.setdefault(outcome, (state, []))[1].append(held)
-            elif self._doubts:
-                self.doubtful[tag] = held
+                    self._to_settle.append((tag, outcome))
+                    settled.setdefault(outcome, (state, []))[1].append(delivery)
+            elif self._is_partial:
+                self.unlisted[tag] = delivery
             else:
-                absent.append(held)
-        give_back(absent, suspended.abandoned)
+                absent.append(delivery)
+        release_deliveries(absent, suspended.default_outcome)
         session = self._link.session
-        for state, its in settled.values():
-            apply(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
-        leases = [mine.lease.milliseconds for mine in consumers.values() if mine.lease is not None]
-        if leases and (self._again or self.doubtful):
+        for state, deliveries in settled.values():
+            apply_outcome(session, [(consumer, [entry]) for consumer, entry in deliveries], state.code, state)
+        leases = [own.lease.milliseconds for own in consumers.values() if own.lease is not None]
+        if leases and (self._to_resend or self.unlisted):
             schedule = session.vhost.schedule
             schedule.set(self, schedule.after(min(leases)))
 
     def do_due_work(self) -> None:
         """Release the deliveries that were not sent again before their lease ended."""
         link = self._link
-        if link.leaving or self._target.resuming is not self:
+        if link.is_detached or self._target.resumption is not self:
             return
-        late = list(self.left().values())
-        self._again.clear()
-        self.doubtful = {}
+        late = list(self.unsent().values())
+        self._to_resend.clear()
+        self.unlisted = {}
         link.session.peer.server.counters.timed_out += len(late)
-        give_back(late, TIMEOUT)
-        link.sent_on()
+        release_deliveries(late, TIMEOUT)
+        link.continue_sending()
         link.session.peer.end_turn()
 
-    def is_over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether no deliveries are left."""
-        return not self._incomplete and not self._told and not self._again
+        return not self._incomplete and not self._to_settle and not self._to_resend
 
     def is_stuck(self) -> bool:
         """Whether nothing more can be sent on this link."""
-        return self._incomplete and not self._told and not self._again
+        return self._incomplete and not self._to_settle and not self._to_resend
 
-    def left(self) -> dict[bytes, Held]:
+    def unsent(self) -> dict[bytes, SentDelivery]:
         """Return the deliveries that have not been sent again, by tag."""
-        left = dict(self._again)
-        left.update(self.doubtful)
+        left = dict(self._to_resend)
+        left.update(self.unlisted)
         return left
 
-    def go_on(self) -> None:
-        """Send as many of the deliveries as the receiver takes now; the link's `sent_on` calls this again."""
-        if self._going:
+    def send_more(self) -> None:
+        """Send as many deliveries as credit and window allow; `continue_sending` of the link sends more."""
+        if self._is_sending:
             return
-        self._going = True
+        self._is_sending = True
         try:
             self._send_some()
         finally:
@@ -163,49 +160,49 @@ class Resuming(Resumption):
     def _send_some(self) -> None:
         link = self._link
         session = link.session
-        left: i64 = TURN
-        while link.credit.left > 0 and link.sending is None and (self._told or self._again):
+        left: i64 = DELIVERIES_PER_TURN
+        while link.credit.left > 0 and link.sending is None and (self._to_settle or self._to_resend):
             if left == 0:
                 session.peer.full = True
             left -= 1
             if session.outgoing.left <= 0 or session.peer.blocked or session.peer.full:
-                session.sending[link] = None  # so that `go_on` is called again
+                session.sending[link] = None  # so that `send_more` is called again
                 session.peer.schedule()
                 break
-            if self._told:
+            if self._to_settle:
                 link.credit.use()
-                self._tell(*self._told.popleft())
+                self._settle(*self._to_settle.popleft())
                 continue
-            tag, held = self._again.popleft()
-            if owns(held[0], held[1], held[0].queue):  # unless its queue was deleted meanwhile
+            tag, delivery = self._to_resend.popleft()
+            if owns(delivery[0], delivery[1], delivery[0].queue):  # unless its queue was deleted meanwhile
                 link.credit.use()
-                self._send(tag, held)
+                self._resend(tag, delivery)
 
-    def _tell(self, tag: bytes, outcome: bytes) -> None:
-        """Settle a delivery with the outcome that its receiver has given, by a settled transfer."""
+    def _settle(self, tag: bytes, outcome: bytes) -> None:
+        """Settle a resumed delivery with the outcome of its receiver, by a settled transfer."""
         link = self._link
         delivery_id = link.session.unsettled.skip() - 1 & 0xFFFFFFFF
         try:
             sending = SplitTransfer(link.template, delivery_id, tag, True, [], state=outcome, resume=True)
-        except PeerError:  # the receiver's frames are too small for the outcome that it has given
+        except PeerError:  # the receiver's frames are too small for its outcome
             sending = SplitTransfer(link.template, delivery_id, tag, True, [], resume=True)
         link.sending = sending
-        send_on(link.session, link)
+        send_more(link.session, link)
 
-    def _send(self, tag: bytes, held: Held) -> None:
-        """Send a delivery from its beginning."""
-        consumer, entry = held
+    def _resend(self, tag: bytes, delivery: SentDelivery) -> None:
+        """Send a resumed delivery from its beginning."""
+        consumer, entry = delivery
         self._target.deliver_again(consumer, entry, tag)
 
 
 def check_states(known: Mapping[bytes, object] | None) -> None:
-    """Raise DecodeError if a receiver's states of deliveries make no sense."""
+    """Raise DecodeError if a state in a receiver's unsettled map is malformed."""
     for value in () if known is None else known.values():
         _state(value)
 
 
 def _state(value: object) -> DeliveryState | None:
-    """Return the outcome that a receiver has given; None without one, or in a transaction only."""
+    """Return the outcome in a receiver's unsettled map; None without an outcome, or in a transaction only."""
     if value is None:
         return None
     data = encoded_state(value)
@@ -213,8 +210,8 @@ def _state(value: object) -> DeliveryState | None:
     return None if state.code in (RECEIVED, TRANSACTIONAL_STATE) else state
 
 
-def resuming_of(target: Target10) -> Resuming | None:
-    """Return the deliveries that an earlier link has left to the link of `target`; None without any."""
-    resuming = target.resuming
-    assert resuming is None or isinstance(resuming, Resuming), "targets are given these"
-    return resuming
+def resumed_deliveries_of(target: Target10) -> ResumedDeliveries | None:
+    """Return the deliveries that the link of `target` resumes; None without any."""
+    resumed = target.resumption
+    assert resumed is None or isinstance(resumed, ResumedDeliveries), "a target has ResumedDeliveries"
+    return resumed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, final
 
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.answers import pending_frames_of
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.state import Connection10State, ConnectionRoutes, Session10State
 from broker.adapters.peers import direct_reply, requests
@@ -20,7 +20,7 @@ from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import CREATED_ALWAYS, CREATED_NEVER, Node
 from protocol.amqp10.conditions import RESOURCE_DELETED
 
-TOPIC_CAPABILITY: Final = "topic"  # of a terminus: it is no queue
+TOPIC_CAPABILITY: Final = "topic"  # the capability of a terminus that is no queue
 
 
 def may_create(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> bool:
@@ -56,11 +56,11 @@ class Destination(Dependent):
         link.session.vhost.dependents.add(self)
 
     def node_deleted(self) -> None:
-        """Detach the link, after the outcomes that its sender waits for (Dependent)."""
+        """Detach the link after its pending outcomes: the node was deleted (Dependent)."""
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
-        text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' is gone"
-        owed_by(link.session).answers.detach(link, RESOURCE_DELETED, text)
+        text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' was deleted"
+        pending_frames_of(link.session).outcomes.detach(link, RESOURCE_DELETED, text)
         link.session.peer.schedule()
 
 
@@ -75,22 +75,22 @@ def destination_of(link: Link10, exchange: str | None, key: str | None) -> Desti
     return Destination(link, vhost.topology.exchanges[exchange])
 
 
-def is_gone(destination: Dependent | None) -> bool:
+def is_deleted(destination: Dependent | None) -> bool:
     """Whether the target of a link is deleted; messages on the link are dropped until the detach."""
     return destination is not None and destination.node.deleted
 
 
-REMEMBERED_MAX: Final = 4096  # with more all are forgotten, which costs a look-up each
+ROUTES_MAX: Final = 4096  # routes; with more all are forgotten, which costs a look-up each
 
 
 @final
 class Routes(ConnectionRoutes):
-    """The routes of a connection. They are forgotten when its user's permissions change."""
+    """The routes of a connection, which are forgotten when its user's permissions change."""
 
     def __init__(self, connection: Connection10State, virtual_host: VirtualHost) -> None:
         self._connection = connection
         self._virtual_host = virtual_host
-        self._known: dict[str, dict[str, Route]] = {}
+        self._routes: dict[str, dict[str, Route]] = {}
         self._count = 0
 
     def find(self, exchange: str, key: str) -> Route:
@@ -98,7 +98,7 @@ class Routes(ConnectionRoutes):
 
         Raises AccessRefused, and what Publisher.route raises.
         """
-        keys = self._known.get(exchange)
+        keys = self._routes.get(exchange)
         route = None if keys is None else keys.get(key)
         return self._resolve(exchange, key) if route is None else route
 
@@ -115,7 +115,7 @@ class Routes(ConnectionRoutes):
 
     def forget(self) -> None:
         """Forget all routes."""
-        self._known = {}
+        self._routes = {}
         self._count = 0
 
     def _resolve(self, exchange: str, key: str) -> Route:
@@ -127,32 +127,32 @@ class Routes(ConnectionRoutes):
         )
         rights.require_topic(WRITE, route.exchange, key)
         route.pinned = True
-        if self._count >= REMEMBERED_MAX:
+        if self._count >= ROUTES_MAX:
             self.forget()
         self._count += 1
-        self._known.setdefault(exchange, {})[key] = route
+        self._routes.setdefault(exchange, {})[key] = route
         return route
 
 
 def routes_of(connection: Connection10State) -> Routes:
     """Return the routes of an open connection; messages before open are refused."""
     routes = connection.routes
-    assert isinstance(routes, Routes), "an open connection has these"
+    assert isinstance(routes, Routes), "an open connection has Routes"
     return routes
 
 
-class Place(NamedTuple):
+class TargetAddress(NamedTuple):
     """The exchange and routing key of a target's node; a key that is None is each message's subject.
 
-    `made`: the queue, if it has just been created.
+    `new_queue`: the queue, if it has just been created.
     """
 
     exchange: str
     key: str | None
-    made: Queue | None = None
+    new_queue: Queue | None = None
 
 
-def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> Place:
+def resolve_target(session: Session10State, node: Node, capabilities: tuple[str, ...]) -> TargetAddress:
     """Find the exchange and key for messages to a target's node.
 
     A bare name is a queue if the queue exists, else an exchange. With the capability `topic` the exchange
@@ -163,18 +163,18 @@ def place(session: Session10State, node: Node, capabilities: tuple[str, ...]) ->
     name = node.name
     if node.kind == addresses.EXCHANGE:
         virtual_host.topology.existing_exchange(name)
-        return Place(name, node.key)
+        return TargetAddress(name, node.key)
     is_queue = name in virtual_host.topology.queues
     prefers_exchange = TOPIC_CAPABILITY in capabilities or not is_queue
     if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.topology.exchanges:
-        return Place(name, None)
-    made = None
+        return TargetAddress(name, None)
+    new_queue = None
     if not is_queue and direct_reply.receiver_named(session.peer.server, virtual_host, name) is None:
         session.peer.rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
         if may_create(session, node, capabilities):
-            made = create_queue(session, node)
+            new_queue = create_queue(session, node)
         else:
             virtual_host.declarations.find_queue(
                 name
             )  # raises NotFound; senders may use exclusive queues of others
-    return Place(DEFAULT_EXCHANGE, name, made)
+    return TargetAddress(DEFAULT_EXCHANGE, name, new_queue)

@@ -1,4 +1,4 @@
-"""The layer of SASL, in which the peer of an AMQP 1.0 connection authenticates. [amqp-1.0 5.3]"""
+"""The SASL layer, in which the peer of an AMQP 1.0 connection authenticates. [amqp-1.0 5.3]"""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from protocol.sniff import AMQP_1_0_SASL
 
 OK: Final = 0
 REFUSED: Final = 1
-NOTHING_TO_SAY: Final = (ANONYMOUS, EXTERNAL)  # mechanisms without a necessary response
-LEFT_OUT: Final = ("AMQPLAIN",)  # a mechanism of AMQP 0-9-1 only
+WITHOUT_RESPONSE: Final = (ANONYMOUS, EXTERNAL)  # mechanisms that need no response
+NOT_OFFERED: Final = ("AMQPLAIN",)  # mechanisms of AMQP 0-9-1 only
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -38,15 +38,15 @@ class SaslLogin:
     def __init__(self, connection: Connection10State) -> None:
         self.connection = connection
         self._login: Login | None = None
-        self._over = False
+        self._has_ended = False
 
     def start(self) -> None:
-        """Offer mechanisms; a peer without this layer needs anonymous log-ins. [amqp-1.0 2.2]"""
+        """Offer mechanisms; a peer without the SASL layer is accepted as ANONYMOUS. [amqp-1.0 2.2]"""
         connection = self.connection
         mechanisms = self._mechanisms()
         if connection.secured:
             connection.out.write(AMQP_1_0_SASL)
-            self._say(SaslMechanisms(sasl_server_mechanisms=mechanisms))
+            self._send(SaslMechanisms(sasl_server_mechanisms=mechanisms))
         elif ANONYMOUS in mechanisms:
             self._begin(ANONYMOUS, b"")
         else:
@@ -54,11 +54,11 @@ class SaslLogin:
             end_output(connection)
 
     def on_frame(self, data: bytes, start: i64, end: i64) -> None:
-        """Take a frame. Raises PeerError, for which the connection is dropped."""
-        performative, behind = decode_composite(data, int(start), int(end))
-        if behind != end:
-            raise PeerError(FRAMING_ERROR, "there are bytes behind the performative")
-        if isinstance(performative, SaslInit) and self._login is None and not self._over:
+        """Handle a SASL frame. Raises PeerError, for which the connection is dropped."""
+        performative, after = decode_composite(data, int(start), int(end))
+        if after != end:
+            raise PeerError(FRAMING_ERROR, "bytes follow the performative")
+        if isinstance(performative, SaslInit) and self._login is None and not self._has_ended:
             self._init(performative)
         elif isinstance(performative, SaslResponse) and self._login is not None:
             self._respond(performative.response)
@@ -67,36 +67,36 @@ class SaslLogin:
 
     def abandon(self) -> None:
         """End the log-in: the peer has disconnected."""
-        self._over = True
+        self._has_ended = True
         login, self._login = self._login, None
         if login is not None:
             login.abandon()
 
     def _mechanisms(self) -> tuple[str, ...]:
         offered = self.connection.server.access.mechanisms(self.connection.origin).split()
-        return tuple(mechanism for mechanism in offered if mechanism not in LEFT_OUT)
+        return tuple(mechanism for mechanism in offered if mechanism not in NOT_OFFERED)
 
     def _init(self, init: SaslInit) -> None:
         mechanism = init.mechanism
         self.connection.mechanism = mechanism
         if mechanism not in self._mechanisms():
             self.refused("", f"mechanism {mechanism[:40]!r} is not offered")
-        elif init.initial_response is not None or mechanism in NOTHING_TO_SAY:
+        elif init.initial_response is not None or mechanism in WITHOUT_RESPONSE:
             self._begin(mechanism, init.initial_response or b"")
         else:
-            self._login = self._login_by(mechanism)
-            self._say(SaslChallenge(challenge=b""))  # [RFC 4422 3.3]
+            self._login = self._begin_login(mechanism)
+            self._send(SaslChallenge(challenge=b""))  # [RFC 4422 3.3]
 
     def _begin(self, mechanism: str, response: bytes) -> None:
         self.connection.mechanism = mechanism
-        self._login = self._login_by(mechanism)
+        self._login = self._begin_login(mechanism)
         self._respond(response)
 
-    def _login_by(self, mechanism: str) -> Login:
+    def _begin_login(self, mechanism: str) -> Login:
         return self.connection.server.access.login(mechanism, self.connection.origin, self)
 
     def _respond(self, response: bytes) -> None:
-        """Pass the peer's response to the log-in, and take nothing more until its answer."""
+        """Pass the peer's response to the log-in, and take no more frames until its answer."""
         self.connection.hold(HELD_FOR_REPLY)
         assert self._login is not None
         try:
@@ -106,40 +106,40 @@ class SaslLogin:
 
     def challenged(self, challenge: bytes) -> None:
         """Send a further challenge of the log-in (Applicant)."""
-        if not self._over:
-            self._say(SaslChallenge(challenge=challenge))
+        if not self._has_ended:
+            self._send(SaslChallenge(challenge=challenge))
             self.connection.flush()
             self.connection.release(HELD_FOR_REPLY)
 
     def accepted(self, user: str, proof: bytes) -> None:
         """Accept the peer as `user` (Applicant)."""
         connection = self.connection
-        if self._over:
+        if self._has_ended:
             return
-        self._over = True
+        self._has_ended = True
         self._login = None
         connection.server.counters.logins_accepted += 1
         connection.user = user
         connection.edge.logged_in()
         if connection.secured:
-            self._say(SaslOutcome(code=OK, additional_data=proof or None))
+            self._send(SaslOutcome(code=OK, additional_data=proof or None))
         connection.logged_in()
         connection.release(HELD_FOR_REPLY)
 
     def refused(self, user: str, why: str) -> None:
-        """Refuse the peer, which does not learn why (Applicant)."""
+        """Refuse the peer; only the log has the reason (Applicant)."""
         connection = self.connection
-        if self._over:
+        if self._has_ended:
             return
-        self._over = True
+        self._has_ended = True
         self._login = None
         connection.server.counters.logins_refused += 1
         _log.warning(
             "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why
         )
         if connection.secured:
-            self._say(SaslOutcome(code=REFUSED))
+            self._send(SaslOutcome(code=REFUSED))
         end_output(connection)
 
-    def _say(self, performative: Composite) -> None:
+    def _send(self, performative: Composite) -> None:
         self.connection.out.write(frame(0, encode_composite(performative), SASL_FRAME))

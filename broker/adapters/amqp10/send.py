@@ -1,4 +1,4 @@
-"""A link on which the broker sends: its credit, and deliveries that are sent in parts. [amqp-1.0 2.6]"""
+"""Outgoing links: their credit, and their end with unsettled deliveries. [amqp-1.0 2.6]"""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import owed_by
-from broker.adapters.amqp10.link import Sender, cut
-from broker.adapters.amqp10.names import KEPT_MAX, Expiry, give_back, link_names
-from broker.adapters.amqp10.resume import resuming_of
+from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.link import Sender, abort_delivery
+from broker.adapters.amqp10.names import KEPT_MAX, Expiry, link_names, release_deliveries
+from broker.adapters.amqp10.resume import resumed_deliveries_of
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.amqp10.transactions import Transaction10, transactions_of
@@ -32,18 +32,24 @@ _TXN_ID: Final = "txn-id"
 class OutgoingLink(Sender):
     """The sending end of a link.
 
-    `settled`: deliveries are sent settled. `second`: the receiver settles after this side. `size_max`: the
-    most bytes of a message, 0: any number.
+    `settled`: deliveries are sent settled. `settles_second`: the rcv-settle-mode is second. `size_max`: the
+    peer's max-message-size in bytes, 0: unlimited.
     """
 
     def __init__(
-        self, session: Session10State, name: str, handle: i64, settled: bool, second: bool, size_max: i64
+        self,
+        session: Session10State,
+        name: str,
+        handle: i64,
+        settled: bool,
+        settles_second: bool,
+        size_max: i64,
     ) -> None:
         super().__init__(session, name, handle)
         self.settled = settled
-        self.second = second
+        self.settles_second = settles_second
         self.size_max = size_max
-        self.expiry: Expiry | None = None  # of unsettled deliveries at the link's end; None: not kept
+        self.expiry: Expiry | None = None  # None: unsettled deliveries are not kept after the link's end
         self._target: Target10 | None = Target10(self, settled, size_max)
 
     @property
@@ -52,7 +58,7 @@ class OutgoingLink(Sender):
         assert self._target is not None, "a link that has ended has no target"
         return self._target
 
-    # -- what the peer says
+    # -- frames of the receiver
 
     def on_flow(self, flow: Flow) -> None:
         """Take the receiver's credit. [amqp-1.0 2.6.7]"""
@@ -64,14 +70,14 @@ class OutgoingLink(Sender):
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
         self.target.draining = flow.drain
-        if self.target.resuming is not None:
-            self._resume_on()
-        self.target.allow(self.credit.left)
+        if self.target.resumption is not None:
+            self._send_resumed()
+        self.target.set_credit(self.credit.left)
         if flow.drain:
-            self.target.notify_work()  # which finds out whether there are messages
+            self.target.notify_work()  # the drain ends when no messages are found
             self.target.end_drain()
         elif flow.echo:
-            self.say_flow(False)
+            self.send_flow(False)
 
     def _transaction(self, flow: Flow) -> Transaction10 | None:
         """Return the transaction in which a flow acquires deliveries. Raises PeerError. [amqp-1.0 4.4.3]"""
@@ -81,32 +87,32 @@ class OutgoingLink(Sender):
         txn_id = properties.get(_TXN_ID) if isinstance(properties, dict) else None
         return transactions_of(self.session.peer).find(txn_id) if isinstance(txn_id, bytes) else None
 
-    def sent_on(self) -> None:
-        """Continue with the next delivery, if this one has been sent (Sender)."""
+    def continue_sending(self) -> None:
+        """Continue with the next delivery, if the incomplete one has been sent (Sender)."""
         if self._target is None:  # the link has ended meanwhile
             return
         if self.sending is None:
-            if self.target.resuming is not None:
-                self._resume_on()
+            if self.target.resumption is not None:
+                self._send_resumed()
             self.target.end_drain()
         self.target.update()
 
-    def _resume_on(self) -> None:
-        """Send more deliveries of an earlier link; after them, deliver from the queue."""
-        resuming = resuming_of(self.target)
-        if resuming is None:
+    def _send_resumed(self) -> None:
+        """Send more resumed deliveries; after the last one, deliver from the queue."""
+        resumed = resumed_deliveries_of(self.target)
+        if resumed is None:
             return
-        resuming.go_on()
-        if resuming.is_over():
-            self.target.resuming = None
+        resumed.send_more()
+        if resumed.is_complete():
+            self.target.resumption = None
             self.target.update()
-        elif resuming.is_stuck() and self.target.draining:
-            owed_by(self.session).drained(self)
-        self.target.allow(self.credit.left)
+        elif resumed.is_stuck() and self.target.draining:
+            pending_frames_of(self.session).note_drained(self)
+        self.target.set_credit(self.credit.left)
 
-    # -- what is said to it
+    # -- flows
 
-    def drained(self) -> None:
+    def complete_drain(self) -> None:
         """Use up the rest of a draining receiver's credit: no more messages are available. [amqp-1.0 2.6.7]
 
         Nothing happens unless the receiver drains (Link10).
@@ -115,11 +121,11 @@ class OutgoingLink(Sender):
             return
         self.target.draining = False
         self.credit.drain()
-        self.target.allow(0)
-        self.say_flow(True)
+        self.target.set_credit(0)
+        self.send_flow(True)
 
-    def say_flow(self, drain: bool) -> None:
-        """Send the delivery-count of this side, and the number of available messages. [amqp-1.0 2.7.4]"""
+    def send_flow(self, drain: bool) -> None:
+        """Send a flow with the delivery-count, and the number of available messages. [amqp-1.0 2.7.4]"""
         credit = self.credit
         available: i64 = 0
         for consumer in self.target.consumers:
@@ -128,92 +134,92 @@ class OutgoingLink(Sender):
 
     # -- the end
 
-    def consumed(self) -> list[Queue]:
+    def consumed_queues(self) -> list[Queue]:
         """Return the queues from which the link receives."""
         return [queue_of(consumer) for consumer in self.target.consumers]
 
-    def silence(self) -> None:
+    def stop_deliveries(self) -> None:
         """Stop all deliveries to the link (Link10)."""
         self.target.close()
 
-    def let_go(self, closed: bool) -> None:
+    def release_all(self, closed: bool) -> None:
         """Release unsettled deliveries, unless they are suspended, and remove the consumers (Link10)."""
         session = self.session
         self.target.close()
-        cut_off = NONE if self.sending is None else cut(session, self)
-        session.sending.pop(self, None)  # where deliveries of an earlier link wait for the window
+        aborted = NONE if self.sending is None else abort_delivery(session, self)
+        session.sending.pop(self, None)  # present without an incomplete delivery while resuming
         if not closed and self.expiry is not None:
-            keep(self, self.expiry, cut_off)
+            suspend_sender(self, self.expiry, aborted)
         else:
-            resuming = resuming_of(self.target)
-            if resuming is not None:
-                give_back(list(resuming.left().values()), self.target.abandoned)
-        held = _take_deliveries(session, self.target)
+            resumed = resumed_deliveries_of(self.target)
+            if resumed is not None:
+                release_deliveries(list(resumed.unsent().values()), self.target.default_outcome)
+        deliveries = _take_deliveries(session, self.target)
         for consumer in list(self.target.consumers):
-            entries = held.pop(consumer, []) if consumer.acquires else []
-            detach(queue_of(consumer), consumer, entries, self.target.abandoned)
+            entries = deliveries.pop(consumer, []) if consumer.acquires else []
+            detach(queue_of(consumer), consumer, entries, self.target.default_outcome)
             session.vhost.declarations.delete_if_unused(queue_of(consumer))
-        for consumer, entries in held.items():
+        for consumer, entries in deliveries.items():
             if consumer.acquires:
-                release_entries(queue_of(consumer), entries, consumer, self.target.abandoned)
+                release_entries(queue_of(consumer), entries, consumer, self.target.default_outcome)
         self.drop_target()
 
     def drop_target(self) -> None:
         """Cut the references between the link, which has ended or was refused, and its closed target."""
         target = self._target
-        if target is not None and target.resuming is not None:
-            self.session.vhost.schedule.cancel(target.resuming)
-            target.resuming = None
+        if target is not None and target.resumption is not None:
+            self.session.vhost.schedule.cancel(target.resumption)
+            target.resumption = None
         self._target = None
 
     def rights_changed(self) -> None:
         """Detach the link if the user may no longer read a queue (Link10)."""
         rights = self.session.peer.rights
-        for queue in self.consumed():
+        for queue in self.consumed_queues():
             if not rights.has_right(READ, queue.name):
                 text = f"read access to queue '{queue.name}' in vhost '{queue.vhost}' refused for user"
                 self.detach(UNAUTHORIZED_ACCESS, f"{text} '{rights.user}'")
                 return
 
 
-def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
+def suspend_sender(link: OutgoingLink, expiry: Expiry, aborted: i64) -> None:
     """Suspend a link with the sent deliveries that its receiver has not settled.
 
-    `cut_off`: a delivery that the receiver has in part, and knows to be aborted.
+    `aborted`: the delivery-id of the aborted delivery, or NONE.
     """
     session = link.session
     suspended = link_names(session.peer.server).suspend(session, link.name, False, expiry)
-    resuming = resuming_of(link.target)
-    left = {} if resuming is None else resuming.left()
+    resumed = resumed_deliveries_of(link.target)
+    left = {} if resumed is None else resumed.unsent()
     if suspended is None:
-        give_back(list(left.values()), link.target.abandoned)
+        release_deliveries(list(left.values()), link.target.default_outcome)
         return
     sent = suspended.sent
     unsettled = session.unsettled
-    for number in _numbers_of(session, link.target):
+    for number in _unsettled_numbers(session, link.target):
         if len(sent) + len(left) >= KEPT_MAX:
             break
         entry = unsettled.find(number)
         consumer = unsettled.holder
         if entry is None or consumer is None or consumer.target is not link.target or not consumer.acquires:
             continue
-        if cut_off == NONE or number - 1 & 0xFFFFFFFF != cut_off:
+        if aborted == NONE or number - 1 & 0xFFFFFFFF != aborted:
             unsettled.take(number)
             sent[link.target.tag_of(number)] = consumer, entry
-    sent.update(left)  # not sent again yet, so behind the sent ones
-    suspended.abandoned = link.target.abandoned
+    sent.update(left)  # deliveries that were not sent again yet come after those that were
+    suspended.default_outcome = link.target.default_outcome
     if sent:
-        lease = next(iter(sent.values()))[0].lease  # all have the link's lease
+        lease = next(iter(sent.values()))[0].lease  # all deliveries have the link's lease
         suspended.lease = 0 if lease is None else lease.milliseconds
         suspended.wait(session)
     else:
-        suspended.resumed()
+        suspended.end_suspension()
 
 
-def _numbers_of(session: Session10State, target: ConsumerTarget) -> list[i64]:
-    """Return numbers of unsettled deliveries that include all of `target`."""
-    if session.let_go_of is not None:
-        return session.let_go_of.get(target, [])
+def _unsettled_numbers(session: Session10State, target: ConsumerTarget) -> list[i64]:
+    """Return numbers of unsettled deliveries of the session that include all those of `target`."""
+    if session.unsettled_numbers is not None:
+        return session.unsettled_numbers.get(target, [])
     numbers = session.unsettled.tags_up_to(0)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     return numbers
@@ -224,11 +230,11 @@ def _take_deliveries(
 ) -> dict[QueueConsumer, list[QueueEntry]]:
     """Remove a receiver's deliveries from `unsettled` and return them, oldest first."""
     unsettled = session.unsettled
-    held: dict[QueueConsumer, list[QueueEntry]] = {}
-    for number in _numbers_of(session, target):
+    deliveries: dict[QueueConsumer, list[QueueEntry]] = {}
+    for number in _unsettled_numbers(session, target):
         entry = unsettled.find(number)
         consumer = unsettled.holder
         if entry is not None and consumer is not None and consumer.target is target:
             unsettled.take(number)
-            held.setdefault(consumer, []).append(entry)
-    return held
+            deliveries.setdefault(consumer, []).append(entry)
+    return deliveries

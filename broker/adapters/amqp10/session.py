@@ -7,13 +7,13 @@ from typing import Final, final
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import Owed, owed_by
+from broker.adapters.amqp10.answers import PendingFrames, pending_frames_of
 from broker.adapters.amqp10.attach import attach_link
-from broker.adapters.amqp10.link import Link10, shortened
+from broker.adapters.amqp10.link import Link10, shorten_description
 from broker.adapters.amqp10.names import link_names
-from broker.adapters.amqp10.settle import settle
+from broker.adapters.amqp10.settle import apply_disposition
 from broker.adapters.amqp10.state import (
-    BOUNDLESS,
+    OUTGOING_WINDOW,
     Connection10State,
     Session10State,
     SessionLink,
@@ -40,7 +40,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 LINKS_MAX: Final = 255  # the highest handle
-WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before the next flow
+WINDOW_BYTES: Final[i64] = 16777216  # the size of the transfers that the peer may send before the next flow
 WINDOW_MIN: Final[i64] = 16
 
 _log = structlog.get_logger("amqpd.session")
@@ -55,7 +55,7 @@ class Session10(Session10State):
         incoming = IncomingWindow(begin.next_outgoing_id, window)
         outgoing = OutgoingWindow(begin.incoming_window)
         super().__init__(connection, vhost, channel, incoming, outgoing)
-        self.owed = Owed(self)
+        self.pending = PendingFrames(self)
         self.handle_max: i64 = min(begin.handle_max, LINKS_MAX)
         if self.outgoing.left == 0:
             self.set_flow(False)
@@ -68,24 +68,24 @@ class Session10(Session10State):
             remote_channel=channel,
             next_outgoing_id=0,
             incoming_window=window,
-            outgoing_window=BOUNDLESS,
+            outgoing_window=OUTGOING_WINDOW,
             handle_max=LINKS_MAX,
         )
         self.peer.write(answer, channel)
 
-    # -- what the peer says
+    # -- frames of the peer
 
     def on_attach(self, attach: Attach) -> None:
         """Attach a link. Raises PeerError for errors that end the connection. [amqp-1.0 2.6.3]"""
         if attach.handle > self.handle_max:
-            raise PeerError(FRAMING_ERROR, f"handle {attach.handle} of at most {self.handle_max}")
+            raise PeerError(FRAMING_ERROR, f"handle is {attach.handle}, handle-max is {self.handle_max}")
         before = self.links.get(attach.handle)
-        if before is not None and not before.leaving:
+        if before is not None and not before.is_detached:
             raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
         attach_link(self, attach)  # perhaps in the place of a link that this side has detached
 
     def on_flow(self, flow: Flow) -> None:
-        """Take the peer's windows, and pass a link's credit to the link. [amqp-1.0 2.5.6]"""
+        """Take the peer's windows, and pass the state of a link to the link. [amqp-1.0 2.5.6]"""
         try:
             self.outgoing.update(flow.next_incoming_id, flow.incoming_window)
             self.incoming.follow(flow.next_outgoing_id)
@@ -98,86 +98,86 @@ class Session10(Session10State):
             self.set_flow(True)
             if self.sending:
                 self.peer.schedule()
-            self._drain_on()
+            self._continue_drains()
         if flow.handle == NONE:
             if flow.echo:
-                self.say_flow()
+                self.send_flow()
             return
         link = self.links.get(flow.handle)
         if link is None:
-            self._unattached(flow.handle)
-        elif not link.leaving:
+            self._refuse_handle(flow.handle)
+        elif not link.is_detached:
             link.on_flow(flow)
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """Take a transfer of a delivery. [amqp-1.0 2.6.12]"""
         link = self.links.get(transfer.handle)
         try:
-            if self.incoming.received():
-                self.say_flow()
+            if self.incoming.count_transfer():
+                self.send_flow()
         except PeerError as error:
             self.fail(error.condition, error.text)
             return
         if link is None:
-            self._unattached(transfer.handle)
+            self._refuse_handle(transfer.handle)
         else:
             link.on_transfer(transfer, data, end)
 
-    def blame(self, handle: i64, error: PeerError) -> None:
-        """Detach the link of a transfer with an error that concerns the link only."""
+    def fail_link(self, handle: i64, error: PeerError) -> None:
+        """Detach the link of a transfer whose error concerns the link only."""
         link = self.links.get(handle)
         if link is None:
-            self._unattached(handle)
-        elif not link.leaving:
+            self._refuse_handle(handle)
+        elif not link.is_detached:
             link.detach(error.condition, error.text)
 
     def on_disposition(self, disposition: Disposition) -> None:
         """Take the states of deliveries; unknown deliveries are ignored. [amqp-1.0 2.7.6]"""
         if distance(disposition.first, disposition.last) < 0:
-            text = f"disposition of deliveries {disposition.first} to {disposition.last}"
+            text = f"disposition.last {disposition.last} precedes disposition.first {disposition.first}"
             self.fail(INVALID_FIELD, text)
         elif disposition.receiver:
-            settle(self, disposition)
+            apply_disposition(self, disposition)
         elif disposition.settled:
-            looked = owed_by(self).halves.settle(disposition.first, disposition.last)
-            self.vhost.schedule.allowance.use(looked // ENTRIES)
+            checked = pending_frames_of(self).unsettled_by_sender.settle(disposition.first, disposition.last)
+            self.vhost.schedule.allowance.use(checked // ENTRIES)
 
     def on_detach(self, detach: Detach) -> None:
         """Detach a link; for a link that this side has detached, this is the answer. [amqp-1.0 2.6.5]"""
-        self.owed.say_answers()  # earlier publishes get their outcomes
-        if self.ending:  # by these answers, because the log has failed
+        self.pending.send_outcomes()  # outcomes of earlier deliveries precede the detach
+        if self.end_sent:  # by these answers, because the log has failed
             return
         link = self.links.pop(detach.handle, None)
         if link is None:
-            self._unattached(detach.handle)
+            self._refuse_handle(detach.handle)
             return
-        if link.leaving:
+        if link.is_detached:
             return
         error = None
         journal = self.vhost.journal
         actor = journal.actor
         journal.actor = self
         try:
-            link.leave(detach.closed)
+            link.end(detach.closed)
             if link.lifetime is not None:
                 error = link.lifetime.link_ended(detach.closed)
                 if detach.closed:
                     self.lifetimes.pop(link.lifetime.queue, None)
         finally:
             journal.actor = actor
-        self.say(Detach(handle=detach.handle, closed=detach.closed, error=error))
+        self.send(Detach(handle=detach.handle, closed=detach.closed, error=error))
 
     def on_end(self) -> None:
         """End the session, and answer unless this side has ended it before. [amqp-1.0 2.5.7]"""
-        self.owed.say_answers()
-        if not self.ending:
-            self.silence()
-            self.let_go()
-            self.say(End())
+        self.pending.send_outcomes()
+        if not self.end_sent:
+            self.stop_deliveries()
+            self.release_all()
+            self.send(End())
         self.peer.session_ended(self.channel)
 
-    def _drain_on(self) -> None:
-        """Look for messages for draining receivers: the session's window is open again."""
+    def _continue_drains(self) -> None:
+        """Continue the drains of receivers: the session's window is open again."""
         for target in list(self.targets):
             if isinstance(target, Target10) and target.draining:
                 target.notify_work()
@@ -186,8 +186,8 @@ class Session10(Session10State):
 
     def fail(self, condition: str, text: str) -> None:
         """End the session with an error; other frames before the peer's end are ignored. [amqp-1.0 2.5.8]"""
-        self.owed.say_answers()
-        if self.ending:  # perhaps by these answers
+        self.pending.send_outcomes()
+        if self.end_sent:  # perhaps by these answers
             return
         connection = self.peer
         _log.warning(
@@ -198,60 +198,60 @@ class Session10(Session10State):
             condition=condition,
             reason=text,
         )
-        self.ending = True
-        self.silence()
-        self.let_go()
-        self.say(End(error=Error(condition=condition, description=shortened(text))))
+        self.end_sent = True
+        self.stop_deliveries()
+        self.release_all()
+        self.send(End(error=Error(condition=condition, description=shorten_description(text))))
 
-    def link_left(self, link: SessionLink) -> None:
+    def forget_link(self, link: SessionLink) -> None:
         """Forget the name of a link that has ended (Session10State)."""
-        assert isinstance(link, Link10), "links of a session are these"
+        assert isinstance(link, Link10), "a link of a session is a Link10"
         link_names(self.peer.server).remove(link)
 
-    def silence(self) -> None:
+    def stop_deliveries(self) -> None:
         """Stop all deliveries to the session before anything is requeued."""
         self.close_targets()
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release everything that the session's links own, with the session as the actor in the journal."""
         journal = self.vhost.journal
         before = journal.actor
         journal.actor = self
         try:
-            self._let_go()
+            self._release_all()
         finally:
             journal.actor = before
 
-    def _let_go(self) -> None:
-        self.gone = True
+    def _release_all(self) -> None:
+        self.is_released = True
         links, self.links = self.links, {}
-        self.let_go_of = _by_target(self)  # computed once, not for each link
+        self.unsettled_numbers = _numbers_by_target(self)  # computed here for all links
         for link in links.values():
-            if not link.leaving:
-                link.leave(False)
-        self.let_go_of = None
+            if not link.is_detached:
+                link.end(False)
+        self.unsettled_numbers = None
         for lifetime in self.lifetimes.values():
             lifetime.session_ended()
         self.peer.lifetimes.update(self.lifetimes)
         self.lifetimes = {}
         expire_all(self.suspended)
-        owed_by(self).clear()
+        pending_frames_of(self).clear()
         self.unsettled.holder = None
         if self.leases is not None:
             self.leases.stop()
             self.leases = None
 
     def rights_changed(self) -> None:
-        """Tell all links that the user's permissions have changed."""
+        """Check all links: the user's permissions have changed."""
         for link in list(self.links.values()):
-            if not link.leaving:
+            if not link.is_detached:
                 link.rights_changed()
 
-    def _unattached(self, handle: i64) -> None:
+    def _refuse_handle(self, handle: i64) -> None:
         self.fail(UNATTACHED_HANDLE, f"there is no link with handle {handle}")
 
 
-def _by_target(session: Session10State) -> dict[ConsumerTarget, list[i64]]:
+def _numbers_by_target(session: Session10State) -> dict[ConsumerTarget, list[i64]]:
     """Return the numbers of all deliveries that are not settled, oldest first, by their targets."""
     unsettled = session.unsettled
     numbers = unsettled.tags_up_to(0)

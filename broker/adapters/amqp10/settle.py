@@ -1,8 +1,8 @@
 """The dispositions of receivers, and their effect on the queues. [amqp-1.0 2.6.12, 3.4]
 
 A delivery that is modified with undeliverable-here is released for other consumers. If no other consumer
-could take the message, and the queue dead-letters rejected messages, the message is dead-lettered, with the
-annotations that the receiver has added. This also happens later, when the last other consumer leaves
+could acquire the message, and the queue dead-letters rejected messages, the message is dead-lettered, with
+the annotations that the receiver has added. This also happens later, when the last other consumer detaches
 (broker.core.queues.undeliverable).
 [RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
 """
@@ -13,10 +13,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import owed_by
-from broker.adapters.amqp10.reach import exclude
+from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.entry_filters import exclude_undeliverable
 from broker.adapters.amqp10.state import Session10State
-from broker.adapters.amqp10.target import Target10, abandoned
+from broker.adapters.amqp10.target import Target10, default_outcome_of
 from broker.adapters.amqp10.transactions import transactions_of
 from broker.adapters.peers.leases import Leases
 from broker.core.arguments.queue import NACK, RELEASED, TIMEOUT
@@ -42,7 +42,7 @@ from broker.core.queues.undeliverable import Reach
 from broker.core.schedule import ENTRIES, MODIFICATION, TimedTask
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp10 import descriptors as d
-from protocol.amqp10.annotations import entries_of, map_of
+from protocol.amqp10.annotations import decode_map, encode_map
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED, PeerError
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST
 from protocol.amqp10.dispositions import Disposition
@@ -55,7 +55,7 @@ from protocol.conversion.names import X_CC, is_internal
 
 @final
 class SessionLeases(Leases):
-    """The leases of a session; deliveries are known by their numbers."""
+    """The leases of a session's deliveries, which are identified by their numbers."""
 
     def __init__(self, session: Session10State) -> None:
         super().__init__(session.vhost.schedule, session.peer.server.counters)
@@ -70,7 +70,7 @@ class SessionLeases(Leases):
         return self._session.unsettled.find(number) is not None
 
     def end(self, numbers: list[i64]) -> None:
-        """Release deliveries, and tell the receiver; settling them later does nothing (Leases)."""
+        """Release deliveries, and settle them as released; later dispositions are ignored (Leases)."""
         session = self._session
         unsettled = session.unsettled
         runs: dict[QueueConsumer, list[QueueEntry]] = {}
@@ -93,12 +93,12 @@ class SessionLeases(Leases):
         return session.peer.peer, session.peer.user, session.channel
 
 
-def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | None:
+def lease_of(session: Session10State, queue: Queue, requested: object) -> Lease | None:
     """Return the lease of deliveries of `queue` to a new link, None without a time limit.
 
-    `asked`: the checked milliseconds that the link asks for; None: it does not ask.
+    `requested`: the checked consumer-timeout of the link, in ms; None: the link has none.
     """
-    milliseconds = lease_milliseconds(queue, asked, session.peer.server.consumer_timeout)
+    milliseconds = lease_milliseconds(queue, requested, session.peer.server.consumer_timeout)
     if milliseconds == 0:
         return None
     if session.leases is None:
@@ -106,24 +106,24 @@ def lease_of(session: Session10State, queue: Queue, asked: object) -> Lease | No
     return session.leases.get_lease(milliseconds)
 
 
-ANNOTATIONS_MAX: Final[i64] = 64  # that may be added to a message
-ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # of all of them
-BYTES_OF_ONE: Final = 256  # that cost as much as a release without annotations
-_MARK: Final = b"x-"  # the beginning of names that are not reserved [amqp-1.0 3.2.10]
-_OURS: Final = frozenset(
+ANNOTATIONS_MAX: Final[i64] = 64  # annotations that may be added to a message
+ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # the size of all annotations that are added to a message
+BYTES_PER_COST: Final = 256  # bytes of annotations that cost as much as a release without annotations
+_FREE_PREFIX: Final = b"x-"  # the beginning of names that are not reserved [amqp-1.0 3.2.10]
+_RESERVED: Final = frozenset(
     (X_CC, DEATHS, b"x-acquired-count", b"x-delivery-count", b"x-delay", b"x-delivery-time")
 )
-_OURS_BEGIN: Final = (FIRST, LAST, b"x-expired-", b"x-receipt-", b"x-opt-delivery-")
+_RESERVED_PREFIXES: Final = (FIRST, LAST, b"x-expired-", b"x-receipt-", b"x-opt-delivery-")
 
 
-def modification(state: DeliveryState) -> Addition | None:
+def read_modification(state: DeliveryState) -> Addition | None:
     """Return the annotations that an outcome adds to messages, if any.
 
     Reserved annotations are left out, and annotations that the broker itself writes or reads.
     """
     if state.annotations is None:
         return None
-    added = _allowed(state.annotations)
+    added = _allowed_annotations(state.annotations)
     return Modification(added) if added else None
 
 
@@ -136,14 +136,14 @@ class Modification(Addition):
 
     def __init__(self, added: dict[bytes, bytes]) -> None:
         size: i64 = sum([len(name) + len(value) for name, value in added.items()])
-        super().__init__(1 + len(added) + size // BYTES_OF_ONE)
+        super().__init__(1 + len(added) + size // BYTES_PER_COST)
         self._added = added
         self._is_too_much = len(added) > ANNOTATIONS_MAX or size > ANNOTATIONS_BYTES_MAX
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Add the annotations (Addition)."""
         queue = queue_of(consumer)
-        made: dict[bytes, bytes] = {}  # most entries have the same annotations, or none
+        made: dict[bytes, bytes] = {}  # results by the earlier annotations, which most entries share
         refused = False
         for entry in entries:
             if not owns(consumer, entry, consumer.queue):
@@ -151,44 +151,44 @@ class Modification(Addition):
             before = queue.entries.annotations_of(entry)
             after = made.get(before)
             if after is None:
-                after = made[before] = self._combined(before)
+                after = made[before] = self._combine(before)
             if after:
                 annotate(queue, entry, after)
             else:
                 refused = True
         target = consumer.target
         if refused and isinstance(target, Target10) and not target.closed:
-            TooMuch(target, queue)
+            AnnotationLimitAlarm(target, queue)
 
     def added_to(self, before: bytes) -> bytes:
-        """Return the encoded map with the annotations, or `before` if they are too many (Addition)."""
-        return self._combined(before) or before
+        """Return the encoded map with the added annotations, or `before` if there are too many (Addition)."""
+        return self._combine(before) or before
 
-    def _combined(self, before: bytes) -> bytes:
-        """Return the encoded map with the annotations; empty if they are too many for a message."""
+    def _combine(self, before: bytes) -> bytes:
+        """Return the encoded map with the added annotations; empty if there are too many for a message."""
         if self._is_too_much:
             return b""
-        entries = dict(zip(*entries_of(before), strict=True)) if before else {}
+        entries = dict(zip(*decode_map(before), strict=True)) if before else {}
         entries.update(self._added)
-        after = map_of(entries)
+        after = encode_map(entries)
         return after if len(entries) <= ANNOTATIONS_MAX and len(after) <= ANNOTATIONS_BYTES_MAX else b""
 
 
-def _allowed(said: bytes) -> dict[bytes, bytes]:
-    """Return the annotations that may be added, by their names; of several with one name the last."""
+def _allowed_annotations(performative: bytes) -> dict[bytes, bytes]:
+    """Return the annotations that may be added, by their names; the last one of each name counts."""
     return {
         key: value
-        for key, value in zip(*entries_of(said), strict=True)
-        if key.startswith(_MARK) and not (is_internal(key) or key in _OURS or key.startswith(_OURS_BEGIN))
+        for key, value in zip(*decode_map(performative), strict=True)
+        if key.startswith(_FREE_PREFIX)
+        and not (is_internal(key) or key in _RESERVED or key.startswith(_RESERVED_PREFIXES))
     }
 
 
 @final
-class TooMuch(TimedTask):
+class AnnotationLimitAlarm(TimedTask):
     """The timed task that detaches a link that would add too many annotations, in a turn of its own.
 
-    Deliveries are released in slices: perhaps while the link attaches, or while its queue is deleted, and the
-    detach may do the same.
+    The detach releases deliveries too, so it must not happen while deliveries are being released.
     """
 
     def __init__(self, target: Target10, queue: Queue) -> None:
@@ -197,12 +197,12 @@ class TooMuch(TimedTask):
         self._queue = queue
         schedule = target.link.session.vhost.schedule
         schedule.set(self, schedule.now())
-        target.close()  # or it would get the entries again that it has just released
+        target.close()  # else the link could get the released entries again
 
     def do_due_work(self) -> None:
         """Detach the link with the error."""
         link = self._link
-        if not link.leaving:
+        if not link.is_detached:
             link.detach(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"more than {ANNOTATIONS_MAX} message-annotations, or {ANNOTATIONS_BYTES_MAX} bytes of them, "
@@ -211,43 +211,45 @@ class TooMuch(TimedTask):
             link.session.peer.end_turn()
 
 
-def may_die(consumer: QueueConsumer) -> bool:
-    """Whether the queue of a link's consumer dead-letters messages that no other consumer could take."""
+def dead_letters_undeliverable(consumer: QueueConsumer) -> bool:
+    """Whether the queue of a link's consumer dead-letters messages that no other consumer could acquire."""
     rules = queue_of(consumer).rules
     if rules is None or not rules.moves(REJECTED):
         return False
     return consumer.acquires and isinstance(consumer.target, Target10)
 
 
-def send_away(session: Session10State, runs: list[Run], outcome: i64, addition: Addition | None) -> None:
+def release_elsewhere(
+    session: Session10State, runs: list[Run], outcome: i64, addition: Addition | None
+) -> None:
     """Release deliveries to other consumers of their queues, or dead-letter them.
 
     `outcome`: the cause, as NACK. `addition`: the annotations to add to their messages.
     """
-    dying = [run for run in runs if may_die(run[0])]
-    back = [run for run in runs if not may_die(run[0])]
-    for consumer, entries in back:
-        _keep_away(consumer, entries)
-    if back:
-        returns.requeue_runs(back, outcome, session, session.vhost, addition)
-    if not dying:
+    undeliverable = [run for run in runs if dead_letters_undeliverable(run[0])]
+    to_release = [run for run in runs if not dead_letters_undeliverable(run[0])]
+    for consumer, entries in to_release:
+        _exclude_from_link(consumer, entries)
+    if to_release:
+        returns.requeue_runs(to_release, outcome, session, session.vhost, addition)
+    if not undeliverable:
         return
-    later = SentAway(dying, session, outcome, addition)
-    if are_few(dying):
-        later.process_all()
+    work = UndeliverableHere(undeliverable, session, outcome, addition)
+    if are_few(undeliverable):
+        work.process_all()
     else:
-        later.begin()
+        work.begin()
 
 
-def _keep_away(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+def _exclude_from_link(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
     """Exclude `entries` from the link that had them."""
     target = consumer.target
     if consumer.acquires and isinstance(target, Target10):
-        exclude(consumer, entries, target.link.full_name())
+        exclude_undeliverable(consumer, entries, target.link.full_name())
 
 
 @final
-class SentAway(EndedDeliveries):
+class UndeliverableHere(EndedDeliveries):
     """Deliveries that are undeliverable to their link, and perhaps to every consumer."""
 
     def __init__(
@@ -267,43 +269,45 @@ class SentAway(EndedDeliveries):
             self.process(entries, consumer)
 
     def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Dead-letter the entries that no other consumer could take, and release the rest."""
+        """Dead-letter the entries that no other consumer could acquire, and release the rest."""
         others = Reach(queue_of(consumer), consumer.target)
-        back: list[QueueEntry] = []
-        dead: list[QueueEntry] = []
+        to_release: list[QueueEntry] = []
+        to_dead_letter: list[QueueEntry] = []
         for entry in entries:
             if owns(consumer, entry, consumer.queue):
-                (back if others.could_take(entry) else dead).append(entry)
-        if back:
-            _keep_away(consumer, back)
+                (to_release if others.could_take(entry) else to_dead_letter).append(entry)
+        if to_release:
+            _exclude_from_link(consumer, to_release)
             returns.requeue_runs(
-                [(consumer, back)], self._outcome, self.session, self._virtual_host, self._addition
+                [(consumer, to_release)], self._outcome, self.session, self._virtual_host, self._addition
             )
-        if dead:
+        if to_dead_letter:
             if self._addition is not None:
-                self._addition.add(dead, consumer)
-            discard_all(queue_of(consumer), dead, consumer)
+                self._addition.add(to_dead_letter, consumer)
+            discard_all(queue_of(consumer), to_dead_letter, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """Return the cost of a dead letter."""
         return DEAR if self._addition is None else DEAR + self._addition.cost
 
 
-_HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
+_EFFECTS: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
 """The effect of outcomes in a transaction; deliveries of other outcomes are released."""
 
 
-def settle(session: Session10State, said: Disposition) -> None:
-    """Take the disposition of a receiver; unknown deliveries are ignored."""
-    state = said.state
+def apply_disposition(session: Session10State, performative: Disposition) -> None:
+    """Apply the disposition of a receiver; unknown deliveries are ignored."""
+    state = performative.state
     unsettled = session.unsettled
-    last = session.number_of(said.last)
-    first = last - distance(said.first, said.last)  # which may be far from any existing number
+    last = session.number_of(performative.last)
+    first = last - distance(
+        performative.first, performative.last
+    )  # perhaps far from the numbers of all deliveries
     code: i64 = d.RECEIVED if state is None else state.code
     if code == d.TRANSACTIONAL_STATE and state is not None:
-        _retire(session, said, state, first, last)
+        _retire_deliveries(session, performative, state, first, last)
         return
-    if code == d.RECEIVED and not said.settled:
+    if code == d.RECEIVED and not performative.settled:
         return  # not a terminal state
     if code == d.ACCEPTED and first == last:  # the hot path
         entry = unsettled.take(first)
@@ -312,15 +316,19 @@ def settle(session: Session10State, said: Disposition) -> None:
             return
         settle_one(entry, consumer)
     else:
-        runs = taken(session, first, last)
+        runs = take_unsettled(session, first, last)
         if not runs:
             return
-        apply(session, runs, code, state)
-    if not said.settled:
-        owed_by(session).answers.add(None, said.first, last - first + 1, _echoed(state), True)
+        apply_outcome(session, runs, code, state)
+    if not performative.settled:
+        pending_frames_of(session).outcomes.add(
+            None, performative.first, last - first + 1, _answered_outcome(state), True
+        )
 
 
-def taken(session: Session10State, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
+def take_unsettled(
+    session: Session10State, first: i64, last: i64
+) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
     """Remove and return the unsettled deliveries of these numbers, oldest first, in runs of a consumer."""
     unsettled = session.unsettled
     runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
@@ -341,7 +349,7 @@ def taken(session: Session10State, first: i64, last: i64) -> list[tuple[QueueCon
     return runs
 
 
-def apply(
+def apply_outcome(
     session: Session10State,
     runs: list[tuple[QueueConsumer, list[QueueEntry]]],
     code: i64,
@@ -358,70 +366,74 @@ def apply(
         returns.requeue_runs(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
         outcome = NACK if state.delivery_failed else RELEASED
-        addition = modification(state)
+        addition = read_modification(state)
         if addition is not None:
             count = sum([len(entries) for _, entries in runs])
             virtual_host.schedule.allowance.use(count * (MODIFICATION + addition.cost // ENTRIES))
         if state.undeliverable_here:
-            send_away(session, runs, outcome, addition)
+            release_elsewhere(session, runs, outcome, addition)
             return
         returns.requeue_runs(runs, outcome, session, virtual_host, addition)
     else:
         for run in runs:
-            returns.requeue_runs([run], abandoned(run[0]), session, virtual_host)
+            returns.requeue_runs([run], default_outcome_of(run[0]), session, virtual_host)
 
 
-def _retire(session: Session10State, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:
+def _retire_deliveries(
+    session: Session10State, performative: Disposition, state: DeliveryState, first: i64, last: i64
+) -> None:
     """Hold an outcome until the transaction commits. [amqp-1.0 4.4.2]"""
     unsettled = session.unsettled
-    transaction = transactions_of(session.peer).known(state.txn_id)
+    transaction = transactions_of(session.peer).get(state.txn_id)
     outcome = state.outcome
     code: i64 = d.RECEIVED if outcome is None else outcome.code
-    addition = None if outcome is None else modification(outcome)
-    echoed = _echoed(outcome)
+    addition = None if outcome is None else read_modification(outcome)
+    echoed = _answered_outcome(outcome)
     numbers = unsettled.tags_between(first, last)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     for number in numbers:
         if transaction is None:
             unsettled.find(number)
-            _unknown(unsettled.holder, transactions_of(session.peer).missing(state.txn_id))
+            _refuse_transaction(unsettled.holder, transactions_of(session.peer).unknown_error(state.txn_id))
             continue
         entry = unsettled.take(number)
         consumer = unsettled.holder
         if entry is None or consumer is None:
             continue
         failed = outcome is not None and outcome.delivery_failed
-        returned = _returned(code, failed, consumer)
-        held: i64 = _HELD.get(code, RELEASE)
+        cause = _return_cause(code, failed, consumer)
+        effect: i64 = _EFFECTS.get(code, RELEASE)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
-            if may_die(consumer) and not Reach(queue_of(consumer), consumer.target).could_take(entry):
-                held = DISCARD
+            if dead_letters_undeliverable(consumer) and not Reach(
+                queue_of(consumer), consumer.target
+            ).could_take(entry):
+                effect = DISCARD
             else:
                 transaction.exclude(entry, consumer)
-        transaction.retire(number, entry, consumer, held, returned, addition)
-        if said.settled:
-            transaction.settled_by_receiver(session, number)
+        transaction.retire(number, entry, consumer, effect, cause, addition)
+        if performative.settled:
+            transaction.note_settled(session, number)
         else:
-            transaction.owe(session, number, echoed)
+            transaction.add_outcome(session, number, echoed)
 
 
-def _unknown(consumer: QueueConsumer | None, why: PeerError) -> None:
-    """Detach the link of a receiver that names an unknown transaction."""
+def _refuse_transaction(consumer: QueueConsumer | None, why: PeerError) -> None:
+    """Detach the link of a receiver whose disposition has an unknown txn-id."""
     if consumer is not None and isinstance(consumer.target, Target10):
         consumer.target.link.detach(why.condition, why.text)
 
 
-def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
+def _return_cause(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
     """Return the cause with which a delivery of this outcome is released."""
     if code == d.RELEASED:
         return RELEASED
     if code == d.MODIFIED:
         return NACK if failed else RELEASED
-    return abandoned(consumer)
+    return default_outcome_of(consumer)
 
 
-def _echoed(state: DeliveryState | None) -> bytes:
-    """Return the outcome to send back to the receiver."""
+def _answered_outcome(state: DeliveryState | None) -> bytes:
+    """Return the encoded outcome for the disposition to the receiver."""
     if state is None:
         return modified(True, False)
     if state.code == d.REJECTED:

@@ -6,7 +6,7 @@ from typing import final
 
 import structlog
 
-from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.answers import pending_frames_of
 from broker.adapters.amqp10.receive import IncomingLink
 from broker.adapters.amqp10.state import Connection10State, Session10State
 from broker.adapters.peers.connections import Held
@@ -18,14 +18,14 @@ _log = structlog.get_logger("amqpd.connection")
 class HeldCredit(Held):
     """The hold of a connection's senders during a shortage.
 
-    Their links get no more credit, and the windows of their sessions are shut. Messages on their way are
-    taken, and the connection's receivers continue.
+    The senders get no more credit, and the incoming windows of their sessions are shut. Transfers that are
+    already allowed are accepted, and the connection's receivers continue.
     """
 
     def __init__(self, connection: Connection10State) -> None:
         self._connection: Connection10State | None = connection  # None: it has ended
         self._shortage = connection.server.shortage
-        self._shut: list[Session10State] = []
+        self._shut_sessions: list[Session10State] = []
 
     def hold(self) -> None:
         """Hold the senders, unless they are held or there are none."""
@@ -36,43 +36,43 @@ class HeldCredit(Held):
         if not publishing or self in self._shortage.held:
             return
         self._shortage.held[self] = None
-        self._shut = publishing
+        self._shut_sessions = publishing
         for session in publishing:
-            session.incoming.shut = True
-            session.say_flow()
+            session.incoming.is_shut = True
+            session.send_flow()
         reason = self._shortage.reason
         _log.info("publisher held", peer=connection.peer, user=connection.user, reason=reason)
 
     def end(self) -> None:
         """Grant credit again: the shortage is over (Held)."""
-        shut = self._shut
+        shut = self._shut_sessions
         self.forget()
         for session in shut:
-            if not session.gone:
-                session.incoming.shut = False
-                session.say_flow()
+            if not session.is_released:
+                session.incoming.is_shut = False
+                session.send_flow()
         if self._connection is not None:
             for session in self._connection.open_sessions():
-                _top_up(session)
+                _check_credits(session)
             self._connection.end_turn()
 
-    def leave(self) -> None:
-        """Leave the connection, which has ended."""
+    def forget_connection(self) -> None:
+        """Forget the senders and the connection, which has ended."""
         self.forget()
         self._connection = None
 
     def forget(self) -> None:
         """Forget the senders, which are no longer held."""
         self._shortage.held.pop(self, None)
-        self._shut = []
+        self._shut_sessions = []
 
 
 def _publishes(session: Session10State) -> bool:
     return any(isinstance(link, IncomingLink) for link in session.links.values())
 
 
-def _top_up(session: Session10State) -> None:
+def _check_credits(session: Session10State) -> None:
     """Grant the senders of a session more credit."""
     for link in session.links.values():
         if isinstance(link, IncomingLink):
-            owed_by(session).touch(link)
+            pending_frames_of(session).check_credit(link)

@@ -36,13 +36,15 @@ from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 # The states of a connection that this side distinguishes. [amqp-1.0 2.4.6]
 AUTHENTICATING: Final = "authenticating"
-AUTHENTICATED: Final = "authenticated"  # the peer's header of AMQP comes next,
-OPENING: Final = "opening"  # then its open
+AUTHENTICATED: Final = "authenticated"  # the peer's protocol header is expected
+OPENING: Final = "opening"  # the peer's open is expected
 OPENED: Final = "open"
-CLOSING: Final = "closing"  # close is sent, and the peer's close comes next
+CLOSING: Final = "closing"  # this side has sent close, and the peer's close is expected
 CLOSED: Final = "closed"
 
-BOUNDLESS: Final[i64] = 2147483647  # the transfers of this side are not limited
+OUTGOING_WINDOW: Final[i64] = (
+    2147483647  # the outgoing-window of this side, which does not limit its transfers
+)
 
 
 class ConnectionRoutes:
@@ -71,30 +73,30 @@ def expire_all(suspended: dict[SuspendedLink, None]) -> None:
         each.expire()
 
 
-class SessionOwed:
-    """The frames that a session owes its peer; `answers.Owed` extends this class."""
+class SessionPendingFrames:
+    """The pending frames of a session; `answers.PendingFrames` extends this class."""
 
-    def say_answers(self) -> None:
-        """Send the outcomes that can be sent, and wait for the log with the others."""
+    def send_outcomes(self) -> None:
+        """Send the outcomes whose batches are on disk, and wait for the log with the others."""
         raise NotImplementedError
 
     def end_turn(self) -> None:
-        """Send everything that is owed."""
+        """Send all pending frames."""
         raise NotImplementedError
 
 
 class SessionLink:
     """A link as its session knows it; `link.Link10` extends this class.
 
-    `leaving`: this side has detached the link; frames that the peer sends before it knows are dropped.
+    `is_detached`: this side has detached the link; frames that the peer sends before it knows are dropped.
     `lifetime`: the lifetime of a queue that belongs to the link.
     """
 
     def __init__(self) -> None:
-        self.leaving = False
+        self.is_detached = False
         self.lifetime: Lifetime | None = None
 
-    # -- what a subclass does; a link that was refused at once does nothing
+    # -- overridden by subclasses; a link that was refused does nothing
 
     def on_flow(self, flow: Flow) -> None:
         """Take the peer's state of the link. [amqp-1.0 2.6.7]"""
@@ -111,7 +113,7 @@ class SessionLink:
         """End the link from this side with an error. [amqp-1.0 2.6.5]"""
         raise NotImplementedError
 
-    def leave(self, closed: bool) -> None:
+    def end(self, closed: bool) -> None:
         """Release everything that the link owns. Later frames on the link are dropped."""
         raise NotImplementedError
 
@@ -119,11 +121,11 @@ class SessionLink:
 class Connection10State(ServedConnection):
     """A connection of an AMQP 1.0 client, and its output; `connection.Connection10` extends this class.
 
-    `state`: a constant above. `secured`: the connection begins with the layer of SASL. `holds`: the reasons
-    for not taking frames. `frame_max`: bytes of the peer's largest frame. `spoke` and `heard`: output was
-    sent, and input has come, since the last check of `idle`. `owing`: sessions that owe frames at the end of
-    the turn. `suspended`: links that wait for the end of the connection. `lifetimes`: of queues that ended
-    sessions have left.
+    `state`: a constant above. `secured`: the connection begins with the SASL layer. `holds`: the reasons
+    for not taking frames. `frame_max`: the peer's max-frame-size, in bytes. `has_sent` and `has_received`:
+    output was sent, and input has come, since the last check of `idle`. `pending_sessions`: the pending
+    frames of the sessions that have any. `suspended`: links that are suspended until the connection ends.
+    `lifetimes`: the lifetimes of queues whose session has ended.
     """
 
     transactions: ConnectionTransactions
@@ -142,9 +144,9 @@ class Connection10State(ServedConnection):
         self.channel_max: i64 = 0
         self.holds: i64 = 0
         self.out = BytesWriter()
-        self.spoke = False
-        self.heard = False
-        self.owing: list[SessionOwed] = []
+        self.has_sent = False
+        self.has_received = False
+        self.pending_sessions: list[SessionPendingFrames] = []
         self.suspended: dict[SuspendedLink, None] = {}
         self.lifetimes: dict[Queue, Lifetime] = {}
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
@@ -158,7 +160,7 @@ class Connection10State(ServedConnection):
         return f"{self.user}/{self.client_name}"
 
     def hold(self, reason: i64) -> None:
-        """Take no more frames, and pause reading, until every reason has been released."""
+        """Take no more frames, and stop reading, until every reason has been released."""
         self.keep_frames(reason)
         self.edge.hold(reason)
 
@@ -166,20 +168,20 @@ class Connection10State(ServedConnection):
         """Take no more frames, but continue to read (ServedConnection)."""
         self.holds |= reason
 
-    # -- out
+    # -- output
 
     def write(self, performative: Composite, channel: int = 0) -> None:
         """Write a performative, to be sent at the end of the turn."""
         self.out.write(frame(channel, encode_composite(performative)))
 
     def end_turn(self) -> None:
-        """Make the sessions send the frames that they owe, and write the output.
+        """Make the sessions send their pending frames, and write the output.
 
-        A peer that sends requests and reads nothing has to wait. Deliveries do not count: they stop by
-        themselves.
+        If the peer reads nothing and the answers to its requests exceed a limit, reading stops. Deliveries do
+        not count, because they stop by themselves.
         """
-        if self.owing:
-            self.say_owed()
+        if self.pending_sessions:
+            self.send_pending()
         size: i64 = len(self.out)
         self.flush()
         if self.blocked:
@@ -187,17 +189,17 @@ class Connection10State(ServedConnection):
             if self._unread > UNREAD_BYTES_MAX and self.state == OPENED:
                 self.hold(HELD_FOR_PEER)
 
-    def say_owed(self) -> None:
-        """Make the sessions send the frames that they owe."""
-        owing, self.owing = self.owing, []
-        for owed in owing:
-            owed.end_turn()
+    def send_pending(self) -> None:
+        """Make the sessions send their pending frames."""
+        pending_sessions, self.pending_sessions = self.pending_sessions, []
+        for pending in pending_sessions:
+            pending.end_turn()
 
     def flush(self) -> None:
         """Write the output of the turn, once."""
         out = self.out
         if len(out) > 0:
-            self.spoke = True
+            self.has_sent = True
             self.edge.write(out.getvalue())
             if len(out) > OUTPUT_KEPT_MAX:
                 self.out = BytesWriter()
@@ -207,7 +209,7 @@ class Connection10State(ServedConnection):
     # -- call-outs
 
     def logged_in(self) -> None:
-        """Let in the peer, which has authenticated."""
+        """Begin the layer of AMQP: the peer has authenticated."""
         raise NotImplementedError
 
     def set_channel_max(self, channel_max: i64) -> None:
@@ -237,7 +239,7 @@ class Connection10State(ServedConnection):
         """Close the connection with an error, and wait for the peer's close. [amqp-1.0 2.4.3]"""
         raise NotImplementedError
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release everything that the connection owns, as the actor in the journal."""
         raise NotImplementedError
 
@@ -245,17 +247,17 @@ class Connection10State(ServedConnection):
 class Session10State(Session):
     """A session of AMQP 1.0; `session.Session10` extends this class.
 
-    Its channel and its handles are the peer's, in both directions.
+    This side uses the peer's channel and the peer's handles.
 
     `unsettled`: the deliveries sent to the peer, by the numbers 1, 2, ... A delivery-id is the lowest 32 bits
-    of the number less one. `sending`: links with an incomplete delivery. `lifetimes`: of queues that ended
-    links have left. `suspended`: links that wait for the end of the session. `pairs`: the pairs of links to
-    the management node, by their names. `ending`: this side has sent end, and the peer's end is to come.
-    `gone`: the session owns nothing any more. `let_go_of`: the numbers of unsettled deliveries, while the
-    session ends.
+    of the number less one. `sending`: links with an incomplete delivery. `lifetimes`: the lifetimes of queues
+    whose link has ended. `suspended`: links that are suspended until the session ends. `pairs`: the pairs of
+    links to the management node, by their names. `end_sent`: this side has sent end, and the peer's end is
+    expected. `is_released`: the session has released everything. `unsettled_numbers`: the numbers of
+    unsettled deliveries by their targets, while the session ends.
     """
 
-    owed: SessionOwed
+    pending: SessionPendingFrames
 
     def __init__(
         self,
@@ -277,29 +279,32 @@ class Session10State(Session):
         self.suspended: dict[SuspendedLink, None] = {}
         self.sending: dict[SessionLink, None] = {}
         self.pairs: dict[str, LinkPair] = {}
-        self.ending = False
-        self.gone = False
+        self.end_sent = False
+        self.is_released = False
         self.leases: Leases | None = None
-        self.let_go_of: dict[ConsumerTarget, list[i64]] | None = None
+        self.unsettled_numbers: dict[ConsumerTarget, list[i64]] | None = None
 
     def number_of(self, delivery_id: i64) -> i64:
         """Return the number of the delivery with this id, the nearest to the next delivery's number."""
         following = self.unsettled.next_tag()
         return following + distance(following - 1 & 0xFFFFFFFF, delivery_id)
 
-    # -- what is said to the peer
+    # -- output
 
-    def say(self, performative: Composite) -> None:
+    def send(self, performative: Composite) -> None:
         """Write a performative about the session, or about a link of it."""
         channel: int = self.channel
         self.peer.write(performative, channel)
 
-    def say_flow(self) -> None:
-        """Send the session's window."""
+    def send_flow(self) -> None:
+        """Send a flow with the session's windows."""
         self.write_flow(NONE, NONE, NONE, NONE, False)
 
     def write_flow(self, handle: i64, count: i64, credit: i64, available: i64, drain: bool) -> None:
-        """Send the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
+        """Send a flow with the state of the session, and of a link; numbers that are NONE are null.
+
+        `count`: the delivery-count. [amqp-1.0 2.7.4]
+        """
         incoming, outgoing = self.incoming, self.outgoing
         window = incoming.open()
         self.peer.out.write(
@@ -308,7 +313,7 @@ class Session10State(Session):
                 incoming.next_id,
                 window,
                 outgoing.next_id,
-                BOUNDLESS,
+                OUTGOING_WINDOW,
                 handle,
                 count,
                 credit,
@@ -318,15 +323,15 @@ class Session10State(Session):
             )
         )
 
-    def sent(self) -> None:
-        """Count a written transfer: the peer takes one less."""
-        self.outgoing.sent()
+    def count_transfer(self) -> None:
+        """Count a written transfer, and stop deliveries when the peer's window is used up."""
+        self.outgoing.count_transfer()
         if self.outgoing.left <= 0:
             self.set_flow(False)
 
     # -- call-outs
 
-    def link_left(self, link: SessionLink) -> None:
+    def forget_link(self, link: SessionLink) -> None:
         """Forget the name of a link that has ended."""
         raise NotImplementedError
 

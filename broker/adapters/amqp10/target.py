@@ -10,9 +10,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import owed_by
-from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, Sender, send_on
-from broker.adapters.amqp10.reach import sent_bytes
+from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.entry_filters import sent_bytes
+from broker.adapters.amqp10.link import NOTHING_RECEIVED, OUTPUT_BYTES_MAX, Sender, send_more
 from broker.adapters.amqp10.state import Session10State
 from broker.adapters.formats.either import content_for10, delivered_content, pieces_of
 from broker.core.arguments.consumer import NOTIFY_ACTIVE
@@ -30,7 +30,7 @@ from broker.core.queues.state import QueueState
 from broker.core.schedule import Schedule, TimedTask
 from broker.core.transactions.transaction import Transaction
 from broker.core.vhosts.vhost import VirtualHost
-from protocol.amqp10.annotations import annotated
+from protocol.amqp10.annotations import annotations_section
 from protocol.amqp10.conditions import RESOURCE_DELETED
 from protocol.amqp10.constructors import NONE, SMALL_ULONG
 from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
@@ -38,7 +38,7 @@ from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import Header, header_section
 from protocol.amqp10.outcomes import transactional
 from protocol.amqp10.outgoing import SplitTransfer
-from protocol.amqp10.sections import is_sections, scan_front
+from protocol.amqp10.sections import is_sections, scan_preamble
 from protocol.amqp10.transfers import MESSAGE_FORMAT
 from protocol.amqp10.writing import NULL_VALUE
 from protocol.conversion.opaque import format_of, payload_of
@@ -46,20 +46,20 @@ from protocol.conversion.opaque import format_of, payload_of
 EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
 
-_HEADER_START: Final = 5  # of a stored header's fields, behind descriptor, constructor and size
+_HEADER_START: Final = 5  # the bytes before a stored header's count: descriptor, constructor and size
 
 
 @final
-class Front:
-    """The header and annotations of a delivery, and the bare message behind them, reused for each message.
+class DeliverySections:
+    """The sections of a delivery: header and annotations, and the bare message. The object is reused.
 
-    `rest` is the bare message; for a large message `further` follows, in pieces. `size`: bytes of all parts.
-    `format`: for a message of a foreign format `rest` is the whole payload. The sender of such a message sets
-    `format` to 0 again.
+    `rest`: the bare message; for a large message `further` follows, in pieces. `size`: bytes of all parts.
+    `format`: the message-format; if it is not 0, `rest` is the whole payload, and the caller sets `format`
+    to 0 again.
 
-    The annotations name the address of the publish. They are made once for messages with the same address.
-    `size_max`: the most bytes of a message that the receiver takes, 0: any number. Annotations of consumers
-    are left out if they would exceed this.
+    The annotations have the address of the publish. The encoded annotations are kept for further messages
+    with the same address. `size_max`: the receiver's max-message-size in bytes, 0: unlimited. Annotations of
+    consumers are left out if they would exceed it.
     """
 
     def __init__(self, virtual_host: VirtualHost, size_max: i64 = 0) -> None:
@@ -72,8 +72,8 @@ class Front:
         self._size_max = size_max
         self._schedule: Schedule = virtual_host.schedule
         self._address: Address | None = None
-        self._told: list[bytes] = []  # exchange and routing key, encoded
-        self._alone = b""  # annotations with nothing else
+        self._address_values: list[bytes] = []  # exchange and routing key, encoded
+        self._address_only = b""  # the annotations of a message with these only
         self._header = Header()
 
     def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: QueueState) -> None:
@@ -82,7 +82,7 @@ class Front:
         if content is None:
             content = store.load(message)
         if queue.entries.annotations is not None:
-            content = self._given(message, content, delivered_content(content, queue, entry))
+            content = self._limit_annotations(message, content, delivered_content(content, queue, entry))
         self.size = 0
         if message.body is not None:
             self.further = pieces_of(message.body, content, store)
@@ -91,36 +91,36 @@ class Front:
         if not is_sections(content):
             content = content_for10(message, content)
         if message.address is not self._address:
-            self._tell(message.address)
+            self._set_address(message.address)
         end: i64 = _HEADER_START + content[4]
-        behind = end
+        after = end
         if len(content) > end + 2 and _may_be_annotations(content, end):
-            behind = self._annotate(content, end)
+            after = self._annotate(content, end)
             if self.format != MESSAGE_FORMAT:
                 return
         else:
-            self.annotations = self._alone
-        self.rest = content[behind:]
+            self.annotations = self._address_only
+        self.rest = content[after:]
         if message.expiration != NEVER or entry.redelivered or entry.delivery_count > 1:
-            self.header = self._changed(content, end, message, entry)
+            self.header = self._make_header(content, end, message, entry)
         else:
             self.header = content[:end]
         self.size += len(self.header) + len(self.annotations) + len(self.rest)
 
-    def _given(self, message: Message, content: bytes, given: bytes) -> bytes:
+    def _limit_annotations(self, message: Message, content: bytes, given: bytes) -> bytes:
         more: i64 = len(given) - len(content)
         return given if self._size_max == 0 or sent_bytes(message) + more <= self._size_max else content
 
-    def _tell(self, address: Address) -> None:
+    def _set_address(self, address: Address) -> None:
         self._address = address
-        self._told = [encode(address.exchange), encode(address.routing_key)]
-        self._alone = annotated(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._told)
+        self._address_values = [encode(address.exchange), encode(address.routing_key)]
+        self._address_only = annotations_section(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._address_values)
 
     def _annotate(self, content: bytes, end: i64) -> i64:
-        """Make the annotations from those behind the header, which ends at `end`; return where these end."""
-        layout = scan_front(content)
+        """Make the annotations from the stored ones at `end`; return the offset after the stored ones."""
+        layout = scan_preamble(content)
         if layout.annotations == NONE:
-            self.annotations = self._alone
+            self.annotations = self._address_only
             return end
         self.format = format_of(content, layout) if self.further is None else MESSAGE_FORMAT
         if self.format != MESSAGE_FORMAT:
@@ -129,11 +129,13 @@ class Front:
             self.size = len(self.rest)
             return layout.annotations_end
         names = [EXCHANGE, ROUTING_KEY]
-        self.annotations = annotated(content, layout.annotations, layout.annotations_end, names, self._told)
+        self.annotations = annotations_section(
+            content, layout.annotations, layout.annotations_end, names, self._address_values
+        )
         return layout.annotations_end
 
-    def _changed(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
-        """Return the header with the rest of the ttl and the delivery-count."""
+    def _make_header(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
+        """Return the header with the remaining ttl and the delivery-count."""
         header = self._header
         header.read(content, 3, end)
         ttl = header.ttl
@@ -153,58 +155,58 @@ def _may_be_annotations(content: bytes, p: i64) -> bool:
 class LinkTransaction(Transaction):
     """A transaction in which deliveries are acquired; `transactions.Transaction10` extends this class.
 
-    `over`: nothing more can take part in the transaction. `acquired`: the numbers of the deliveries acquired
-    in the transaction, with their sessions. A rollback releases these deliveries.
+    `is_over`: the transaction is being discharged or rolled back. `acquired`: the numbers of the deliveries
+    acquired in the transaction, with their sessions. A rollback releases these deliveries.
     """
 
     def __init__(self, publisher: Publisher, session: Session10State, txn_id: bytes) -> None:
         super().__init__(publisher, session)
         self.txn_id = txn_id
-        self.over = False
+        self.is_over = False
         self.acquired: list[tuple[Session10State, i64]] = []
 
 
 class Resumption(TimedTask):
-    """Deliveries of an earlier link, sent before all others; `resume.Resuming` extends this class."""
+    """The deliveries that a link resumes before all others; `resume.Resuming` extends this class."""
 
 
 @final
 class Target10(PullingTarget):
-    """A target that writes deliveries. Only the receiver grants credit; settling does not restore it.
+    """A target that writes deliveries. Only the receiver grants credit.
 
-    `settled`: deliveries are sent settled. `draining`: the receiver drains its credit. `abandoned`: the cause
-    with which unsettled deliveries are released when the link ends, a constant of
-    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resuming`:
-    deliveries of an earlier link of the same name. `generation`: the beginning of delivery-tags, if unsettled
-    deliveries outlive the link. `resumed`: tags of deliveries that the link has resumed, by their numbers.
+    `settled`: deliveries are sent settled. `draining`: the receiver drains its credit. `default_outcome`: the
+    cause with which unsettled deliveries are released when the link ends, a constant of
+    `broker.core.arguments.queue`. `transaction`: deliveries are acquired in this transaction. `resumption`:
+    the deliveries that the link is about to resume. `tag_prefix`: the prefix of delivery-tags, if unsettled
+    deliveries outlive the link. `resumed`: the tags of resumed deliveries, by their numbers.
     """
 
     def __init__(self, link: Sender, settled: bool, size_max: i64) -> None:
-        credit = Credit(1)  # used up, because there is no credit before the first flow
+        credit = Credit(1)  # used up: the link has no credit before the first flow
         credit.used = 1
         session = link.session
         self.link = link
-        self.resuming: Resumption | None = None
+        self.resumption: Resumption | None = None
         super().__init__(session, credit)
         self.settled = settled
         self.draining = False
-        self.abandoned: i64 = CRASH
+        self.default_outcome: i64 = CRASH
         self.arguments: dict[str, object] = {}  # the consumer's arguments
         self.transaction: LinkTransaction | None = None
-        self.generation = b""
+        self.tag_prefix = b""
         self.resumed: dict[int, bytes] = {}
         self._session = session
-        self._front = Front(session.vhost, size_max)
+        self._sections = DeliverySections(session.vhost, size_max)
 
     # -- credit
 
-    def allow(self, credit: i64) -> None:
+    def set_credit(self, credit: i64) -> None:
         """Set the number of further deliveries that may be sent."""
         self.credit.resize(self.credit.used + credit, 0)
 
     def wants_work(self) -> bool:
-        """Whether new deliveries can be sent: none is incomplete or has to be resumed (ConsumerTarget)."""
-        return self.link.sending is None and self.resuming is None and super().wants_work()
+        """Whether new deliveries can be sent: none is incomplete or is to be resumed (ConsumerTarget)."""
+        return self.link.sending is None and self.resumption is None and super().wants_work()
 
     def restore_credit(self, size: i64) -> None:
         """Do nothing: only the receiver grants credit (ConsumerTarget)."""
@@ -228,8 +230,8 @@ class Target10(PullingTarget):
         link = self.link
         session = self._session
         message = entry.message
-        front = self._front
-        front.read(message, entry, session.peer.server.store, consumer.queue)
+        sections = self._sections
+        sections.read(message, entry, session.peer.server.store, consumer.queue)
         settled = self.settled
         unsettled = session.unsettled
         number = unsettled.skip() if settled else unsettled.add(entry, consumer)
@@ -239,24 +241,24 @@ class Target10(PullingTarget):
             consumer.lease.begin(number)
         number32: int = delivery_id
         tag = number32.to_bytes(4, "big")
-        if self.generation:
-            tag = self.generation + tag
+        if self.tag_prefix:
+            tag = self.tag_prefix + tag
         out = session.peer.out
-        head = link.template.whole(delivery_id, tag, settled, front.size)
+        head = link.template.whole(delivery_id, tag, settled, sections.size)
         if (
             head is None
-            or front.format != MESSAGE_FORMAT
+            or sections.format != MESSAGE_FORMAT
             or message.body is not None
             or self.transaction is not None
         ):
-            self._split(number, tag, front)
+            self._split(number, tag, sections)
             return
         out.write(head)
-        out.write(front.header)
-        if front.annotations:
-            out.write(front.annotations)
-        out.write(front.rest)
-        session.sent()
+        out.write(sections.header)
+        if sections.annotations:
+            out.write(sections.annotations)
+        out.write(sections.rest)
+        session.count_transfer()
         if len(out) >= OUTPUT_BYTES_MAX:
             session.peer.full = True
 
@@ -268,26 +270,31 @@ class Target10(PullingTarget):
         session = self._session
         number = session.unsettled.add(entry, consumer)  # first: after an error the session releases it
         self.resumed[number] = tag
-        front = self._front
-        front.read(entry.message, entry, session.peer.server.store, consumer.queue)
+        sections = self._sections
+        sections.read(entry.message, entry, session.peer.server.store, consumer.queue)
         if consumer.lease is not None:
             consumer.lease.begin(number)
-        self._split(number, tag, front, NOTHING_RECEIVED, resume=True)
+        self._split(number, tag, sections, NOTHING_RECEIVED, resume=True)
 
     def _split(
-        self, number: i64, tag: bytes, front: Front, state: bytes = NULL_VALUE, resume: bool = False
+        self,
+        number: i64,
+        tag: bytes,
+        sections: DeliverySections,
+        state: bytes = NULL_VALUE,
+        resume: bool = False,
     ) -> None:
-        """Send a delivery in as many frames as needed, as far as the session's window allows."""
+        """Begin a delivery of any number of frames, and send as many as the session's window allows."""
         link = self.link
-        parts = [front.header, front.annotations, front.rest]
-        size: i64 = len(front.header) + len(front.annotations) + len(front.rest)
-        further, front.further = front.further, None
-        message_format: i64 = front.format
-        front.format = MESSAGE_FORMAT
+        parts = [sections.header, sections.annotations, sections.rest]
+        size: i64 = len(sections.header) + len(sections.annotations) + len(sections.rest)
+        further, sections.further = sections.further, None
+        message_format: i64 = sections.format
+        sections.format = MESSAGE_FORMAT
         delivery_id = number - 1 & 0xFFFFFFFF
         transaction = self.transaction
-        if transaction is not None and transaction.over:
-            # the transaction has ended before a flow without it
+        if transaction is not None and transaction.is_over:
+            # the transaction has ended, and the receiver has not sent a flow without its txn-id yet
             self.transaction = transaction = None
         if transaction is not None and not resume:
             state = transactional(transaction.txn_id)
@@ -302,9 +309,9 @@ class Target10(PullingTarget):
             state=state,
             resume=resume,
             further=further,
-            further_bytes=front.size - size,
+            further_bytes=sections.size - size,
         )
-        send_on(self._session, link)
+        send_more(self._session, link)
 
     def tag_of(self, number: i64) -> bytes:
         """Return the delivery-tag of the delivery with this number."""
@@ -312,32 +319,32 @@ class Target10(PullingTarget):
         if tag is not None:
             return tag
         delivery_id: int = number - 1 & 0xFFFFFFFF
-        return self.generation + delivery_id.to_bytes(4, "big")
+        return self.tag_prefix + delivery_id.to_bytes(4, "big")
 
     def process_pending(self, quota: i64) -> i64:
         """Deliver in a turn, and end a drain when no messages or no credit are left (ConsumerTarget)."""
         count = super().process_pending(quota)
         if self.draining and not self.again and self.wants_work():
-            owed_by(self._session).drained(self.link)
+            pending_frames_of(self._session).note_drained(self.link)
         else:
             self.end_drain()
         return count
 
     def end_drain(self) -> None:
-        """End a drain after its last delivery has been sent in full."""
+        """End a drain after its last delivery has been sent completely."""
         link = self.link
         if self.draining and link.credit.left == 0 and link.sending is None:
-            owed_by(self._session).drained(link)
+            pending_frames_of(self._session).note_drained(link)
 
-    # -- what happens to its consumers
+    # -- events of the consumers
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Detach the link after its last queue was deleted (ConsumerTarget)."""
         if not self.consumers:
             queue = consumer.queue
             session = self._session
-            text = f"queue '{queue.name}' in vhost '{queue.vhost}' is gone"
-            owed_by(session).answers.detach(self.link, RESOURCE_DELETED, text)
+            text = f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted"
+            pending_frames_of(session).outcomes.detach(self.link, RESOURCE_DELETED, text)
             session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
@@ -346,19 +353,19 @@ class Target10(PullingTarget):
         detach(queue, consumer, [])
         session = self._session
         if not self.consumers:
-            self.link.finish()
+            self.link.close()
             session.peer.schedule()
         session.vhost.declarations.delete_if_unused(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Notify that the link is active from now on, or inactive (ConsumerTarget)."""
-        notified = self.arguments.get(NOTIFY_ACTIVE)
-        if isinstance(notified, str):
+        notified_queue = self.arguments.get(NOTIFY_ACTIVE)
+        if isinstance(notified_queue, str):
             session = self._session
-            session.peer.server.notices.add(session.vhost, notified, consumer, active, why)
+            session.peer.server.notices.add(session.vhost, notified_queue, consumer, active, why)
 
 
-def abandoned(consumer: QueueConsumer) -> i64:
+def default_outcome_of(consumer: QueueConsumer) -> i64:
     """Return the outcome of a delivery to which its receiver has given none."""
     target = consumer.target
-    return target.abandoned if isinstance(target, Target10) else CRASH
+    return target.default_outcome if isinstance(target, Target10) else CRASH

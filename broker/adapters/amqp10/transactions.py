@@ -8,11 +8,11 @@ from typing import Final, final
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.answers import pending_frames_of
+from broker.adapters.amqp10.entry_filters import exclude_undeliverable
 from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.state import Connection10State, ConnectionTransactions, Session10State
-from broker.adapters.amqp10.target import LinkTransaction, Target10, abandoned
+from broker.adapters.amqp10.target import LinkTransaction, Target10, default_outcome_of
 from broker.adapters.peers.server import ReplyReceiver, Server
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
@@ -31,7 +31,7 @@ from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory, roughly, that a held publish takes beside its content
-TIMED_OUT_MAX: Final = 100  # remembered ids: as many as a link may have open
+TIMED_OUT_MAX: Final = 100  # remembered txn-ids: as many as a link may have open
 
 _log = structlog.get_logger("amqpd.transaction")
 
@@ -46,7 +46,7 @@ class ControllerLink(Link10):
         super().__init__(session, name, handle, True, count)
         self.open_count: i64 = 0
 
-    def discharged(self, delivery_id: i64, failure: str) -> None:
+    def answer_discharge(self, delivery_id: i64, failure: str) -> None:
         """Answer a discharge: the commit has succeeded, or has failed for this reason."""
         raise NotImplementedError
 
@@ -81,26 +81,28 @@ class HeldPublish10(HeldPublish):
 class Transaction10(LinkTransaction):
     """A transaction that a controller has declared.
 
-    `doomed`: the reason why the transaction can only be rolled back, "" without one.
+    `rollback_reason`: the reason why the transaction can only be rolled back, "" without one.
     """
 
     def __init__(self, link: ControllerLink, txn_id: bytes, vhost: VirtualHost) -> None:
         super().__init__(vhost.publisher, link.session, txn_id)
         self.link = link
-        self.doomed = ""
+        self.rollback_reason = ""
         self._bytes: i64 = 0
-        self._retired_by: list[ConsumerTarget] = []  # the targets whose numbers the settlements have
-        self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # released for other links only
-        self._discharge: i64 = 0  # the delivery with the discharge
-        self._settled: dict[Session10State, set[int]] = {}  # numbers that the receiver has settled
-        self._owed: list[tuple[Session10State, i64, bytes]] = []  # the others, with their outcomes
+        self._targets: list[ConsumerTarget] = []  # the targets of the settlements, in the same order
+        self._undeliverable: dict[
+            QueueConsumer, list[QueueEntry]
+        ] = {}  # entries to release for other links only
+        self._discharge_id: i64 = 0  # the delivery-id of the discharge
+        self._settled: dict[Session10State, set[int]] = {}  # the numbers that the receiver has settled
+        self._outcomes: list[tuple[Session10State, i64, bytes]] = []  # all other numbers, with their outcomes
 
-    # ---- what takes part
+    # ---- the work of the transaction
 
     def post(
         self, route: Route, message: Message, keys: list[str], replies: ReplyReceiver | None = None
     ) -> None:
-        """Hold a message. Raises PreconditionFailed when the transaction holds too much."""
+        """Hold a message until the commit. Raises PreconditionFailed if the transaction is too large."""
         self._bytes += held_bytes(message) + PUBLISH_OVERHEAD
         limit = self.link.session.peer.server.transaction_bytes_max
         if self._bytes > limit:
@@ -118,12 +120,12 @@ class Transaction10(LinkTransaction):
         returned: i64,
         addition: Addition | None,
     ) -> None:
-        """Hold a settlement, by the delivery's number in the session of its consumer's link.
+        """Hold a settlement until the commit, by the delivery's number in the session of its link (`hold`).
 
-        A later link may resume other deliveries of the consumer, and has numbers of its own.
+        A later link may resume other deliveries of the consumer, with other numbers.
         """
         target = consumer.target
-        by = self._retired_by
+        by = self._targets
         if by and by[-1] is not target:
             self.settlements.append(HeldSettlement(consumer, outcome, returned, addition))
         self.hold_settlement(number, entry, consumer, outcome, returned, addition)
@@ -133,87 +135,89 @@ class Transaction10(LinkTransaction):
         if len(by) < len(self.settlements):
             by.append(target)
 
-    def settled_by_receiver(self, session: Session10State, number: i64) -> None:
-        """Note that the receiver has settled a delivery that it retires, and no longer has it."""
+    def note_settled(self, session: Session10State, number: i64) -> None:
+        """Note that the receiver has settled a delivery that it retires."""
         self._settled.setdefault(session, set()).add(number)
 
-    def owe(self, session: Session10State, number: i64, state: bytes) -> None:
-        """Tell the receiver after the commit that the outcome of a retired delivery is in force."""
-        self._owed.append((session, number, state))
+    def add_outcome(self, session: Session10State, number: i64, state: bytes) -> None:
+        """Note that the receiver gets the outcome of a delivery in a disposition after the commit."""
+        self._outcomes.append((session, number, state))
 
     def exclude(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """Exclude from its link a delivery that the commit releases. [amqp-1.0 3.4.5]"""
-        self._not_here.setdefault(consumer, []).append(entry)
+        self._undeliverable.setdefault(consumer, []).append(entry)
 
-    # ---- how it ends
+    # ---- discharge
 
     def discharge(self, delivery_id: i64) -> None:
         """Commit; `link` answers after the commit. Raises what Transaction.commit raises."""
-        self._discharge = delivery_id
+        self._discharge_id = delivery_id
         self.commit()
 
     def on_durable(self, batch: i64) -> None:
         """Exclude undeliverable entries from their links before they are released (Transaction)."""
-        for consumer, entries in self._not_here.items():
+        for consumer, entries in self._undeliverable.items():
             if isinstance(consumer.target, Target10):
-                exclude(consumer, entries, consumer.target.link.full_name())
-        self._not_here = {}
+                exclude_undeliverable(consumer, entries, consumer.target.link.full_name())
+        self._undeliverable = {}
         super().on_durable(batch)
 
     def roll_back(self, why: str) -> None:
-        """Undo everything. Receivers keep the deliveries that they have not settled. [amqp-1.0 4.4.2]
+        """Roll back. Receivers keep the deliveries that they have not settled. [amqp-1.0 4.4.2]
 
-        `why`: the cause, for the journal; "": the client asked for it.
+        `why`: the cause, for the journal; "": the client's discharge has the flag fail.
         """
         journal = self.host.journal
         journal.rolled_back(self.source, len(self.publishes), self.count_settlements(), why)
         self.publishes = []
-        back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
-        for held, target in zip(self.settlements, self._retired_by, strict=True):
+        to_release: list[tuple[QueueConsumer, list[QueueEntry]]] = []
+        for held, target in zip(self.settlements, self._targets, strict=True):
             consumer = held.consumer
             discipline = queue_of(consumer).discipline
             if discipline is not None:
                 discipline.note_withdrawal(held.entries)
             link = target.link if isinstance(target, Target10) else None
-            if link is None or link.leaving or link.session.gone:
-                back.append((consumer, held.entries))
+            if link is None or link.is_detached or link.session.is_released:
+                to_release.append((consumer, held.entries))
                 continue
             session = link.session
-            gone = self._settled.get(session, set())
-            kept = [at for at, number in enumerate(held.tags) if number not in gone]
-            lost = [entry for number, entry in zip(held.tags, held.entries, strict=True) if number in gone]
+            settled = self._settled.get(session, set())
+            kept = [at for at, number in enumerate(held.tags) if number not in settled]
+            settled_entries = [
+                entry for number, entry in zip(held.tags, held.entries, strict=True) if number in settled
+            ]
             session.unsettled.put_back(
                 [held.tags[at] for at in kept], [held.entries[at] for at in kept], consumer
             )
-            if lost:
-                back.append((consumer, lost))
+            if settled_entries:
+                to_release.append((consumer, settled_entries))
         self.settlements = []
-        self._retired_by = []
-        self._not_here = {}
+        self._targets = []
+        self._undeliverable = {}
         for session, number in self.acquired:
-            entry = None if session.gone else session.unsettled.take(number)
+            entry = None if session.is_released else session.unsettled.take(number)
             holder = session.unsettled.holder
             if entry is not None and holder is not None:
-                back.append((holder, [entry]))
+                to_release.append((holder, [entry]))
         self.acquired = []
-        for consumer, entries in back:
+        for consumer, entries in to_release:
             if consumer.acquires:
-                returns.requeue_runs([(consumer, entries)], abandoned(consumer), None, self.host)
+                returns.requeue_runs([(consumer, entries)], default_outcome_of(consumer), None, self.host)
 
     def committed(self) -> None:
         """Send the outcomes, and answer the discharge (Transaction)."""
-        for session, number, state in self._owed:
-            if not session.gone:
-                owed_by(session).answers.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
-        self.link.discharged(self._discharge, "")
+        for session, number, state in self._outcomes:
+            if not session.is_released:
+                pending_frames_of(session).outcomes.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
+        self.link.answer_discharge(self._discharge_id, "")
 
     def failed(self, reason: str) -> None:
         """Answer the discharge with the failure (Transaction)."""
-        self.link.discharged(self._discharge, f"the log has failed: {reason}")
+        self.link.answer_discharge(self._discharge_id, f"the log has failed: {reason}")
 
 
 @final
-class Overdue(TimedTask):
+class TransactionTimer(TimedTask):
     """The timed task for a transaction that has been open for too long."""
 
     def __init__(self, transactions: Transactions, transaction: Transaction10) -> None:
@@ -233,7 +237,7 @@ class Transactions(ConnectionTransactions):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._open: dict[bytes, Transaction10] = {}
-        self._overdue: dict[bytes, Overdue] = {}
+        self._timers: dict[bytes, TransactionTimer] = {}
         self._timed_out: deque[bytes] = deque(maxlen=TIMED_OUT_MAX)
         self._count = 0
 
@@ -246,8 +250,8 @@ class Transactions(ConnectionTransactions):
         wait = self._server.transaction_timeout
         if wait > 0:
             schedule = link.session.vhost.schedule
-            self._overdue[txn_id] = overdue = Overdue(self, transaction)
-            schedule.set(overdue, schedule.after(wait))
+            self._timers[txn_id] = timer = TransactionTimer(self, transaction)
+            schedule.set(timer, schedule.after(wait))
         return transaction
 
     def find(self, txn_id: bytes) -> Transaction10:
@@ -257,10 +261,10 @@ class Transactions(ConnectionTransactions):
         """
         transaction = self._open.get(txn_id)
         if transaction is None:
-            raise self.missing(txn_id)
+            raise self.unknown_error(txn_id)
         return transaction
 
-    def missing(self, txn_id: bytes) -> PeerError:
+    def unknown_error(self, txn_id: bytes) -> PeerError:
         """Return the error for an id without a transaction."""
         shown = txn_id[:32].hex()
         if txn_id in self._timed_out:
@@ -269,17 +273,17 @@ class Transactions(ConnectionTransactions):
             return PeerError(TRANSACTION_TIMEOUT, text)
         return PeerError(TRANSACTION_UNKNOWN_ID, f"there is no transaction {shown}")
 
-    def known(self, txn_id: bytes) -> Transaction10 | None:
+    def get(self, txn_id: bytes) -> Transaction10 | None:
         """Return the transaction with this id, None without one."""
         return self._open.get(txn_id)
 
     def end(self, transaction: Transaction10) -> None:
         """Remove a transaction that is being discharged, or rolled back."""
-        transaction.over = True
+        transaction.is_over = True
         self._open.pop(transaction.txn_id, None)
-        overdue = self._overdue.pop(transaction.txn_id, None)
-        if overdue is not None:
-            transaction.host.schedule.cancel(overdue)
+        timer = self._timers.pop(transaction.txn_id, None)
+        if timer is not None:
+            transaction.host.schedule.cancel(timer)
 
     def time_out(self, transaction: Transaction10) -> None:
         """Roll back a transaction that has been open for too long; later uses of its id are refused."""
@@ -297,7 +301,7 @@ class Transactions(ConnectionTransactions):
         transaction.roll_back("the transaction was open for too long")
 
     def roll_back(self, why: str, link: ControllerLink | None = None) -> None:
-        """Roll back the transactions that this link has declared, or all."""
+        """Roll back the transactions that `link` has declared, or all transactions; `why`: the cause."""
         for transaction in list(self._open.values()):
             if link is None or transaction.link is link:
                 self.end(transaction)
@@ -307,5 +311,5 @@ class Transactions(ConnectionTransactions):
 def transactions_of(connection: Connection10State) -> Transactions:
     """Return the transactions of a connection."""
     transactions = connection.transactions
-    assert isinstance(transactions, Transactions), "connections have these"
+    assert isinstance(transactions, Transactions), "a connection has Transactions"
     return transactions

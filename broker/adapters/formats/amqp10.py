@@ -29,7 +29,7 @@ from broker.core.view import (
     plain,
 )
 from protocol.amqp10 import properties as p
-from protocol.amqp10.annotations import reannotated, with_annotations
+from protocol.amqp10.annotations import annotate_message, replace_annotations
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import NONE, STRING8, SYMBOL8
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST, Death, add_death, decode_deaths, encode_deaths
@@ -38,7 +38,7 @@ from protocol.amqp10.encoding import encode
 from protocol.amqp10.entries import Entries
 from protocol.amqp10.headers import Header, header_section, read_priority
 from protocol.amqp10.properties import read_property
-from protocol.amqp10.sections import Layout, scan_front
+from protocol.amqp10.sections import Layout, scan_preamble
 from protocol.amqp10.types import Array, Map, Timestamp
 from protocol.conversion.names import BASIC_TYPE, X_CC
 
@@ -149,7 +149,7 @@ def header_named(content: bytes, layout: Layout, name: str) -> object:
             return value
     entries = _application_properties(content, layout)
     while entries.advance():
-        if entries.is_for(key):
+        if entries.has_key(key):
             value = simple_value(_decoded(entries))
             if value is not NOTHING:
                 return value
@@ -170,7 +170,7 @@ def annotation(content: bytes, layout: Layout, name: bytes) -> object:
     """Return the annotation of this name as a header, NOTHING if there is none."""
     entries = _annotations(content, layout)
     while entries.advance():
-        if entries.is_for(name):
+        if entries.has_key(name):
             value = header_value(_decoded(entries))
             if value is not NOTHING:
                 return value
@@ -181,7 +181,7 @@ def raw_annotation(content: bytes, layout: Layout, name: bytes) -> object:
     """Return the decoded annotation of this name, NOTHING if there is none."""
     entries = _annotations(content, layout)
     while entries.advance():
-        if entries.is_for(name):
+        if entries.has_key(name):
             return _decoded(entries)
     return NOTHING
 
@@ -237,7 +237,7 @@ class View10(MessageView):
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self.layout: Layout = scan_front(content)
+        self.layout: Layout = scan_preamble(content)
         self._header: Header | None = None
         self._headers: dict[str, object] | None = None
 
@@ -273,7 +273,7 @@ class View10(MessageView):
         number = header_named(self.content, self.layout, name)
         assert isinstance(number, int | float | str), "the header of a delayed message is a number"
         key = annotation_name(self.content, self.layout, name)
-        return with_annotations(self.content, self.layout, [], [key], [encode(-int(number))])
+        return annotate_message(self.content, self.layout, [], [key], [encode(-int(number))])
 
     def property(self, name: str) -> object | None:
         """Return a property as AMQP 0-9-1 has it (MessageView): of at most 255 bytes.
@@ -431,19 +431,19 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
 
 def deaths_of(content: bytes) -> list[Death]:
     """Return the history in a dead letter, the latest death first."""
-    return decode_deaths(raw_annotation(content, scan_front(content), DEATHS))
+    return decode_deaths(raw_annotation(content, scan_preamble(content), DEATHS))
 
 
 def first_queue(content: bytes) -> str:
     """Return the queue in which a dead letter died first, "" if the letter does not name it."""
-    queue = raw_annotation(content, scan_front(content), FIRST + b"queue")
+    queue = raw_annotation(content, scan_preamble(content), FIRST + b"queue")
     return queue if isinstance(queue, str) else ""
 
 
 def without_history(content: bytes) -> bytes:
     """Return a dead letter without its history of deaths."""
     facts = [prefix + fact for prefix in (FIRST, LAST) for fact in _DEATH_FACTS]
-    return with_annotations(content, scan_front(content), [DEATHS, *facts], [], [])
+    return annotate_message(content, scan_preamble(content), [DEATHS, *facts], [], [])
 
 
 def _add_past(facts: dict[bytes, object], past: Past | None) -> None:
@@ -465,7 +465,7 @@ def _write_sections(
     layout = view.layout
     header = view.header()
     durable = message.persistent if layout.header == NONE else header.durable
-    section = reannotated(
+    section = replace_annotations(
         view.content,
         layout.annotations,
         layout.annotations_end,

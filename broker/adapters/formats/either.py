@@ -19,12 +19,12 @@ from broker.core.schedule import Schedule
 from broker.core.view import Criterion, MessageView
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
-from protocol.amqp10.annotations import entries_of, with_annotations
+from protocol.amqp10.annotations import annotate_message, decode_map
 from protocol.amqp10.constructors import NONE
-from protocol.amqp10.sections import is_sections, scan_front
+from protocol.amqp10.sections import is_sections, scan_preamble
 from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
 from protocol.conversion.to091 import content091
-from protocol.conversion.to10 import content10, content10_before_body
+from protocol.conversion.to10 import content10, preamble10
 from protocol.errors import ProtocolError
 
 
@@ -172,7 +172,7 @@ def content_for10(message: Message, content: bytes) -> bytes:
     address = message.address
     if message.body is None:
         return content10(content, address.exchange, address.routing_key)
-    return content10_before_body(content, address.exchange, address.routing_key, message.size)
+    return preamble10(content, address.exchange, address.routing_key, message.size)
 
 
 def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes]:
@@ -195,9 +195,9 @@ def annotate_content(content: bytes, annotations: bytes) -> bytes:
     In a message of AMQP 0-9-1 annotations become headers. Annotations without a field value are left out, and
     all annotations if the message's headers do not decode.
     """
-    keys, values = entries_of(annotations)
+    keys, values = decode_map(annotations)
     if is_sections(content):
-        return with_annotations(content, scan_front(content), [], keys, values)
+        return annotate_message(content, scan_preamble(content), [], keys, values)
     added: list[Field] = []
     for key, value in zip(keys, values, strict=True):
         converted = field_value(value, 0, len(value)) if len(key) <= SHORT_BYTES_MAX else None
@@ -239,10 +239,10 @@ def delivered_content091(
 
 def delivered_message(queue: QueueState, entry: QueueEntry) -> Message:
     """Return the message of an entry, or a copy with the consumers' annotations. Raises what load raises."""
-    return annotate_message(queue, entry.message, queue.entries.annotations_of(entry))
+    return annotated_copy(queue, entry.message, queue.entries.annotations_of(entry))
 
 
-def annotate_message(queue: QueueState, message: Message, annotations: bytes) -> Message:
+def annotated_copy(queue: QueueState, message: Message, annotations: bytes) -> Message:
     """Return a message of `queue`, or a copy with these annotations. Raises what load raises."""
     if not annotations:
         return message

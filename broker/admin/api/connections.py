@@ -152,7 +152,7 @@ def session_details(session: Session10State) -> Shown:
 
 def shown_session(session: Session10) -> Shown:
     """Show a session with its links."""
-    links = [link for link in session.links.values() if not link.leaving]
+    links = [link for link in session.links.values() if not link.is_detached]
     return {
         "channel_number": int(session.channel),
         "handle_max": int(session.handle_max),
@@ -181,9 +181,9 @@ def _incoming(link: IncomingLink | CoordinatorLink) -> Shown:
     return shown | {
         "target_exchange": link.exchange,
         "target_routing_key": link.key,
-        "snd_settle_mode": ("unsettled", "settled", "mixed")[link.mode],
+        "snd_settle_mode": ("unsettled", "settled", "mixed")[link.snd_settle_mode],
         "max_message_size": int(link.size_max),
-        "unconfirmed_messages": int(link.unanswered),
+        "unconfirmed_messages": int(link.unsettled_count),
     }
 
 
@@ -191,7 +191,7 @@ def _outgoing(link: OutgoingLink) -> Shown:
     return {
         "handle": int(link.handle),
         "link_name": link.name,
-        "queue_name": ", ".join(queue.name for queue in link.consumed()),
+        "queue_name": ", ".join(queue.name for queue in link.consumed_queues()),
         "send_settled": link.settled,
         "max_message_size": int(link.size_max),
         "credit": int(link.credit.left),

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.formats.amqp091 import parse_expiration
 from broker.adapters.formats.amqp10 import View10, deaths_of, first_queue, without_history
-from broker.adapters.formats.either import annotate_message, delivered_message
+from broker.adapters.formats.either import annotated_copy, delivered_message
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.message_shapes import loaded
@@ -480,7 +480,7 @@ def _given(queue: Queue, each: QueueEntry | Death) -> Message:
     """
     if isinstance(each, QueueEntry):
         return delivered_message(queue, each)
-    found = annotate_message(queue, each.message, b"" if each.past is None else each.past.annotations)
+    found = annotated_copy(queue, each.message, b"" if each.past is None else each.past.annotations)
     if each.reason != EXPIRED or found.expiration == NEVER:
         return found
     return _UNLIMITED.of(found, queue.store)

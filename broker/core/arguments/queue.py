@@ -25,6 +25,7 @@ TIMEOUT: Final[i64] = 8  # the client did not settle the delivery in time
 CRASH: Final[i64] = 16  # the channel, connection or broker was lost
 RELEASED: Final[i64] = 32  # the client did not try to process the message
 ALL: Final[i64] = 63
+FAILURES: Final[i64] = 31  # all but RELEASED [amqp-1.0 3.4.4]
 
 OUTCOMES: Final[tuple[str, ...]] = ("nack", "reject", "recover", "timeout", "crash", "released")
 """The names of outcomes in arguments, in the order of the bits."""
@@ -180,7 +181,7 @@ def retry_rules() -> dict[str, ArgumentRule]:
             "set",
             choices=OUTCOMES,
             description="Kinds of returns that count towards `x-delivery-limit`, with commas between them. "
-            "All kinds count by default.",
+            "All kinds but `released` count by default.",
         ),
         RETRY_MIN: ArgumentRule(
             "int",

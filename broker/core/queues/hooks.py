@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.arguments.queue import ALL
+from broker.core.arguments.queue import FAILURES
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.entries.timers import Timers
@@ -409,7 +409,7 @@ class QueueRetry(Chore):
 
     def __init__(self, schedule: Schedule, budget: i64) -> None:
         super().__init__(schedule, budget)
-        self.counted: i64 = ALL
+        self.counted: i64 = FAILURES
 
     def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on. HELD entries keep their times."""

@@ -25,6 +25,7 @@ from broker.core.arguments.queue import (
     DELIVERY_COUNT_ON,
     DELIVERY_LIMIT,
     DISABLED,
+    FAILURES,
     NACK,
     RECOVER,
     REJECT,
@@ -111,7 +112,7 @@ def backoff_of(effective: Arguments) -> Backoff | None:
             _fraction(effective, RETRY_MULTIPLIER, 2.0),
             _fraction(effective, RETRY_JITTER, 0.0),
             False,
-            ALL & ~RELEASED,
+            FAILURES,
         )
     kind = text_argument(effective, DELAYED_RETRY_TYPE) or DISABLED
     least = number_argument(effective, DELAYED_RETRY_MIN, 0)
@@ -146,7 +147,7 @@ class Retry(QueueRetry):
         super().__init__(host.schedule, SLICE)
         self.queue = queue
         self.chance = host.chance
-        self.counted: i64 = ALL
+        self.counted: i64 = FAILURES
         self.backoff: Backoff | None = None
         self._timers = Timers()
         self._waits: dict[QueueEntry, Timer] = {}
@@ -154,7 +155,7 @@ class Retry(QueueRetry):
     def apply(self, effective: dict[str, object]) -> None:
         """Apply the arguments from now on. HELD entries keep their times."""
         counted = text_argument(effective, DELIVERY_COUNT_ON)
-        self.counted = ALL if counted is None else outcomes_of(counted)
+        self.counted = FAILURES if counted is None else outcomes_of(counted)
         self.backoff = backoff_of(effective)
 
     def note_return(self, entry: QueueEntry, outcome: i64) -> None:

@@ -55,7 +55,7 @@ class ManagementClient:
     def send(self, data: bytes) -> Response:
         """A request of any bytes, and its response when the log has synced."""
         assert self.responses == []
-        self.management.ask(data)
+        self.management.handle_request(data)
         if not self.responses:
             self.bench.store.complete()
         return self.take()

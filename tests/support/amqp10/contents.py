@@ -4,7 +4,7 @@ from broker.adapters.formats.amqp10 import raw_annotation
 from protocol.amqp10.deaths import DEATHS, Death, decode_deaths
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.properties import NAMES
-from protocol.amqp10.sections import scan_front
+from protocol.amqp10.sections import scan_preamble
 from protocol.amqp10.types import Map, Symbol, Ubyte, Uint
 from tests.support.amqp10.reference_codec import compound, described
 
@@ -47,4 +47,4 @@ def bare10(application: dict[str, object] | None = None, body: bytes = BODY, **p
 
 def history_in(content: bytes) -> list[Death]:
     """The deaths that a dead letter tells of."""
-    return decode_deaths(raw_annotation(content, scan_front(content), DEATHS))
+    return decode_deaths(raw_annotation(content, scan_preamble(content), DEATHS))

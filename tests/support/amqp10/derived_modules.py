@@ -93,7 +93,7 @@ def restricted_text(named: Type) -> list[str]:
     return [head + ", {", *choices, "    }),"]
 
 
-DESCRIPTORS_HEAD = f'''"""The numbers by which composites and sections are told from each other. [amqp-1.0]
+DESCRIPTORS_HEAD = f'''"""The numeric descriptors of composites and sections. [amqp-1.0]
 
 {HERE}
 """
@@ -102,7 +102,7 @@ from typing import Final
 '''
 
 NUMBERS_HEAD = "NUMBERS: Final[dict[bytes, int]] = {"
-NUMBERS_DOC = '"""By their symbols."""'
+NUMBERS_DOC = '"""The numeric descriptors by the symbolic ones."""'
 
 DEFINITIONS_HEAD = f'''"""The composites of AMQP 1.0, out of the specification's XML. [amqp-1.0]
 
@@ -115,7 +115,7 @@ from typing import Final, NamedTuple
 class Field(NamedTuple):
     """A field of a composite.
 
-    Its type is "*" if it may be any type that provides what the field `requires`. `default` stands for null.
+    `type`: "*" means any type that provides what the field `requires`. `default`: the value that null means.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Field(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A composite: a list of fields behind a descriptor, which is the number `code` or the `symbol`."""
+    """A composite: a list of fields with a descriptor, the number `code` or the `symbol`."""
 
     name: str
     code: int
@@ -143,7 +143,7 @@ class Definition(NamedTuple):
 # fmt: off
 COMPOSITES: Final = ('''
 
-RESTRICTED_HEAD = f'''"""Types of AMQP 1.0 that are other types, maybe with few values. [amqp-1.0]
+RESTRICTED_HEAD = f'''"""The restricted types of AMQP 1.0. [amqp-1.0 types 1.4]
 
 {HERE}
 """
@@ -152,7 +152,7 @@ from typing import Final, NamedTuple
 
 
 class Restricted(NamedTuple):
-    """Another name for the type `source`; `choices` are its only values by their names, if there are any."""
+    """A restricted type: a name for the type `source`; `choices`: the only values, by their names, if any."""
 
     name: str
     source: str
@@ -264,7 +264,7 @@ def modules(folder: Path) -> dict[str, str]:
         + "\n".join(line for named in frames for line in classes.text(named)).rstrip()
         + "\n",
         "composites": CLASSES_HEAD.format(
-            title="The composites that lie in others, and those of messages. [amqp-1.0 parts 2-4]",
+            title="The composites in fields of other composites, and in messages. [amqp-1.0 parts 2-4]",
             here=HERE,
             more="from uuid import UUID\n",
         )

@@ -6,12 +6,12 @@ no effect. `check_invariants` checks all invariants and raises AssertionError fo
 
 from collections.abc import Callable, Iterator
 
-from broker.adapters.amqp10.assembly import arrival
-from protocol.amqp10.annotations import annotated
+from broker.adapters.amqp10.assembly import read_message
+from protocol.amqp10.annotations import annotations_section
 from protocol.amqp10.bodies import START_BYTES_MAX, BodyScan
 from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.conditions import DecodeError, PeerError
-from protocol.amqp10.constructors import NONE, value_end, value_reach
+from protocol.amqp10.constructors import NONE, find_value_end, value_end
 from protocol.amqp10.decoding import decode, decode_typed, skip
 from protocol.amqp10.descriptors import DATA
 from protocol.amqp10.dispositions import Disposition
@@ -24,7 +24,7 @@ from protocol.amqp10.performatives import Disposition as GeneralDisposition
 from protocol.amqp10.performatives import Flow as GeneralFlow
 from protocol.amqp10.performatives import Transfer as GeneralTransfer
 from protocol.amqp10.properties import NAMES, read_property, read_text, read_user_id
-from protocol.amqp10.sections import Sections, scan, scan_front
+from protocol.amqp10.sections import Sections, scan, scan_preamble
 from protocol.amqp10.states import DeliveryState
 from protocol.amqp10.transfers import DELIVERY_TAG_MAX, Transfer
 from protocol.amqp10.types import Composite
@@ -116,13 +116,13 @@ def value(data: bytes) -> None:
 
 def message(data: bytes) -> None:
     """Check the sections, and the fields of an accepted message."""
-    scan_front(data)
+    scan_preamble(data)
     try:
         layout = scan(data, 0, len(data))
     except DecodeError:
         return
     try:
-        kept = arrival(data, Header()).content
+        kept = read_message(data, Header()).content
     except PeerError:
         return
     assert kept.endswith(data[layout.bare :])
@@ -162,7 +162,7 @@ def is_body(data: bytes) -> bool:
     try:
         while sections.advance():
             start = data[sections.start : sections.start + START_BYTES_MAX]
-            reach = value_reach(start, sections.value - sections.start, len(start), "section")
+            reach = find_value_end(start, sections.value - sections.start, len(start), "section")
             if sections.code < DATA or reach == NONE:
                 return False
     except DecodeError:
@@ -179,7 +179,7 @@ def value_reach_agrees(data: bytes) -> bool:
 
 def _reach(data: bytes) -> int | str:
     try:
-        return int(value_reach(data, 0, len(data), "value"))
+        return int(find_value_end(data, 0, len(data), "value"))
     except DecodeError:
         return "refused"
 
@@ -189,7 +189,7 @@ def read(kept: bytes) -> None:
     layout = scan(kept, 0, len(kept))
     read_priority(kept, layout.header, layout.header_end)
     if layout.annotations != NONE:
-        annotated(kept, layout.annotations, layout.annotations_end, [b"x-exchange"], [b"\x40"])
+        annotations_section(kept, layout.annotations, layout.annotations_end, [b"x-exchange"], [b"\x40"])
     if layout.properties != NONE:
         for place in range(len(NAMES)):
             read_property(kept, layout.properties, layout.properties_end, place)

@@ -175,11 +175,11 @@ def test_every_change_of_policies_is_reported_after_a_failure() -> None:
 def test_a_response_that_cannot_be_sent_does_not_stop_the_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    desk = ManagementClient()
-    monkeypatch.setattr(desk.management, "_say", failing_once(desk.responses.append))
+    client = ManagementClient()
+    monkeypatch.setattr(client.management, "_send", failing_once(client.responses.append))
     with pytest.raises(PlannedError):
-        desk.management.ask(request("GET", "/queues/none"))
-    assert desk.ask("GET", "/queues/none")[0] == 404
+        client.management.handle_request(request("GET", "/queues/none"))
+    assert client.ask("GET", "/queues/none")[0] == 404
 
 
 def test_a_connection_takes_frames_after_an_error_that_could_not_be_reported(
@@ -187,7 +187,7 @@ def test_a_connection_takes_frames_after_an_error_that_could_not_be_reported(
 ) -> None:
     client = Client10(bench_with_queues())
     connection = client.connection
-    monkeypatch.setattr(connection.hearing, "_take_frame", failing_once(connection.hearing._take_frame))
+    monkeypatch.setattr(connection.input, "_handle_frame", failing_once(connection.input._handle_frame))
     monkeypatch.setattr(connection, "internal_error", failing_once(connection.internal_error))
     with pytest.raises(PlannedError):
         client.send(sender_attach())
@@ -205,7 +205,7 @@ def test_a_connection_takes_frames_after_an_attach_that_has_failed_late(
     client.send(Detach(handle=SENDS, closed=False), sender_attach(b"0"))
     performative_types(client)
     assert client.connection.holds
-    monkeypatch.setattr(attach, "is_ahead", failing_once(attach.is_ahead))
+    monkeypatch.setattr(attach, "awaits_log", failing_once(attach.awaits_log))
     with pytest.raises(PlannedError):
         house.store.complete()
     assert not client.connection.holds

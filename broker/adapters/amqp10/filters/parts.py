@@ -1,6 +1,6 @@
-"""The parts of a message that filters of AMQP 1.0 read: header and bare message, value by value.
+"""The parts of a message that filters of AMQP 1.0 read: priority, durable, and properties.
 
-A message of AMQP 0-9-1 has the parts that a consumer of AMQP 1.0 gets.
+A message of AMQP 0-9-1 has the parts that a receiver of AMQP 1.0 gets.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from protocol.amqp10.headers import PRIORITY_DEFAULT
 from protocol.amqp10.properties import CORRELATION_ID, MESSAGE_ID, read_property
 from protocol.conversion import names
 from protocol.conversion.properties10 import ABSENT, SOURCES, property10
-from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, encoded_value, value_behind
+from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, encoded_value, field_value_end
 
 _ID_HEADERS: Final = {MESSAGE_ID: names.MESSAGE_ID, CORRELATION_ID: names.CORRELATION_ID}
 _TIMESTAMP_BYTES: Final = 8
-LOOKS_MAX: Final = 8  # for a single application property each
+SEARCHES_MAX: Final = 8  # searches for single application properties
 
 
 class Parts:
-    """Values of a message, as `decode` returns them; None for null, absent and malformed values."""
+    """The values of a message, as `decode` returns them; None for null, absent and malformed values."""
 
     def __init__(self) -> None:
-        self._looks: i64 = 0
+        self._searches: i64 = 0
         self._places: dict[bytes, int] | None = None
 
     def property(self, place: i64) -> object:
-        """Return the property at this place."""
+        """Return the property at this place of the properties section."""
         raise NotImplementedError
 
     def application_property(self, name: bytes) -> object:
         """Return the application property of this name.
 
-        The first few names are searched one by one. With more names, the places of all properties are
+        The first LOOKS_MAX names are searched one by one. For further names, the places of all properties are
         collected once.
         """
         places = self._places
         if places is None:
-            self._looks += 1
-            if self._looks <= LOOKS_MAX:
+            self._searches += 1
+            if self._searches <= SEARCHES_MAX:
                 return self._value(self._place(name))
             places = self._all_places()
             self._places = places
@@ -81,7 +81,7 @@ def parts_of(view: MessageView) -> Parts:
     """Return the parts of a stored message."""
     if isinstance(view, View10):
         return Parts10(view)
-    assert isinstance(view, ContentView), "there are no other messages"
+    assert isinstance(view, ContentView), "a stored message is of AMQP 1.0 or 0-9-1"
     return Parts091(view)
 
 
@@ -110,7 +110,7 @@ class Parts10(Parts):
         """Return the place of the property, the first of several (Parts)."""
         entries = self._entries()
         while entries.advance():
-            if entries.is_for(name):
+            if entries.has_key(name):
                 return entries.key_end
         return NONE
 
@@ -146,7 +146,7 @@ class Parts10(Parts):
 
 @final
 class Parts091(Parts):
-    """The parts of a message of AMQP 0-9-1, by the rules of `protocol.conversion`."""
+    """The parts of a message of AMQP 0-9-1, as `protocol.conversion` converts them."""
 
     def __init__(self, view: ContentView) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class Parts091(Parts):
 
     def _header(self, start: i64) -> object:
         content = self._content
-        encoded = encoded_value(content, start, value_behind(content, start, len(content)))
+        encoded = encoded_value(content, start, field_value_end(content, start, len(content)))
         return None if encoded is None else _decoded(encoded, 0, len(encoded))
 
 

@@ -1,4 +1,4 @@
-"""The filters that compare properties with references. [filtex-v1.0 4.1.1, 4.2.4, 4.2.5]"""
+"""The filters that compare properties with reference values. [filtex-v1.0 4.1.1, 4.2.4, 4.2.5]"""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ _OTHERS: Final = (bool, Timestamp, bytes, UUID, Decimal)
 class Reference:
     """The value that a filter demands of a property.
 
-    A string with `&p:` in front demands a prefix, with `&s:` a suffix, and `&&` stands for an `&`. In a
-    symbol these have no meaning. Null demands any value. `text`: references with the same text match the same
-    values.
+    A string that begins with `&p:` demands a prefix, and with `&s:` a suffix. `&&` at the beginning means an
+    `&`. In a symbol these have no meaning. Null demands any value. `text`: references with the same text
+    match the same values.
 
     Raises:
         ValueError: no property can have such a value.
     """
 
     def __init__(self, value: object) -> None:
-        self._how: i64 = _EQUAL
+        self._comparison: i64 = _EQUAL
         self._value: object = value
         if value is None:
-            self._how = _PRESENT
+            self._comparison = _PRESENT
         elif isinstance(value, str):
             self._value = str(value)
             if value.startswith("&") and not isinstance(value, (Symbol, Char)):
-                self._modify(value)
+                self._parse_prefix(value)
         elif isinstance(value, float):
             self._value = float(value)
         elif isinstance(value, int) and not isinstance(value, (bool, Timestamp)):
             self._value = int(value)
         elif not isinstance(value, _OTHERS):
-            raise ValueError("is no simple value")
-        self.text = f"{int(self._how)} {type(self._value).__name__} {self._value!r}"
+            raise ValueError("is not a simple value")
+        self.text = f"{int(self._comparison)} {type(self._value).__name__} {self._value!r}"
 
-    def _modify(self, value: str) -> None:
+    def _parse_prefix(self, value: str) -> None:
         if value.startswith("&p:"):
-            self._how = _BEGINNING
+            self._comparison = _BEGINNING
             self._value = value[3:]
         elif value.startswith("&s:"):
-            self._how = _END
+            self._comparison = _END
             self._value = value[3:]
         elif value.startswith("&&"):
             self._value = value[1:]
         else:
             raise ValueError("begins with an & that is followed by neither &, p: nor s:")
 
-    def plain(self) -> str | int | None:
+    def exact_value(self) -> str | int | None:
         """The demanded string or integer; None for any other demand."""
         value = self._value
-        if self._how != _EQUAL or isinstance(value, (bool, Timestamp)):
+        if self._comparison != _EQUAL or isinstance(value, (bool, Timestamp)):
             return None
         return value if isinstance(value, (str, int)) else None
 
-    def suits(self, value: object) -> bool:
+    def matches_value(self, value: object) -> bool:
         """Whether a property's value matches; None for an absent property.
 
         Numbers of all types are compared as numbers, strings with symbols, other types with themselves.
@@ -79,10 +79,10 @@ class Reference:
         if isinstance(wanted, str):
             if not isinstance(value, str):
                 return False
-            if self._how == _EQUAL:
+            if self._comparison == _EQUAL:
                 return value == wanted
-            return value.startswith(wanted) if self._how == _BEGINNING else value.endswith(wanted)
-        if self._how == _PRESENT:
+            return value.startswith(wanted) if self._comparison == _BEGINNING else value.endswith(wanted)
+        if self._comparison == _PRESENT:
             return True
         if isinstance(wanted, (bool, Timestamp)) or isinstance(value, (bool, Timestamp)):
             return type(wanted) is type(value) and wanted == value
@@ -91,7 +91,7 @@ class Reference:
         return type(wanted) is type(value) and wanted == value
 
 
-FIELDS_MAX: Final = 16  # of a filter [filtex-v1.0 7.1]
+FIELDS_MAX: Final = 16  # properties in a filter [filtex-v1.0 7.1]
 
 _ID: Final = "a string, a ulong, a UUID or a binary"
 _EXPECTED: Final = {
@@ -117,7 +117,7 @@ class PropertiesFilter(Criterion):
         self._fields: list[tuple[int, Reference]] = []
         for name, wanted in _pairs(value):
             if name not in p.NAMES:
-                raise ValueError(f"'{name}' is no property")
+                raise ValueError(f"'{name}' is not a property")
             place = p.NAMES.index(name)
             expected = _EXPECTED.get(place, _STRING)
             if wanted is not None and not _is_expected(wanted, expected):
@@ -129,7 +129,7 @@ class PropertiesFilter(Criterion):
     def matches(self, view: MessageView) -> bool:
         """Whether all properties match (Criterion)."""
         parts = parts_of(view)
-        return all(reference.suits(parts.property(place)) for place, reference in self._fields)
+        return all(reference.matches_value(parts.property(place)) for place, reference in self._fields)
 
 
 @final
@@ -148,19 +148,21 @@ class ApplicationPropertiesFilter(Criterion):
             reference = _reference(name, wanted)
             self._fields.append((name.encode(), reference))
             texts.append(f"{name!r} {reference.text}")
-            plain = reference.plain()
-            if plain is not None and is_header(name):
-                demands.append((name, plain))
+            exact_value = reference.exact_value()
+            if exact_value is not None and is_header(name):
+                demands.append((name, exact_value))
         super().__init__(f"application-properties: {sorted(texts)}", demands)
 
     def matches(self, view: MessageView) -> bool:
         """Whether all application properties match (Criterion)."""
         parts = parts_of(view)
-        return all(reference.suits(parts.application_property(name)) for name, reference in self._fields)
+        return all(
+            reference.matches_value(parts.application_property(name)) for name, reference in self._fields
+        )
 
 
 def is_header(name: str) -> bool:
-    """Whether selectors read the application property of this name before anything else."""
+    """Whether selectors read this name from the application properties first."""
     return not name.startswith("x-")
 
 
@@ -171,11 +173,11 @@ def _pairs(value: object) -> list[tuple[str, object]]:
     elif isinstance(value, dict):
         pairs = value.items()
     else:
-        raise ValueError("is no map")
+        raise ValueError("is not a map")
     found: dict[str, object] = {}
     for name, wanted in pairs:
         if not isinstance(name, str) or isinstance(name, Char):
-            raise ValueError("has a key that is no string")
+            raise ValueError("has a key that is not a string")
         if name in found:
             raise ValueError(f"has '{name}' twice")
         found[str(name)] = wanted
@@ -185,7 +187,7 @@ def _pairs(value: object) -> list[tuple[str, object]]:
 
 
 def _is_expected(value: object, expected: str) -> bool:
-    """Whether the property can have such a value."""
+    """Whether the value has the type that is `expected` of the property."""
     if expected == "a timestamp":
         return isinstance(value, Timestamp)
     integer = isinstance(value, int) and not isinstance(value, (bool, Timestamp))

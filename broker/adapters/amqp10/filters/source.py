@@ -25,9 +25,9 @@ PROPERTIES_CAPABILITY: Final = "AMQP_FILTEX_PROP_V1_0"
 CAPABILITIES: Final = (SELECTOR_CAPABILITY, SQL_CAPABILITY, PROPERTIES_CAPABILITY)
 """The capabilities of a source."""
 
-CRITERIA_MAX: Final = 4  # of a source, because each is checked for each message
-HEADERS_MAX: Final = 256  # of a binding
-TEXT_MAX: Final = 300  # characters of a refusal, whatever filters the peer has sent
+CRITERIA_MAX: Final = 4  # conditions of a source, because each is checked for each message
+HEADERS_MAX: Final = 256  # arguments of a binding
+TEXT_MAX: Final = 300  # characters of an error text with parts of the peer's filter
 
 DIRECT: Final = "direct"
 TOPIC: Final = "topic"
@@ -83,10 +83,10 @@ class SourceFilters:
     """The filters of a source.
 
     `criterion`: the condition on messages, None without such a filter.
-    `binding`: the binding if the source is an exchange, None without one.
-    `no_local`: whether the link does not get messages that its own connection has published.
-    `stream`: the filters for streams, as the arguments of a consumer of AMQP 0-9-1.
-    `arguments`: the other arguments of such a consumer among the filters.
+    `binding`: the binding for a source that is an exchange, None without such a filter.
+    `no_local`: the link does not get messages that its own connection has published.
+    `stream`: the filters for streams, as arguments of a consumer of AMQP 0-9-1.
+    `arguments`: the filters that are other arguments of a consumer of AMQP 0-9-1.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class SourceFilters:
         self.no_local = False
         self.stream: dict[str, object] = {}
         self.arguments: dict[str, object] = {}
-        self._given: list[tuple[str, str, object]] | None = None
+        self._filters: list[tuple[str, str, object]] | None = None
 
     def entry_filter(
         self, store: MessageStore, trouble: Callable[[str], None] | None = None
@@ -110,64 +110,64 @@ class SourceFilters:
 
         `binding`, `no_local` and `stream` tell whether these filters are in force.
         """
-        if self._given is None:
+        if self._filters is None:
             return None
         followed = {DIRECT: binding, TOPIC: binding, HEADERS: binding, _NO_LOCAL: no_local, _STREAM: stream}
-        return {name: value for kind, name, value in self._given if followed.get(kind, True)}
+        return {name: value for kind, name, value in self._filters if followed.get(kind, True)}
 
-    def _ask(self, name: str, given: object) -> None:
-        """Take an argument of consumers. Raises PeerError if it is present twice."""
+    def _add_argument(self, name: str, given: object) -> None:
+        """Add an argument of consumers. Raises PeerError if it is present twice."""
         value = given
         if isinstance(given, Described):
             name = str(given.descriptor)
             value = given.value
         name = LINK_FILTERS[name]
         if name in self.arguments:
-            raise _invalid(name, " is asked for twice")
+            raise _filter_error(name, " is present twice")
         self.arguments[name] = value
 
-    def _tell_stream(self, given: Described) -> None:
-        """Take a filter of streams: rabbitmq:stream-offset-spec, or a filter with the name of an argument."""
+    def _add_stream_filter(self, given: Described) -> None:
+        """Add a filter for streams, as an argument `x-stream-...` of consumers. Raises ValueError."""
         name = str(given.descriptor).removeprefix("rabbitmq:").removeprefix("amqpd:").removesuffix("-spec")
         value = given.value
         if isinstance(value, Timestamp):
             try:
                 value = datetime.fromtimestamp(value / 1000, UTC)
             except (ValueError, OverflowError, OSError) as error:
-                raise ValueError(f"has a time that is no date: {value}") from error
+                raise ValueError(f"has a timestamp out of range: {value}") from error
         self.stream["x-" + name] = value
 
-    def take(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
-        """Take known filters, each with its kind and its name. Raises PeerError(INVALID_FIELD)."""
-        self._given = given
+    def read(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
+        """Read known filters, each with its kind and its name. Raises PeerError(INVALID_FIELD)."""
+        self._filters = given
         criteria: dict[str, Criterion] = {}
         for kind, name, filter_value in given:
             if kind == _LINK:
-                self._ask(name, filter_value)
+                self._add_argument(name, filter_value)
                 continue
             assert isinstance(filter_value, Described), "known filters are described"
             try:
                 if kind in (DIRECT, TOPIC, HEADERS):
                     if self.binding is not None:
-                        raise ValueError("is not the only one that binds")
+                        raise ValueError("is a second binding, and a source has only one")
                     self.binding = _binding(kind, filter_value.value)
                 elif kind == _NO_LOCAL:
                     self.no_local = True
                 elif kind == _STREAM:
-                    self._tell_stream(filter_value)
+                    self._add_stream_filter(filter_value)
                 else:
                     criterion = _criterion(kind, filter_value.value, date)
                     if criterion is not None:
                         criteria[criterion.canonical] = criterion
             except PreconditionFailed as error:
-                raise _invalid(name, f": {error.text}") from error
+                raise _filter_error(name, f": {error.text}") from error
             except ValueError as fault:
-                raise _invalid(name, f" {fault}") from fault
+                raise _filter_error(name, f" {fault}") from fault
             if len(criteria) > CRITERIA_MAX:
-                raise _invalid(name, f" is one too many: there may be {CRITERIA_MAX}")
+                raise _filter_error(name, f" exceeds the limit of {CRITERIA_MAX} conditions")
         different = list(criteria.values())
         if different:
-            self.criterion = different[0] if len(different) == 1 else _All(different)
+            self.criterion = different[0] if len(different) == 1 else _Conjunction(different)
 
 
 def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> SourceFilters:
@@ -185,12 +185,12 @@ def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> S
             kind = _kind_of(name, value)
             if kind is not None:
                 known.append((kind, name, value))
-        filters.take(known, date)
+        filters.read(known, date)
     return filters
 
 
 @final
-class _All(Criterion):
+class _Conjunction(Criterion):
     """Several criteria, all of which a message has to match."""
 
     def __init__(self, criteria: list[Criterion]) -> None:
@@ -236,7 +236,7 @@ def _binding(kind: str, value: object) -> Binding:
             raise ValueError("is longer than 255 bytes")
         return Binding(kind, key, {})
     if not isinstance(value, Map):
-        raise ValueError("is no map")
+        raise ValueError("is not a map")
     if len(value.pairs) > HEADERS_MAX:
         raise ValueError(f"has more than {HEADERS_MAX} fields")
     arguments: dict[str, object] = {}
@@ -251,7 +251,7 @@ def _binding(kind: str, value: object) -> Binding:
 def _argument(name: str, wanted: object) -> object:
     value = simple_value(wanted)
     if value is NOTHING:
-        raise ValueError(f"has '{name}', which is no simple value")
+        raise ValueError(f"has '{name}', which is not a simple value")
     if isinstance(value, bool):
         return value
     return int(value) if isinstance(value, int) else float(value) if isinstance(value, float) else value
@@ -259,10 +259,10 @@ def _argument(name: str, wanted: object) -> object:
 
 def _string(value: object) -> str:
     if not isinstance(value, str) or isinstance(value, Char):
-        raise ValueError("is no string")
+        raise ValueError("is not a string")
     return str(value)
 
 
-def _invalid(name: str, why: str) -> PeerError:
+def _filter_error(name: str, why: str) -> PeerError:
     text = f"filter '{name}'{why}"
     return PeerError(INVALID_FIELD, text[:TEXT_MAX], {"field": "filter"})

@@ -42,8 +42,8 @@ _NUMBERS: Final = count(1)
 class SqlFilter(Criterion):
     """A condition in the SQL of AMQP 1.0; `date` returns the time of day, in ms since 1970.
 
-    A criterion that uses the time equals no other, even with the same text. Its result for a message holds
-    only for the consumers that asked at that time.
+    A criterion that uses the time equals no other, even with the same text, because its result for a message
+    depends on the time of the check.
 
     Raises:
         PreconditionFailed: the text is too long or no condition; the refusal has the position.
@@ -54,7 +54,7 @@ class SqlFilter(Criterion):
             raise PreconditionFailed(f"{len(text)} characters, at most {LENGTH_MAX} are allowed")
         parser = _SqlParser(sql_tokens(text), date)
         self._condition = parser.whole()
-        number = f"{next(_NUMBERS)} " if parser.asks_for_time else ""
+        number = f"{next(_NUMBERS)} " if parser.uses_time else ""
         demands = [
             (name[len(APPLICATION) :], value)
             for name, value in demands_of(self._condition)
@@ -89,7 +89,7 @@ class _Fields(MessageView):
 
 
 @final
-class _Now(Expression):
+class _CurrentTime(Expression):
     """The function UTC(), the time of day in ms since 1970."""
 
     def __init__(self, date: Callable[[], int]) -> None:
@@ -107,23 +107,23 @@ class _Now(Expression):
 
 @final
 class _SqlParser(Parser):
-    """The grammar of selectors, without the words and values that only selectors have.
+    """The parser of SQL filters, whose grammar differs a little from that of selectors.
 
-    `asks_for_time`: whether the condition has UTC().
+    `uses_time`: the condition has UTC().
     """
 
     def __init__(self, tokens: list[Token], date: Callable[[], int]) -> None:
         super().__init__(tokens, INTEGER_MAX)
         self._date = date
-        self.asks_for_time = False
+        self.uses_time = False
 
     def _choice(self) -> Expression:
-        """Parse IN, which takes any values."""
+        """Parse an element of the list after IN, which may be any expression."""
         return self._sum()
 
     def _among(self, operand: Expression) -> Expression:
         among = super()._among(operand)
-        assert isinstance(among, In), "the base makes nothing else"
+        assert isinstance(among, In), "the base class returns an In"
         if not any(_is_user_id(each) for each in (operand, *among.choices)):
             return among
         return In(_as_text(operand), [_as_text(choice) for choice in among.choices])
@@ -138,7 +138,7 @@ class _SqlParser(Parser):
         return Arithmetic(first, signs, operands, False)
 
     def _signed(self) -> Expression:
-        """Parse a sign: a plus makes a non-number NULL, as a minus does."""
+        """Parse an expression with a sign: a plus makes a value that is no number NULL, as a minus does."""
         plus = self._at(SIGN, "+")
         signed = super()._signed()
         return negative(negative(signed)) if plus and not isinstance(signed, Literal) else signed
@@ -155,8 +155,8 @@ class _SqlParser(Parser):
             return super()._word()
         self._expect(SIGN, "(")
         self._expect(SIGN, ")")
-        self.asks_for_time = True
-        return _Now(self._date)
+        self.uses_time = True
+        return _CurrentTime(self._date)
 
 
 def _is_user_id(expression: Expression) -> bool:
@@ -164,7 +164,7 @@ def _is_user_id(expression: Expression) -> bool:
 
 
 def _as_text(expression: Expression) -> Expression:
-    """Return a binary that is compared with the user-id as a string."""
+    """Return an expression to compare with the user-id: a binary as a string, any other one unchanged."""
     if isinstance(expression, Literal) and isinstance(expression.value, bytes):
         return Literal(_text(expression.value))
     return expression

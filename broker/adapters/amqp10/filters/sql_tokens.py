@@ -59,18 +59,18 @@ def sql_tokens(text: str) -> list[Token]:
         PreconditionFailed: no token begins here, a literal is out of range, or there are too many tokens.
     """
     tokens: list[Token] = []
-    start = _behind_spaces(text, 0)
+    start = _skip_spaces(text, 0)
     while start < len(text):
         if len(tokens) == TOKENS_MAX:
             raise refusal(start + 1, f"more than {TOKENS_MAX} words, signs and values")
         token = _token_at(text, start)
         tokens.append(token)
-        start = _behind_spaces(text, start + len(token.text))
+        start = _skip_spaces(text, start + len(token.text))
     tokens.append(Token(END, "", "", start + 1))
     return tokens
 
 
-def _behind_spaces(text: str, start: int) -> int:
+def _skip_spaces(text: str, start: int) -> int:
     found = _SPACES.match(text, start)
     return start if found is None else found.end()
 
@@ -119,8 +119,8 @@ def _number(written: str, position: int) -> int | float:
 def _field(written: str, position: int) -> str:
     section, _, name = written.partition(".")
     if section not in _SECTIONS:
-        raise refusal(position, f"there is no section '{section}' that filters look at")
+        raise refusal(position, f"'{section}' is not a section that filters read")
     full = _SECTIONS[section] + name
     if not full.startswith(APPLICATION) and full not in _KNOWN:
-        raise refusal(position, f"'{written}' is no field that filters look at")
+        raise refusal(position, f"'{written}' is not a field that filters read")
     return full

@@ -1,1 +1,1 @@
-"""The node `/management`: the topology over HTTP over AMQP 1.0, as RabbitMQ's clients use it."""
+"""The node `/management`: declarations by HTTP over AMQP 1.0, as RabbitMQ's clients use it."""

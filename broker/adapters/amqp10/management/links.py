@@ -7,8 +7,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.assembly import Gathering
-from broker.adapters.amqp10.link import Link10, Sender, cut, send_on
+from broker.adapters.amqp10.assembly import IncompleteDelivery
+from broker.adapters.amqp10.link import Link10, Sender, abort_delivery, send_more
 from broker.adapters.amqp10.management.node import Management
 from broker.adapters.amqp10.state import LinkPair, Session10State
 from protocol.amqp10.conditions import PeerError
@@ -19,7 +19,7 @@ from protocol.amqp10.outgoing import SplitTransfer, disposition
 from protocol.amqp10.transfers import Transfer
 
 CREDIT: Final[i64] = 100  # requests that may wait for their responses
-BYTES_MAX: Final = 65536  # of a request: more end the link
+BYTES_MAX: Final = 65536  # the size of a request; a larger request ends the link
 
 
 @final
@@ -33,30 +33,30 @@ class Pair(LinkPair):
         self.waiting: deque[bytes] = deque()
         self.open: i64 = 0  # requests whose responses have not been sent
         self._session = session
-        self._management = Management(session.peer, session.vhost, self._respond)
+        self._management = Management(session.peer, session.vhost, self._add_response)
 
-    def ask(self, request: bytes) -> None:
-        """Take a request."""
+    def handle_request(self, request: bytes) -> None:
+        """Handle a request, given as the sections of its message."""
         self.open += 1
-        self._management.ask(request)
+        self._management.handle_request(request)
 
-    def left(self) -> None:
-        """End the pair after both links have ended."""
+    def link_ended(self) -> None:
+        """End the pair if both links have ended."""
         if self.requests is None and self.responses is None:
             self._management.close()
             self.waiting.clear()
             self._session.pairs.pop(self.name, None)
 
-    def responded(self) -> None:
-        """Make room for a request: a response has been sent."""
+    def response_sent(self) -> None:
+        """Count a response that has been sent, and grant credit for a further request."""
         self.open -= 1
         if self.requests is not None:
-            self.requests.top_up()
+            self.requests.grant_credit()
 
-    def _respond(self, response: bytes) -> None:
+    def _add_response(self, response: bytes) -> None:
         self.waiting.append(response)
         if self.responses is not None:
-            self.responses.go_on()
+            self.responses.send_waiting()
         self._session.peer.end_turn()
 
 
@@ -67,7 +67,7 @@ class RequestLink(Link10):
     def __init__(self, session: Session10State, pair: Pair, name: str, handle: i64, count: i64) -> None:
         super().__init__(session, name, handle, True, count)
         self._pair = pair
-        self._gathering = Gathering(self.credit, BYTES_MAX)
+        self._delivery = IncompleteDelivery(self.credit, BYTES_MAX)
         pair.requests = self
 
     def on_flow(self, flow: Flow) -> None:
@@ -75,40 +75,40 @@ class RequestLink(Link10):
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
         if flow.echo:
-            self.say_flow()
+            self.send_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """Take a request, or a part of it (Link10)."""
-        if self.leaving:
+        """Take a transfer of a request (Link10)."""
+        if self.is_detached:
             return
-        gathering = self._gathering
+        delivery = self._delivery
         try:
-            request = gathering.take(transfer, data, end)
+            request = delivery.add(transfer, data, end)
         except PeerError as error:
             self.detach(error.condition, error.text)
             return
         if request is None:
             return
-        if not gathering.settled:
-            number, session = gathering.delivery_id, self.session
+        if not delivery.settled:
+            number, session = delivery.delivery_id, self.session
             session.peer.out.write(disposition(session.channel, True, number, number, True, ACCEPTED_VALUE))
-        self._pair.ask(request)
-        self.top_up()
+        self._pair.handle_request(request)
+        self.grant_credit()
 
-    def top_up(self) -> None:
+    def grant_credit(self) -> None:
         """Grant more credit, if half is used up and there is room for more requests (Link10)."""
-        if not self.leaving and self.credit.left <= CREDIT // 2 and self._pair.open <= CREDIT // 2:
+        if not self.is_detached and self.credit.left <= CREDIT // 2 and self._pair.open <= CREDIT // 2:
             self.credit.left = CREDIT - self._pair.open
-            self.say_flow()
+            self.send_flow()
 
-    def say_flow(self) -> None:
+    def send_flow(self) -> None:
         """Send the credit for requests."""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
-    def let_go(self, closed: bool) -> None:
+    def release_all(self, closed: bool) -> None:
         """Remove this link from the pair (Link10)."""
         self._pair.requests = None
-        self._pair.left()
+        self._pair.link_ended()
 
 
 @final
@@ -124,38 +124,38 @@ class ResponseLink(Sender):
         """Take the client's credit for responses (Link10)."""
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
-        self.go_on()
+        self.send_waiting()
         if flow.drain and self.sending is None:
             self.credit.drain()
-            self._say_flow(True)
+            self._send_flow(True)
         elif flow.echo:
-            self._say_flow(False)
+            self._send_flow(False)
 
-    def go_on(self) -> None:
-        """Send the waiting responses, as far as the client takes them."""
+    def send_waiting(self) -> None:
+        """Send the waiting responses, as far as the client's credit allows."""
         pair, session = self._pair, self.session
-        while pair.waiting and self.sending is None and self.credit.left > 0 and not self.leaving:
+        while pair.waiting and self.sending is None and self.credit.left > 0 and not self.is_detached:
             self.credit.use()
             delivery_id = session.unsettled.skip() - 1 & 0xFFFFFFFF
             number: int = delivery_id
             tag = number.to_bytes(4, "big")
             self.sending = SplitTransfer(self.template, delivery_id, tag, True, [pair.waiting.popleft()])
-            pair.responded()
-            send_on(session, self)
+            pair.response_sent()
+            send_more(session, self)
 
-    def sent_on(self) -> None:
+    def continue_sending(self) -> None:
         """Send the next response, if this one has been sent (Sender)."""
         if self.sending is None:
-            self.go_on()
+            self.send_waiting()
 
-    def let_go(self, closed: bool) -> None:
+    def release_all(self, closed: bool) -> None:
         """Remove this link from the pair (Link10)."""
         if self.sending is not None:
-            cut(self.session, self)
+            abort_delivery(self.session, self)
         self._pair.responses = None
-        self._pair.left()
+        self._pair.link_ended()
 
-    def _say_flow(self, drain: bool) -> None:
+    def _send_flow(self, drain: bool) -> None:
         credit = self.credit
         self.session.write_flow(
             self.handle, credit.delivery_count, credit.left, len(self._pair.waiting), drain
@@ -167,5 +167,5 @@ def pair_of(session: Session10State, name: str) -> Pair:
     pair = session.pairs.get(name)
     if pair is None:
         session.pairs[name] = pair = Pair(session, name)
-    assert isinstance(pair, Pair), "pairs are made here"
+    assert isinstance(pair, Pair), "a session has Pairs"
     return pair

@@ -1,4 +1,4 @@
-"""The node `/management`, which takes requests, finds their handlers, and answers in order."""
+"""The node `/management`, which finds the handlers of requests, and answers in order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from broker.adapters.amqp10.management.requests import (
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     Answer,
-    Asking,
     Refused,
+    RequestContext,
     Target,
 )
 from broker.adapters.peers.peer import ServedConnection
 from broker.core.schedule import PAYLOAD, REQUEST
 from broker.core.vhosts.vhost import VirtualHost
 
-Handler = Callable[[Asking], Answer | None]
-"""Handles a request: returns the answer, or None if it follows later. Raises Refused, BrokerError."""
+Handler = Callable[[RequestContext], Answer | None]
+"""A function that handles a request and returns the answer, or None if the answer follows later.
+
+Raises Refused, BrokerError.
+"""
 
 ANY: Final = ":name"
 
@@ -32,9 +35,9 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Handler]]] = {
     },
     ("queues", ANY, "messages"): {"DELETE": objects.purge_queue},
     ("exchanges", ANY): {"PUT": objects.declare_exchange, "DELETE": objects.delete_exchange},
-    ("bindings",): {"POST": objects.bind, "GET": objects.show_bindings},
-    ("bindings", ANY): {"DELETE": objects.unbind},
-    ("auth", "tokens"): {"PUT": objects.renew},
+    ("bindings",): {"POST": objects.add_binding, "GET": objects.show_bindings},
+    ("bindings", ANY): {"DELETE": objects.remove_binding},
+    ("auth", "tokens"): {"PUT": objects.renew_token},
 }
 """The methods of each path."""
 
@@ -43,75 +46,75 @@ ROUTES: Final[dict[tuple[str, ...], dict[str, Handler]]] = {
 class Management:
     """The handler of the requests that come over a pair of links.
 
-    Requests are answered one after the other, and each sees the changes of those before it. The owner of the
-    links limits the waiting requests by credit. `say` takes the sections of each response, and raises
-    nothing.
+    Requests are answered one after the other, and each request sees the changes of earlier ones. The owner of
+    the links limits the waiting requests by credit. `send`: a function that sends the sections of a response
+    and raises no error.
     """
 
     def __init__(
-        self, client: ServedConnection, virtual_host: VirtualHost, say: Callable[[bytes], None]
+        self, client: ServedConnection, virtual_host: VirtualHost, send: Callable[[bytes], None]
     ) -> None:
         self._client = client
         self._virtual_host = virtual_host
-        self._say = say
+        self._send = send
         self._waiting: deque[bytes] = deque()
-        self._asking: Asking | None = None  # the current request
-        self._beginning = False
+        self._context: RequestContext | None = None  # the current request
+        self._is_handling = False
 
-    def ask(self, request: bytes) -> None:
-        """Take the sections of a request. No error is raised, whatever they are."""
+    def handle_request(self, request: bytes) -> None:
+        """Handle a request, given as the sections of its message. No error is raised, whatever they are."""
         self._waiting.append(request)
-        self._go_on()
+        self._handle_waiting()
 
     def close(self) -> None:
-        """Answer no more: the links have ended. The current request is completed all the same."""
+        """Send no more responses: the links have ended. The current request is still completed."""
         self._waiting.clear()
-        self._say = _drop
-        if self._asking is not None:
-            self._asking.dropped = True
-            self._asking = None
+        self._send = _drop_response
+        if self._context is not None:
+            self._context.dropped = True
+            self._context = None
 
-    def _go_on(self) -> None:
-        """Begin waiting requests, as long as they are answered at once."""
-        if self._beginning:
+    def _handle_waiting(self) -> None:
+        """Handle waiting requests until one is not answered at once."""
+        if self._is_handling:
             return
-        self._beginning = True
+        self._is_handling = True
         try:
-            while self._waiting and self._asking is None:
-                self._begin(self._waiting.popleft())
+            while self._waiting and self._context is None:
+                self._handle(self._waiting.popleft())
         finally:
-            self._beginning = False
+            self._is_handling = False
 
-    def _begin(self, data: bytes) -> None:
+    def _handle(self, data: bytes) -> None:
         self._virtual_host.schedule.allowance.use(REQUEST + len(data) // PAYLOAD)
-        asking = self._asking = Asking(self._client, self._virtual_host, self._answered)
+        context = self._context = RequestContext(self._client, self._virtual_host, self._send_response)
         journal = self._virtual_host.journal
         before = journal.actor
         journal.actor = self._client
         try:
-            asking.attempt(lambda: _begun(asking, data))
+            context.run_step(lambda: _call_handler(context, data))
         except BaseException:
             self._asking = None  # or no further request would ever begin
             raise
         finally:
             journal.actor = before
 
-    def _answered(self, response: bytes) -> None:
-        self._asking = None
-        self._say(response)
-        self._go_on()
+    def _send_response(self, response: bytes) -> None:
+        self._context = None
+        self._send(response)
+        self._handle_waiting()
 
 
-def _drop(response: bytes) -> None:
+def _drop_response(response: bytes) -> None:
     """Send nothing: the links have ended."""
 
 
-def _begun(asking: Asking, data: bytes) -> Answer | None:
-    """Do the work of a request. Raises Refused, BrokerError."""
-    request = asking.request
+def _call_handler(context: RequestContext, data: bytes) -> Answer | None:
+    """Read a request, and call its handler. Raises Refused, BrokerError."""
+    request = context.request
     request.read(data)
-    asking.target = Target(request.target)
-    segments = asking.target.segments
+    context.target = Target(request.target)
+    segments = context.target.segments
     for route, methods in ROUTES.items():
         if len(route) == len(segments) and all(
             part in (ANY, segment) for part, segment in zip(route, segments, strict=True)
@@ -121,5 +124,5 @@ def _begun(asking: Asking, data: bytes) -> Answer | None:
                 allowed = ", ".join(methods)
                 text = f"method {request.method} not allowed for '{request.target}', allowed: {allowed}"
                 raise Refused(METHOD_NOT_ALLOWED, text)
-            return handler(asking)
+            return handler(context)
     raise Refused(NOT_FOUND, f"there is no path '{request.target}'")

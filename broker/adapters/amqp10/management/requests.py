@@ -1,4 +1,4 @@
-"""Requests to the node of management: messages, paths, bodies and statuses."""
+"""Requests to the management node: messages, paths, bodies and statuses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATUSES: Final[dict[type[errors.BrokerError], int]] = {
 
 
 @final
-class Refused(Exception):  # noqa: N818  it is an answer
+class Refused(Exception):  # noqa: N818  the exception is an answer, not a fault
     """A request that is refused with a status; `text` is sent to the client."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -69,7 +69,7 @@ class Refused(Exception):  # noqa: N818  it is an answer
 
 
 def status_of(error: errors.BrokerError) -> int:
-    """The status of a refusal by the core."""
+    """Return the status for an error of the core."""
     return STATUSES.get(type(error), INTERNAL_ERROR)
 
 
@@ -83,9 +83,9 @@ Fields = dict[str, object]
 
 
 def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
-    """Return the fields of a body, a map of `known` fields; `what` names the body. Raises Refused."""
+    """Return the fields of a body, a map of `known` fields; `what`: the object in errors. Raises Refused."""
     if not isinstance(body, dict):
-        raise Refused(BAD_REQUEST, f"the body is not a map of the properties of the {what}, each once")
+        raise Refused(BAD_REQUEST, f"the body is not a map of properties of the {what} with each name once")
     fields: Fields = {}
     for name, value in body.items():
         if not isinstance(name, str) or name not in known:
@@ -94,16 +94,16 @@ def fields_of(body: object, what: str, known: Collection[str]) -> Fields:
     return fields
 
 
-def flag(fields: Fields, name: str, default: bool) -> bool:
-    """Return a boolean of a body. Raises Refused."""
+def flag_field(fields: Fields, name: str, default: bool) -> bool:
+    """Return a boolean field of a body. Raises Refused."""
     value = fields.get(name, default)
     if not isinstance(value, bool):
         raise Refused(BAD_REQUEST, f"property '{name}' is not a boolean")
     return value
 
 
-def text(fields: Fields, name: str, default: str | None = None) -> str:
-    """Return a string of a body. Raises Refused, also if it is missing and there is no `default`."""
+def text_field(fields: Fields, name: str, default: str | None = None) -> str:
+    """Return a string field of a body. Raises Refused, also if the field is missing without a `default`."""
     value = fields.get(name, default)
     if value is None and name not in fields:
         raise Refused(BAD_REQUEST, f"property '{name}' is missing")
@@ -112,17 +112,17 @@ def text(fields: Fields, name: str, default: str | None = None) -> str:
     return str(value)
 
 
-def arguments(fields: Fields) -> Fields:
-    """Return the arguments of a body as a field table. Raises Refused for values not of a field table."""
+def arguments_field(fields: Fields) -> Fields:
+    """Return the arguments in a body as a field table. Raises Refused for values that no table can have."""
     given = fields.get("arguments", {})
     if not isinstance(given, dict):
         raise Refused(BAD_REQUEST, "property 'arguments' is not a map with each name once")
     return {_name(name): _field(str(name), value) for name, value in given.items()}
 
 
-def shown_arguments(table: Fields) -> dict[object, object]:
+def arguments_map(table: Fields) -> dict[object, object]:
     """Return a field table as a map of AMQP 1.0."""
-    return {name: _shown(value) for name, value in table.items()}
+    return {name: _to_amqp10(value) for name, value in table.items()}
 
 
 def _name(name: object) -> str:
@@ -132,7 +132,7 @@ def _name(name: object) -> str:
 
 
 def _field(argument: str, value: object) -> object:
-    """Return a value as field tables have it; `argument` describes its place."""
+    """Return a value with the types of field tables; `argument`: its name in errors. Raises Refused."""
     if isinstance(value, list):
         return [_field(argument, item) for item in value]
     if isinstance(value, types.Array) and not value.descriptors and value.count == len(value.items):
@@ -145,11 +145,11 @@ def _field(argument: str, value: object) -> object:
     return simple
 
 
-def _shown(value: object) -> object:
+def _to_amqp10(value: object) -> object:
     if isinstance(value, dict):
-        return {name: _shown(item) for name, item in value.items()}
+        return {name: _to_amqp10(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_shown(item) for item in value]
+        return [_to_amqp10(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if isinstance(value, datetime):
@@ -162,7 +162,7 @@ def _shown(value: object) -> object:
 def _decimal128(value: Decimal) -> types.Decimal:
     """Return a decimal of a field table, which has no sign and at most 32 bits of digits. [IEEE 754]"""
     _, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "field tables have no decimals that are none"
+    assert isinstance(exponent, int), "a decimal of a field table is a number"
     significand = int("".join(map(str, digits)))
     raw = (_DECIMAL128_BIAS + exponent << 113 | significand).to_bytes(16, "big")
     return types.Decimal(_DECIMAL128, raw)
@@ -173,7 +173,7 @@ _KINDS: Final = {"dstq": QUEUE, "dste": EXCHANGE}
 
 @final
 class Target:
-    """A path: its segments, still quoted, and its query. Raises Refused."""
+    """The target of a request: the segments of its path, still quoted, and its query. Raises Refused."""
 
     def __init__(self, text: str) -> None:
         path, mark, query = text.partition("?")
@@ -187,13 +187,13 @@ class Target:
             self.query[name] = unquoted(text, value.replace("+", " "))
 
     def name(self) -> str:
-        """The name in the second segment. Raises Refused."""
+        """Return the name in the second segment. Raises Refused."""
         return unquoted(self.text, self.segments[1])
 
 
 @final
-class Ends:
-    """Both ends of a binding, and its key if known. `kind` is the kind of the destination."""
+class BindingEnds:
+    """The source and destination of a binding, and its key or None. `kind`: the destination's kind."""
 
     def __init__(self, source: str, kind: str, destination: str, key: str | None) -> None:
         self.source = source
@@ -202,16 +202,16 @@ class Ends:
         self.key = key
 
 
-def queried_ends(target: Target) -> Ends:
+def ends_in_query(target: Target) -> BindingEnds:
     """Return the ends that a query names. Raises Refused."""
     query = target.query
     given = [name for name in _KINDS if name in query]
     if "src" not in query or len(given) != 1:
         raise Refused(BAD_REQUEST, f"'{target.text}' needs src, one of dstq and dste, and may have a key")
-    return Ends(query["src"], _KINDS[given[0]], query[given[0]], query.get("key"))
+    return BindingEnds(query["src"], _KINDS[given[0]], query[given[0]], query.get("key"))
 
 
-def named_binding(target: Target) -> tuple[Ends, str, str]:
+def binding_in_path(target: Target) -> tuple[BindingEnds, str, str]:
     """Return the ends, the key and the arguments' digest of the binding in a path. Raises Refused.
 
     `/bindings/src=S;dstq=Q;key=K;args=D`, or dste instead of dstq.
@@ -221,7 +221,7 @@ def named_binding(target: Target) -> tuple[Ends, str, str]:
     if len(parts) != 4 or names[1] not in _KINDS or [names[0], *names[2:]] != ["src", "key", "args"]:
         raise Refused(BAD_REQUEST, f"bad binding path segment '{target.segments[1]}'")
     source, destination, key = (unquoted(target.text, value) for _, _, value in parts[:3])
-    return Ends(source, _KINDS[names[1]], destination, key), key, parts[3][2]
+    return BindingEnds(source, _KINDS[names[1]], destination, key), key, parts[3][2]
 
 
 def location(binding: Binding) -> str:
@@ -241,8 +241,8 @@ def unquoted(text: str, part: str) -> str:
         raise Refused(BAD_REQUEST, str(error)) from None
 
 
-REQUEST_BYTES_MAX: Final = 32768  # decoding takes milliseconds
-HERE: Final = "$me"  # the reply-to of a request: the other link of the pair
+REQUEST_BYTES_MAX: Final = 32768  # the decoding of a larger request would take too many milliseconds
+LINK_PAIR: Final = "$me"  # the reply-to of a request: the other link of the pair
 
 _VERSION: Final = encode_described(APPLICATION_PROPERTIES, encode({"http:response": "1.1"}))
 _VALUE: Final = encode_described(AMQP_VALUE, b"")  # the beginning of a body section
@@ -250,9 +250,9 @@ _VALUE: Final = encode_described(AMQP_VALUE, b"")  # the beginning of a body sec
 
 @final
 class Request:
-    """A request: `method` and `target`, a path; `body` is decoded, None without one.
+    """A request: `method`, `target` (a path with a query), and the decoded `body`, None without a body.
 
-    `message_id` is encoded as it came, so that the response has the same value of the same type.
+    `message_id`: the encoded message-id, which becomes the response's correlation-id.
     """
 
     def __init__(self) -> None:
@@ -264,9 +264,9 @@ class Request:
     def read(self, data: bytes) -> None:
         """Read the sections of a message, which may come in any order. Raises Refused.
 
-        The fields that could be read are set also after an error, first of all `message_id`.
+        Fields that could be read are set also after an error; `message_id` is the first one.
         """
-        found = _Found(data)
+        found = _RequestSections(data)
         if found.properties != NONE:
             try:
                 self._read_properties(data, found.properties, found.properties_end)
@@ -285,7 +285,7 @@ class Request:
         """Read the properties. Raises DecodeError, Refused."""
         message_id = read_property(data, value, end, MESSAGE_ID)
         if message_id is not None:
-            decode(message_id)  # raises for bytes that are no value, which are not sent back
+            decode(message_id)  # raises for bytes that are no value, which must not be in the response
             self.message_id = message_id
         target = read_text(data, value, end, TO)
         method = read_text(data, value, end, SUBJECT)
@@ -296,13 +296,13 @@ class Request:
         if method is None:
             raise Refused(BAD_REQUEST, "properties.subject, the method, is missing")
         reply_to = read_text(data, value, end, REPLY_TO)
-        if reply_to is not None and reply_to != HERE:
-            raise Refused(BAD_REQUEST, f"properties.reply-to is '{reply_to}', only '{HERE}' is possible")
+        if reply_to is not None and reply_to != LINK_PAIR:
+            raise Refused(BAD_REQUEST, f"properties.reply-to is '{reply_to}', expected '{LINK_PAIR}'")
 
 
 @final
-class _Found:
-    """The places of the properties and the body of a message, as far as its sections are sound."""
+class _RequestSections:
+    """The offsets of the properties and the body of a message, up to the first malformed section."""
 
     def __init__(self, data: bytes) -> None:
         self.properties: i64 = NONE
@@ -324,7 +324,7 @@ class _Found:
             self.fault = error.text
 
     def body(self) -> object:
-        """Return the decoded body; data as bytes. Raises Refused."""
+        """Return the decoded body, data sections as bytes. Raises Refused."""
         if self._code == AMQP_SEQUENCE:
             raise Refused(BAD_REQUEST, "the body is amqp-sequence, amqp-value is expected")
         if not self._bodies:
@@ -355,9 +355,9 @@ _log = structlog.get_logger("amqpd.management")
 
 @final
 class Answer:
-    """A status, and an encoded body in pieces, because it may be long.
+    """An answer: a status, and an encoded body in pieces, because it may be long.
 
-    `durable`: the answer has to wait until everything appended is on disk.
+    `durable`: the answer is sent after everything appended is on disk.
     """
 
     def __init__(self, status: int, body: list[bytes], durable: bool = False) -> None:
@@ -372,24 +372,24 @@ def no_content(durable: bool) -> Answer:
 
 
 @final
-class Asking:
-    """A request of `client` until `say` has been called with its response, once.
+class RequestContext:
+    """A request of `client` that is being handled. `send`: a function that is called with the response, once.
 
-    `target` is its path, after the path has been parsed. `dropped`: no response is needed any more.
+    `target`: the parsed target of the request. `dropped`: no response is needed any more.
     """
 
     def __init__(
-        self, client: ServedConnection, virtual_host: VirtualHost, say: Callable[[bytes], None]
+        self, client: ServedConnection, virtual_host: VirtualHost, send: Callable[[bytes], None]
     ) -> None:
         self.client = client
         self.virtual_host = virtual_host
         self.request = Request()
         self.target: Target = Target("/")
         self.dropped = False
-        self._say = say
+        self._send = send
 
-    def attempt(self, step: Callable[[], Answer | None]) -> None:
-        """Take a step, which returns the answer, or None if the answer follows later. No error is raised."""
+    def run_step(self, step: Callable[[], Answer | None]) -> None:
+        """Call `step`, which returns the answer, or None if the answer follows later. No error is raised."""
         try:
             answer = step()
         except Refused as refused:
@@ -400,18 +400,18 @@ class Asking:
             _log.exception("internal error", peer=self.client.peer)
             answer = self._refusal(INTERNAL_ERROR, "internal error, see the broker's log")
         if answer is not None:
-            self.give(answer)
+            self.send_answer(answer)
 
-    def give(self, answer: Answer) -> None:
-        """Send the answer, a durable one after everything appended is on disk."""
+    def send_answer(self, answer: Answer) -> None:
+        """Send the answer; a durable answer waits until everything appended is on disk."""
         if answer.durable:
             self.client.server.store.wait(_OnDisk(self, answer))
         elif not self.dropped:
-            self._say(response(answer.status, self.request.message_id, answer.body))
+            self._send(response(answer.status, self.request.message_id, answer.body))
 
     def log_failed(self, reason: str) -> None:
-        """Refuse the request: its change may not survive."""
-        self.give(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
+        """Refuse the request: the log has failed, so the change may not be on disk."""
+        self.send_answer(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
 
     def _refusal(self, status: int, text: str) -> Answer:
         client, request = self.client, self.request
@@ -429,17 +429,17 @@ class Asking:
 
 @final
 class _OnDisk(DurableWaiter):
-    """The answer to a durable change, which waits for the disk."""
+    """The answer to a durable change, which waits for the sync of the log."""
 
-    def __init__(self, asking: Asking, answer: Answer) -> None:
-        self._asking = asking
+    def __init__(self, context: RequestContext, answer: Answer) -> None:
+        self._context = context
         self._answer = answer
 
     def on_durable(self, batch: i64) -> None:
         """Send the answer (DurableWaiter)."""
         self._answer.durable = False
-        self._asking.give(self._answer)
+        self._context.send_answer(self._answer)
 
     def on_store_failed(self, reason: str) -> None:
         """Refuse the request (DurableWaiter)."""
-        self._asking.log_failed(reason)
+        self._context.log_failed(reason)

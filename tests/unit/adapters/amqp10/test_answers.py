@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.answers import pending_frames_of
 from broker.adapters.amqp10.receive import IncomingLink
 from protocol.amqp10.composites import Accepted, Rejected
 from protocol.amqp10.performatives import Detach, Disposition, End, Flow
@@ -154,7 +154,7 @@ def second(bench: BrokerBench) -> Client10:
 
 def unanswered(client: Client10) -> int:
     [session] = client.connection.mapped.all()
-    return sum(int(link.unanswered) for link in session.links.values() if isinstance(link, IncomingLink))
+    return sum(int(link.unsettled_count) for link in session.links.values() if isinstance(link, IncomingLink))
 
 
 def settled(first: int, last: int | None = None) -> Disposition:
@@ -200,5 +200,5 @@ def test_halves_of_a_link_go_with_it(bench: BrokerBench) -> None:
     client.send(Detach(handle=0, closed=True))
 
     assert unanswered(client) == 1
-    assert owed_by(session).halves.settle(0, 2) == 1, "one is left to look at"
+    assert pending_frames_of(session).unsettled_by_sender.settle(0, 2) == 1, "one is left to look at"
     assert unanswered(client) == 0

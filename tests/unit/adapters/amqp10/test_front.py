@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.assembly import kept_header
-from broker.adapters.amqp10.target import Front
+from broker.adapters.amqp10.assembly import stored_header
+from broker.adapters.amqp10.target import DeliverySections
 from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import Message
 from broker.core.queues.queue import Queue
@@ -29,7 +29,7 @@ def queue(bench: BrokerBench) -> Queue:
     return bench.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
 
 
-def read(bench: BrokerBench, queue: Queue, front: Front, at: int = -1) -> tuple[QueueEntry, bytes]:
+def read(bench: BrokerBench, queue: Queue, front: DeliverySections, at: int = -1) -> tuple[QueueEntry, bytes]:
     """Take up the message at this place of the queue; all of it that is not further."""
     entry = list(queue.entries)[at]
     front.read(entry.message, entry, bench.store, queue)
@@ -49,8 +49,8 @@ def header(sent: bytes) -> Header:
     return found
 
 
-def front_of(bench: BrokerBench) -> Front:
-    return Front(bench.broker.vhosts["/"])
+def front_of(bench: BrokerBench) -> DeliverySections:
+    return DeliverySections(bench.broker.vhosts["/"])
 
 
 def test_a_first_delivery_is_sent_as_stored(bench: BrokerBench, queue: Queue) -> None:
@@ -85,7 +85,7 @@ def test_annotations_that_were_there_stay_unless_they_are_the_brokers(
 )
 def test_annotations_may_be_named_in_any_way(bench: BrokerBench, queue: Queue, descriptor: bytes) -> None:
     front = front_of(bench)
-    put(bench, kept_header(True, NONE, NONE) + b"\0" + descriptor + compound(0xC1, [X_OWN, b"\x41"]) + BARE)
+    put(bench, stored_header(True, NONE, NONE) + b"\0" + descriptor + compound(0xC1, [X_OWN, b"\x41"]) + BARE)
     _, sent = read(bench, queue, front)
 
     assert annotations(sent) == {"x-own": True, "x-exchange": "", "x-routing-key": "q"}
@@ -98,7 +98,7 @@ def test_without_annotations_the_first_section_may_be_named_in_any_way(
 ) -> None:
     front = front_of(bench)
     bare = b"\0" + descriptor + b"\xa0\x01x"
-    put(bench, kept_header(True, NONE, NONE) + bare)
+    put(bench, stored_header(True, NONE, NONE) + bare)
     _, sent = read(bench, queue, front)
 
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
@@ -107,11 +107,11 @@ def test_without_annotations_the_first_section_may_be_named_in_any_way(
 
 def test_there_may_be_nothing_but_a_header(bench: BrokerBench, queue: Queue) -> None:
     front = front_of(bench)
-    put(bench, kept_header(True, NONE, NONE))
+    put(bench, stored_header(True, NONE, NONE))
     _, sent = read(bench, queue, front)
     assert front.rest == b""
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
-    put_large(bench, data(b"x" * 99), kept_header(True, NONE, NONE))
+    put_large(bench, data(b"x" * 99), stored_header(True, NONE, NONE))
     _, sent = read(bench, queue, front)
 
     assert front.further is not None
@@ -146,7 +146,7 @@ def test_the_header_says_what_became_of_it_before(
 ) -> None:
     """A browser gets the same failure count as a consumer."""
     front = front_of(bench)
-    put(bench, kept_header(True, 7, NONE) + bare10())
+    put(bench, stored_header(True, 7, NONE) + bare10())
     [entry] = queue.entries
     entry.delivery_count, entry.uncounted, entry.redelivered = deliveries, uncounted, redelivered
     if under_way:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from broker.adapters.amqp10.assembly import PIECE_BYTES, LargeArrival, arrival
+from broker.adapters.amqp10.assembly import PIECE_BYTES, LargeMessage, read_message
 from protocol.amqp10.conditions import DecodeError, PeerError
 from protocol.amqp10.headers import Header
 from tests.support.adapters.connection10_without_socket import Client10
@@ -20,15 +20,15 @@ FRONT = content10({"x-own": 1}, {"x-b": 2}, durable=True, priority=3, ttl=5000, 
 FOOT = described(0x78, b"\xc1\x01\x00")
 
 
-def arrives(bench: BrokerBench, parts: list[bytes]) -> LargeArrival:
+def arrives(bench: BrokerBench, parts: list[bytes]) -> LargeMessage:
     """Return a large message of which all parts have arrived."""
-    large = LargeArrival(Client10(bench).connection, parts[0], Header())
+    large = LargeMessage(Client10(bench).connection, parts[0], Header())
     for part in parts[1:]:
         large.feed(part)
     return large
 
 
-def kept_body(large: LargeArrival) -> bytes:
+def kept_body(large: LargeMessage) -> bytes:
     body = large.end().body
     assert body is not None
     return b"".join(piece.content or b"" for piece in body.pieces)
@@ -38,18 +38,18 @@ def kept_body(large: LargeArrival) -> bytes:
 @given(st.sampled_from([FRONT + data(b"x" * 900) + FOOT, *MESSAGES]), st.data())
 @example(MESSAGES[0], None)
 def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: st.DataObject | None) -> None:
-    whole = arrival(sent, Header())
+    whole = read_message(sent, Header())
     behind = len(sent) if whole.layout.body < 0 else int(whole.layout.body)  # the end of the front
     cuts = [] if draw is None else draw.draw(st.lists(st.integers(behind, len(sent)), max_size=5))
     places = [0, *sorted(cuts), len(sent)]
     parts = [sent[start:end] for start, end in itertools.pairwise(places)]
     large = arrives(BrokerBench(), parts)
     body = kept_body(large)
-    made = large.arrival
+    made = large.message
 
     assert made.content + body == whole.content
     assert body == sent[behind:]
-    assert (made.size, made.heeded) == (len(body), whole.heeded)
+    assert (made.size, made.needs_view) == (len(body), whole.needs_view)
     assert (made.durable, made.priority, made.ttl) == (whole.durable, whole.priority, whole.ttl)
 
 
@@ -68,7 +68,7 @@ def test_pieces_are_kept_as_they_come_and_logged_if_they_are_durable(
     assert bool(logged) == durable
 
     assert kept_body(large) == sections
-    assert large.arrival.size == len(sections)
+    assert large.message.size == len(sections)
     assert sum(int(piece.size) for piece in bench.store.pieces) == durable * len(sections)
 
 
@@ -99,8 +99,8 @@ def test_the_sections_before_the_body_are_checked_before_anything_is_stored(benc
     wrong = described(0x70, compound(0xC0, [b"\xa1\x01x"])) + data(b"x")
     long = content10({"x-long": "x" * 140_000}, body=b"") + data(b"x")
     with pytest.raises(DecodeError):
-        LargeArrival(connection, wrong, Header())
+        LargeMessage(connection, wrong, Header())
     with pytest.raises(PeerError, match="before the body"):
-        LargeArrival(connection, long, Header())
+        LargeMessage(connection, long, Header())
 
     assert bench.store.pieces == []

@@ -4,7 +4,7 @@ import pytest
 
 from broker.adapters.amqp10.settle import ANNOTATIONS_MAX
 from broker.core.schedule import MODIFICATION, TURN
-from protocol.amqp10.annotations import entries_of
+from protocol.amqp10.annotations import decode_map
 from protocol.amqp10.composites import Modified, Released
 from protocol.amqp10.performatives import Detach, Disposition
 from protocol.amqp10.types import Symbol, Ubyte
@@ -31,7 +31,7 @@ def annotations(bench: BrokerBench) -> list[list[bytes]]:
     """Return the names of the annotations of each entry in the queue, in order."""
     entries = bench.broker.vhosts["/"].topology.queues["q"].entries
     return [
-        entries_of(entries.annotations_of(entry))[0] for entry in entries if entries.annotations_of(entry)
+        decode_map(entries.annotations_of(entry))[0] for entry in entries if entries.annotations_of(entry)
     ]
 
 
@@ -74,7 +74,7 @@ def test_the_last_of_two_annotations_with_the_same_key_is_added() -> None:
     client.connection.receive(frame.replace(b"\xa3\x03x-3", b"\xa3\x03x-1"))
     assert annotations(bench) == [[b"x-1", b"x-2"]]
     entries = bench.broker.vhosts["/"].topology.queues["q"].entries
-    assert entries_of(entries.annotations_of(next(iter(entries))))[1] == [b"\x50\x02", b"\x50\x01"]
+    assert decode_map(entries.annotations_of(next(iter(entries))))[1] == [b"\x50\x02", b"\x50\x01"]
 
 
 def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_deleted() -> None:

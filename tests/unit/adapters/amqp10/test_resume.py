@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from broker.adapters.amqp10.answers import owed_by
+from broker.adapters.amqp10.answers import pending_frames_of
 from broker.adapters.amqp10.names import KEPT_MAX
 from protocol.amqp10.composites import Accepted, DeliveryState, Error, Modified, Rejected
 from protocol.amqp10.performatives import Attach, Detach, Disposition, Flow
@@ -65,7 +65,7 @@ def test_frames_behind_a_detach_are_not_waited_for(bench: BrokerBench, client: C
 
     assert performative_types(client) == [Attach, Flow, Detach, Disposition]
     [session] = client.connection.mapped.all()
-    assert owed_by(session).halves.settle(0, 9) == 0, "none is left to look at"
+    assert pending_frames_of(session).unsettled_by_sender.settle(0, 9) == 0, "none is left to look at"
 
 
 MANY = 1000

@@ -38,6 +38,7 @@ from tests.support.core.hand_clock import HandClock
 from tests.support.core.mass_returns import close_client, nack_all, run_schedule, state
 from tests.support.core.queue_bench import Client, MemoryStore, QueueBench, message, number_of
 from tests.support.core.receipt_vhost import ReceiptBench
+from tests.support.core.retry import retry_delay
 from tests.support.core.timed_vhost import VhostBench, delivered_bench, entry_of, numbers
 from tests.support.core.topology import RecordingStore
 
@@ -74,6 +75,42 @@ def test_no_number_of_releases_reaches_a_delivery_limit(outcome: int, lasts: boo
 
     assert numbers(queue) == ([1] if lasts else [])
     assert bench.died() == ({} if lasts else {"delivery_limit": 1})
+
+
+@pytest.mark.parametrize("kind", ["all", "failed", "returned"])
+def test_a_release_does_not_count_in_a_queue_that_delays_retries(kind: str) -> None:
+    bench, queue, client = delivered_bench(delayed_retry_type=kind, delayed_retry_min=10)
+    for outcome, counted in ((RELEASED, 0), (NACK, 1), (RELEASED, 1), (CRASH, 2)):
+        retry_delay(bench, queue, client, outcome)
+        assert entry_of(queue, 1).counted - 1 == counted, "the delivery that runs is counted too"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"retry_min": 1}, {"delayed_retry_type": "all", "delayed_retry_min": 1}]
+)
+@pytest.mark.parametrize(("outcome", "lasts"), [(RELEASED, True), (NACK, False)])
+def test_no_number_of_releases_reaches_a_delivery_limit_with_delayed_retries(
+    arguments: dict[str, Any], outcome: int, lasts: bool
+) -> None:
+    bench, queue, client = delivered_bench(delivery_limit=2, **arguments)
+    for _ in range(6):
+        client.nack(outcome=outcome)
+        bench.run()
+        bench.clock.advance(20)
+        bench.run()
+
+    assert numbers(queue) == ([1] if lasts else [])
+    assert bench.died() == ({} if lasts else {"delivery_limit": 1})
+
+
+def test_a_release_counts_where_the_queue_says_so() -> None:
+    bench, queue, client = delivered_bench(
+        delayed_retry_type="all", delayed_retry_min=10, delivery_count_on="released"
+    )
+    retry_delay(bench, queue, client, RELEASED)
+    retry_delay(bench, queue, client, NACK)
+
+    assert entry_of(queue, 1).counted == 2
 
 
 def test_tries_between_releases_count() -> None:

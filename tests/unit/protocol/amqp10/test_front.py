@@ -2,12 +2,12 @@
 
 import pytest
 
-from protocol.amqp10.annotations import reannotated
+from protocol.amqp10.annotations import replace_annotations
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import NONE, STRING8, SYMBOL8
 from protocol.amqp10.entries import NAMED, Entries
 from protocol.amqp10.headers import read_priority
-from protocol.amqp10.sections import is_sections, scan, scan_front
+from protocol.amqp10.sections import is_sections, scan, scan_preamble
 from tests.support.amqp10.reference_codec import compound, described, sized, uint
 
 NULL = b"\x40"
@@ -25,7 +25,7 @@ PLACES = ("header", "annotations", "bare", "properties", "application_properties
     "data", [H + MA + P + AP + D + D + F, H + DA + MA + D, H + F, H + P, MA + AP, H, D, F, b""]
 )
 def test_the_front_is_where_a_whole_scan_finds_it(data: bytes) -> None:
-    front, whole = scan_front(data), scan(data, 0, len(data))
+    front, whole = scan_preamble(data), scan(data, 0, len(data))
     assert [getattr(front, place) for place in PLACES] == [getattr(whole, place) for place in PLACES]
     assert (front.body, front.body_count, front.footer) == (NONE, 0, NONE)
 
@@ -42,11 +42,11 @@ def test_the_front_is_where_a_whole_scan_finds_it(data: bytes) -> None:
     ],
 )
 def test_bytes_that_are_no_section_begin_the_body(sound: bytes, rest: bytes) -> None:
-    front = scan_front(sound + rest)
+    front = scan_preamble(sound + rest)
     assert front.bare == len(sound)
     assert (front.header != NONE, front.annotations != NONE) == (H in sound, MA in sound)
-    assert scan_front(sound + P + rest).bare == len(sound)
-    assert scan_front(sound + P + rest).properties == len(sound) + 3
+    assert scan_preamble(sound + P + rest).bare == len(sound)
+    assert scan_preamble(sound + P + rest).properties == len(sound) + 3
 
 
 def test_the_first_octet_tells_the_protocol() -> None:
@@ -62,9 +62,9 @@ def found(data: bytes, kind: int) -> list[tuple[bytes, bytes]]:
     while entries.advance():
         key = entries.name()
         assert key == padded[entries.key : entries.key_end]
-        assert entries.is_for(key)
-        assert not entries.is_for(key + b"\x40")
-        assert not entries.is_for(key[:-1])
+        assert entries.has_key(key)
+        assert not entries.has_key(key + b"\x40")
+        assert not entries.has_key(key[:-1])
         taken.append((key, padded[entries.key_end : entries.end]))
     assert not entries.advance()
     return taken
@@ -115,15 +115,15 @@ def test_values_that_are_no_map_have_no_entries(data: bytes) -> None:
 def test_annotations_are_taken_out_and_put_in() -> None:
     items = [sized(0xA3, b"x-a"), NULL, sized(0xB3, b"x-b"), uint(300), sized(0xA3, b"x-c"), NULL]
     value = compound(0xC1, items)
-    made = reannotated(value, 0, len(value), [b"x-a", b"x-none"], [b"x-c"], [b"\x41"])
+    made = replace_annotations(value, 0, len(value), [b"x-a", b"x-none"], [b"x-c"], [b"\x41"])
     assert made == described(0x72, compound(0xC1, [*items[2:4], sized(0xA3, b"x-c"), b"\x41"]))
-    assert reannotated(value, 0, len(value), [], [], []) == described(0x72, value)
+    assert replace_annotations(value, 0, len(value), [], [], []) == described(0x72, value)
 
 
 @pytest.mark.parametrize("value", [b"", b"\xc1\x04\x02\xa3\x01a", b"\xc1\x06\x02\xa1\x01a\x40\x40", b"\x45"])
 def test_annotations_that_do_not_decode_are_taken_out(value: bytes) -> None:
-    made = reannotated(value, 0, len(value), [], [b"k"], [b"\x41"])
-    assert made == reannotated(value, NONE, NONE, [], [b"k"], [b"\x41"])
+    made = replace_annotations(value, 0, len(value), [], [b"k"], [b"\x41"])
+    assert made == replace_annotations(value, NONE, NONE, [], [b"k"], [b"\x41"])
     assert made == described(0x72, compound(0xC1, [sized(0xA3, b"k"), b"\x41"]))
 
 

@@ -29,13 +29,13 @@ def test_a_tag_is_free_when_all_before_it_are_and_it_is(steps: list[bytes | int]
 def test_a_tag_is_free_when_its_delivery_is(steps: list[tuple[bytes, int]]) -> None:
     tags, waiting = Tags(), dict[int, bytes]()
     for number, (tag, freed) in enumerate(steps):
-        assert tags.claim_for(tag, number) == (tag not in waiting.values())
+        assert tags.claim_by_id(tag, number) == (tag not in waiting.values())
         if tag not in waiting.values():
             waiting[number] = tag
         for delivery in list(waiting)[:freed]:
             del waiting[delivery]
-            tags.free_of(delivery)
-        tags.free_of(1000)
+            tags.free_by_id(delivery)
+        tags.free_by_id(1000)
 
 
 def test_many_tags_of_which_some_are_always_waited_for() -> None:

@@ -16,24 +16,24 @@ starts = pytest.mark.parametrize("start", [0, 7, LAST - 1, LAST], ids=str)
 @starts
 def test_transfers_are_counted_and_a_flow_is_due_at_half_the_window(start: int) -> None:
     window = IncomingWindow(start, 4)
-    assert [window.received() for _ in range(4)] == [False, True, True, True]
+    assert [window.count_transfer() for _ in range(4)] == [False, True, True, True]
     with pytest.raises(PeerError, match=f"transfer {forward(start, 4)} is beyond") as raised:
-        window.received()
+        window.count_transfer()
     assert raised.value.condition == WINDOW_VIOLATION
     assert window.open() == 4
     assert (window.next_id, window.left) == (forward(start, 4), 4)
-    assert not window.received()
+    assert not window.count_transfer()
 
 
 def test_a_window_that_is_shut_takes_what_is_on_its_way() -> None:
     window = IncomingWindow(0, 4)
-    window.received()
-    window.shut = True
+    window.count_transfer()
+    window.is_shut = True
     assert window.open() == 0
-    assert [window.received() for _ in range(3)] == [False] * 3
+    assert [window.count_transfer() for _ in range(3)] == [False] * 3
     with pytest.raises(PeerError, match="transfer 4 is beyond"):
-        window.received()
-    window.shut = False
+        window.count_transfer()
+    window.is_shut = False
     assert window.open() == 4
 
 
@@ -43,8 +43,8 @@ def test_the_peer_is_not_before_the_first_transfer(start: int) -> None:
     window = IncomingWindow(start, 4)
     with pytest.raises(PeerError, match=f"next-outgoing-id is {forward(start, -1)}"):
         window.follow(forward(start, -1))
-    window.received()
-    window.received()
+    window.count_transfer()
+    window.count_transfer()
     for said in (forward(start, 2), start, forward(start, 1)):
         window.follow(said)
         assert window.next_id == forward(start, 2)
@@ -64,7 +64,7 @@ def test_transfers_that_the_peer_counts_as_sent_are_accepted() -> None:
 def test_the_peer_says_how_much_it_takes_from_where_on() -> None:
     window = OutgoingWindow(3)
     for _ in range(3):
-        window.sent()
+        window.count_transfer()
     assert (window.next_id, window.left) == (3, 0)
     window.update(1, 5)
     assert window.left == 3

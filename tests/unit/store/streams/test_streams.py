@@ -10,7 +10,7 @@ from broker.core.ports import NO_PARTITION, StreamWatcher
 from broker.store.streams import stream as streams
 from broker.store.streams.stream import Stream
 from protocol.amqp091.properties import Properties
-from protocol.amqp10.sections import scan_front
+from protocol.amqp10.sections import scan_preamble
 from protocol.streams.chunk import BASIC, ChunkWriter
 from tests.simulation.sim_disk import SimDisk
 from tests.support.amqp091.field_bytes import long_string
@@ -205,7 +205,7 @@ def test_a_page_has_messages_of_both_protocols_that_say_their_offsets() -> None:
     assert (second.address.exchange, second.address.routing_key) == ("logs", "key.1")
     assert Properties(first.content).fields()[-1] == (b"x-stream-offset", b"l" + bytes(8))
     assert b"x-stream-offset\x80" + (1).to_bytes(8, "big") in second.content
-    assert second.content[scan_front(second.content).bare :] == sections[scan_front(sections).bare :]
+    assert second.content[scan_preamble(second.content).bare :] == sections[scan_preamble(sections).bare :]
     assert (page.filter_value(0), page.filter_value(1)) == (b"invoices", b"invoices")
     assert [page.time(row) for row in (0, 1)] == [1_700_000_000_000_000, 1_700_000_000_001_000]
     assert first.size == len(b"hello")

@@ -199,12 +199,12 @@ def test_headers_of_amqp_091_are_application_properties_but_those_with_x() -> No
 @pytest.mark.parametrize(
     ("value", "refusal"),
     [
-        ([], "is no map"),
-        ("subject", "is no map"),
-        (Map([("nothing", "a")]), "'nothing' is no property"),
-        (Map([("message_id", "a")]), "'message_id' is no property"),
-        (Map([(5, "a")]), "has a key that is no string"),
-        (Map([(Char("a"), "a")]), "has a key that is no string"),
+        ([], "is not a map"),
+        ("subject", "is not a map"),
+        (Map([("nothing", "a")]), "'nothing' is not a property"),
+        (Map([("message_id", "a")]), "'message_id' is not a property"),
+        (Map([(5, "a")]), "has a key that is not a string"),
+        (Map([(Char("a"), "a")]), "has a key that is not a string"),
         (Map([("to", "a"), (Symbol("to"), "b")]), "has 'to' twice"),
         (Map([("to", "&")]), "'to' begins with an & that is followed by neither &, p: nor s:"),
         (Map([("to", "&x")]), "'to' begins with an & that is followed by neither &, p: nor s:"),
@@ -225,12 +225,12 @@ def test_maps_that_are_no_filters_of_properties(value: object, refusal: str) -> 
 @pytest.mark.parametrize(
     ("value", "refusal"),
     [
-        (None, "is no map"),
+        (None, "is not a map"),
         (Map([("a", "&b")]), "'a' begins with an & that is followed by neither &, p: nor s:"),
-        (Map([("a", [])]), "'a' is no simple value"),
-        (Map([("a", Map([]))]), "'a' is no simple value"),
-        (Map([("a", Described(1, 2))]), "'a' is no simple value"),
-        (Map([("a", Array(0x50, [1]))]), "'a' is no simple value"),
+        (Map([("a", [])]), "'a' is not a simple value"),
+        (Map([("a", Map([]))]), "'a' is not a simple value"),
+        (Map([("a", Described(1, 2))]), "'a' is not a simple value"),
+        (Map([("a", Array(0x50, [1]))]), "'a' is not a simple value"),
         (Map([(str(number), 1) for number in range(17)]), "has more than 16 fields"),
     ],
 )

@@ -49,7 +49,7 @@ def test_an_exchange_is_bound_without_a_key_if_none_is_given(client: ManagementC
 @pytest.mark.parametrize(
     ("body", "status", "text"),
     [
-        (None, 400, "the body is not a map of the properties of the binding, each once"),
+        (None, 400, "the body is not a map of properties of the binding with each name once"),
         ({}, 400, "property 'source' is missing"),
         ({"source": None}, 400, "property 'source' is not a string"),
         ({"source": "x"}, 400, "a binding needs either destination_queue or destination_exchange"),
@@ -170,13 +170,13 @@ def test_the_location_removes_the_binding_with_these_arguments_and_no_other(clie
 def test_many_bindings_are_listed_and_searched_in_slices(client: ManagementClient) -> None:
     for number in range(2 * SLICE + 1):
         client.vhost.declarations.bind_queue("q", "h", "", {"n": number})
-    client.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
+    client.management.handle_request(request("GET", "/bindings?src=h&dstq=q&key="))
     assert client.responses == []
     client.bench.clock.advance(1)
     shown = client.take().body
     assert isinstance(shown, list)
     assert [binding["arguments"]["n"] for binding in shown] == list(range(2 * SLICE + 1))
-    client.management.ask(request("DELETE", shown[-1]["location"]))
+    client.management.handle_request(request("DELETE", shown[-1]["location"]))
     assert len(bound(client, "h")) == 2 * SLICE + 1
     client.bench.clock.advance(1)
     assert [binding[2]["n"] for binding in bound(client, "h")] == list(range(2 * SLICE))
@@ -187,7 +187,7 @@ def test_many_bindings_are_listed_and_searched_in_slices(client: ManagementClien
 def test_a_binding_deleted_during_the_search_counts_as_removed(client: ManagementClient) -> None:
     for number in range(SLICE + 1):
         client.vhost.declarations.bind_queue("q", "h", "", {"n": number})
-    client.management.ask(request("DELETE", located(client, SLICE)))
+    client.management.handle_request(request("DELETE", located(client, SLICE)))
     client.vhost.declarations.delete_queue("q", False, False)
     client.bench.clock.advance(1)
     client.bench.store.complete()
@@ -196,7 +196,7 @@ def test_a_binding_deleted_during_the_search_counts_as_removed(client: Managemen
 
 def located(client: ManagementClient, number: int) -> str:
     """Return the path of the binding with this number."""
-    client.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
+    client.management.handle_request(request("GET", "/bindings?src=h&dstq=q&key="))
     client.bench.clock.advance(1)
     shown = client.take().body
     assert isinstance(shown, list)
@@ -206,7 +206,7 @@ def located(client: ManagementClient, number: int) -> str:
 def test_few_bindings_with_long_arguments_are_as_much_work_as_many(client: ManagementClient) -> None:
     for number in range(3):
         client.vhost.declarations.bind_queue("q", "h", "", {"n": number, "a": "v" * (SLICE * ARGUMENTS // 2)})
-    client.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
+    client.management.handle_request(request("GET", "/bindings?src=h&dstq=q&key="))
     assert client.responses == []
     client.bench.clock.advance(1)
     shown = client.take().body

@@ -52,7 +52,7 @@ def test_the_response_has_the_id_of_the_request_octet_for_octet(
 ) -> None:
     fields = message_id + NULL + encode("/queues/q") + encode("GET") + encode("$me")
     data = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 5)) + fields
-    client.management.ask(data)
+    client.management.handle_request(data)
     (said,) = client.responses
     assert b"\xa1\x03404" + NULL + message_id + b"\x00\x53\x74" in said
     assert client.take().body == "queue 'q' in vhost '/' not found"
@@ -92,12 +92,16 @@ def test_there_are_no_tokens_to_renew(client: ManagementClient) -> None:
         (b"\x00", "section is truncated", NULL),
         (properties(Ulong(7)), "properties.to, the path, is missing", b"\x53\x07"),
         (properties("m", None, "/x"), "properties.subject, the method, is missing", b"\xa1\x01m"),
-        (properties("m", None, 5), "properties.to: constructor 0x55 does not belong here", b"\xa1\x01m"),
-        (properties("m", None, "/x", "GET", "q"), "properties.reply-to is 'q', only '$me' is possible", None),
+        (properties("m", None, 5), "properties.to: constructor 0x55 is not allowed here", b"\xa1\x01m"),
+        (properties("m", None, "/x", "GET", "q"), "properties.reply-to is 'q', expected '$me'", None),
         (properties("m", None, "/x", "GET") * 2, "second section properties", None),
         (properties("m", None, "/x", "GET") + b"\x00\x53\x77", "amqp-value is truncated", None),
         (properties("m", None, "/x", "GET") + b"\x00\x53\x77\xa1\x01\xff", "UTF-8", None),
-        (properties("m", None, "/x", "GET") + b"\x00\x53\x01\x40", "section with a descriptor of none", None),
+        (
+            properties("m", None, "/x", "GET") + b"\x00\x53\x01\x40",
+            "section with an unknown descriptor",
+            None,
+        ),
         (
             properties("m", None, "/x", "GET") + encode_described(AMQP_SEQUENCE, encode([1])),
             "the body is amqp-sequence, amqp-value is expected",
@@ -202,9 +206,9 @@ def test_a_user_without_permission_is_refused(
 def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(
     client: ManagementClient,
 ) -> None:
-    client.management.ask(request("PUT", "/queues/q", {}, "first"))
-    client.management.ask(request("GET", "/queues/q", None, "second"))
-    client.management.ask(request("PUT", "/exchanges/x", {}, "third"))
+    client.management.handle_request(request("PUT", "/queues/q", {}, "first"))
+    client.management.handle_request(request("GET", "/queues/q", None, "second"))
+    client.management.handle_request(request("PUT", "/exchanges/x", {}, "third"))
     assert client.responses == []
     assert "x" not in client.vhost.topology.exchanges
     client.bench.store.complete()
@@ -215,15 +219,15 @@ def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_
 
 
 def test_an_object_that_might_not_survive_is_not_confirmed(client: ManagementClient) -> None:
-    client.management.ask(request("PUT", "/queues/q", {}))
+    client.management.handle_request(request("PUT", "/queues/q", {}))
     client.bench.store.fail("no space")
     assert client.take().both == (503, "the log has failed: no space")
     assert client.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
 
 
 def test_nothing_is_said_when_the_links_are_gone(client: ManagementClient) -> None:
-    client.management.ask(request("PUT", "/queues/q", {}))
-    client.management.ask(request("PUT", "/queues/q2", {}))
+    client.management.handle_request(request("PUT", "/queues/q", {}))
+    client.management.handle_request(request("PUT", "/queues/q2", {}))
     client.management.close()
     client.bench.store.complete()
     assert client.responses == []
@@ -247,7 +251,7 @@ def test_a_mistake_of_the_broker_is_an_answer_too() -> None:
 def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(
     client: ManagementClient,
 ) -> None:
-    again: list[Callable[[], None]] = [lambda: client.management.ask(request("GET", "/queues/b"))]
+    again: list[Callable[[], None]] = [lambda: client.management.handle_request(request("GET", "/queues/b"))]
     said: list[bytes] = []
 
     def say(data: bytes) -> None:
@@ -256,7 +260,7 @@ def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(
             again.pop()()
 
     client.management = type(client.management)(client.connection, client.vhost, say)
-    client.management.ask(request("GET", "/queues/a"))
+    client.management.handle_request(request("GET", "/queues/a"))
     assert [Response(data).body for data in said] == [
         "queue 'a' in vhost '/' not found",
         "queue 'b' in vhost '/' not found",

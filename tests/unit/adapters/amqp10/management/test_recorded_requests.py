@@ -242,7 +242,7 @@ def test_the_other_implementation_reads_the_responses(client: ManagementClient) 
     for status, request in FIRST:
         sent, got = proton.Message(), proton.Message()
         sent.decode(bytes.fromhex(request))
-        client.management.ask(bytes.fromhex(request))
+        client.management.handle_request(bytes.fromhex(request))
         if not client.responses:
             client.bench.store.complete()
         got.decode(client.responses.pop())

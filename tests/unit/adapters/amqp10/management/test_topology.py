@@ -111,9 +111,9 @@ def test_a_decimal_that_came_over_0_9_1_is_shown(client: ManagementClient) -> No
 @pytest.mark.parametrize(
     ("path", "body", "status", "text"),
     [
-        ("q", None, 400, "the body is not a map of the properties of the queue, each once"),
-        ("q", b"", 400, "the body is not a map of the properties of the queue, each once"),
-        ("q", Map([("durable", True), ("durable", True)]), 400, "the body is not a map of the properties"),
+        ("q", None, 400, "the body is not a map of properties of the queue with each name once"),
+        ("q", b"", 400, "the body is not a map of properties of the queue with each name once"),
+        ("q", Map([("durable", True), ("durable", True)]), 400, "the body is not a map of properties"),
         ("q", {"unknown": "bla"}, 400, "bad queue property 'unknown', known are durable, exclusive, "),
         ("q", {1: "bla"}, 400, "bad queue property '1'"),
         ("q", {"durable": 1}, 400, "property 'durable' is not a boolean"),
@@ -129,8 +129,8 @@ def test_a_decimal_that_came_over_0_9_1_is_shown(client: ManagementClient) -> No
         ("q", {"exclusive": True, "arguments": {"x-queue-type": "quorum"}}, 400, "invalid property"),
         ("", {}, 400, "declare queue with empty name not allowed"),
         ("%0Aq", {}, 400, "Bad name '\nq': line feed and carriage return characters not allowed"),
-        ("%F0%28", {}, 400, "is quoted to what is not UTF-8"),
-        ("%zz", {}, 400, "has a % without two hexadecimal digits behind it"),
+        ("%F0%28", {}, 400, "has quoted bytes that are not UTF-8"),
+        ("%zz", {}, 400, "has a % without two hexadecimal digits after it"),
         ("amq.q", {}, 403, "queue name 'amq.q' contains reserved prefix 'amq.*'"),
         ("n" * 256, {}, 400, "queue name is 256 bytes long, at most 255 are allowed"),
     ],
@@ -187,8 +187,8 @@ def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(
     client.ask("PUT", "/queues/q", {"durable": False})
     for _ in range(SLICE + 1):
         publish(client.vhost, "", "q")
-    client.management.ask(request("DELETE", "/queues/q/messages"))
-    client.management.ask(request("GET", "/queues/q"))
+    client.management.handle_request(request("DELETE", "/queues/q/messages"))
+    client.management.handle_request(request("GET", "/queues/q"))
     assert client.responses == []
     client.bench.clock.advance(1)
     purged, shown = client.responses
@@ -229,7 +229,7 @@ def test_an_exchange_has_the_properties_that_it_is_declared_with(client: Managem
 @pytest.mark.parametrize(
     ("path", "body", "status", "text"),
     [
-        ("x", None, 400, "the body is not a map of the properties of the exchange, each once"),
+        ("x", None, 400, "the body is not a map of properties of the exchange with each name once"),
         ("x", {"exclusive": True}, 400, "bad exchange property 'exclusive'"),
         ("x", {"type": 1}, 400, "property 'type' is not a string"),
         ("x", {"type": "odd"}, 400, "unknown exchange type 'odd'"),

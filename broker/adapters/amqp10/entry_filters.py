@@ -1,4 +1,7 @@
-"""The messages of a queue that a link may get at all. [amqp-1.0 2.7.3 max-message-size, 3.4.5]"""
+"""The filters of entries that a link cannot get: too large or undeliverable there.
+
+[amqp-1.0 2.7.3 max-message-size, 3.4.5 undeliverable-here]
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
 from broker.core.queues.undeliverable import Undeliverable
 
-FRONT_BYTES: Final[i64] = 600  # for a header and the address, which are added to the stored content
+PREAMBLE_BYTES: Final[i64] = 600  # for the header and the address, which are added to the stored content
 _SWEEP_MIN: Final = 64
 
 
 def sent_bytes(message: Message) -> i64:
-    """Return the most bytes in which a message is sent, without annotations of consumers."""
-    return max(held_bytes(message), message.length) + FRONT_BYTES
+    """Return an upper limit for the size of a message when it is sent, without annotations of consumers."""
+    return max(held_bytes(message), message.length) + PREAMBLE_BYTES
 
 
 @final
-class Small(EntryFilter):
+class SizeFilter(EntryFilter):
     """The filter of entries that pass another filter and are not too large for the peer.
 
-    A message that the peer would refuse would block all messages behind it.
+    A message that the peer refuses would be delivered again and again, and block the messages after it.
     """
 
     def __init__(self, inner: EntryFilter | None, size_max: i64) -> None:
@@ -45,10 +48,10 @@ class Small(EntryFilter):
 
 
 @final
-class Deliverable(EntryFilter):
+class DeliverableFilter(EntryFilter):
     """The filter of entries that pass another filter and are not undeliverable to a link.
 
-    There are few such filters, and no other consumer shares this one.
+    No two consumers share such a filter.
     """
 
     def __init__(self, inner: EntryFilter | None, link: str) -> None:
@@ -56,41 +59,41 @@ class Deliverable(EntryFilter):
         if inner is not None:
             self.demands = inner.demands
         self._inner = inner
-        self._not_here: set[QueueEntry] = set()
+        self._undeliverable: set[QueueEntry] = set()
         self._sweep_at = _SWEEP_MIN
 
     def exclude(self, entries: list[QueueEntry]) -> None:
         """Exclude these entries."""
-        self._not_here.update(entries)
-        if len(self._not_here) >= self._sweep_at:
-            self._not_here = {entry for entry in self._not_here if entry.state != DEQUEUED}
-            self._sweep_at = 2 * len(self._not_here) + _SWEEP_MIN
+        self._undeliverable.update(entries)
+        if len(self._undeliverable) >= self._sweep_at:
+            self._undeliverable = {entry for entry in self._undeliverable if entry.state != DEQUEUED}
+            self._sweep_at = 2 * len(self._undeliverable) + _SWEEP_MIN
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the link may get the entry (EntryFilter)."""
-        return entry not in self._not_here and (self._inner is None or self._inner.passes(entry))
+        return entry not in self._undeliverable and (self._inner is None or self._inner.passes(entry))
 
     def excludes(self, entry: QueueEntry) -> bool:
         """Whether the entry is undeliverable to the link (EntryFilter)."""
-        return entry in self._not_here
+        return entry in self._undeliverable
 
 
-def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
-    """Give these entries, which are being released, to other consumers of their queue only. [amqp-1.0 3.4.5]
+def exclude_undeliverable(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
+    """Exclude entries, which are being released, from a link that found them undeliverable. [amqp-1.0 3.4.5]
 
-    The link's consumer stays attached and only sees less: the queue serves it as before. `consumer` had the
-    entries. It may have been detached since, if the link has resumed an earlier link.
+    The link's consumer stays attached and gets all other entries. `consumer`: the owner of the entries, which
+    may have been detached since, if the link has resumed an earlier link.
 
     A queue checks at most `contexts.FILTERS_MAX` filters for a message. If the link's filter would exceed
-    this, the link may get the entries again, as any other consumer may.
+    this limit, the link may get the entries again.
     """
     queue = queue_of(consumer)
     for present in list(consumer.target.consumers):
         if queue is not present.queue:
             continue
         known = present.filter
-        if not isinstance(known, Deliverable):
-            known = Deliverable(known, link)
+        if not isinstance(known, DeliverableFilter):
+            known = DeliverableFilter(known, link)
             try:
                 change_filter(queue, present, known)
             except PreconditionFailed:
