@@ -7,12 +7,14 @@ import os
 import socket
 import ssl
 import sys
+import tomllib
 from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  the address to ask where the broker listens on all
 PATIENCE_S = 4
+DEFAULTS = {"listen": "127.0.0.1:5672", "admin": "127.0.0.1:15672"}  # what the broker uses without a setting
 BROKER = Path("/proc/1/cmdline")  # what a container starts is its first process
 
 
@@ -48,15 +50,40 @@ def ready(address: str, secure: bool = False) -> bool:
 
 
 def setting(name: str, arguments: Sequence[str]) -> str:
-    """What the broker was told by a flag among its `arguments`, or else by the container's environment."""
+    """Return a setting as the broker has loaded it: flag before environment before file before default.
+
+    `arguments`: the command line of the broker. A list is one text with commas between its items.
+    """
+    found = given(name, arguments)
+    if found is None:
+        found = from_file(name, given("config", arguments))
+    return (DEFAULTS.get(name, "") if found is None else found).strip()
+
+
+def given(name: str, arguments: Sequence[str]) -> str | None:
+    """Return the value that a flag among `arguments`, or else the environment, gives to a setting."""
     flag = f"--{name.replace('_', '-')}"
-    found = os.environ.get(f"AMQPD_{name.upper()}", "")
+    found = os.environ.get(f"AMQPD_{name.upper()}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if argument == flag:
             found = following
         elif argument.startswith(flag + "="):
             found = argument.removeprefix(flag + "=")
-    return found.strip()
+    return found
+
+
+def from_file(name: str, file: str | None) -> str | None:
+    """Return the value of a setting in the settings file; None without a file that has the setting."""
+    if not file:
+        return None
+    try:
+        with Path(file).expanduser().open("rb") as stream:
+            found = tomllib.load(stream).get(name)
+    except (OSError, ValueError, RuntimeError):  # the broker refuses such a file and does not run
+        return None
+    if isinstance(found, list):
+        return ",".join(map(str, found)) or "off"  # without addresses
+    return None if found is None else str(found)
 
 
 def broker_arguments() -> list[str]:

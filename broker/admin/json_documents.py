@@ -20,7 +20,15 @@ Fields = Mapping[str, Any]
 
 _I64_MIN = -(2**63)
 _I64_MAX = 2**63 - 1
-_DEPTH_MAX = 64
+
+LEVELS_MAX: Final = 128
+"""Objects and lists within each other that a JSON document may have: an export of stored values has 103."""
+
+STORED_LEVELS_MAX: Final = 100
+"""The same of a value that the broker stores: field tables of AMQP 0-9-1 may have as many levels."""
+
+_OPENING: Final = ("{", "[")
+_TOO_DEEP: Final = f"the JSON document is nested more than {LEVELS_MAX} levels deep"
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _HALVES: Final = ("\\ud", "\\uD")  # how halves of characters begin where they are spelt
@@ -131,21 +139,51 @@ def field_table(value: object, where: str) -> dict[str, object]:
         return {}
     if not isinstance(value, Mapping):
         raise PreconditionFailed(f"the arguments of {where} are not an object")
-    _check_value(value, where, 0)
+    _require_levels(value, f"the arguments of {where} are")
+    _check_value(value, where)
     return dict(value)
 
 
-def _check_value(value: object, where: str, depth: int) -> None:
-    if depth > _DEPTH_MAX:
-        raise PreconditionFailed(f"the arguments of {where} are nested more than {_DEPTH_MAX} deep")
+def stored_value(fields: Fields, name: str) -> Any:
+    """Return a required field whose value, which may be null, is stored as it is.
+
+    Raises:
+        PreconditionFailed: the field is missing, or its value has more than STORED_LEVELS_MAX levels.
+    """
+    value = required(fields, name)
+    _require_levels(value, f"'{name}' is")
+    return value
+
+
+def _require_levels(value: object, subject: str) -> None:
+    """Raise PreconditionFailed if a value is too deep to be shown again; `subject` includes the verb."""
+    if _is_deeper(value, STORED_LEVELS_MAX):
+        raise PreconditionFailed(f"{subject} nested more than {STORED_LEVELS_MAX} levels deep")
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether a JSON value has more than `levels` objects and lists within each other."""
+    containers = [value] if isinstance(value, (dict, list)) else []
+    while containers and levels:
+        levels -= 1
+        containers = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, (dict, list))
+        ]
+    return bool(containers)
+
+
+def _check_value(value: object, where: str) -> None:
     if isinstance(value, Mapping):
         for name, item in value.items():
             if not 0 < len(name.encode("utf-8", "surrogatepass")) <= 255:
                 raise PreconditionFailed(f"an argument of {where} has a name of not 1 to 255 bytes: '{name}'")
-            _check_value(item, where, depth + 1)
+            _check_value(item, where)
     elif isinstance(value, list):
         for item in value:
-            _check_value(item, where, depth + 1)
+            _check_value(item, where)
     elif isinstance(value, str):
         try:
             value.encode()
@@ -186,11 +224,11 @@ def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
             found[name] = elements
             more = not reader.passes("]")
             while more:
-                elements.append(reader.value(f"{name}[{len(elements)}]"))
+                elements.append(reader.value(f"{name}[{len(elements)}]", LEVELS_MAX - 2))
                 more = reader.goes_on("]")
                 yield
         else:
-            found[name] = reader.value(name)
+            found[name] = reader.value(name, LEVELS_MAX - 1)
         more = reader.goes_on("}")
         yield
     reader.expect_end()
@@ -211,13 +249,18 @@ class _Reader:
         self._at = 0
         self._skip()
 
-    def value(self, place: str) -> Any:
-        """The value that comes next; `place` is what refusals call it."""
+    def value(self, place: str, levels: int = LEVELS_MAX) -> Any:
+        """Read the next value, which may have `levels` levels; `place` is its name in refusals."""
         start = self._at
         try:
             value, self._at = self._decoder.raw_decode(self._text, start)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise JsonError(f"not JSON: {error}") from error
+        except RecursionError as error:
+            raise JsonError(_TOO_DEEP) from error
+        openings = sum(self._text.count(mark, start, self._at) for mark in _OPENING)
+        if openings > levels and _is_deeper(value, levels):
+            raise JsonError(_TOO_DEEP)
         if self._odd or any(self._text.find(half, start, self._at) >= 0 for half in _HALVES):
             self._odd = False
             _check(value, place)

@@ -209,7 +209,7 @@ def _by_place(name: str, value: str, expected: str, least: int) -> dict[Place, i
 def _json(name: str, value: str, expected: str) -> dict[str, object]:
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         found = None
     if not isinstance(found, dict):
         raise OptionError(f"option '{name}' is '{value}'; it is {expected}")

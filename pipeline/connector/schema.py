@@ -117,7 +117,7 @@ def schema_of(text: str) -> T.StructType:
     if text.lstrip().startswith("{"):
         try:
             return T.StructType.fromJson(json.loads(text))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise OptionError(f"option 'bodySchema' is '{text}', which is no schema: {error}") from error
     return _Ddl(text).read()
 

@@ -133,7 +133,7 @@ def _bound(choices: Choices, name: str, default: int, words: tuple[str, ...]) ->
         return Bound(known[value.lower()])
     try:
         said = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         said = None
     if not isinstance(said, dict) or not all(type(seq) is int and seq >= EARLIEST for seq in said.values()):
         raise OptionError(f"option '{name}' is '{value}'; it is {' or '.join(words)}, or {_SEQS}")

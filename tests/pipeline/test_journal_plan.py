@@ -197,6 +197,7 @@ def test_options_say_where_the_journal_is(tmp_path: Path) -> None:
         ),
         ({"path": ".", "startingOffsets": '{"n": -3}'}, "option 'startingOffsets'"),
         ({"path": ".", "startingOffsets": '{"n": true}'}, "option 'startingOffsets'"),
+        ({"path": ".", "startingOffsets": "[" * 100_000}, "option 'startingOffsets'"),
         (
             {"path": ".", "endingOffsets": "earliest"},
             "option 'endingOffsets' is 'earliest'; it is latest, or JSON",

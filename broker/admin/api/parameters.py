@@ -10,7 +10,7 @@ from broker.admin.api.management import Managed
 from broker.admin.api.policies import applied
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.definitions.items import policy_of
-from broker.admin.json_documents import required, table
+from broker.admin.json_documents import required, stored_value, table
 from broker.admin.shapes import (
     LIMITS_COMPONENT,
     LIMITS_OF_VHOSTS,
@@ -138,7 +138,7 @@ async def put_global_parameter(management: Managed, visitor: Asker, name: Name, 
     """Set a global parameter."""
     _require_global(visitor, name)
     existed = name in management.broker.parameters
-    management.broker.parameters.set(name, required(body, "value"))
+    management.broker.parameters.set(name, stored_value(body, "value"))
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 

@@ -7,7 +7,16 @@ an object that is there already as described.
 from collections.abc import Mapping
 from typing import Final
 
-from broker.admin.json_documents import Fields, field_table, flag, required, table, tags_of, text
+from broker.admin.json_documents import (
+    Fields,
+    field_table,
+    flag,
+    required,
+    stored_value,
+    table,
+    tags_of,
+    text,
+)
 from broker.admin.shapes import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vhost_limits
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, checked_limits
@@ -198,7 +207,7 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
 def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
     """A parameter of the whole broker: any value. What another broker keeps about itself is left out."""
     name = text(fields, "name")
-    value = required(fields, "value")
+    value = stored_value(fields, "value")
     if not name.startswith(INTERNAL):
         target.broker.parameters.set(name, value)
 
