@@ -19,7 +19,7 @@ from contextvars import Context
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import uvloop
@@ -62,9 +62,6 @@ from broker.store.sync import HelperSyncer
 from config.settings import Settings
 from config.values import Endpoint
 
-if TYPE_CHECKING:
-    from broker.admin.server import AdminServer
-
 GRACE_SECONDS: Final = 5.0
 LAG_INTERVAL_SECONDS: Final = 0.1
 STORE_TICK_SECONDS: Final = 1.0
@@ -100,6 +97,19 @@ def _reason(error: Exception, data_dir: Path) -> str:
         f"cannot use the data folder {folder}: {error.strerror} ({named}); let user {os.geteuid()} "
         "write there, or set --data-dir FOLDER (AMQPD_DATA_DIR)"
     )
+
+
+class AdminHttp(Protocol):
+    """The server of admin HTTP: an `AdminServer`, whose module is imported only where admin HTTP is on."""
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Listen on every address of `host` and serve. Returns the first address. Raises AdminError."""
+
+    def connection(self) -> tuple[object, object]:
+        """Make a connection, and its protocol, which the event loop calls."""
+
+    async def stop(self) -> None:
+        """Stop listening, and close all connections."""
 
 
 class Daemon:
@@ -169,7 +179,7 @@ class Daemon:
         )
         self.server.shortage.look = self._look_at_memory
         self.started, self.failure = False, ""
-        self.admin: AdminServer | None = None
+        self.admin: AdminHttp | None = None
         self.admin_handshakes: TlsListener | None = None
 
     def _new_broker(self, schedule: Schedule) -> Broker:
@@ -291,7 +301,7 @@ class Daemon:
         shown = f"admin={logs.endpoints(at)}"
         return f"{shown} admin-tls={logs.endpoints(secure)}" if secure else shown
 
-    async def _listen_plain(self, admin: AdminServer, place: Endpoint) -> tuple[str, int]:
+    async def _listen_plain(self, admin: AdminHttp, place: Endpoint) -> tuple[str, int]:
         """Serve admin HTTP at `place`; returns the address. Raises AdminError."""
         host, port = await admin.listen(place.host, place.port)
         if not is_loopback(host):
@@ -302,7 +312,7 @@ class Daemon:
             )
         return place.host, port
 
-    async def _listen_secure(self, admin: AdminServer, place: Endpoint) -> tuple[str, int]:
+    async def _listen_secure(self, admin: AdminHttp, place: Endpoint) -> tuple[str, int]:
         """Serve admin HTTP over TLS at `place`; returns the address. Raises ListenError."""
         if self.admin_handshakes is None:
             assert self.admin_tls is not None  # an address is refused without a certificate

@@ -92,7 +92,7 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     if options.since is not None:
         since = datetime.now(UTC) - timedelta(seconds=options.since)
     try:
-        with ProgressLine(spark, options.job, sys.stderr):
+        with ProgressLine(spark.sparkContext.statusTracker(), options.job, sys.stderr):
             found, summary = run(spark, options, since, tell)
     except PySparkException as error:
         raise PipelineError(f"{options.job} has failed: {cause(str(error))}") from error

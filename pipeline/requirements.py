@@ -9,12 +9,9 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PROBE: Final = """
 import sys
@@ -27,7 +24,21 @@ JAVA_MIN: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-def check_workers(spark: SparkSession) -> None:
+class Context(Protocol):
+    """Spark's context, as far as `check_workers` reads the context."""
+
+    pythonExec: str  # noqa: N815 (Spark's name)
+
+
+class Session(Protocol):
+    """A Spark session. This module runs before it is known whether pyspark is installed."""
+
+    @property
+    def sparkContext(self) -> Context:  # noqa: N802 (Spark's name)
+        """Return the context. Raises PySparkException in a client of Spark Connect."""
+
+
+def check_workers(spark: Session) -> None:
     """Raise PipelineError unless the interpreter of Spark's workers can import what this one does.
 
     Without PYSPARK_PYTHON the workers start the python3 of PATH. It is that of the system where the virtual

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from pipeline.connector.choices import OptionError
+from pipeline.connector.filters import Pushed
 from pipeline.connector.offsets import (
     EARLIEST,
     LATEST,
@@ -25,7 +26,6 @@ from pipeline.connector.offsets import (
     split,
 )
 from pipeline.connector.options import Bound, SourceOptions
-from pipeline.connector.pushdown import Pushed
 from pipeline.connector.streams import DataLossError
 from pipeline.connector.subscription import GoneError, Subscription
 from pipeline.poll import Poll

@@ -5,8 +5,8 @@ Spark plans in processes that are new each time: each imports what it needs, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -26,15 +26,36 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pipeline.connector.filters import Pushed
+from pipeline.connector.offsets import Offsets
 from pipeline.connector.options import INFER, SUBSCRIPTIONS, SourceOptions, source_options
 from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.tables import SINK, SOURCE, is_table, kept, options_of_table, with_kept
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+Batches = Iterator[Any]
+"""Record batches of pyarrow. A process of Spark that only plans does not import pyarrow."""
 
-    from pipeline.connector.plan import Progress
-    from pipeline.connector.pushdown import Pushed
+
+class BatchPlanner(Protocol):
+    """The planner of a streaming query: `plan.Progress`, which only the process that plans imports."""
+
+    def initial(self) -> Offsets:
+        """Return the offsets at which the first batch begins."""
+
+    def fix_end(self) -> None:
+        """Limit the query to the messages that the streams and queues have now."""
+
+    def next_batch(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
+        """Return the end of the next batch of at most `rows` rows; `committed` if no message is new."""
+
+    def end_seen(self) -> dict[str, Any] | None:
+        """Return the ends of all partitions, as they were last seen."""
+
+    def slices(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the slice of a batch that each task reads."""
+
+    def acknowledge(self, end: dict[str, Any]) -> None:
+        """Acknowledge a batch that Spark has committed."""
 
 
 class AmqpDataSource(DataSource):
@@ -100,7 +121,7 @@ class AmqpReader(DataSourceReader):
 
         return [Slice(each, None) for each in of_batch(self._options)]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Batches:
         """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
         return _read(self._options, self._schema, partition)
 
@@ -130,7 +151,7 @@ class AmqpFilteringReader(AmqpReader):
 
         return [Slice(each, None) for each in of_batch(self._options, self._filters or EVERYTHING)]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Batches:
         """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
         return _read(self._options, self._schema, partition, self._filters and self._filters.keys)
 
@@ -144,7 +165,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._progress: Progress | None = None  # in the process that plans, when it is asked for
+        self._planner: BatchPlanner | None = None  # made on the first use, in the process that plans
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
@@ -172,7 +193,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the slice of a batch that each task reads (DataSourceStreamReader)."""
         return list(self._planning().slices(start, end))
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Batches:
         """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
         return _read(self._options, self._schema, partition)
 
@@ -180,12 +201,12 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A batch is done (DataSourceStreamReader)."""
         self._planning().acknowledge(end)
 
-    def _planning(self) -> Progress:
+    def _planning(self) -> BatchPlanner:
         from pipeline.connector.plan import Progress
 
-        if self._progress is None:
-            self._progress = Progress(self._options)
-        return self._progress
+        if self._planner is None:
+            self._planner = Progress(self._options)
+        return self._planner
 
 
 def register(spark: SparkSession) -> None:
@@ -218,7 +239,7 @@ def _read(
     schema: StructType,
     partition: InputPartition | None,
     keys: frozenset[object] | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Batches:
     from pipeline.connector.batches import read
     from pipeline.connector.plan import Slice
 

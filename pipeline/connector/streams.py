@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
@@ -24,8 +24,24 @@ class DataLossError(PipelineError):
     """Messages that were to be read are not there any more, or the stream is another one."""
 
 
+class SubscribedStreams(Protocol):
+    """The streams that options name, of any broker."""
+
+    def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
+        """Return the partitions. `known`: offsets that they had reached. Raises ServerError, OptionError."""
+
+    def at_time(self, place: Place, time: int, /) -> int:
+        """Return the offset of the first message from a time on (in µs since 1970). Raises ServerError."""
+
+    def reach(self, place: Place, start: int, size: int) -> int:
+        """Return the offset up to which messages have `size` bytes. Raises ServerError, OptionError."""
+
+    def keep(self, reader: str, offsets: Offsets) -> None:
+        """Store the offsets of a reader in the streams. Raises ServerError, OptionError."""
+
+
 class Streams:
-    """The streams that options name, as the broker has them now."""
+    """The streams that options name, in amqpd, which lists them over HTTP."""
 
     def __init__(self, options: SourceOptions, names: Sequence[str]) -> None:
         """`names`: those of them that are streams, if they are not said by a pattern."""

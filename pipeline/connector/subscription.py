@@ -6,18 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.offsets import Partition, Place
 from pipeline.connector.options import AMQP, SourceOptions
 from pipeline.connector.server import RefusedError, Server
-from pipeline.connector.streams import Streams
+from pipeline.connector.streams import Streams, SubscribedStreams
 from pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pipeline.connector.foreign_streams import ForeignStreams
-
 
 AT_ONCE: Final = 100_000  # messages that one request stages at most
 
@@ -119,7 +115,7 @@ class Subscription:
     """The streams and the queues that options name. Raises OptionError, ServerError when it is made."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self.streams: Streams | ForeignStreams
+        self.streams: SubscribedStreams
         self.queues: list[StagedQueue] = []
         if options.transport == AMQP:
             from pipeline.connector.foreign_streams import ForeignStreams

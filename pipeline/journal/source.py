@@ -5,8 +5,8 @@ Spark plans in processes that are new each time: each imports what it needs, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -22,10 +22,30 @@ from pipeline.connector.tables import SOURCE, is_table, kept, options_of_table, 
 from pipeline.journal.options import FORMAT, JournalOptions, journal_options
 from pipeline.journal.schema import EVENTS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+Batches = Iterator[Any]
+"""Record batches of pyarrow. A process of Spark that only plans does not import pyarrow."""
 
-    from pipeline.journal.plan import Progress
+Seqs = dict[str, int]
+"""The sequence number of the next event of each journal, by the name of its node."""
+
+
+class BatchPlanner(Protocol):
+    """The planner of a streaming query: `plan.Progress`, which only the process that plans imports."""
+
+    def initial(self) -> Seqs:
+        """Return the sequence numbers at which the first batch begins."""
+
+    def fix_end(self) -> None:
+        """Limit the query to the events that the journals have now."""
+
+    def next_batch(self, committed: Seqs, rows: int | None) -> Seqs:
+        """Return the end of the next batch of at most `rows` events; `committed` if no event is new."""
+
+    def end_seen(self) -> Seqs | None:
+        """Return the ends of all journals, as they were last seen."""
+
+    def slices(self, start: Seqs, end: Seqs) -> Sequence[InputPartition]:
+        """Return the slice of a batch that each task reads."""
 
 
 class JournalDataSource(DataSource):
@@ -61,7 +81,7 @@ class JournalReader(DataSourceReader):
 
         return list(batch_tasks(self._options))
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Batches:
         """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
         return _read(self._options, partition)
 
@@ -71,7 +91,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
-        self._progress: Progress | None = None  # in the process that plans, when it is asked for
+        self._planner: BatchPlanner | None = None  # made on the first use, in the process that plans
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
@@ -108,19 +128,19 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         return list(self._planning().slices(seqs_of(start), seqs_of(end)))
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Batches:
         """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done, which the journal need not know (DataSourceStreamReader)."""
 
-    def _planning(self) -> Progress:
+    def _planning(self) -> BatchPlanner:
         from pipeline.journal.plan import Progress
 
-        if self._progress is None:
-            self._progress = Progress(self._options)
-        return self._progress
+        if self._planner is None:
+            self._planner = Progress(self._options)
+        return self._planner
 
 
 def register(spark: SparkSession) -> None:
@@ -134,7 +154,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(JournalDataSource)
 
 
-def _read(options: JournalOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+def _read(options: JournalOptions, partition: InputPartition | None) -> Batches:
     from pipeline.journal.plan import Slice
 
     if not isinstance(partition, Slice):

@@ -3,10 +3,7 @@
 Every session pays for what is imported here, so it is next to nothing.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pipeline.journal.source import JournalDataSource as DefaultSource
+from typing import Any
 
 __all__ = ["DefaultSource"]
 
