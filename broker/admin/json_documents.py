@@ -1,9 +1,10 @@
-r"""JSON documents that others wrote: read strictly, fields held to types, field tables in and out.
+r"""JSON documents of clients: strict reading, typed fields, and field tables in both directions.
 
-The functions for fields raise PreconditionFailed. A field that is null is absent.
+The functions for fields raise PreconditionFailed. A field that is null counts as absent.
 
-JSON can spell halves of characters (`"\ud800"`), which UTF-8 cannot, and Python's reader takes numbers that
-JSON does not have (`NaN`, and `1e999` as infinity). Neither could be logged or shown, so neither is let in.
+JSON can spell halves of surrogate pairs (`"\ud800"`), which UTF-8 cannot encode. Python's reader accepts
+numbers that JSON does not have (`NaN`, and `1e999` as infinity). Neither could be logged or shown, so both
+are refused.
 """
 
 import json
@@ -22,27 +23,27 @@ _I64_MIN = -(2**63)
 _I64_MAX = 2**63 - 1
 
 LEVELS_MAX: Final = 128
-"""Objects and lists within each other that a JSON document may have: an export of stored values has 103."""
+"""Maximum levels of nested objects and lists in a JSON document. An export of stored values has up to 103."""
 
 STORED_LEVELS_MAX: Final = 100
-"""The same of a value that the broker stores: field tables of AMQP 0-9-1 may have as many levels."""
+"""Maximum levels of nested objects and lists in a stored value, as in field tables of AMQP 0-9-1."""
 
 _OPENING: Final = ("{", "[")
 _TOO_DEEP: Final = f"the JSON document is nested more than {LEVELS_MAX} levels deep"
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_HALVES: Final = ("\\ud", "\\uD")  # how halves of characters begin where they are spelt
+_HALVES: Final = ("\\ud", "\\uD")  # the beginning of an escaped half of a surrogate pair
 
 
 def required(fields: Fields, name: str) -> Any:
-    """A field that has to be there; it may be null."""
+    """Return a required field, whose value may be null."""
     if name not in fields:
         raise PreconditionFailed(f"'{name}' is missing")
     return fields[name]
 
 
 def text(fields: Fields, name: str, default: str | None = None) -> str:
-    """A string; without a default it has to be there."""
+    """Return a string. A field without a default is required."""
     value = _value(fields, name, default)
     if not isinstance(value, str):
         raise _wrong(name, "a string", value)
@@ -50,7 +51,7 @@ def text(fields: Fields, name: str, default: str | None = None) -> str:
 
 
 def flag(fields: Fields, name: str, default: bool = False) -> bool:
-    """A boolean, also written as a string."""
+    """Return a boolean. The strings "true" and "false" are accepted too."""
     value = _value(fields, name, default)
     if value in ("true", "false"):
         return bool(value == "true")
@@ -60,7 +61,7 @@ def flag(fields: Fields, name: str, default: bool = False) -> bool:
 
 
 def number(fields: Fields, name: str) -> int:
-    """A whole number, also written as a string; it has to be there."""
+    """Return a required whole number. A string of digits is accepted too."""
     value = _value(fields, name, None)
     if isinstance(value, str):
         try:
@@ -73,7 +74,7 @@ def number(fields: Fields, name: str) -> int:
 
 
 def table(fields: Fields, name: str) -> dict[str, Any]:
-    """An object, by default empty; an empty list stands for one too. [RabbitMQ]"""
+    """Return an object, by default empty. An empty list counts as an empty object. [RabbitMQ]"""
     value = fields.get(name)
     if value is None or value == []:
         return {}
@@ -83,7 +84,7 @@ def table(fields: Fields, name: str) -> dict[str, Any]:
 
 
 def tags_of(fields: Fields) -> tuple[str, ...]:
-    """The tags: a list or, as RabbitMQ had them before 3.9, a string with commas between them."""
+    """Return the tags: a list or, as in RabbitMQ before 3.9, a string with commas between the tags."""
     value = _value(fields, "tags", "")
     if isinstance(value, str):
         return tuple(tag.strip() for tag in value.split(",") if tag.strip())
@@ -104,7 +105,10 @@ def _wrong(name: str, wanted: str, value: Any) -> PreconditionFailed:
 
 
 def shown(value: object) -> object:
-    """A field value in JSON. Times are seconds since 1970; what is not UTF-8 is shown with backslashes."""
+    """Return a field value as JSON. Times are seconds since 1970.
+
+    Octets that are not UTF-8 become escapes with backslashes.
+    """
     if isinstance(value, dict):
         return {_text(str(name)): shown(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -125,15 +129,15 @@ def shown(value: object) -> object:
 def _text(value: str) -> str:
     try:
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # half a character that stands for no octet
+    except UnicodeEncodeError:  # a half of a surrogate pair that encodes no octet
         return value.encode("utf-8", "backslashreplace").decode()
 
 
 def field_table(value: object, where: str) -> dict[str, object]:
-    """A JSON object as a field table.
+    """Return a JSON object as a field table.
 
     Raises:
-        PreconditionFailed: it holds what no field table can hold; `where` says whose arguments they are.
+        PreconditionFailed: a value does not fit into a field table; `where` names the owner of the arguments.
     """
     if value is None or value == []:
         return {}
@@ -194,11 +198,14 @@ def _check_value(value: object, where: str) -> None:
 
 
 class JsonError(ValueError):
-    """The text is no JSON, or holds what cannot be kept; the message says what is wrong, and where."""
+    """The text is not JSON, or has a value that cannot be stored.
+
+    The message names the fault and its place.
+    """
 
 
 def read_json(content: bytes | str) -> Any:
-    """The value that a text has. Raises JsonError."""
+    """Return the value of a JSON text. Raises JsonError."""
     reader = _Reader(content)
     value = reader.value("")
     reader.expect_end()
@@ -206,9 +213,9 @@ def read_json(content: bytes | str) -> Any:
 
 
 def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
-    """The same step by step: a member of the outermost object, or an element of a list that is a member.
+    """Read a JSON text in steps: a member of the outermost object, or an element of a list that is a member.
 
-    Raises JsonError.
+    Returns the value. Raises JsonError.
     """
     reader = _Reader(content)
     if not reader.passes("{"):
@@ -236,7 +243,7 @@ def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
 
 
 class _Reader:
-    """Reads a text from its beginning on. All methods raise JsonError."""
+    """Reads a text from its beginning. All methods raise JsonError."""
 
     def __init__(self, content: bytes | str) -> None:
         try:
@@ -245,7 +252,7 @@ class _Reader:
         except UnicodeError as error:
             raise JsonError(f"not JSON: {error}") from error
         self._decoder = json.JSONDecoder(parse_float=self._number, parse_constant=self._number)
-        self._odd = False  # whether a number was among what was read that JSON does not have
+        self._odd = False  # whether the value read last has a number that JSON does not have
         self._at = 0
         self._skip()
 
@@ -268,14 +275,14 @@ class _Reader:
         return value
 
     def name(self) -> str:
-        """The name of a member, with the colon behind it."""
+        """Read the name of a member, and the colon behind the name."""
         name = self.value("") if self._text.startswith('"', self._at) else None
         if not isinstance(name, str) or not self.passes(":"):
             raise self._unexpected('a name and ":"')
         return name
 
     def passes(self, mark: str) -> bool:
-        """Whether a mark comes next; it is passed then."""
+        """Whether `mark` comes next. If so, the reader moves behind the mark."""
         if not self._text.startswith(mark, self._at):
             return False
         self._at += 1
@@ -283,7 +290,7 @@ class _Reader:
         return True
 
     def goes_on(self, closing: str) -> bool:
-        """Whether another item follows; false when the closing mark does. Either is passed."""
+        """Whether another item follows; False at the closing mark. The reader moves behind either mark."""
         if self.passes(","):
             return True
         if not self.passes(closing):
@@ -291,7 +298,7 @@ class _Reader:
         return False
 
     def expect_end(self) -> None:
-        """Nothing may follow."""
+        """Require the end of the text."""
         if self._at < len(self._text):
             raise self._unexpected("the end")
 
@@ -311,7 +318,7 @@ class _Reader:
 
 
 def _check(value: Any, place: str) -> None:
-    """Refuse what cannot be kept, wherever it stands in a value. Raises JsonError."""
+    """Refuse numbers and halves of surrogate pairs that cannot be stored, at any depth. Raises JsonError."""
     waiting = [(value, place)]
     while waiting:
         value, place = waiting.pop()

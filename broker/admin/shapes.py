@@ -1,4 +1,4 @@
-"""Objects as the API shows them, in RabbitMQ's fields; limits of virtual hosts. [RabbitMQ vhost limits]"""
+"""Objects as the API shows them, with RabbitMQ's fields; limits of virtual hosts. [RabbitMQ vhost limits]"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -25,7 +25,7 @@ LIMITS_OF_VHOSTS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
 
 LIMITS_COMPONENT: Final = "vhost-limits"
 LIMITS_PARAMETER: Final = "limits"
-"""Among the parameters of a virtual host its limits are the one of this name, of that component."""
+"""The name of the parameter that has the limits of a virtual host, in the component LIMITS_COMPONENT."""
 
 Shown = dict[str, Any]
 
@@ -33,20 +33,20 @@ BINDING_ORDER: Final = ("vhost", "source", "destination_type", "destination", "r
 
 
 def vhost_limits(vhost: VirtualHost) -> dict[str, int]:
-    """The limits that are set."""
+    """Return the limits that are set for a virtual host."""
     both = ((MAX_CONNECTIONS, vhost.connections_max), (MAX_QUEUES, vhost.queues_max))
     return {name: limit for name, limit in both if limit is not None}
 
 
 def set_vhost_limits(broker: Broker, vhost: VirtualHost, limits: Mapping[str, int]) -> None:
-    """Replace the limits, unless they are these; negative ones are none. Raises what the core raises."""
+    """Replace the limits unless they are equal; a negative limit means none. Raises BrokerError."""
     wanted = {name: limit for name, limit in limits.items() if limit >= 0}
     if wanted != vhost_limits(vhost):
         broker.limit_vhost(vhost.name, wanted.get(MAX_CONNECTIONS), wanted.get(MAX_QUEUES))
 
 
 def queue_counters(queue: Queue) -> dict[str, int]:
-    """Return a queue's counters since the start, under RabbitMQ's names; `replaced` is ours."""
+    """Return a queue's counters since the start, under RabbitMQ's names; `replaced` is amqpd's own."""
     latest = queue.entries.latest
     return {
         "publish": int(queue.published),
@@ -58,10 +58,11 @@ def queue_counters(queue: Queue) -> dict[str, int]:
 
 
 def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
-    """A queue; `stats` are its counters with their rates. Held are messages that wait to be tried again.
+    """Show a queue. `stats` has its counters with their rates.
 
-    `messages_dlx` and `message_bytes_dlx`: RabbitMQ's names for those that wait to be dead-lettered.
-    Delayed are those that are not in the queue yet; `messages` does not count them.
+    `messages_dlx` and `message_bytes_dlx` are RabbitMQ's names for messages that wait to be dead-lettered.
+    Held messages wait for a retry. Delayed messages have not entered the queue; `messages` does not count
+    them.
     """
     ready, unacked, held, dead = int(queue.ready), int(queue.unacked), int(queue.held), int(queue.dead)
     ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
@@ -96,7 +97,7 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
 
 
 def _feature_fields(queue: Queue) -> Shown:
-    """Return the fields of features, which only queues that use the feature have."""
+    """Return the fields of features, for queues that use the feature."""
     fields: Shown = {}
     rules = queue.rules
     if rules is not None and rules.dead_letter_reasons:
@@ -132,7 +133,7 @@ def shown_partitions(stream: QueueStream) -> list[Shown]:
 
 
 def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
-    """An exchange; `messages_delayed` is how many it holds until they are due."""
+    """Show an exchange. `messages_delayed` is the number of messages that the exchange delays."""
     held: Shown = {}
     if isinstance(exchange, DelayedExchange) and isinstance(exchange.delays, Delays):
         held["messages_delayed"] = len(exchange.delays)
@@ -150,7 +151,7 @@ def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
 
 
 def _policy_fields(effect: Effect) -> Shown:
-    """RabbitMQ shows the one policy that applies: here that is the highest; `policies` has them all."""
+    """Show the highest policy as RabbitMQ shows the one policy that applies; `policies` has all of them."""
     return {
         "policy": effect.policies[0].name if effect.policies else None,
         "operator_policy": effect.operator_policies[0].name if effect.operator_policies else None,
@@ -161,9 +162,11 @@ def _policy_fields(effect: Effect) -> Shown:
 
 
 def shown_binding(binding: Binding | Queue, vhost: str) -> Shown:
-    """A binding; `properties_key` tells it from others between the same two.
+    """Show a binding.
 
-    A queue stands for the binding that every queue has: to the default exchange, by its own name.
+    `properties_key` identifies the binding among those with the same source and destination.
+
+    A queue represents its binding to the default exchange, by its own name.
     """
     if isinstance(binding, Queue):
         return _default_binding(binding)
@@ -191,10 +194,10 @@ def _default_binding(queue: Queue) -> Shown:
 
 
 def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
-    """Routing key and arguments of a binding as one segment of a path.
+    """Return routing key and arguments of a binding as one segment of a path.
 
-    [RabbitMQ pack_binding_props]: `~` for neither; else the key, and behind a `~` a digest of the arguments
-    if there are any. A `~` in the key is encoded, and so is `%`, that no two keys look alike.
+    [RabbitMQ pack_binding_props]: `~` for neither; else the key, and behind a `~` a digest of the arguments,
+    if any. `~` and `%` in the key are encoded, so that no two keys are equal.
     """
     if not routing_key and not arguments:
         return "~"
@@ -218,7 +221,7 @@ def described_vhost(vhost: VirtualHost) -> Shown:
 
 
 def shown_user(user: User) -> Shown:
-    """A user with the hash of the password, which definitions need."""
+    """Show a user with the hash of the password, which definitions need."""
     return {
         "name": user.name,
         "password_hash": user.password.hash,
@@ -245,12 +248,12 @@ def shown_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) ->
 
 
 def shown_policy(policy: Policy, vhost: str) -> Shown:
-    """A policy, or an operator policy, in its virtual host."""
+    """Show a policy or an operator policy, with its virtual host."""
     return {"vhost": vhost} | described_policy(policy)
 
 
 def described_policy(policy: Policy) -> Shown:
-    """A policy, or an operator policy."""
+    """Show a policy or an operator policy."""
     return {
         "name": policy.name,
         "pattern": policy.pattern,
@@ -261,7 +264,10 @@ def described_policy(policy: Policy) -> Shown:
 
 
 def shown_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
-    """Show an object's effective values: each with its source and what it won over; `idle` have no effect."""
+    """Show an object's effective values, each with its source and overridden values.
+
+    Values of `idle` have no effect.
+    """
     return {
         key: {
             "value": shown(effective.value),
