@@ -1,4 +1,7 @@
-"""Bindings: shown, made, removed. Of several between the same two the last segment names one."""
+"""Bindings: shown, made, removed.
+
+The last segment of a path identifies one binding of a source and destination.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated, Final
@@ -32,7 +35,7 @@ Kind = Annotated[str, Path(pattern="^[qe]$")]
 router = APIRouter(tags=["bindings"])
 
 Item = tuple[VirtualHost, Binding | Queue]
-"""A binding, or a queue that stands for its binding to the default exchange."""
+"""A binding, or the queue of a binding to the default exchange."""
 
 
 def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
@@ -164,7 +167,7 @@ async def _existing(vhost: VirtualHost, source: str, kind: str, destination: str
         if _show(item)["properties_key"] == props:
             return item
         await slices.breathe()
-    if "~" in props:  # it may have been decoded once more on the way
+    if "~" in props:  # a proxy may have decoded the path once more
         for item in between:
             shown = _show(item)
             if shown["routing_key"] == props and not shown["arguments"]:
@@ -178,7 +181,7 @@ async def _existing(vhost: VirtualHost, source: str, kind: str, destination: str
 def _require(
     visitor: Visitor, vhost: VirtualHost, source: str, kind: str, destination: str, key: str
 ) -> None:
-    """Hold the visitor to what a client may bind. Raises ApiError, AccessRefused."""
+    """Require the rights that a client needs to bind. Raises ApiError, AccessRefused."""
     if kind == "e" and not destination:
         raise bad_request("operation not permitted on the default exchange")
     of_kind = EXCHANGE if kind == "e" else QUEUE

@@ -34,17 +34,17 @@ router = APIRouter(tags=["connections"])
 
 
 def channels_of(connection: Connection091) -> list[Channel]:
-    """The open channels of a connection."""
+    """Return the open channels of a connection."""
     return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
 
 
 def channel_name(channel: ChannelState) -> str:
-    """The connection's name and the channel's number."""
+    """Return the name of a channel: the connection's name and the channel's number."""
     return f"{channel.connection.origin.name} ({channel.number})"
 
 
 def channel_details(channel: ChannelState) -> Shown:
-    """A channel, where something else is told of."""
+    """Describe a channel within another object."""
     origin = channel.connection.origin
     return {
         "name": channel_name(channel),
@@ -128,17 +128,17 @@ async def get_channel(management: Managed, visitor: Asker, name: Name) -> JSONRe
 
 
 def sessions_of(connection: Connection10) -> list[Session10]:
-    """The sessions that a connection has begun."""
+    """Return the sessions that a connection has begun."""
     return connection.mapped.all()
 
 
 def session_name(session: Session10State) -> str:
-    """The connection's name and the session's channel."""
+    """Return the name of a session: the connection's name and the session's channel."""
     return f"{session.peer.origin.name} ({session.channel})"
 
 
 def session_details(session: Session10State) -> Shown:
-    """A session, where something else is told of."""
+    """Describe a session within another object."""
     origin = session.peer.origin
     return {
         "name": session_name(session),
@@ -200,7 +200,7 @@ def _outgoing(link: OutgoingLink) -> Shown:
 
 
 def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
-    """Return the reason for the client: the header has UTF-8, and arrives as a character for each byte."""
+    """Decode the reason for the client: the header has UTF-8, and arrives as a character for each byte."""
     return said.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
@@ -208,7 +208,7 @@ Reason = Annotated[str, Depends(_reason)]
 
 
 def open_connections(management: Management, visitor: Visitor) -> list[Open]:
-    """The connections that a user may see: all of them, or one's own."""
+    """Return the connections that a user may see: all of them, or the user's own."""
     found = [each for each in management.connections.all if isinstance(each, Open)]
     return found if visitor.monitors else [each for each in found if each.user == visitor.name]
 

@@ -1,4 +1,4 @@
-"""Consumers, and how the API tells about them."""
+"""Consumers, and their JSON form."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
     arguments: Shown = {}
     if isinstance(target, Target091 | Target10):
         arguments = {name: shown(value) for name, value in target.arguments.items()}
-    if ALSO_CONSUME in arguments:  # the others as they are now, from where this one is
+    if ALSO_CONSUME in arguments:  # the further queues, as they are now
         arguments[ALSO_CONSUME] = [each.queue.name for each in target.consumers if each is not consumer]
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
@@ -52,7 +52,7 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
 
 
 def shown_holder(holder: Holder) -> Shown:
-    """The holder of a message: a consumer, a basic.get, or without a channel a reader or an operation."""
+    """Show the holder of a message: a consumer or basic.get, or a reader or operation without a channel."""
     details = _details(holder.target) if isinstance(holder, QueueConsumer) else {}
     return {"consumer_tag": holder.tag, "channel_details": details}
 
@@ -63,14 +63,14 @@ def _user(consumer: QueueConsumer) -> str:
 
 
 def _details(target: ConsumerTarget) -> Shown:
-    """The channel or session that a consumer belongs to; nothing of one that no client has."""
+    """Return the channel or session of a consumer; empty for a consumer without a client."""
     if isinstance(target, Target091):
         return channel_details(target.channel)
     return session_details(target.link.session) if isinstance(target, Target10) else {}
 
 
 def shown_consumers(queue: Queue) -> list[Shown]:
-    """All consumers of a queue."""
+    """Show all consumers of a queue."""
     return [shown_consumer(consumer) for consumer in list(queue.manager.all)]
 
 

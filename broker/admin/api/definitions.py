@@ -87,7 +87,7 @@ def _stream(pieces: Iterator[str]) -> StreamingResponse:
 
 
 async def _gathered(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Pieces in larger ones, with pauses between them."""
+    """Join pieces into larger ones, and let other work run between them."""
     slices = Slices()
     waiting: list[str] = []
     for piece in pieces:

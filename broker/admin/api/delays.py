@@ -1,4 +1,4 @@
-"""Messages that queues hold until their date: listed, cancelled, moved to another date. [amqpd]"""
+"""Delayed messages of queues: list, cancel, and move to another date. [amqpd]"""
 
 from typing import Any, Final
 
@@ -88,7 +88,7 @@ def _delays(queue: Queue) -> QueueDelays | None:
 
 
 async def _find(queue: Queue, place: str) -> tuple[QueueDelays, Held]:
-    """The place with this id, with a message that waits there still. Raises ApiError."""
+    """Return the queue's delays and the delayed message with this id. Raises ApiError."""
     delays = _delays(queue)
     if delays is None:
         raise _absent(queue, place)

@@ -128,7 +128,7 @@ async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Op
 
 
 def existing_exchange(vhost: VirtualHost, name: str) -> Exchange:
-    """An exchange by its name. Raises ApiError."""
+    """Return an exchange by name. Raises ApiError."""
     exchange = vhost.exchanges.get(name)
     if exchange is None:
         raise not_found(f"no exchange '{name}' in vhost '{vhost.name}'")
@@ -136,7 +136,7 @@ def existing_exchange(vhost: VirtualHost, name: str) -> Exchange:
 
 
 def declare_exchange(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Exchange:
-    """Declare an exchange as a request describes it. Raises ApiError and what the core raises."""
+    """Declare an exchange as a request describes it. Raises ApiError and BrokerError."""
     if not name:
         raise bad_request("the default exchange cannot be declared")
     where = f"exchange '{name}' in vhost '{vhost.name}'"

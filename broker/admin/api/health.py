@@ -1,4 +1,4 @@
-"""Health checks: 200 and `{"status": "ok"}`, or 503 and what is wrong. [RabbitMQ health checks]"""
+"""Health checks: 200 and `{"status": "ok"}`, or 503 and the fault. [RabbitMQ health checks]"""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ SHORT: Final = {
     "web-amqp": "http/web-amqp",
     "web-amqps": "https/web-amqp",
 }
-"""Other words for the protocols of listeners."""
+"""Short names for the protocols of listeners."""
 
 router = APIRouter(prefix="/health/checks", tags=["health"])
 aliveness = APIRouter(tags=["health"])

@@ -1,11 +1,11 @@
-"""Messages of a queue, looked at where they are: counted, listed, one by its place or its id. [amqpd]
+"""Messages of a queue without changing them: counted, listed, one by its position or its id. [amqpd]
 
-A list shows what is there, in order, also what consumers have, and leaves everything as it is. What comes
-meanwhile is not in it. A list that is read page by page goes on behind the entry that it has shown last,
-whatever has left the queue in between, so that all is shown that stays.
+A list shows the messages of the queue in order, unacknowledged ones too, and changes none. Messages that
+arrive meanwhile are left out. The next page of a list continues behind the last entry shown, even if entries
+have left the queue meanwhile. So the pages show every message that stays.
 
-Messages that wait to be dead-lettered come last, in the order in which they died. A message that dies while
-a list is read may be in it twice, with both states.
+Messages that wait to be dead-lettered come last, in the order of their deaths. A message that dies while a
+list is read may be listed twice, with both states.
 """
 
 import json
@@ -53,9 +53,9 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.state import places_of
 
 USUAL_COUNT: Final = 100
-USUAL_BYTES: Final = 50_000  # of a body that are shown
+USUAL_BYTES: Final = 50_000  # of a body that are shown by default
 AFTER: Final = "after:"
-DIED: Final = "died "  # begins the mark of a message that waits to be dead-lettered
+DIED: Final = "died "  # the beginning of the mark of a message that waits to be dead-lettered
 
 Selected = Annotated[str, Query(description="Condition in the SQL of JMS that messages must meet.")]
 States = Annotated[
@@ -114,7 +114,7 @@ async def list_messages(
 async def _chosen(
     queue: Queue, start: QueueEntry | None, died: int, sieve: EntryFilter | None, states: tuple[str, ...]
 ) -> AsyncGenerator[QueueEntry | Death]:
-    """The entries behind `start`, and then what waits to be dead-lettered behind the number `died`."""
+    """Yield the entries behind `start`, then messages that wait to be dead-lettered, behind `died`."""
     if start is not None and states != (DEAD_LETTER,):
         async with aclosing(entries_after(queue, start, sieve, states)) as entries:
             async for entry in entries:
@@ -136,10 +136,10 @@ def _states(text: str) -> tuple[str, ...]:
 async def _start(
     queue: Queue, begin: str, states: tuple[str, ...], whole: bool
 ) -> tuple[int, int, QueueEntry | None, int]:
-    """The place of the first message to show, how many to pass, and the entry behind which to look.
+    """Return where a list begins: position, messages to skip, entry and death to begin behind.
 
-    None: behind all of them; then among what waits to be dead-lettered, behind the death with the number that
-    comes last. `whole`: no selector leaves any out. Raises ApiError for what is no place.
+    An entry of None: begin among the messages that wait to be dead-lettered. `whole`: no selector hides any
+    message. Raises ApiError for a mark that names no place.
     """
     if begin.startswith(AFTER):
         shown, _, mark = begin.removeprefix(AFTER).partition(":")
@@ -214,7 +214,7 @@ async def get_message(
 
 
 def described(server: Server, queue: Queue, entry: QueueEntry | Death, truncate: int) -> dict[str, Any]:
-    """A message that is where it is, and who has it if somebody has; or where its dead letter is to go."""
+    """Show a message with its holder, or with the destination of its dead letter."""
     if isinstance(entry, Death):
         return _described_dead(server, queue, entry, truncate)
     found = shown_message(server, queue, entry, 0, "auto", truncate)
@@ -230,7 +230,7 @@ def described(server: Server, queue: Queue, entry: QueueEntry | Death, truncate:
 
 
 def _described_dead(server: Server, queue: Queue, death: Death, truncate: int) -> dict[str, Any]:
-    """A message that waits to be dead-lettered, where its dead letter is to go, and for what it waits."""
+    """Show a message that waits to be dead-lettered, with the destination and the obstacle."""
     past = death.past
     found = shown_message(
         server, queue, stand_in(death), 0, "auto", truncate, b"" if past is None else past.annotations

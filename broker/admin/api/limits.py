@@ -19,7 +19,7 @@ router = APIRouter(tags=["limits"])
 
 
 def limit_value(fields: Fields) -> int:
-    """The number in a request; negative: no limit. Raises ApiError."""
+    """Return the number in a request; a negative number means no limit. Raises ApiError."""
     value = required(fields, "value")
     if not isinstance(value, int) or isinstance(value, bool):
         raise bad_request(f"value is not a whole number: {value!r}")

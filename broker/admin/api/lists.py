@@ -1,7 +1,7 @@
-"""Lists: filtered, sorted, paged and reduced to columns, without ever holding up messages.
+"""Lists: filtered, sorted, paged and reduced to columns, without delaying messages.
 
-[RabbitMQ management: pagination]. Everything is done in slices; a list that is asked for as a whole is sent
-piece by piece as it is made.
+[RabbitMQ management: pagination]. All work is done in slices. A list without pages is sent piece by piece
+while it is made.
 """
 
 import heapq
@@ -32,7 +32,7 @@ Key = tuple[tuple[int, Any], ...]
 
 @dataclass(frozen=True)
 class ListOptions:
-    """The page, the filter, the order and the columns that a client asks of a list."""
+    """The page, the filter, the order and the columns that a request wants of a list."""
 
     page: int | None
     page_size: int
@@ -52,7 +52,7 @@ def _options(
     ] = None,
     part: Annotated[
         str, Query(alias="name", description="Part of the names to list, or a regular expression.")
-    ] = "",  # a path may have a name of its own
+    ] = "",  # some paths have a name of their own
     use_regex: Annotated[str, Query(description="`true`: `name` is a regular expression.")] = "false",
     sort: Annotated[str | None, Query(description="Field to sort by, such as `messages`.")] = None,
     sort_reverse: Annotated[str, Query(description="`true`: the largest value comes first.")] = "false",
@@ -78,10 +78,10 @@ async def answer_list(
     rank: Callable[[T], tuple[str, ...]],
     name: Callable[[T], str],
 ) -> Response:
-    """Answer with a list of `items`, each in the form that `show` gives it.
+    """Answer with a list of `items`, each in the form that `show` returns.
 
-    `rank` is the order if the client wants no other, `name` what the client's filter is held against. Raises
-    ApiError for a page that is not there and a filter that is no regular expression.
+    `rank` is the default order. The filter of the request is matched against `name`. Raises ApiError for a
+    missing page, and for a filter that is no regular expression.
     """
     slices = Slices()
     everything = list(items)
@@ -103,9 +103,9 @@ async def answer_list(
 
 
 def first_of(options: ListOptions, found: int) -> int:
-    """The place of the first item of a page, of so many; the first page if none is asked for.
+    """Return the place of the first item of the requested page, or of the first page, of `found` items.
 
-    Raises ApiError for a page that is not there.
+    Raises ApiError if the page does not exist.
     """
     page = options.page or 1
     first = (page - 1) * options.page_size
@@ -119,7 +119,7 @@ def first_of(options: ListOptions, found: int) -> int:
 
 
 def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int) -> JSONResponse:
-    """Answer with the items of a page; `found` of `total` are what the client's filter lets pass."""
+    """Answer with the items of a page; the filter passes `found` of `total` items."""
     return JSONResponse(
         {
             "total_count": total,
@@ -135,7 +135,7 @@ def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int
 
 
 def reduced(shown: Any, columns: Sequence[tuple[str, ...]]) -> Any:
-    """Only the wanted columns of an object, or of each object in a list; all of them if none is named."""
+    """Return only some columns of an object, or of each object in a list; all columns if none is named."""
     if not columns:
         return shown
     if isinstance(shown, list):
@@ -184,7 +184,7 @@ async def _sorted(
     wanted: int | None,
     slices: Slices,
 ) -> list[T]:
-    """The first `wanted` items in order: sorted runs, which are then merged no further than needed."""
+    """Return the first `wanted` items in order: sorted runs, merged no further than needed."""
     if options.sort == "":
         return items
     path = options.sort.split(".") if options.sort else []
@@ -236,7 +236,7 @@ def _at(shown: Any, path: list[str]) -> object:
 
 
 def _comparable(value: object) -> tuple[int, Any]:
-    """Values of any kind in one order; nothing counts as 0. [RabbitMQ]"""
+    """Return a key that orders values of any kind; a missing value counts as 0. [RabbitMQ]"""
     if value is None:
         return 0, 0
     if isinstance(value, (int, float)):

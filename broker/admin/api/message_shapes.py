@@ -1,4 +1,4 @@
-"""A message as the API shows it: as clients of AMQP 0-9-1 are given it, whatever its protocol."""
+"""A message as the API shows it: as clients of AMQP 0-9-1 receive it, whatever its protocol."""
 
 import base64
 from contextlib import suppress
@@ -22,11 +22,11 @@ from protocol.amqp10.sections import is_sections
 from protocol.conversion.names import ENCODED_BODY
 from protocol.conversion.parts import BodyParts
 
-BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a body that is longer has to be truncated
+BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a request has to truncate longer bodies
 
 
 def loaded(message: Message, store: MessageStore) -> bytes:
-    """The content of a message, wherever it is. Raises what MessageStore.load raises."""
+    """Return the content of a message from memory or disk. Raises the errors of MessageStore.load."""
     return message.content if message.content is not None else store.load(message)
 
 
@@ -39,9 +39,9 @@ def shown_message(
     limit: int | None,
     annotations: bytes | None = None,
 ) -> dict[str, Any]:
-    """A message as the API shows it; `limit`: how much of the body at most.
+    """Show a message with up to `limit` bytes of its body.
 
-    `annotations`: what consumers have added, if the queue's entries do not know it any more.
+    `annotations`: additions of consumers, if the queue's entries do not have them any more.
     """
     message = entry.message
     size = int(message.size)
@@ -77,7 +77,7 @@ def shown_message(
 
 
 def _wanted(size: int, limit: int | None) -> int:
-    """How much of a large body is shown. Raises ApiError if that is more than an answer holds."""
+    """Return how many bytes of a large body are shown. Raises ApiError if an answer cannot hold as many."""
     wanted = size if limit is None else min(size, limit)
     if wanted > BYTES_MAX:
         raise bad_request(
@@ -87,14 +87,14 @@ def _wanted(size: int, limit: int | None) -> int:
 
 
 def _beginning(store: MessageStore, body: Body, wanted: int, sections: bool) -> tuple[bytes, bool]:
-    """The first `wanted` bytes of a large body; and whether it is sections as they are."""
+    """Return the first `wanted` bytes of a large body, and whether they are undecoded sections."""
     parts = BodyParts()
     raw: list[bytes] = []
     inside: list[bytes] = []
     encoded = False
     for piece in body.pieces:
         enough = sum(map(len, raw if encoded else inside)) >= wanted or (parts.ended and not encoded)
-        if raw and enough:  # of a first one the kind is told
+        if raw and enough:  # the first body decides the kind
             break
         content = loaded(piece, store)
         raw.append(content)

@@ -1,4 +1,4 @@
-"""Messages over HTTP, for tools and tests: looked at, taken. Not a way to move many of them."""
+"""Messages over HTTP, for tools and tests: browse and get. Not for large numbers of messages."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -43,7 +43,7 @@ SETTLES: Final = ("ack_requeue_false", "reject_requeue_false")
 LEAVES: Final = ("ack_requeue_true", "reject_requeue_true")
 
 Write = Callable[[QueueEntry, int], str]
-"""Writes a message as JSON, with how many are ready behind it."""
+"""Writes a message as JSON, with the number of ready messages behind it."""
 
 router = APIRouter(tags=["messages"])
 
@@ -94,7 +94,7 @@ async def get_messages(
 
 
 class Pick:
-    """The message that a request asks for by its id, or the messages from a position on."""
+    """A message that a request selects by its id, or messages from a position on."""
 
     def __init__(self, queue: Queue, store: MessageStore, position: int, wanted: str) -> None:
         self.queue = queue
@@ -104,7 +104,10 @@ class Pick:
 
     @staticmethod
     def of(body: Fields, queue: Queue, store: MessageStore) -> "Pick | None":
-        """The request for a special message, None if there is none. Raises ApiError."""
+        """Return the selection of a request; None if the request selects no particular message.
+
+        Raises ApiError.
+        """
         asked = [name for name in ("position", "id", "selector") if body.get(name) not in (None, "")]
         if not asked or asked == ["selector"]:
             return None
@@ -123,7 +126,7 @@ class Pick:
         return f"id '{self._wanted}'" if self._wanted else f"position {self._position}"
 
     async def look(self, count: int, write: Write) -> list[str]:
-        """The messages found, each as `write` has it."""
+        """Return the selected messages without acquiring them, each as `write` formats it."""
         queue = self.queue
         if self._wanted:
             entry = await searched(search_of(queue, self._wanted, self._store))
@@ -153,7 +156,7 @@ class Pick:
         return written
 
     async def take(self, count: int, mode: str, write: Write) -> list[str]:
-        """The same of messages that leave the queue."""
+        """Acquire and return the selected messages, each as `write` formats it."""
         queue, taker, slices = self.queue, taker_of(self.queue), Slices()
         taken: list[QueueEntry] = []
         written: list[str] = []
@@ -166,7 +169,7 @@ class Pick:
                     break
                 size += int(entry.message.size)
                 if taken and size > BYTES_MAX:
-                    break  # before it is acquired, which would count and leave its mark
+                    break  # acquiring would count as a delivery
                 get_chosen(queue, taker, entry)
                 taken.append(entry)
                 written.append(write(entry, int(queue.ready)))
@@ -180,7 +183,7 @@ class Pick:
     def _search(self) -> Search:
         if self._wanted:
             return search_of(self.queue, self._wanted, self._store)
-        return PlaceSearch(self.queue, self._position - 1)  # what has been taken is not ready any more
+        return PlaceSearch(self.queue, self._position - 1)  # an acquired message is not ready any more
 
 
 def _ackmode(body: Fields) -> str:
@@ -190,7 +193,7 @@ def _ackmode(body: Fields) -> str:
 
 
 async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None = None) -> list[str]:
-    """The first `count` messages that are ready, each as `write` has it, for which they are browsed."""
+    """Browse the first `count` ready messages; return each as `write` formats it."""
     written: list[str] = []
     size, ready = 0, int(queue.ready)
     async with aclosing(ready_entries(queue, sieve)) as entries:
@@ -207,13 +210,16 @@ async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None
 async def take(
     queue: Queue, count: int, mode: str, write: Write, sieve: EntryFilter | None = None
 ) -> list[str]:
-    """The same of messages that leave the queue: all of them when the last one has been written."""
+    """Acquire and return the first `count` ready messages.
+
+    They leave the queue when the last one is written.
+    """
     taker = taker_of(queue)
     taker.context = cursor = join(queue, sieve)
     try:
         return await _take(queue, taker, count, mode, write)
     finally:
-        if not queue.deleted:  # which let go of all cursors
+        if not queue.deleted:  # a deleted queue has released all cursors
             leave(queue, cursor)
             pass_baton(queue)
 
@@ -231,7 +237,7 @@ async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write
                 continue
             size += int(following.message.size) if following is not None else 0
             if taken and size > BYTES_MAX:
-                break  # before it is acquired, which would count and leave its mark
+                break  # acquiring would count as a delivery
             entry = get_one(queue, taker)
             if entry is None:
                 break
@@ -246,7 +252,7 @@ async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write
 
 
 async def _leave(queue: Queue, taken: list[QueueEntry], mode: str, slices: Slices) -> None:
-    """Have messages that have been taken leave their queue."""
+    """Remove or requeue acquired messages, as `mode` says."""
     for entry in taken:
         if mode == "ack_requeue_false":
             queue.settle(entry)
@@ -256,7 +262,7 @@ async def _leave(queue: Queue, taken: list[QueueEntry], mode: str, slices: Slice
 
 
 async def _joined(written: list[str]) -> AsyncIterator[str]:
-    """A list in pieces that are short to send."""
+    """Yield a list in pieces that are short to send."""
     opening = "["
     for start in range(0, len(written), PIECE):
         yield opening + ",".join(written[start : start + PIECE])

@@ -1,7 +1,7 @@
-"""Operations on messages of a queue: delete, move, copy, edit, redrive; on all that are asked for, or none.
+"""Operations on messages of a queue: delete, move, copy, edit, redrive; on all selected messages or none.
 
-Messages are found and held one by one, others having their turn in between; what is done to them then is one
-batch of the log, and on disk when this is answered. [amqpd]
+Messages are found and acquired one by one, and other work runs in between. Then one batch of the log changes
+them all. The answer comes when the batch is on disk. [amqpd]
 """
 
 import asyncio
@@ -61,20 +61,20 @@ from protocol.errors import ProtocolError
 _INDEXES: Final = {name: getattr(p, name.upper()) for name in PROPERTIES}
 _FIRST_QUEUE: Final = FIRST + b"queue"
 
-MESSAGES_MAX: Final = 2000  # of one operation: its commit is one step, which must not take long
-BYTES_MAX: Final = 8 * 2**20  # of content that one operation appends to the log, about
+MESSAGES_MAX: Final = 2000  # of one operation, whose commit is one step and must be short
+BYTES_MAX: Final = 8 * 2**20  # of content that one operation appends to the log, approximately
 
 Put = Callable[[Message], tuple[Route, Message] | None]
-"""Where a message is to go, and as what; None for one that the operation is not about."""
+"""Returns the route and the message to publish; None for a message that the operation skips."""
 
 router = APIRouter(tags=["messages"])
 
 
 class Edit:
-    """The changes to messages that a request asks for: `properties`, `headers` among them, and `payload`.
+    """The changes to messages that a request wants: `properties`, `headers` among them, and `payload`.
 
-    A property or header that is null goes, with `headers` all of them; one that is not named stays as it was
-    sent. Raises ApiError, PreconditionFailed.
+    A null removes a property or a header; a null for `headers` removes all of them. Properties that are not
+    named stay as they were sent. Raises ApiError, PreconditionFailed.
     """
 
     def __init__(self, body: Fields, frame_max: int, payload_max: int) -> None:
@@ -94,17 +94,17 @@ class Edit:
         content = message_content(properties_of(kept | ({"headers": said} if said else {})), b"", frame_max)
         self._said = Properties(content)
         if "expiration" in kept:
-            parse_expiration(kept["expiration"])  # which would refuse it for each message, if there were any
+            parse_expiration(kept["expiration"])  # otherwise each message would be refused, if there were any
         self._places = {name: _INDEXES[name] for name in given}
         self._bare = bare
         self._fields = self._said.fields()
         self._headers = {name.encode() for name in headers}
         self._frame_max = frame_max
-        self._edition: Edition | None = None  # the same for messages of AMQP 1.0
+        self._edition: Edition | None = None  # the same changes for messages of AMQP 1.0
         self.names_user = given.get("user_id")
 
     def of(self, message: Message, store: MessageStore) -> Message:
-        """The message as it is to be. Raises ApiError, and what MessageStore.load raises."""
+        """Return the edited message. Raises ApiError, and the errors of MessageStore.load."""
         content = loaded(message, store)
         edited = (
             self._of_sections(message, content) if is_sections(content) else self._of091(message, content)
@@ -166,7 +166,7 @@ class Edit:
 
 
 class Revived(NamedTuple):
-    """A dead letter as it was published, and the queue in which it died first."""
+    """A dead letter in its form before its death, and the queue in which it died first."""
 
     message: Message
     queue: str
@@ -175,8 +175,8 @@ class Revived(NamedTuple):
 def revived(message: Message, store: MessageStore) -> Revived | None:
     """Return a dead letter as it was before it died; None for a message that is no dead letter.
 
-    Nothing in it tells of its deaths any more, so that it can die again as others do. Raises what
-    MessageStore.load raises.
+    No header refers to its deaths any more, so that it can die again like other messages. Raises the errors
+    of MessageStore.load.
     """
     if not message.died:
         return None
@@ -215,7 +215,7 @@ def _alive(message: Message, content: bytes, queue: str, exchange: str, key: str
 
 
 def _text(fields: list[Field], wanted: bytes) -> str:
-    """A header that the broker has written, "" if it is not there. Raises ValueError."""
+    """Return a header that the broker has written, "" without the header. Raises ValueError."""
     for name, value in fields:
         if name == wanted:
             return str(Reader(value).value())
@@ -307,10 +307,10 @@ async def redrive_messages(
 
 
 class _Selection:
-    """The messages of a request: those with one of `ids`, those that `selector` selects, or `all`.
+    """The messages of a request: those with one of `ids`, those that `selector` matches, or `all`.
 
-    The latter two are about what is ready, or with `state` = `dead-letter` about what waits to be
-    dead-lettered; ids are about both.
+    `selector` and `all` select ready messages, or with `state` = `dead-letter` messages that wait to be
+    dead-lettered. `ids` select both.
     """
 
     def __init__(self, vhost: VirtualHost, body: Fields) -> None:
@@ -334,7 +334,7 @@ class _Selection:
 
 
 class _Routes:
-    """Routes to where messages may be put by a user, each found once. Raises what the core raises."""
+    """Routes to the destinations that a user may publish to, each found once. Raises BrokerError."""
 
     def __init__(self, vhost: VirtualHost, rights: Rights) -> None:
         self._vhost = vhost
@@ -350,7 +350,7 @@ class _Routes:
         return self._found["", name]
 
     def through(self, exchange: str, key: str) -> Route:
-        """Through an exchange, as a publisher of that user."""
+        """Return the route through an exchange, with the rights of the user as a publisher."""
         route = self._found.get((exchange, key))
         if route is None:
             self._rights.require(WRITE, EXCHANGE, exchange)
@@ -361,7 +361,7 @@ class _Routes:
 
 
 def _destination(management: Management, vhost: VirtualHost, rights: Rights, body: Fields) -> Put:
-    """Where `to` says. Raises ApiError and what the core raises."""
+    """Return the destination that `to` names. Raises ApiError and BrokerError."""
     _require_room(management)
     to = table(body, "to")
     routes = _Routes(vhost, rights)
@@ -398,7 +398,7 @@ def _require_room(management: Management) -> None:
 
 
 _UNLIMITED: Final = Edit({"properties": {"expiration": None}}, (1 << 31) - 1, 0)
-"""Takes the expiration out of a message."""
+"""The edit that removes the expiration of a message."""
 
 
 class _Operation(Operation):
@@ -406,17 +406,17 @@ class _Operation(Operation):
 
     def __init__(self, vhost: VirtualHost, queue: Queue, way: int) -> None:
         taker = taker_of(queue)
-        taker.no_ack = True  # nothing that it has counts as acknowledged
+        taker.no_ack = True  # none of its messages counts as acknowledged
         super().__init__(vhost, queue, taker, way)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self) -> None:
-        """The operation is done, and on disk (Transaction)."""
+        """Note that the operation is on disk (Transaction)."""
         if not self.future.done():
             self.future.set_result(None)
 
     def failed(self, reason: str) -> None:
-        """The operation has failed (Transaction)."""
+        """Note that the operation has failed (Transaction)."""
         if not self.future.done():
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"nothing was done: the log has failed: {reason}")
@@ -426,7 +426,7 @@ class _Operation(Operation):
 async def _operate(
     vhost: VirtualHost, queue: Queue, selection: _Selection, put: Put | None, way: int
 ) -> JSONResponse:
-    """Do it to the messages of a selection: `put` them somewhere, and have them leave unless COPIED."""
+    """Do an operation: `put` the selected messages to their destination, and remove them unless COPIED."""
     if way != COPIED:
         refuse_stream(queue, "relieved of single messages")
     operation = _Operation(vhost, queue, way)
@@ -441,7 +441,7 @@ async def _operate(
 
 
 async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[QueueEntry | Death]:
-    """The ready entries with these ids, in the order of the queue; then what waits to be dead-lettered."""
+    """Yield the ready entries with these ids in order, then messages that wait to be dead-lettered."""
     queue, store = operation.queue, operation.virtual_host.store
     found: list[QueueEntry] = []
     died: list[Death] = []
@@ -464,7 +464,7 @@ async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[Queu
 
 
 def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[QueueEntry | Death]:
-    """The messages of a selection."""
+    """Yield the messages of a selection."""
     queue = operation.queue
     if selection.ids is not None:
         return _with_ids(operation, selection.ids)
@@ -474,10 +474,10 @@ def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[Queu
 
 
 def _given(queue: Queue, each: QueueEntry | Death) -> Message:
-    """A message with what consumers have added to it. Raises what load raises.
+    """Return a message with the annotations of consumers. Raises the errors of MessageStore.load.
 
-    A message whose time was over has no expiration any more, as its dead letter would have none: it would
-    expire wherever it is put.
+    A message that has expired loses its expiration, as its dead letter would. Otherwise it would expire again
+    at its destination.
     """
     if isinstance(each, QueueEntry):
         return message_given(queue, each)
@@ -492,14 +492,14 @@ def _id(queue: Queue, each: QueueEntry | Death) -> str:
 
 
 async def _gather(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
-    """Hold the messages; returns what is to be answered when all is done."""
+    """Acquire the messages; return the content of the answer after success."""
     queue = operation.queue
     ids = None if selection.ids is None else set(selection.ids)
     done, size, more = 0, 0, False
     async with aclosing(_chosen(operation, selection)) as chosen:
         async for each in chosen:
             if isinstance(each, Death) and (each.is_seized or each.lane is None):
-                continue  # another operation takes it away, or it has gone
+                continue  # another operation has removed the message
             if done == selection.limit or size >= BYTES_MAX:
                 more = True
                 break
@@ -521,5 +521,5 @@ async def _gather(operation: _Operation, selection: _Selection, put: Put | None)
             done += 1
     if queue.deleted:
         raise not_found(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
-    missing = [] if more or ids is None else sorted(ids)  # with more, they were not all looked for
+    missing = [] if more or ids is None else sorted(ids)  # with more, the search has ended early
     return {"done": done, "more": more} | ({} if ids is None else {"missing": missing})

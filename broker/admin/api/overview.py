@@ -23,7 +23,7 @@ from broker.core.routing.kinds import KINDS
 from broker.core.vhosts.vhost import VirtualHost
 
 COMPATIBLE_WITH: Final = "3.13.0"
-"""The version of RabbitMQ whose API this is: tools choose by it what they ask for."""
+"""The version of RabbitMQ whose API this is: tools choose their requests by it."""
 
 CHANGED: Final = 204
 
@@ -33,7 +33,7 @@ router = APIRouter(tags=["overview"])
 
 
 def cluster_name(management: Management) -> str:
-    """The name that operators gave the broker, else the node's."""
+    """Return the name that operators gave the broker, or else the node's name."""
     name = management.broker.parameters.get(CLUSTER_NAME)
     return name if isinstance(name, str) else management.node
 
@@ -51,7 +51,7 @@ class _Sums:
 
     @property
     def messages(self) -> dict[str, int]:
-        """How many messages there are."""
+        """Return the number of messages by state."""
         return {
             "messages": self.ready + self.unacked + self.held + self.dead,
             "messages_ready": self.ready,
@@ -61,7 +61,7 @@ class _Sums:
         }
 
     async def add(self, vhost: VirtualHost, slices: Slices) -> None:
-        """Add all of a virtual host."""
+        """Add the numbers of a virtual host."""
         self.objects["exchanges"] += len(vhost.exchanges)
         queues = list(vhost.queues.values())
         self.objects["queues"] += len(queues)

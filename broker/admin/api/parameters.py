@@ -154,7 +154,10 @@ async def delete_global_parameter(management: Managed, visitor: Asker, name: Nam
 
 
 def _require_global(visitor: Visitor, name: str) -> None:
-    """Refuse the broker's own parameters, and its name to all but administrators. Raises ApiError."""
+    """Refuse the broker's own parameters, and allow changes of its name to administrators only.
+
+    Raises ApiError.
+    """
     visitor.require_policymaker()
     if name.startswith(INTERNAL):
         raise bad_request(f"global parameter '{name}' is the broker's own: its name begins with '{INTERNAL}'")

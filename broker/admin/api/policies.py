@@ -102,7 +102,7 @@ async def delete_operator_policy(
 
 
 async def applied(vhost: VirtualHost) -> None:
-    """Wait until all changes of policies hold for everything in a virtual host."""
+    """Wait until all changes of policies apply to everything in a virtual host."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:

@@ -1,4 +1,4 @@
-"""Publishing over HTTP, for tools and tests: the same as over AMQP, by a channel that no client has."""
+"""Publishing over HTTP, for tools and tests: as over AMQP, by a channel of the broker itself."""
 
 import base64
 import binascii
@@ -56,39 +56,39 @@ class _NoSocket:
     """The edge of a connection without a peer: nothing is sent (Edge)."""
 
     def write(self, data: bytes) -> None:
-        """Ignored."""
+        """Ignore the bytes."""
 
     def close(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def end_output(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def await_hangup(self, seconds: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def abort(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def is_closing(self) -> bool:
-        """Always: there is no client to write to."""
+        """Whether the connection ends: always, as no client reads."""
         return True
 
     def hold(self, reason: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def release(self, reason: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def logged_in(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def closing(self, seconds: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
 
 def channel_for(server: Server, rights: Rights, vhost: VirtualHost) -> Channel:
-    """A channel in a virtual host for a user with these rights."""
+    """Make a channel in a virtual host for a user with these rights."""
     connection = Connection091(server, NoTurns(), _NoSocket(), Origin("", 0, True))
     connection.user = rights.user
     connection.rights = rights
@@ -132,7 +132,7 @@ async def publish(
 def publish_message(
     channel: Channel, exchange: str, key: str, properties: dict[str, Any], payload: bytes
 ) -> int:
-    """Publish; returns how many queues took the message. Raises ApiError and what the core raises."""
+    """Publish; return the number of queues that took the message. Raises ApiError and BrokerError."""
     try:
         check_length("routing key", key)
         arguments = b"\0\0" + short_string(exchange) + short_string(key) + b"\0"
@@ -150,7 +150,7 @@ def publish_message(
 
 
 def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) -> int:
-    """Publish `message` and have the journal know of a refusal."""
+    """Publish `message`, and record a refusal in the journal."""
     journal = channel.virtual_host.journal
     try:
         publication = resolve(channel.connection.rights, channel.virtual_host, arguments)
@@ -164,7 +164,10 @@ def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) 
 
 
 def message_content(properties: dict[str, Any], payload: bytes, frame_max: int) -> bytes:
-    """A message as a client would send it. Raises ApiError if no client could."""
+    """Return a message in the bytes that a client would send.
+
+    Raises ApiError if no client could send the message.
+    """
     headers = properties.pop("headers", None)
     try:
         head = header.ContentHeader(0, len(payload), commands.Basic.Properties(**properties))
@@ -193,7 +196,7 @@ def check_header(content: bytes, frame_max: int) -> None:
 
 
 def payload_of(body: Fields, most: int) -> bytes:
-    """The body of a message in a request. Raises ApiError, PreconditionFailed."""
+    """Return the body of a message in a request. Raises ApiError, PreconditionFailed."""
     value, encoding = text(body, "payload"), text(body, "payload_encoding", "string")
     if encoding == "string":
         payload = value.encode("utf-8", "surrogatepass")
@@ -210,7 +213,7 @@ def payload_of(body: Fields, most: int) -> bytes:
 
 
 def properties_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Properties in a request, as pamqp takes them. Raises ApiError, PreconditionFailed."""
+    """Return the properties in a request, in the form of pamqp. Raises ApiError, PreconditionFailed."""
     properties: dict[str, Any] = {}
     for name, value in given.items():
         if name == "headers":

@@ -130,7 +130,10 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
 
 
 def _is_shared(queue: Queue, body: Fields) -> bool:
-    """Whether an exclusive queue is not to be so any longer. Raises ApiError for the contrary."""
+    """Whether a request makes an exclusive queue shared.
+
+    Raises ApiError if it makes a shared queue exclusive.
+    """
     exclusive = flag(body, "exclusive", queue.exclusive_owner is not None)
     if exclusive and queue.exclusive_owner is None:
         raise bad_request(f"queue '{queue.name}' cannot become exclusive: no connection would own it")
@@ -154,21 +157,21 @@ async def delete_queue(
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     visitor.rights(found).require(CONFIGURE, QUEUE, name)
-    # an operator may delete an exclusive queue too, which other clients may not
+    # An operator may delete an exclusive queue too; other clients may not.
     found.delete_queue(name, if_unused == "true", if_empty == "true", queue.exclusive_owner)
     await durable(management.store)
     return Response(status_code=CHANGED)
 
 
 class _Purged(PurgeWaiter):
-    """Resolves a future when a purge is over."""
+    """Resolves a future when a purge ends."""
 
     def __init__(self, purge: Purge) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         purge.tell(self)
 
     def on_purged(self, purge: Purge) -> None:
-        """The queue is purged (PurgeWaiter)."""
+        """Resolve the future (PurgeWaiter)."""
         if not self.future.done():
             self.future.set_result(None)
 
@@ -227,7 +230,7 @@ async def act_on_queue(management: Managed, visitor: Asker, vhost: Name, name: N
 
 
 def existing_queue(vhost: VirtualHost, name: str) -> Queue:
-    """A queue by its name. Raises ApiError."""
+    """Return a queue by name. Raises ApiError."""
     queue = vhost.queues.get(name)
     if queue is None:
         raise not_found(f"no queue '{name}' in vhost '{vhost.name}'")
@@ -235,7 +238,7 @@ def existing_queue(vhost: VirtualHost, name: str) -> Queue:
 
 
 def readable(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queue]:
-    """A queue that the visitor may read, and where it is. Raises ApiError and what the core raises."""
+    """Return a queue that the visitor may read, and its virtual host. Raises ApiError and BrokerError."""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
@@ -244,7 +247,7 @@ def readable(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queu
 
 
 def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Queue:
-    """Declare a queue as a request describes it. Raises ApiError and what the core raises."""
+    """Declare a queue as a request describes it. Raises ApiError and BrokerError."""
     if not name:
         raise bad_request("a queue needs a name")
     arguments = field_table(table(fields, "arguments"), f"queue '{name}' in vhost '{vhost.name}'")

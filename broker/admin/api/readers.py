@@ -1,4 +1,4 @@
-"""Programs that read in bulk, and how far behind they are: as they report it themselves. [amqpd]"""
+"""Programs that read in bulk, and their lag, as they report it. [amqpd]"""
 
 from typing import Annotated, Any, Final
 
@@ -14,7 +14,7 @@ from broker.admin.readers import Position, Readers, Report
 from broker.auth.terms import READ
 
 PARTITIONS_MAX: Final = 1000  # of one reader
-NAME_MAX: Final = 255  # bytes, as of other names
+NAME_MAX: Final = 255  # bytes, as for other names
 OFFSET_END: Final = 1 << 62
 
 router = APIRouter(tags=["readers"])
@@ -108,7 +108,7 @@ def _shown(readers: Readers, report: Report) -> dict[str, Any]:
 
 
 def _positions(body: Body) -> list[Position]:
-    """The partitions of a report. Raises ApiError."""
+    """Return the partitions of a report. Raises ApiError."""
     given = required(body, "partitions")
     if not isinstance(given, list) or len(given) > PARTITIONS_MAX:
         raise bad_request(f"'partitions' is not a list of at most {PARTITIONS_MAX}")

@@ -1,33 +1,33 @@
-"""Staged sinks: batches of messages that a program has published exactly once, whatever is killed. [amqpd]
+"""Staged sinks: a program publishes batches of messages exactly once, even if any process is killed. [amqpd]
 
-How a driver (of a streaming query, say) and its tasks go about it. The sink's name is the query's, and stays
-the same when the query is started again; batches have growing numbers. Paths are below
-`/api/staged-sinks/{vhost}/{query}`, bodies and answers are JSON but for chunks.
+The protocol of a driver (for example of a streaming query) and its tasks. The sink has the name of the query,
+which stays the same when the query is started again. Numbers of batches grow. Paths are below
+`/api/staged-sinks/{vhost}/{query}`. Bodies and answers are JSON, except chunks.
 
-1.  `POST /` attaches the driver: `{epoch, last_batch, moving_rows}`. `last_batch` is -1 if there was none.
-    Attempts of earlier epochs are dropped, and whoever still has one of these epochs gets 409 from now on.
+1.  `POST /` attaches the driver: `{epoch, last_batch, moving_rows}`. `last_batch` is -1 for a new sink.
+    Attempts of earlier epochs are dropped, and requests with an earlier epoch get 409 from now on.
 2.  `POST /attempts {epoch, batch, partition, checkpoint}` begins an attempt: `{attempt}`, a number that no
-    other attempt ever has. If the batch is committed already the answer is `{attempt: null}`: there is
-    nothing to write. `checkpoint` names the driver's memory of its batches (for Spark the query's id). Once
-    a batch of a checkpoint is committed, requests that name another checkpoint get 409.
-3.  `POST /attempts/{attempt}/rows?from=N` adds rows, of which the attempt has N before: `{rows}`, how many it
-    has now, all of them on disk. The body is one or more chunks, one behind the other
-    (`protocol/streams/chunk.py`; times, first offset and incarnation count for nothing), or as
-    `application/json` `{messages: [{exchange, routing_key, properties, payload, payload_encoding}]}`.
-    A request whose answer was lost may be sent again as it was. The user must be allowed to publish there.
-4.  `POST /commit {epoch, batch, attempts, rows, checkpoint}` has everything be published that the named
-    attempts have, one of each partition, in their order: `{committed: true, last_batch, moving_rows}`. `rows`
-    is how many that are: if it is another number nothing is done. A batch that is not after the last one
-    answers `{committed: "already"}`, and its attempts are dropped; also after a restart of either side. So
-    whoever got no answer asks again. With 202 it is decided, and `moving_rows` are not published yet after
-    `wait` seconds (30): `blocked` says what is in their way; ask again. With `mandatory` (the default) 409
-    says which row would go nowhere, and nothing is decided. With 401 the user may no longer
-    publish a row.
+    other attempt ever has. For a committed batch the answer is `{attempt: null}`: there is nothing to write.
+    `checkpoint` identifies the driver's record of its batches (for Spark the query's id). Once a batch of a
+    checkpoint is committed, requests with another checkpoint get 409.
+3.  `POST /attempts/{attempt}/rows?from=N` adds rows to the N rows of the attempt: `{rows}`, the number of
+    rows then, all of them on disk. The body is one or more chunks, one behind the other
+    (`protocol/streams/chunk.py`; times, first offset and incarnation are ignored), or, as
+    `application/json`, `{messages: [{exchange, routing_key, properties, payload, payload_encoding}]}`.
+    A request whose answer was lost may be repeated unchanged. The user needs the right to publish the rows.
+4.  `POST /commit {epoch, batch, attempts, rows, checkpoint}` publishes all rows of the named attempts, one
+    attempt of each partition, in their order: `{committed: true, last_batch, moving_rows}`. `rows` is the
+    number of all these rows; nothing is done if it differs. A batch that is not after the last one is
+    answered with `{committed: "already"}`, and its attempts are dropped, also after a restart of either side.
+    So a driver without an answer repeats the request. Status 202 means that the batch is decided, and
+    `moving_rows` are not published yet after `wait` seconds (30): `blocked` has the reason; repeat the
+    request. With `mandatory` (the default) 409 names a row without a route, and nothing is decided. Status
+    401 means that the user has lost the right to publish a row.
 5.  `POST /abort {epoch, batch}` drops all attempts at a batch; `DELETE /attempts/{attempt}` drops one.
 
-`GET /` shows all of it, and `GET /api/staged-sinks/{vhost}` all sinks. `DELETE /` forgets the sink, its last
-batch included: a query that begins anew with batch 0 needs that, or another name. It takes `?force=true` to
-lose what is decided and not published yet.
+`GET /` shows a sink, and `GET /api/staged-sinks/{vhost}` all sinks. `DELETE /` deletes the sink and its last
+batch: a query that begins again with batch 0 needs that, or another name. With `?force=true` decided rows
+that are not published yet are lost.
 """
 
 import asyncio
@@ -54,43 +54,43 @@ from protocol.streams.rows import columns_of
 
 NUMBER_MAX: Final = 2**62
 
-WAIT: Final = 30  # seconds for which a commit waits for rows to be published, unless it says for how many
+WAIT: Final = 30  # seconds that a commit waits until its rows are published, by default
 WAIT_MAX: Final = 60
 
 router = APIRouter(tags=["staged sinks"])
 
-BODY_MAX: Final = 8 * 2**20  # of a request with rows: its chunks are appended in one step
-ROWS_MAX: Final = 1000  # of a chunk: they are published in one step
+BODY_MAX: Final = 8 * 2**20  # of a request with rows, whose chunks are appended in one step
+ROWS_MAX: Final = 1000  # of a chunk, which is published in one step
 
 
 def conflict(reason: str) -> ApiError:
-    """The request does not go with what there is."""
+    """Return the refusal of a request that conflicts with the present state."""
     return ApiError(409, "conflict", reason)
 
 
 def owned(management: Management, visitor: Visitor, vhost: str, query: str) -> Sink:
-    """A sink that the visitor made, or may change as an administrator. Raises ApiError, NotFound."""
+    """Return a sink of the visitor, or any sink for an administrator. Raises ApiError, NotFound."""
     sink = management.broker.sinks.existing(visitor.vhost(vhost), query)
     visitor.require_owner(sink.user, True)
     return sink
 
 
 def attached(management: Management, visitor: Visitor, vhost: str, query: str, body: Fields) -> Sink:
-    """The same, for whoever attached last. Raises ApiError, NotFound, PreconditionFailed."""
+    """Return a sink for the driver that attached last. Raises ApiError, NotFound, PreconditionFailed."""
     sink = owned(management, visitor, vhost, query)
     check_epoch(sink, body)
     return sink
 
 
 def check_epoch(sink: Sink, body: Fields) -> None:
-    """Refuse whoever attached before others did. Raises ApiError, PreconditionFailed."""
+    """Refuse a request of an earlier driver. Raises ApiError, PreconditionFailed."""
     epoch = number(body, "epoch")
     if epoch != sink.epoch:
         raise conflict(f"{sink.where()} has epoch {sink.epoch}, not {epoch}")
 
 
 def check_checkpoint(sink: Sink, body: Fields) -> str:
-    """The checkpoint that a request names; refuse another one than that of the sink's batches.
+    """Return the checkpoint of a request; refuse another checkpoint than that of the sink's batches.
 
     Raises ApiError, PreconditionFailed.
     """
@@ -106,20 +106,20 @@ def check_checkpoint(sink: Sink, body: Fields) -> str:
 
 
 def check_there(sink: Sink) -> None:
-    """Refuse what was deleted meanwhile. Raises ApiError."""
+    """Refuse a sink that was deleted meanwhile. Raises ApiError."""
     if sink.gone:
         raise not_found(f"{sink.where()} was deleted")
 
 
 def checker_of(management: Management, visitor: Visitor, sink: Sink) -> Checker:
-    """The question whether the visitor may publish a sink's rows."""
+    """Return the check whether the visitor may publish a sink's rows."""
     server = management.server
     rights = visitor.rights(sink.virtual_host)
     return Checker(rights, sink.virtual_host, int(server.frame_max), int(server.body_bytes_max))
 
 
 def count(body: Fields, name: str) -> int:
-    """A field that counts something. Raises ApiError, PreconditionFailed."""
+    """Return a field with a count. Raises ApiError, PreconditionFailed."""
     value = number(body, name)
     if not 0 <= value < NUMBER_MAX:
         raise bad_request(f"{name} {value} is not from 0 to {NUMBER_MAX - 1}")
@@ -152,7 +152,7 @@ async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: N
         sink = sinks.attach(found, query, visitor.name, time.time_ns() // 1000)
     else:
         visitor.require_owner(sink.user, True)
-        async with gate(sink):  # a commit that has begun is decided
+        async with gate(sink):  # waits for a commit that has begun
             check_there(sink)
             sinks.attach(found, query, visitor.name)
     epoch = int(sink.epoch)
@@ -236,9 +236,10 @@ async def delete_sink(
 async def _commit(
     management: Management, visitor: Visitor, sink: Sink, batch: int, checkpoint: str, body: Fields
 ) -> None:
-    """Decide on a batch. Raises ApiError and what the core raises: then nothing was decided.
+    """Decide on a batch. Raises ApiError and BrokerError: then nothing was decided.
 
-    The user must still be allowed to publish every row: rights may have changed since the rows came.
+    The user must still have the right to publish every row, as rights may have changed since the rows
+    arrived.
     """
     mandatory = flag(body, "mandatory", True)
     winners = _winners(sink, batch, body)
@@ -269,7 +270,7 @@ async def _commit(
 
 
 def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
-    """The attempts that a commit names, which have all the rows that it says. Raises ApiError."""
+    """Return the attempts that a commit names, if they have exactly the named rows. Raises ApiError."""
     named = body.get("attempts")
     if not isinstance(named, list) or not all(type(each) is int for each in named):
         raise bad_request("'attempts' is not a list of numbers")
@@ -295,7 +296,7 @@ def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
 
 
 async def _idle(sink: Sink, seconds: int) -> bool:
-    """Wait until everything committed is published; false: it takes longer than that."""
+    """Wait until everything committed is published; False after `seconds`."""
     done = asyncio.Event()
     sink.idle(done.set)
     try:
@@ -343,7 +344,7 @@ async def begin_attempt(
         return JSONResponse({"attempt": None})
     management.store.require()
     attempt = int(sink.begin(batch, partition).number)
-    await durable(management.store)  # else another one might get its number after a restart
+    await durable(management.store)  # otherwise another attempt could get its number after a restart
     return JSONResponse({"attempt": attempt})
 
 
@@ -381,7 +382,7 @@ async def add_rows(
         if trouble:
             where = f"attempt {attempt} of {sink.where()}"
             raise ApiError(503, "service_unavailable", f"{where} has not got these rows: {trouble}")
-    elif start + rows == found.rows:  # it was done, and its answer was lost
+    elif start + rows == found.rows:  # a repeated request, whose answer was lost
         await durable(management.store)
     else:
         raise conflict(f"attempt {attempt} of {sink.where()} has {found.rows} rows, not {start}")
@@ -405,7 +406,7 @@ async def drop_attempt(
 
 
 async def _checked(content: bytes, checker: Checker) -> list[tuple[Message, int]]:
-    """The chunks of a request as they are stored, and how many rows each has. Raises what `check` does."""
+    """Return the stored form and the number of rows of each chunk. Raises the errors of `check`."""
     slices = Slices()
     found: list[tuple[Message, int]] = []
     position = 0
@@ -428,7 +429,7 @@ async def _checked(content: bytes, checker: Checker) -> list[tuple[Message, int]
 
 
 def _chunks_of(management: Management, content: bytes) -> bytes:
-    """Chunks of messages that came as JSON. Raises ApiError, PreconditionFailed."""
+    """Return the chunks of messages in JSON. Raises ApiError, PreconditionFailed."""
     try:
         body = read_json(content)
     except JsonError as error:

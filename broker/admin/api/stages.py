@@ -1,7 +1,8 @@
-"""Queues as programs read them in bulk, and again if they must: messages staged for a reader. [amqpd]
+"""Queues that programs read in bulk, and can read again: messages staged for a reader. [amqpd]
 
-What a reader has acknowledged and what it gets instead is one step of the log, and on disk when it is
-answered. Staged messages are read as those of streams are, in chunks; offsets are dense.
+One step of the log removes the acknowledged messages of a reader and stages further messages. The answer
+comes when this step is on disk. Staged messages are read in chunks, as those of streams are; their offsets
+have no gaps.
 """
 
 import time
@@ -26,9 +27,9 @@ from protocol.streams.rows import columns_of
 
 ROWS_MAX: Final = 1_000_000  # staged for one reader
 ADVANCE_MAX: Final = 100_000  # staged by one request
-RUNS_MAX: Final = 20_000  # of neighbours in the log that one request stages: one record names them all
-BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if it does not say how many
-RETAIN_MAX: Final = 100  # acknowledgements that what they are of outlives
+RUNS_MAX: Final = 20_000  # runs of adjacent messages that one request stages: one record names them
+BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if the request has no limit
+RETAIN_MAX: Final = 100  # batches that stay readable after they are acknowledged
 CHUNK_BYTES: Final = 256 * 2**10
 CHUNK_ROWS: Final = 5000
 
@@ -46,15 +47,15 @@ async def attach_reader(
         raise bad_request(f"retain {retain} is not from 0 to {RETAIN_MAX}")
     staging = management.broker.staging
     while (stage := staging.found(queue, reader)) is not None:
-        async with gate(stage):  # an advance that has begun is finished
+        async with gate(stage):  # waits for an advance that has begun
             if staging.found(queue, reader) is stage and not queue.deleted:
                 staging.attach(queue, reader, 0, retain)
                 await durable(management.store)
                 await _let_go(stage)
                 return JSONResponse(_shown(stage))
-        _, queue = readable(visitor, vhost, name)  # it may be another one now
+        _, queue = readable(visitor, vhost, name)  # the queue may have been declared again meanwhile
     stage = staging.attach(queue, reader, time.time_ns() // 1000, retain)
-    async with gate(stage):  # whoever attaches meanwhile does so after this one has its epoch
+    async with gate(stage):  # a later attachment gets a later epoch
         await durable(management.store)
         return JSONResponse(_shown(stage))
 
@@ -106,7 +107,7 @@ async def get_rows(
     if start < stage.oldest:
         if not gaps:
             raise ApiError(410, "gone", f"{where} begins with offset {stage.oldest}, not with {start}")
-        start = int(stage.oldest)  # there may be very many before it
+        start = int(stage.oldest)  # the reader may have very many earlier messages
     if end > stage.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stage.behind}, not {end}")
     lost = [offset for offset in stage.lost if start <= offset < end]
@@ -151,7 +152,7 @@ async def release_reader(
 
 
 async def _forget_retained(management: Management, stage: Stage) -> None:
-    """Have all leave that is acknowledged. Raises ApiError, StoreFailed."""
+    """Remove all acknowledged messages. Raises ApiError, StoreFailed."""
     if stage.logged:
         management.store.require()
     retain, stage.retain = stage.retain, 0
@@ -166,7 +167,7 @@ async def _forget_retained(management: Management, stage: Stage) -> None:
 
 
 def _is_new(stage: Stage, body: Fields) -> bool:
-    """Whether an advance is to be done; false: it has been, and its answer was lost. Raises ApiError."""
+    """Whether an advance is new; False if it was done and its answer was lost. Raises ApiError."""
     epoch = number(body, "epoch")
     if epoch != stage.epoch:
         raise ApiError(409, "conflict", f"{_where(stage)} has epoch {stage.epoch}, not {epoch}")
@@ -181,7 +182,7 @@ def _is_new(stage: Stage, body: Fields) -> bool:
 
 
 async def _advance(management: Management, stage: Stage, acknowledged: int, rows: int, size: int) -> None:
-    """Do it. Raises ApiError and what the core raises: then nothing was done."""
+    """Do an advance. Raises ApiError and BrokerError: then nothing was done."""
     if acknowledged < 0:
         raise bad_request(f"ack_upto {acknowledged} is negative")
     if acknowledged > stage.behind:
@@ -217,7 +218,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
 
 
 async def _let_go(stage: Stage) -> None:
-    """Have everything leave that is acknowledged and not retained."""
+    """Remove all acknowledged messages that are not retained."""
     slices = Slices()
     while stage.leave():
         await slices.breathe()
@@ -226,7 +227,10 @@ async def _let_go(stage: Stage) -> None:
 async def _chunks(
     store: MessageStore, stage: Stage, offset: int, end: int, gaps: bool
 ) -> AsyncIterator[bytes]:
-    """Chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
+    """Yield chunks.
+
+    At a gap that the request does not allow, the answer breaks off, so that no client takes it for complete.
+    """
     slices = Slices()
     writer = ChunkWriter()
     first = offset
@@ -258,7 +262,7 @@ def _add(writer: ChunkWriter, message: Message, content: bytes) -> None:
 
 
 async def _bytes(stage: Stage) -> int:
-    """The bytes of what can be read."""
+    """Return the bytes of the readable messages."""
     slices = Slices()
     size = 0
     offset = int(stage.first)

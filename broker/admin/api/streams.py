@@ -1,6 +1,7 @@
-"""Streams as programs read them in bulk: what there is, and chunks as they are stored. [amqpd]
+"""Streams that programs read in bulk: their offsets, and chunks as they are stored. [amqpd]
 
-A stream has partitions, one or several, from 0 on. Offsets are dense: from a to b there are b - a messages.
+A stream has one or several partitions, numbered from 0. Offsets have no gaps: from a to b there are b - a
+messages.
 """
 
 import json
@@ -30,14 +31,14 @@ router = APIRouter(tags=["streams"])
 
 
 class ExtentsResponse(StreamingResponse):
-    """Parts of files, which the server sends as they lie there."""
+    """An answer of parts of files, which the server sends directly from the files."""
 
     def __init__(self, extents: AsyncIterator[StreamExtent]) -> None:
         super().__init__(iter(()), media_type=CHUNKS)
         self._extents = extents
 
     async def stream_response(self, send: Send) -> None:
-        """Send all of it; what has been sent closes its file (StreamingResponse)."""
+        """Send all parts; each part's file is closed when the part has been sent (StreamingResponse)."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for extent in self._extents:
             part = {"file": extent.fd, "offset": int(extent.position), "count": int(extent.size)}
@@ -70,7 +71,7 @@ async def list_streams(
 async def _list(streams: list[QueueStream], all_of_them: bool) -> AsyncIterator[bytes]:
     """Yield stream by stream, as a stream may have many offsets. A stream deleted meanwhile is left out.
 
-    With `all_of_them` the answer breaks off there.
+    With `all_of_them` the answer breaks off at such a stream.
     """
     slices = Slices()
     separator = b"["
@@ -187,7 +188,7 @@ async def get_chunks(
 
 
 async def _extents(stored: StoredStream, offset: int, end: int, gaps: bool) -> AsyncIterator[StreamExtent]:
-    """Stored chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
+    """Yield stored chunks. At a gap that the request does not allow, the answer breaks off."""
     while offset < end:
         extent = stored.extent(offset, end)
         if not gaps and (extent is None or extent.first > offset):
@@ -201,13 +202,13 @@ async def _extents(stored: StoredStream, offset: int, end: int, gaps: bool) -> A
 
 
 def _require_kept(stored: StoredStream, where: str, offset: int) -> None:
-    """Raises ApiError: a stream has let go of an offset."""
+    """Raise ApiError if retention has removed an offset from the stream."""
     if offset < stored.first:
         raise ApiError(410, "gone", f"{where} begins with offset {stored.first}, not with {offset}")
 
 
 def _require_readable(stored: StoredStream, where: str, offset: int) -> None:
-    """Raises ApiError: an offset is known not to read back."""
+    """Raise ApiError if an offset is known to be unreadable."""
     if offset >= stored.behind:
         return
     extent = stored.extent(offset, offset + 1)
@@ -228,7 +229,7 @@ def _shown(stream: QueueStream) -> dict[str, Any]:
 
 
 def _stream(visitor: Visitor, vhost: str, name: str) -> QueueStream:
-    """The stream of a queue that the visitor may read. Raises ApiError and what the core raises."""
+    """Return the stream of a queue that the visitor may read. Raises ApiError and BrokerError."""
     _, queue = readable(visitor, vhost, name)
     stream = stream_of(queue)
     if stream is None:

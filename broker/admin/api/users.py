@@ -23,7 +23,10 @@ permissions = APIRouter(tags=["permissions"])
 
 
 def hashed_of(fields: Fields) -> Password | None:
-    """The password that comes hashed, if it does. Raises ApiError, PreconditionFailed."""
+    """Return the password whose hash the request has; None without a hash.
+
+    Raises ApiError, PreconditionFailed.
+    """
     if "password_hash" not in fields:
         return None
     value, hashing = fields["password_hash"], fields.get("hashing_algorithm", RABBIT_SHA256)

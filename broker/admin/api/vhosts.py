@@ -23,7 +23,7 @@ router = APIRouter(tags=["vhosts"])
 
 
 async def totals(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
-    """The counts of a virtual host's messages: ready, unacknowledged, held or dead."""
+    """Return the number of messages of a virtual host: ready, unacknowledged, held or dead."""
     ready = unacked = held = dead = 0
     queues = list(vhost.queues.values())
     for start in range(0, len(queues), SUMMED_AT_ONCE):

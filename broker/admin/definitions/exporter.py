@@ -1,4 +1,4 @@
-"""Export: definitions as RabbitMQ writes them, in pieces, so that no length of them holds anybody up."""
+"""Export: definitions as RabbitMQ writes them, in pieces, so that a long export does not delay other work."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -38,22 +38,22 @@ class Contents:
         self.exchanges = dict(vhost.exchanges)
 
     def tells_of(self, queue: Queue) -> bool:
-        """Whether a queue was there, and is not one that others cannot have."""
+        """Whether the export has a queue: it existed at the beginning and is not exclusive."""
         there = self.queues.get(queue.name) is queue
         return there and queue.exclusive_owner is None and not queue.name.startswith(RESERVED_PREFIX)
 
     def tells_of_end(self, binding: Binding) -> bool:
-        """The same of what a binding leads to."""
+        """Whether the export has the destination of a binding."""
         if binding.queue is not None:
             return self.tells_of(binding.queue)
         return self.exchanges.get(binding.destination_name) is binding.exchange
 
 
 def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
-    """The definitions of everything, as pieces of one JSON text.
+    """Return the definitions of the whole broker, as pieces of one JSON text.
 
-    It may take its time, while others change things: what it tells of is what was there at the beginning, and
-    nothing in it is about something that it does not tell of.
+    Objects may change during the export. The export has the objects that existed at its beginning, and no
+    object that refers to an object outside the export.
     """
     contents = [Contents(vhost) for vhost in broker.vhosts.values()]
     there = frozenset(broker.vhosts)
@@ -80,7 +80,7 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
 
 
 def export_vhost_pieces(vhost: VirtualHost, version: str) -> Iterator[str]:
-    """The definitions of one virtual host, without its name, as pieces of one JSON text."""
+    """Return the definitions of one virtual host, without its name, as pieces of one JSON text."""
     contents = Contents(vhost)
     said = described_vhost(vhost)
     del said["name"]
@@ -153,7 +153,7 @@ def _queues(contents: Contents, named: bool) -> Iterator[Shown]:
                 "name": queue.name,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
-                "type": type_of(queue.arguments),  # elsewhere its virtual host may mean another one
+                "type": type_of(queue.arguments),  # another virtual host may have another default type
                 "arguments": shown(queue.arguments),
                 **({"stopped": stopped(queue)} if queue.stops is not None else {}),
             }

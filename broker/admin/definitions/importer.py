@@ -1,4 +1,7 @@
-"""Import: everything is tried first on a copy, and made if nothing is wrong. [RabbitMQ load_definitions]"""
+"""Import: all objects are made on a trial copy first, and for good if none is wrong.
+
+[RabbitMQ load_definitions]
+"""
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping
@@ -21,7 +24,7 @@ from broker.core.routing.kinds import new_exchange
 from broker.core.schedule import Schedule
 from broker.core.vhosts.vhost import VirtualHost
 
-_SOMEBODY = object()  # who owns the exclusive queues of the copy
+_SOMEBODY = object()  # the owner of the exclusive queues of the copy
 
 Make = Callable[[Target, Fields, str | None], None]
 Steps = Generator[None, None, None]
@@ -37,12 +40,12 @@ ABOUT_FILE: Final = frozenset(
     | {"original_cluster_name", "explanation"}
 )
 ABOUT_VHOST_FILE: Final = ABOUT_FILE | {"original_vhost_name", "name"}
-"""Where a file comes from, which changes nothing."""
+"""Fields that describe the origin of a file, and change nothing."""
 
 PROBLEMS_MAX: Final = 20
 
 LOADED: Final = "internal_loaded_definitions"
-"""The global parameter that keeps the digest of what was loaded last."""
+"""The global parameter that keeps the digest of the definitions loaded last."""
 
 _log = structlog.get_logger("amqpd")
 
@@ -50,9 +53,9 @@ _log = structlog.get_logger("amqpd")
 def trial_steps(
     found: Mapping[str, list[Fields]], broker: Broker, users: Users, vhost: str | None
 ) -> Generator[None, None, tuple[Broker, Users]]:
-    """Copy all virtual hosts without contents, and the users, exchanges and queues that are named.
+    """Copy all virtual hosts without contents, and the users, exchanges and queues that the definitions name.
 
-    Policies whose pattern cannot be used are copied too: they hold for nothing, and may be there again.
+    Policies with an unusable pattern are copied too: they apply to nothing, and may be declared again.
 
     Each step is short.
     """
@@ -158,7 +161,7 @@ CATEGORIES: Final[Mapping[str, Category]] = {
 
 
 class DefinitionsError(Exception):
-    """Definitions that are refused as a whole; `problems` has a line for each object that is wrong."""
+    """Definitions that are refused as a whole; `problems` has a line for each wrong object."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -166,7 +169,7 @@ class DefinitionsError(Exception):
 
 
 def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Mapping[str, list[Fields]]]:
-    """The objects of a document by category, in order. Raises DefinitionsError."""
+    """Return the objects of a document by category, in order. Raises DefinitionsError."""
     if not isinstance(document, Mapping):
         raise DefinitionsError(["definitions are a JSON object"])
     wanted = CATEGORIES if vhost is None else OF_VHOST
@@ -197,7 +200,7 @@ def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Ma
 
 
 def clear_passwords(document: object) -> dict[str, str]:
-    """The passwords that a document has in the clear, by user: they have to be hashed before the import."""
+    """Return the clear-text passwords of a document by user, which must be hashed before the import."""
     users = document.get("users", []) if isinstance(document, Mapping) else []
     found: dict[str, str] = {}
     for user in users if isinstance(users, list) else []:
@@ -215,14 +218,14 @@ def import_steps(
     passwords: Mapping[str, Password],
     vhost: str | None = None,
 ) -> Steps:
-    """Import definitions, into one virtual host or wherever they say, object by object.
+    """Import definitions, into one virtual host or into the virtual hosts that they name, object by object.
 
-    Each step is short; nothing is changed before the last object has been tried. An object that exists as it
-    is described stays; one that is described otherwise is an error, as a declaration of it would be.
+    Each step is short. Nothing changes before the trial of the last object. An object that exists with the
+    same description stays. An object with another description is an error, as in a declaration.
 
     Raises:
-        DefinitionsError: something is wrong with some objects. Also, with nothing wrong but in what others
-            have changed between two steps, halfway through.
+        DefinitionsError: some objects are wrong. If other clients change the broker between two steps, the
+        import may end with this error after a part of the changes.
     """
     found = yield from _form_steps(document, vhost)
     copies = yield from trial_steps(found, broker, users, vhost)
@@ -255,14 +258,17 @@ def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | No
 
 
 def _check_fields(fields: Fields, known: frozenset[str]) -> None:
-    """Refuse a field that would be ignored: it may be a misspelt one. Raises PreconditionFailed."""
+    """Refuse an unknown field, which would be ignored and may be misspelt. Raises PreconditionFailed."""
     for name in fields:
         if name not in known:
             raise PreconditionFailed(f"'{name}' is not known, allowed: {', '.join(sorted(known))}")
 
 
 def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
-    """The copy has only some of the queues, so it cannot tell how many there would be."""
+    """Check the limits of queues against the broker, as the copy has only some of the queues.
+
+    Raises DefinitionsError.
+    """
     problems: list[str] = []
     for name, vhost in trial.vhosts.items():
         limit = vhost.queues_max
@@ -281,10 +287,10 @@ def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
 
 
 def _take_apart(trial: Broker) -> Steps:
-    """Let go of the queues of the copy, one by one, and of their bindings in slices.
+    """Delete the queues of the copy, one by one, and their bindings in slices.
 
-    As a whole it is a ring, which only the garbage collector would find: in one step of half a second for
-    20,000 queues.
+    The copy as a whole is a reference cycle. The garbage collector would free 20,000 queues in one step of
+    half a second.
     """
     for vhost in trial.vhosts.values():
         while vhost.queues:
@@ -308,13 +314,13 @@ def _described(category: str, fields: Fields, vhost: str | None) -> str:
 
 
 class LoadError(OSError):
-    """The definitions cannot be loaded; the text names the file, and each object that is wrong."""
+    """The definitions cannot be loaded; the text names the file, and each wrong object."""
 
 
 def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
-    """Import a file, all or nothing, unless it is the one that was loaded last and that need not be.
+    """Import a file, all objects or none.
 
-    Raises LoadError.
+    `skip_unchanged`: do nothing if the content is that of the file loaded last. Raises LoadError.
     """
     try:
         content = path.read_bytes()

@@ -1,7 +1,7 @@
-"""The objects of a definitions file, one function for each kind: hold it to its form, then make it so.
+"""The objects of a definitions file: a function for each kind checks the fields and makes the object.
 
-The same functions make an object on trial and for good. Each is idempotent and appends nothing to the log for
-an object that is there already as described.
+The same functions make an object on trial and for good. Each is idempotent, and appends nothing to the log if
+the object exists with the same description.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,10 @@ METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
 
 
 class Target:
-    """Where definitions go. `passwords` has, by user, what to keep of passwords that come in the clear."""
+    """The destination of definitions.
+
+    `passwords` has, by user, the hashes of passwords that are in clear text.
+    """
 
     def __init__(self, broker: Broker, users: Users, passwords: Mapping[str, Password]) -> None:
         self.broker = broker
@@ -44,9 +47,9 @@ class Target:
         self.passwords = passwords
 
     def vhost(self, fields: Fields, vhost: str | None) -> VirtualHost:
-        """The virtual host of an object: its own, or the one that the whole file is for.
+        """Return the virtual host of an object: its own, or the one that the whole file is for.
 
-        Raises NotFound, and PreconditionFailed if it names another one.
+        Raises NotFound, and PreconditionFailed if the object names another virtual host.
         """
         name = vhost if vhost is not None else text(fields, "vhost")
         if fields.get("vhost", name) != name:
@@ -60,7 +63,7 @@ class Target:
 
 
 def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A user; a hash is taken as it is."""
+    """Make a user; a hash is stored unchanged."""
     name = text(fields, "name")
     password = target.passwords.get(name)
     if password is None:
@@ -81,7 +84,7 @@ def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A virtual host, and what is said of it."""
+    """Make a virtual host with its description and limits."""
     name = text(fields, "name")
     found = target.broker.declare_vhost(name)
     metadata = table(fields, "metadata")
@@ -126,7 +129,7 @@ def make_topic_permission(target: Target, fields: Fields, vhost: str | None) -> 
 
 
 def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
-    """An exchange; the default one and those that are always there are left out, as in RabbitMQ."""
+    """Make an exchange. The default exchange and predeclared exchanges are skipped, as in RabbitMQ."""
     found, name = target.vhost(fields, vhost), one_line(text(fields, "name"))
     if name == DEFAULT_EXCHANGE or name.startswith(RESERVED_PREFIX):
         return
@@ -141,7 +144,7 @@ def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A queue; names that only the broker gives are left out, as in RabbitMQ."""
+    """Make a queue. Names that the broker generates are skipped, as in RabbitMQ."""
     found, name = target.vhost(fields, vhost), one_line(text(fields, "name"))
     if not name:
         raise PreconditionFailed("a queue needs a name")
@@ -166,7 +169,7 @@ def _stopped(value: object) -> list[str]:
 
 
 def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A binding. That of every queue to the default exchange is there already."""
+    """Make a binding. The bindings of queues to the default exchange exist already."""
     found = target.vhost(fields, vhost)
     source, destination = one_line(text(fields, "source")), one_line(text(fields, "destination"))
     if source == DEFAULT_EXCHANGE or destination.startswith("amq.gen-"):
@@ -184,12 +187,15 @@ def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_policy(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A policy."""
+    """Make a policy."""
     _make_policy(target.vhost(fields, vhost), text(fields, "name"), fields, operator=False)
 
 
 def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A parameter of a virtual host: an operator policy, or limits. Others belong to RabbitMQ's plugins."""
+    """Make a parameter of a virtual host: an operator policy, or limits.
+
+    Components of RabbitMQ's plugins are refused.
+    """
     found, name = target.vhost(fields, vhost), text(fields, "name")
     component = text(fields, "component")
     if component not in (OPERATOR_POLICY, LIMITS_COMPONENT):
@@ -205,7 +211,7 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A parameter of the whole broker: any value. What another broker keeps about itself is left out."""
+    """Make a global parameter, which may have any value. Another broker's internal parameters are skipped."""
     name = text(fields, "name")
     value = stored_value(fields, "value")
     if not name.startswith(INTERNAL):
@@ -217,7 +223,7 @@ def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) 
 
 
 def policy_of(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> Policy:
-    """Return the policy that an object of RabbitMQ's form describes. Raises PreconditionFailed."""
+    """Return the policy that RabbitMQ's JSON object describes. Raises PreconditionFailed."""
     pattern = required(fields, "pattern")
     return checked_policy(
         vhost.name,
