@@ -1,4 +1,4 @@
-"""The command `amqpd bench`. Exit status: 0, 1 when a check failed, 2 when the run did not come about."""
+"""The command `amqpd bench`. Exit status: 0, 1 when a check failed, 2 when the run could not be done."""
 
 import asyncio
 from typing import Annotated, Final

@@ -43,7 +43,7 @@ class Result:
         return self.own_cpu * 1e6 / max(self.published, 1)
 
     def to_json(self) -> dict[str, object]:
-        """Everything as one JSON-able dict; latencies in microseconds, no password."""
+        """Return all figures as a dict for JSON; latencies in microseconds, no password."""
         plan = self.plan
         broker_cpu = self.broker_cpu_us
         return {
@@ -81,7 +81,7 @@ class Result:
 
 
 def latencies_us(histogram: Histogram) -> dict[str, float] | None:
-    """Percentiles and maximum in microseconds; None where nothing was measured."""
+    """Return percentiles and maximum in microseconds; None without values."""
     if not histogram.count:
         return None
     figures = {f"p{percent:g}": histogram.percentile(percent) / 1000 for percent in PERCENTILES}

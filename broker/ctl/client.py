@@ -15,7 +15,7 @@ TIMEOUT_SECONDS: Final = 60
 
 
 class RefusedError(Exception):
-    """The broker does not do what it was asked for; the text says why."""
+    """The broker refuses the request; the text has the reason."""
 
 
 class UnreachableError(Exception):
@@ -23,7 +23,7 @@ class UnreachableError(Exception):
 
 
 class MeaninglessError(Exception):
-    """Something was given that no broker can be asked for; the text says what."""
+    """A value cannot be sent to any broker; the text says which value and why."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -36,12 +36,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Client:
     """A client of the HTTP API of one broker, with one user. The client uses no proxy.
 
-    `ca` is a file of authorities that may have signed the broker's certificate, by default those of the
-    system; `certificate` is a file with the certificate and key of the client.
+    `ca` is a file with the authorities that may have signed the broker's certificate, by default those of the
+    system. `certificate` is a file with the certificate and key of the client.
 
     Paths are given in segments: a slash in a name is no separator. Raises UnreachableError at once for an
-    address that is not one of HTTP, MeaninglessError for a user or password that is no text, and for files
-    that cannot be used.
+    address that is not an HTTP URL. Raises MeaninglessError for a user or password that is not UTF-8, and for
+    unusable files.
     """
 
     def __init__(self, url: str, user: str, password: str, ca: str = "", certificate: str = "") -> None:
@@ -63,19 +63,22 @@ class Client:
         return self._ask("GET", path, None, query)
 
     def put(self, *path: str, body: Mapping[str, object]) -> None:
-        """Make or change something. Raises RefusedError, UnreachableError."""
+        """Create or change an object. Raises RefusedError, UnreachableError."""
         self._ask("PUT", path, body, {})
 
     def patch(self, *path: str, body: Mapping[str, object]) -> None:
-        """Change a part of something. Raises RefusedError, UnreachableError."""
+        """Change a part of an object. Raises RefusedError, UnreachableError."""
         self._ask("PATCH", path, body, {})
 
     def post(self, *path: str, body: object) -> Any:
-        """Have something done. Raises RefusedError, UnreachableError."""
+        """Run an action. Raises RefusedError, UnreachableError."""
         return self._ask("POST", path, body, {})
 
     def delete(self, *path: str, reason: str = "", **query: str) -> None:
-        """Take something away. Raises RefusedError, UnreachableError; MeaninglessError for such a reason."""
+        """Delete an object.
+
+        Raises RefusedError, UnreachableError; MeaninglessError for a reason that is not UTF-8.
+        """
         _require_text(reason)
         if not reason.isprintable():
             raise MeaninglessError(f"the reason {reason!r} is not one line of printable text")
@@ -93,7 +96,7 @@ class Client:
         for part in (*path, *query.values()):
             _require_text(part)
         if not all(path):
-            raise MeaninglessError("a name is empty")  # without it the path would be that of something else
+            raise MeaninglessError("a name is empty")  # the path would be that of another object
         url = self._base + "/".join(quote(segment, safe="") for segment in path)
         if query:
             url += "?" + urlencode({name.replace("_", "-"): value for name, value in query.items()})
@@ -125,7 +128,7 @@ class Client:
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
-    except ValueError:  # brackets that do not belong together
+    except ValueError:  # unbalanced brackets
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc) and url.isascii()
 
@@ -144,7 +147,7 @@ def _trusting(ca: str, certificate: str) -> ssl.SSLContext:
 
 
 def _require_text(text: str) -> None:
-    """Refuse what stands for bytes of an argument or variable that are not UTF-8. Raises MeaninglessError."""
+    """Refuse an argument or variable whose bytes are not UTF-8. Raises MeaninglessError."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""Messages of a queue: looked at, counted, and many of them deleted, moved, copied, edited or redriven."""
+"""Messages of a queue: listed, counted, deleted, moved, copied, edited or redriven."""
 
 from typing import Annotated, Any, Final
 
@@ -23,7 +23,7 @@ Dead = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Number of messages at most; 0: all.")]
 DEAD_LETTER: Final = "dead-letter"
-AT_ONCE: Final = 2000  # of one operation; each is all or nothing
+AT_ONCE: Final = 2000  # of one operation, which changes all of them or none
 LimitOfOne = Annotated[int, typer.Option(min=1, max=AT_ONCE, help="Number of messages at most.")]
 ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue that gets the messages.")]
 ToExchange = Annotated[
@@ -79,7 +79,7 @@ def list_messages(
 
 
 def _columns(messages: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The columns of a table, with the reason of death if some messages wait to be dead-lettered."""
+    """Return the columns of a table, with the reason of death if some messages wait to be dead-lettered."""
     died = any("dead_letter" in message for message in messages)
     return (*COLUMNS[:-1], *DEATH, COLUMNS[-1]) if died else COLUMNS
 
@@ -205,9 +205,9 @@ def _to(queue: str, exchange: str | None, key: str | None) -> dict[str, Any]:
 def _operate(
     context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
 ) -> None:
-    """Do it, again and again until the limit is reached or nothing is left; tell how many there were.
+    """Repeat an operation until the limit is reached or no message is left; print the number of messages.
 
-    No more than are there when it begins: what is moved may come back to the queue.
+    Not more messages than the queue has at the beginning, as a moved message may return to the queue.
     """
     done = 0
     with session(context) as found:
@@ -225,7 +225,7 @@ def _operate(
 def _operate_once(
     context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
 ) -> None:
-    """Do it once, as the same messages would be found again; tell how many there were."""
+    """Run an operation once, as a second run would select the same messages; print the number of messages."""
     with session(context) as found:
         step = {"limit": limit}
         answer = found.client.post("queues", vhost, queue, "messages", what, body=body | step)

@@ -1,4 +1,4 @@
-"""Virtual hosts, queues and connections are made and taken away; definitions go out and in."""
+"""Virtual hosts, queues and connections: create and delete; definitions: export and import."""
 
 import json
 import os

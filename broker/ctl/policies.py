@@ -1,4 +1,4 @@
-"""Policies, and what they come to."""
+"""Policies, and effective arguments."""
 
 from typing import Annotated, Any, Final
 

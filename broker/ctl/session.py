@@ -21,7 +21,7 @@ VirtualHost = Annotated[str, typer.Option("--vhost", "-p", metavar="NAME", help=
 
 @dataclass(frozen=True)
 class Session:
-    """Made once for the command that is run."""
+    """The broker's client and the output format of one command."""
 
     client: Client
     form: str
@@ -29,7 +29,7 @@ class Session:
 
 @contextmanager
 def session(context: typer.Context) -> Iterator[Session]:
-    """The session of a command; what goes wrong ends it with one line and its status."""
+    """Open the session of a command; an error ends the command with one line and its status."""
     options = context.obj
     try:
         client = Client(
@@ -51,7 +51,7 @@ def session(context: typer.Context) -> Iterator[Session]:
 
 
 def new_password(prompt: str) -> str:
-    """A password for somebody: asked for at a terminal, else the first line of standard input."""
+    """Read a password: at a terminal by a prompt, otherwise from the first line of standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=True))
     password = sys.stdin.readline().rstrip("\n")

@@ -1,4 +1,4 @@
-"""The commands `amqpd journal`. Exit status: 0, 1 when it did not come about, 2 when something was found."""
+"""The commands `amqpd journal`. Exit status: 0, 1 when the command failed, 2 when it found faults."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _line(as_json: bool) -> Callable[[Row], str]:
 
 
 def _tell_damages(reading: JournalReader) -> None:
-    """Say what could not be read; then the exit status says so too."""
+    """Print the unreadable parts, and set the exit status."""
     for damage in reading.damages:
         typer.echo(damage.told(), err=True)
     if reading.damages:
@@ -150,7 +150,7 @@ def seal(
             try:
                 damaged |= _seal_once(folder, retention)
             except BusyError:
-                if not follow:  # else it goes on when the other one has ended: `retain` may take minutes
+                if not follow:  # with `follow` it waits: another process, such as `retain`, may take minutes
                     raise
         if not follow:
             break
@@ -160,7 +160,7 @@ def seal(
 
 
 def _seal_once(folder: Path, retention: float) -> bool:
-    """Seal what there is and let go of what is old; whether something could not be read."""
+    """Seal complete files and delete old ones; return whether a part was unreadable."""
     from broker.journal.seal import let_go
     from broker.journal.seal import seal as sealing
 

@@ -1,6 +1,6 @@
-"""The files of a journal: raw files, the manifest of sealed files, and where the next file begins.
+"""The files of a journal: raw files, the manifest of sealed files, and the start of the next file.
 
-The manifest has a line of JSON for each sealed file, and lines about days that are dropped.
+The manifest has a line of JSON for each sealed file, and lines about dropped days.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocol.journal.records import END, FORMAT, RECORD_BYTES
 class Sealed(NamedTuple):
     """A sealed file: its path in the journal's folder, its records, and the SHA-256 of its bytes.
 
-    `earliest` and `latest` are microseconds since 1970. `ended`: its last event is that of a clean stop.
+    `earliest` and `latest` are microseconds since 1970. `ended`: its last event is a clean stop.
     """
 
     file: str
@@ -35,9 +35,9 @@ class Sealed(NamedTuple):
 
 
 def read_manifest(manifest: Path) -> Iterator[Sealed]:
-    """All files that were ever sealed, those too that were dropped since; none if there is no manifest.
+    """Yield all sealed files, dropped ones too; none without a manifest.
 
-    What is no line is passed over: a crash may cut one.
+    Malformed lines are skipped: a crash may cut a line.
     """
     for line in _manifest_lines(manifest):
         try:
@@ -47,12 +47,12 @@ def read_manifest(manifest: Path) -> Iterator[Sealed]:
 
 
 def dropped(manifest: Path) -> set[str]:
-    """Paths of sealed files that the pipeline's job `retain` has deleted, or was killed before it did."""
+    """Return the paths of sealed files that the pipeline's job `retain` has deleted, or would delete."""
     return {file for drop in drops(_manifest_lines(manifest)) for file in drop.files}
 
 
 def line_of(sealed: Sealed) -> str:
-    """A file's line."""
+    """Return the line of a file in the manifest."""
     return json.dumps(sealed._asdict()) + "\n"
 
 
@@ -64,21 +64,21 @@ def _manifest_lines(manifest: Path) -> list[str]:
 
 
 class Found(NamedTuple):
-    """Where the journal of a node goes on: `next_seq`. `crashed`: it does not end with a clean stop."""
+    """The start of a node's next journal file. `crashed`: the journal does not end with a clean stop."""
 
     next_seq: int
     crashed: bool
 
 
 class Last(NamedTuple):
-    """The seq of the last event that is there, and whether with it the broker ended as it should."""
+    """The seq of the last event, and whether the event is a clean stop."""
 
     seq: int
     ended: bool
 
 
 def live_files(folder: Path, node: str | None = None) -> list[Path]:
-    """The files of a node, or of all, that are not sealed and gone, oldest first; the open one too."""
+    """Return the raw files of a node, or of all nodes, oldest first, with the open one."""
     found = []
     for path in (folder / LIVE).glob(f"*{SUFFIX}*"):
         said = parsed(path.name)
@@ -88,7 +88,7 @@ def live_files(folder: Path, node: str | None = None) -> list[Path]:
 
 
 def find(folder: Path, node: str) -> Found:
-    """Where the journal of `node` goes on; a file that had not been ended is cut to its whole blocks.
+    """Find the start of the next file of `node`. A file that was still open is cut to its complete blocks.
 
     Raises OSError.
     """
@@ -110,7 +110,7 @@ def find(folder: Path, node: str) -> Found:
 
 
 def last_of(decoder: Decoder) -> Last:
-    """The last event of a file, which is read to its end; seq 0 if there is none."""
+    """Return the last event of a file, which is read to its end; seq 0 without events."""
     last = Last(0, False)
     for block in decoder.blocks():
         record = Record._make(unpack(FORMAT, block.records[-RECORD_BYTES:]))
@@ -132,7 +132,7 @@ def _last_of(path: Path) -> Last:
 
 
 def _end_file(path: Path) -> Last:
-    """End a file that a crash has left open; one without an event goes."""
+    """Complete a file that a crash has left open; a file without events is deleted."""
     try:
         decoder = Decoder(path.read_bytes())
     except JournalDamagedError:

@@ -1,7 +1,7 @@
-"""Sealing: journal files that are ended become Parquet, for who reads very many events. Takes pyarrow.
+"""Sealing: completed journal files become Parquet files, for readers of very many events. Needs pyarrow.
 
-A file is made under a name that begins with a dot, synced, renamed, and then noted in the manifest: what is
-there under its own name is whole. Doing it again does the same again.
+A Parquet file is written under a name that begins with a dot, synced, renamed, and then listed in the
+manifest. So a file under its final name is complete. Sealing again after a crash writes the same file again.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ ROWS_OF_GROUP: Final = 1 << 20
 
 
 class BusyError(JournalError):
-    """Another process works on the sealed files; try again a little later."""
+    """Another process seals or deletes files now; try again later."""
 
 
 class SealedNow(NamedTuple):
-    """A file that has been sealed, and what of it could not be read."""
+    """A file that was sealed, and its unreadable parts."""
 
     sealed: Sealed
     holes: list[Hole]
 
 
 def seal(folder: Path) -> Generator[SealedNow, None, None]:
-    """Seal all files in a journal's folder that are ended and not sealed yet.
+    """Seal all completed files in a journal's folder that are not sealed yet.
 
     Raises JournalError: a file cannot be read; BusyError; OSError.
     """
@@ -58,10 +58,10 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
 
 
 def let_go(folder: Path, now: float, retention: float) -> list[Path]:
-    """Delete raw files that have been sealed, if they were ended `retention` seconds ago; returns which.
+    """Delete raw files that are sealed and were completed `retention` seconds ago; return their paths.
 
-    `now`: seconds since 1970. Raises what `seal` raises; the sealed files must be there and whole, but for
-    those that were dropped since: nobody wants their events any more.
+    `now`: seconds since 1970. Raises the errors of `seal`. The sealed file must exist and be complete, unless
+    its day was dropped.
     """
     gone = []
     with _alone(folder):
@@ -118,7 +118,7 @@ def _seal(folder: Path, decoder: Decoder) -> Sealed:
 
 
 def _write(table: Any, path: Path) -> str:
-    """Write the file, whole and on disk before it has its name; returns its SHA-256."""
+    """Write a file and sync it before it gets its name; return its SHA-256."""
     dotted = path.with_name("." + path.name)
     pq.write_table(
         table,
@@ -139,7 +139,7 @@ def _write(table: Any, path: Path) -> str:
 def _note(manifest: Path, sealed: Sealed) -> None:
     with manifest.open("ab") as file:
         if file.tell() > 0 and not manifest.read_bytes().endswith(b"\n"):
-            file.write(b"\n")  # a crash has cut the line before
+            file.write(b"\n")  # a crash has cut the last line
         file.write(line_of(sealed).encode())
         file.flush()
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Long work in the event loop: slices between which messages are handled, and locks for steps on an object."""
+"""Long work in the event loop: slices between which messages are handled, and locks for steps on objects."""
 
 import asyncio
 import time
