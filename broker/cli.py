@@ -54,7 +54,7 @@ METAVARS: Final = {
 def command_line(arguments: Sequence[str]) -> typer.Typer:
     """Make the command that `arguments` name, or all commands if they name none, as for --help.
 
-    Importing what the other commands need would slow the start.
+    Importing the modules of the other commands would slow down the start.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -152,7 +152,7 @@ def check(
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
     try:
         if not any(folder.glob(f"*{SUFFIX}")):
-            raise StoreError(f"no log in {folder}")  # before anything is created there
+            raise StoreError(f"no log in {folder}")  # before the check creates files in the folder
         report = (log_check.repair if repair else log_check.check)(str(folder), RealDisk())
     except (StoreError, OSError) as error:
         typer.echo(f"amqpd: {error}", err=True)
@@ -203,15 +203,15 @@ def export_definitions(
 
 
 def _write_private(path: Path, pieces: Iterable[str]) -> None:
-    """Write a file that only its owner may read, for it has password hashes; whole, or not at all.
+    """Write a file that only its owner may read, as it has password hashes; the whole file or nothing.
 
-    What is no ordinary file (a pipe, a device) is written to as it is. Raises OSError.
+    A file that is not regular (a pipe, a device) is written directly. Raises OSError.
     """
     if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8") as stream:
             stream.writelines(pieces)
         return
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a symbolic link stays a link
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
     try:
         with open(descriptor, "w", encoding="utf-8") as stream:
@@ -243,7 +243,7 @@ def import_definitions(
 
 @contextmanager
 def _told_in_one_line() -> Iterator[None]:
-    """End with status 2 and what went wrong instead of a traceback."""
+    """End with one line for each error and status 2 instead of a traceback."""
     from broker.core.errors import BrokerError
     from broker.offline import OfflineError
     from broker.store.errors import StoreError
@@ -283,7 +283,7 @@ def version() -> None:
 
 
 def _load(flags: dict[str, object]) -> Loaded:
-    """Load the settings; one line for each thing that is wrong with them, and exit status 2."""
+    """Load the settings. For wrong settings, print a line for each fault and end with status 2."""
     try:
         return load(flags, os.environ)
     except SettingsError as error:
@@ -306,7 +306,7 @@ def _shown(name: str, settings: Settings) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text as TOML has it."""
+    """Return a text as a TOML string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -327,4 +327,4 @@ COMMANDS: Final[dict[str, Callable[[typer.Typer, str], None]]] = {
     "pipeline": _add_pipeline,
     "version": _adder(version),
 }
-"""Each command's name, in the order of --help, and what adds the command to the application."""
+"""The name of each command, in the order of --help, and the function that adds the command."""

@@ -1,4 +1,4 @@
-"""The broker without its daemon: what a command does with the data folder while nothing runs there."""
+"""The broker without a daemon: commands on the data folder of a stopped broker."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from broker.store.segment import SUFFIX
 from broker.store.sync import DiskSyncer
 
 WITH_EXPRESSIONS: Final = (POLICY, OPERATOR_POLICY, VHOST, "user")
-"""The kinds of changes that bring regular expressions, or take them away."""
+"""The kinds of changes that add or remove regular expressions."""
 
 
 class OfflineError(Exception):
-    """The command cannot do what it was asked for; the text says why."""
+    """The command cannot be done; the text has the reason."""
 
 
 class Closed:
-    """A broker that nobody is connected to, on a log."""
+    """A broker on a log, without clients."""
 
     def __init__(self, folder: Path) -> None:
         disk = RealDisk()
@@ -52,14 +52,14 @@ class Closed:
 
 
 def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
-    """The definitions that a log holds, as pieces of one JSON text; the log is only read.
+    """Return the definitions of a log as pieces of one JSON text; the log is only read.
 
-    Raises OfflineError, StoreError (while a daemon uses the log, or if it is damaged), OSError.
+    Raises OfflineError, StoreError (while a daemon uses the log, or if the log is damaged), OSError.
     """
     from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
 
     if not any(folder.glob(f"*{SUFFIX}")):
-        raise OfflineError(f"no log in {folder}")  # before anything is created there
+        raise OfflineError(f"no log in {folder}")  # before the lock creates files in the folder
     closed = Closed(folder)
     closed.log.files.lock()
     try:
@@ -78,7 +78,7 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
 
 
 def unusable_expressions(changes: Iterable[Change]) -> list[str]:
-    """The regular expressions of policies and permissions that match nothing, each with the reason.
+    """Return the regular expressions of policies and permissions that match nothing, each with the reason.
 
     `changes`: the definitions of a log, in order, which may be damaged.
     """
@@ -87,15 +87,15 @@ def unusable_expressions(changes: Iterable[Change]) -> list[str]:
     broker.appliers["user"] = users.apply
     for change in changes:
         if str(change.get("kind", "")).split(".")[0] in WITH_EXPRESSIONS:
-            with suppress(ValueError):  # it does not read back: the damage is another line of the report
+            with suppress(ValueError):  # an unreadable change: the report has the damage in another line
                 broker.apply(change)
     return [*broker.objections(), *users.objections()]
 
 
 def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
-    """Import definitions into the log of a folder, which is made if it is not there; all or nothing.
+    """Import definitions into the log of a folder, all or none. A missing folder is created.
 
-    Raises OfflineError with a line for each object that is wrong, StoreError, StoreFailed, OSError.
+    Raises OfflineError with a line for each wrong object, StoreError, StoreFailed, OSError.
     """
     from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
     from broker.admin.json_documents import JsonError, read_json
@@ -117,7 +117,7 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Closed]:
-    """Recover a log for changes, and close it cleanly whatever happens."""
+    """Recover a log for changes, and close it cleanly also after an error."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     closed = Closed(folder)
     closed.log.recover(Recovered(closed.broker))
@@ -128,4 +128,4 @@ def opened(folder: Path) -> Iterator[Closed]:
 
 
 def _never(due: int) -> None:
-    """Nothing is due while nobody is served."""
+    """Do nothing: a stopped broker has no timers."""

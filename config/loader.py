@@ -112,7 +112,7 @@ def _from_file(file: Given, problems: list[str]) -> dict[str, Given]:
     except OSError as error:
         problems.append(f"config = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
         return {}
-    except ValueError as error:  # also a number of thousands of digits
+    except ValueError as error:  # ValueError: also for a number of thousands of digits
         problems.append(f"config = {str(path)!r} ({file.source}): not a TOML file: {error}")
         return {}
     given: dict[str, Given] = {}

@@ -298,7 +298,7 @@ class Settings(BaseModel):
         json_schema_extra={"allowed": "stop or refuse"},
     )
     memory_max: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=0)] = Field(
-        # stands as text so that every machine computes its own share
+        # A text, so that each machine computes its own share.
         default="60%",  # type: ignore[assignment]
         description="Memory of the process above which publishers wait; 0: no limit.",
         json_schema_extra={"allowed": f'{SIZE}, or per cent of the memory such as "60%"'},
@@ -310,7 +310,7 @@ class Settings(BaseModel):
     )
     memory_budget: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=MIB)] = (
         Field(
-            # stands as text so that every machine computes its own share
+            # A text, so that each machine computes its own share.
             default="40%",  # type: ignore[assignment]
             description="Memory for message bodies; further bodies are on disk only.",
             json_schema_extra={"allowed": f'{SIZE}, at least 1MiB, or per cent of the memory such as "40%"'},

@@ -20,7 +20,7 @@ UNITS: Final[Mapping[str, int]] = {
     "tib": 2**40,
 }
 PORT_MAX: Final = 65535
-DIGITS_MAX: Final = 100  # more than any setting can mean, and few enough to be read
+DIGITS_MAX: Final = 100  # more than any setting needs, and few enough for int()
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+", re.ASCII)  # [RFC 6454 6.2]
@@ -35,7 +35,7 @@ class Endpoint:
     port: int
 
     def __str__(self) -> str:
-        """`HOST:PORT`, an IPv6 host in brackets."""
+        """Return `HOST:PORT`, with an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -83,7 +83,7 @@ def endpoints_or_off(value: object) -> tuple[Endpoint, ...]:
 
 
 def is_off(value: object) -> bool:
-    """Whether a value is the word `off`, perhaps as the only item of a list, as flags have it."""
+    """Whether a value is the word `off`, or a list with only this word, as flags give it."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     return isinstance(value, str) and value.strip().lower() == "off"

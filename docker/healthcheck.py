@@ -1,6 +1,6 @@
-"""Exit 0 if the broker in this container is ready to take publishes and consumers, 1 if not.
+"""Exit 0 if the broker in this container accepts publishers and consumers, 1 if not.
 
-Where the admin server is off, or asks for a certificate, a broker that listens for AMQP counts as ready.
+If the admin server is off, or requires a certificate, a broker that listens for AMQP counts as ready.
 """
 
 import os
@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  the address to ask where the broker listens on all
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where to connect
 PATIENCE_S = 4
-DEFAULTS = {"listen": "127.0.0.1:5672", "admin": "127.0.0.1:15672"}  # what the broker uses without a setting
-BROKER = Path("/proc/1/cmdline")  # what a container starts is its first process
+DEFAULTS = {"listen": "127.0.0.1:5672", "admin": "127.0.0.1:15672"}  # the broker's defaults
+BROKER = Path("/proc/1/cmdline")  # the first process of a container
 
 
 def listening(address: str) -> bool:
-    """Whether somebody takes connections at `address` (HOST:PORT)."""
+    """Whether a server accepts connections at `address` (HOST:PORT)."""
     try:
         with socket.create_connection(_place(address), PATIENCE_S):
             return True
@@ -28,9 +28,9 @@ def listening(address: str) -> bool:
 
 
 def ready(address: str, secure: bool = False) -> bool:
-    """Whether the broker, whose admin server listens on `address` (HOST:PORT), says that it is ready.
+    """Whether the broker whose admin server listens on `address` (HOST:PORT) reports that it is ready.
 
-    `secure`: over TLS. Whose certificate it is does not matter: the broker is on the same machine.
+    `secure`: over TLS. The certificate is not verified: the broker is on the same machine.
     """
     try:
         connection = (
@@ -87,7 +87,7 @@ def from_file(name: str, file: str | None) -> str | None:
 
 
 def broker_arguments() -> list[str]:
-    """How the first process of this container was started; nothing if that cannot be read."""
+    """Return the command line of the container's first process; empty if it cannot be read."""
     try:
         return BROKER.read_text(errors="replace").split("\0")
     except OSError:
@@ -95,7 +95,7 @@ def broker_arguments() -> list[str]:
 
 
 def healthy(arguments: Sequence[str]) -> bool:
-    """Whether the broker that was started with `arguments` is ready."""
+    """Whether the broker with the command line `arguments` is ready."""
     admin = setting("admin", arguments)
     if admin.lower() != "off":
         return ready(admin)

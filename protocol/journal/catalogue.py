@@ -12,14 +12,14 @@ from typing import Literal, NamedTuple
 from protocol.journal.files import DAY, LIVE, OPEN, day_number, file_name, parsed, sealed_name, sealed_path
 
 State = Literal["open", "ended", "sealed"]
-"""`open` is the raw file that is written, or that a crash has left."""
+"""`open`: the raw file that is being written, or that a crash has left open."""
 
 
 class File(NamedTuple):
     """A file with the events of `node` from the seq `first` to `last`; some may be missing.
 
-    `last`: None: it is the last raw one, and only its bytes tell. `earliest` and `latest`: microseconds since
-    1970 of a sealed one.
+    `last`: None for the last raw file, whose end only its bytes show. `earliest` and `latest`: microseconds
+    since 1970, for a sealed file.
     """
 
     name: str
@@ -32,7 +32,7 @@ class File(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is in the journal's folder; one that is open is ended at any time."""
+        """The path in the journal's folder; an open file is completed at any time."""
         if self.state == "sealed":
             assert self.last is not None, "its name says it"
             assert self.earliest is not None, "the manifest says it"
@@ -48,16 +48,16 @@ class Extent(NamedTuple):
 
 
 class _Node:
-    """The files of one node. Of the sealed ones, which may be very many, there are only numbers."""
+    """The files of one node. Sealed files, which may be very many, are numbers in arrays."""
 
     def __init__(self) -> None:
         self.firsts = array("q")
         self.lasts = array("q")
         self.earliest = array("q")
         self.latest = array("q")
-        self.lines = array("q")  # which line of the manifest tells of it
-        self.kept = 0  # those before this one have been let go
-        self.raw: list[int] = []  # first seqs; others are another list, for who is listing these
+        self.lines = array("q")  # the line of the manifest for each file
+        self.kept = 0  # earlier files have been deleted by retention
+        self.raw: list[int] = []  # first seqs; a change makes a new list, as readers may hold the old one
         self.open: set[int] = set()
 
     def add(self, first: int, last: int, earliest: int, latest: int, line: int) -> None:
@@ -70,7 +70,7 @@ class _Node:
         self.kept = min(self.kept, at)
 
     def last_of_raw(self, raw: list[int], at: int) -> int | None:
-        """The last seq a raw file may have, as it is sealed or another one follows; None: neither."""
+        """Return the last seq of a raw file if the file is sealed or another one follows; otherwise None."""
         first = raw[at]
         same = bisect_left(self.firsts, first)
         if same < len(self.firsts) and self.firsts[same] == first:
@@ -80,16 +80,16 @@ class _Node:
 
 
 class Catalogue:
-    """The files of all nodes that have a journal in a folder. What it is told of is not looked at."""
+    """The files of all nodes with a journal in a folder. The catalogue reads no files itself."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
         self._days: set[int] = set()
         self._lines = 0
-        self._dropped: dict[int, int] = {}  # days, and the last line that says so
+        self._dropped: dict[int, int] = {}  # days, and the last line that drops each
 
     def learn(self, line: bytes) -> None:
-        """Take a line of the manifest; what is none is passed over: a crash may have cut it."""
+        """Add a line of the manifest. A malformed line is skipped, as a crash may cut a line."""
         self._lines += 1
         try:
             said = json.loads(line)
@@ -107,7 +107,7 @@ class Catalogue:
         self._nodes.setdefault(node, _Node()).add(first, last, earliest, latest, self._lines)
 
     def see(self, names: Iterable[str], days: Iterable[str]) -> None:
-        """Take the names of the raw files that are there now, and those of the folders of days."""
+        """Replace the names of the present raw files and of the present folders of days."""
         there = {day for day in map(day_number, days) if day is not None}
         for node in self._nodes.values():
             if there != self._days:
@@ -129,12 +129,18 @@ class Catalogue:
                 node.kept += 1
 
     def _is_gone(self, node: _Node, at: int) -> bool:
-        """Whether retention took a sealed file; others may have been sealed into its day since."""
+        """Whether retention has deleted a sealed file.
+
+        Other files may have been sealed into its day since.
+        """
         day = node.earliest[at] // DAY
         return day not in self._days or node.lines[at] < self._dropped.get(day, 0)
 
     def extents(self) -> dict[str, Extent]:
-        """How far the journal of each node goes; where all of it has been let go it begins where it ends."""
+        """Return the extent of each node's journal.
+
+        A journal whose events are all deleted begins at its end.
+        """
         found: dict[str, Extent] = {}
         for name, node in sorted(self._nodes.items()):
             behind = node.lasts[-1] + 1 if node.lasts else 0
@@ -144,11 +150,11 @@ class Catalogue:
         return found
 
     def files(self, node: str, start: int, end: int | None = None) -> Iterator[File]:
-        """The files with events of `node` from the seq `start` up to `end`, exclusively.
+        """Yield the files with events of `node` from the seq `start` up to `end`, exclusively.
 
-        Of a file that has been sealed there may be two, the sealed one first. Sealed ones that were let go
-        are not among them, but for those behind one that is there: it is not retention that took them.
-        Whatever the catalogue is told of before the last of them, none of those of the beginning is left out.
+        A sealed file may be present twice: the sealed form comes before the raw form. Deleted sealed files
+        are left out, unless they are behind a present file: retention deletes the oldest first. Lines and
+        names may be added before the last file is yielded; no file of the beginning is left out then.
         """
         own = self._nodes.get(node)
         if own is None:
@@ -157,7 +163,7 @@ class Catalogue:
         return merge(*both, key=lambda file: file.first)
 
     def find(self, name: str) -> File | None:
-        """The file with this name."""
+        """Return the file with this name; None without one."""
         said = parsed(name)
         if said is None:
             return None
@@ -174,7 +180,7 @@ def _sealed(name: str, node: _Node, start: int, end: int | None) -> Iterator[Fil
         if last >= start:
             called = sealed_name(name, first, last)
             yield File(called, name, "sealed", first, last, node.earliest[at], node.latest[at])
-        at = bisect_right(node.firsts, first)  # others may have come before it
+        at = bisect_right(node.firsts, first)  # earlier files may have been added
 
 
 def _raw(name: str, node: _Node, start: int, end: int | None) -> Iterator[File]:

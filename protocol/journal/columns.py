@@ -55,7 +55,7 @@ SCHEMA: Final = pa.schema(
         ("request", pa.string()),
     ]
 )
-"""What is in sealed files, and what is read of raw ones, as `protocol.journal.rows.Row` has it."""
+"""The columns of sealed files, and of events read from raw files; see `protocol.journal.rows.Row`."""
 
 WORDS: Final = r.RECORD_BYTES // 8
 
@@ -64,7 +64,7 @@ class _Table:
     """The names of some kinds, by their numbers, for look-ups of a whole column."""
 
     def __init__(self, names: Names, kinds: Mapping[int, Sequence[int]], fields: int) -> None:
-        """`kinds`: which of its fields each kind of names has at which place of these, -1: none."""
+        """`kinds`: for each kind of names, the field for each place of `fields`; -1: none."""
         known = [(number, kind, values) for number, (kind, values) in names.items() if kind in kinds]
         self._numbers = pa.array([number for number, _, _ in known], pa.int64())
         self._fields = [
@@ -79,18 +79,18 @@ class _Table:
         ]
 
     def columns(self, numbers: Any) -> list[Any]:
-        """The fields that a column of numbers stands for."""
+        """Return the fields of a column of numbers."""
         places = pc.index_in(numbers, value_set=self._numbers)
         return [field.take(places) for field in self._fields]
 
 
 def table_of(decoder: Decoder) -> Any:
-    """All events of a file as a pyarrow.Table with SCHEMA."""
+    """Return all events of a file as a pyarrow.Table with SCHEMA."""
     return pa.Table.from_batches([batch_of(decoder, decoder.blocks())])
 
 
 def batch_of(decoder: Decoder, blocks: Iterable[Block]) -> Any:
-    """The events of blocks that `decoder` has read, as a pyarrow.RecordBatch with SCHEMA."""
+    """Return the events of blocks that `decoder` has read, as a pyarrow.RecordBatch with SCHEMA."""
     records: list[bytes] = []
     heaps: list[bytes] = []
     for block in blocks:
@@ -174,12 +174,12 @@ def _among(op: Any, wanted: Iterable[int]) -> Any:
 
 
 def _where(mask: Any, values: Any) -> Any:
-    """The values where the mask says so, else null."""
+    """Return the values where `mask` is true, otherwise null."""
     return pc.if_else(mask, values, pa.scalar(None, values.type))
 
 
 def _texts(lengths: Any, heap: bytes, count: int) -> Any:
-    """The texts of all records, which stand one after the other in the heap."""
+    """Return the texts of all records, which follow one another in the heap."""
     ends = pc.cumulative_sum(lengths.cast(pa.int32())) if count else pa.array([], pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     texts = pa.Array.from_buffers(pa.binary(), count, [None, offsets.buffers()[1], pa.py_buffer(heap)])

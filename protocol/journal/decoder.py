@@ -23,7 +23,7 @@ from protocol.journal.records import FORMAT, RECORD_BYTES
 
 
 class JournalDamagedError(ValueError):
-    """Bytes that are no journal."""
+    """The bytes are not a journal file."""
 
 
 class FileHeader(NamedTuple):
@@ -39,7 +39,7 @@ class FileHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as it stands; see `records`. Numbers of names are still numbers."""
+    """A record with numbers in place of names; see `records`."""
 
     seq: int
     ts: int
@@ -59,9 +59,9 @@ class Record(NamedTuple):
 
 
 class Block:
-    """Records that were written together: `records` is 64 bytes for each, `heap` their texts in a row.
+    """Records that were written together: `records` has 64 bytes for each, `heap` their texts in order.
 
-    Their seqs are dense.
+    Their seqs have no gaps.
     """
 
     def __init__(self, records: bytes, heap: bytes) -> None:
@@ -72,7 +72,7 @@ class Block:
         return map(Record._make, iter_unpack(FORMAT, self.records))
 
     def texts(self) -> Iterator[bytes]:
-        """The text of each record."""
+        """Yield the text of each record."""
         at = 0
         for record in self:
             yield self.heap[at : at + record.heap]
@@ -88,19 +88,19 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in the file."""
+        """The size of the block in the file, in bytes."""
         return _HEADER_BYTES + len(self.records) + len(self.heap)
 
 
 class Hole(NamedTuple):
-    """Bytes of a file, from `start` up to `end`, that are no blocks."""
+    """Bytes of a file, from `start` up to `end`, that are no valid block."""
 
     start: int
     end: int
 
 
 Names = dict[int, tuple[int, tuple[str, ...]]]
-"""What the numbers of names stand for: kind and fields."""
+"""Kind and fields of the names, by number."""
 
 _HEADER_BYTES: Final = BLOCK_HEADER.size
 
@@ -120,9 +120,9 @@ def read_header(data: bytes) -> FileHeader:
 
 
 class Decoder:
-    """Reads the blocks of one file. `names` has what the records that were read use, `holes` what is damaged.
+    """Reads the blocks of one file. `names` has the names of the records read; `holes` the damaged parts.
 
-    `end`: behind the last whole block that was read. Raises JournalDamagedError: its header is.
+    `end`: the end of the last complete block. Raises JournalDamagedError for a damaged header.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -131,15 +131,18 @@ class Decoder:
         self.holes: list[Hole] = []
         self.end = self.header.size
         self._data = data
-        self._start = 0  # where these bytes begin in the file
+        self._start = 0  # offset of these bytes in the file
 
     def go_on(self, data: bytes, start: int) -> None:
-        """Read other bytes of the file, from `start` on, where a block begins. Their names must be known."""
+        """Replace the bytes by later ones of the file, from the offset `start` of a block.
+
+        Their names must be known.
+        """
         self._data = data
         self._start = self.end = start
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks of records, in their order."""
+        """Yield the blocks of records in order."""
         offset = self._start
         at = self.end - offset
         while at < len(self._data):
@@ -160,7 +163,7 @@ class Decoder:
             at = end
 
     def _block_end(self, at: int) -> int:
-        """Where the block ends that begins here; 0: none does, or not all of it is there."""
+        """Return the end of the block that begins at `at`; 0: no complete block begins there."""
         data = self._data
         magic = data[at : at + 4]
         if at + _HEADER_BYTES > len(data) or magic not in (NAMES_MAGIC, RECORDS_MAGIC):
@@ -173,7 +176,7 @@ class Decoder:
         return end if checked(data[at:start], data[start:end])[:_HEADER_BYTES] == data[at:start] else 0
 
     def _next_block(self, at: int) -> int:
-        """Where the next whole block begins, from here on; the end of the file: there is none."""
+        """Return the start of the next complete block from `at` on, or the end of the file."""
         found = [self._data.find(magic, at) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
         while any(place >= 0 for place in found):
             place = min(place for place in found if place >= 0)

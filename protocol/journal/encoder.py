@@ -1,12 +1,12 @@
-"""Journal files as they are written: a header, then blocks. Version 2, little-endian.
+"""The encoder of journal files: a header, then blocks. Version 2, little-endian.
 
     header    "AJL1" | version 2 | bytes of the node's name 2 | first seq 8 | created 8 | CRC-32 4 | name
     names     "DEF1" | bytes behind this header 4 | how many 4 | CRC-32 4 | for each: number 4 | kind 1 |
               for each field: length 2 | UTF-8
     records   "BLK1" | bytes of the heap 4 | how many 4 | CRC-32 4 | 64 bytes each | heap
 
-`created` is in microseconds since 1970. Checksums are of all bytes of the header before them, and of what
-follows. A name is written into every file that uses it, so that a file stands alone.
+`created` is in microseconds since 1970. A checksum covers the bytes of the header before it, and everything
+behind the header. Every file defines all names that it uses, so that a file can be read without others.
 """
 
 from struct import Struct
@@ -24,7 +24,7 @@ except ImportError:  # no wheel for this machine
     from zlib import crc32
 
 VERSION: Final = 2
-VERSIONS: Final = (1, 2)  # that are read
+VERSIONS: Final = (1, 2)  # readable versions
 FILE_MAGIC: Final = b"AJL1"
 NAMES_MAGIC: Final = b"DEF1"
 RECORDS_MAGIC: Final = b"BLK1"
@@ -35,11 +35,11 @@ NAME_MAX: Final = 0xFFFF  # bytes of a field
 _LENGTH: Final = Struct("<H")
 _CRC: Final = Struct("<I")
 _WORDS: Final = Struct("<qqqqqQQQ")
-COMPILED: Final = not __file__.endswith(".py")  # else one call is the faster way to write the words
+COMPILED: Final = not __file__.endswith(".py")  # interpreted, one call of struct is faster
 
 
 def checked(header: bytes, *rest: bytes) -> bytes:
-    """A block: its header with the checksum of all in its last 4 bytes, and the rest in a row."""
+    """Return a block: the header with the checksum of all parts in its last 4 bytes, and the parts."""
     bare = header[:-4]
     checksum = crc32(bare)
     for part in rest:
@@ -49,12 +49,15 @@ def checked(header: bytes, *rest: bytes) -> bytes:
 
 @final
 class Encoder:
-    """Makes the bytes of a journal. `node`: whose journal it is; `seq`: of the next record."""
+    """Makes the bytes of a journal. `node`: the owner of the journal.
+
+    `seq`: the number of the next record.
+    """
 
     def __init__(self, node: str, seq: i64) -> None:
         self.node = node
         self.seq = seq
-        self.count: i64 = 0  # records that wait for `take`
+        self.count: i64 = 0  # records since the last `take`
         self._file: i64 = 1
         self._time: i64 = 0
         self._records = BytesWriter()
@@ -62,13 +65,13 @@ class Encoder:
         self._names: list[Name] = []
 
     def header(self, created: i64) -> bytes:
-        """The header of a file that begins with the first record that waits."""
+        """Return the header of a file that begins with the first buffered record."""
         name = self.node.encode()
         first: int = self.seq - self.count
         return checked(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
 
     def end_file(self) -> None:
-        """End the file: later records belong to another file, which defines its names anew."""
+        """End the file: later records belong to another file, which defines its names again."""
         assert self.count == 0, "what waits has used names of the file before"
         self._file += 1
 
@@ -88,7 +91,10 @@ class Encoder:
         deliveries: i64,
         text: bytes,
     ) -> None:
-        """Add a record (`records`). `time`: microseconds since 1970; no record is earlier than one before."""
+        """Add a record (`records`).
+
+        `time`: microseconds since 1970, not before the time of the last record.
+        """
         if time > self._time:
             self._time = time
         length: i64 = len(text)
@@ -121,7 +127,7 @@ class Encoder:
         self.count += 1
 
     def take(self) -> bytes:
-        """Remove and return the waiting records as blocks; empty without any."""
+        """Remove and return the buffered records as blocks; empty without any."""
         if self.count == 0:
             return b""
         records = self._records.getvalue()
@@ -131,13 +137,13 @@ class Encoder:
         if self._names:
             block = _names_block(self._names) + block
             self._names = []
-        self._records.truncate(0)  # and have its memory again
+        self._records.truncate(0)  # and free its memory
         self._heap.truncate(0)
         self.count = 0
         return block
 
     def _number(self, name: Name | None) -> i64:
-        """The number of a name, which the file says before the records that wait; 0: there is none."""
+        """Return the number of a name, which the file defines before the buffered records; 0 for no name."""
         if name is None:
             return 0
         if name.file != self._file:

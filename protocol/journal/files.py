@@ -34,7 +34,7 @@ _DIGITS: Final = 20
 
 
 class FileName(NamedTuple):
-    """The parts of a file's name. `last` is None for a file that is not sealed."""
+    """The parts of a file's name. `last` is None for a raw file."""
 
     node: str
     first: int
@@ -42,7 +42,7 @@ class FileName(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A line about a day that is dropped: its folder, the events that were in it, and its files above."""
+    """A line about a dropped day: its folder, its number of events, and its files in the lines above."""
 
     day: str
     rows: int
@@ -50,17 +50,17 @@ class Drop(NamedTuple):
 
 
 def file_name(node: str, first: int) -> str:
-    """The name of a raw file that begins with this seq, when it has been ended."""
+    """Return the name of a completed raw file whose first event has the seq `first`."""
     return f"{node}-{first:0{_DIGITS}d}{SUFFIX}"
 
 
 def sealed_name(node: str, first: int, last: int) -> str:
-    """The name of a sealed file."""
+    """Return the name of a sealed file."""
     return f"{node}-{first:0{_DIGITS}d}-{last:0{_DIGITS}d}{SEALED}"
 
 
 def day_number(folder: str) -> int | None:
-    """The day of a folder among the sealed files, in days since 1970; None: it is no such folder."""
+    """Return the day of a folder of sealed files, in days since 1970; None: the folder is none of a day."""
     try:
         return date.fromisoformat(folder.removeprefix("date=")).toordinal() - date(1970, 1, 1).toordinal()
     except ValueError:
@@ -68,18 +68,18 @@ def day_number(folder: str) -> int | None:
 
 
 def sealed_path(node: str, first: int, last: int, earliest: int) -> str:
-    """Where a sealed file is in the journal's folder. `earliest`: microseconds since 1970."""
+    """Return the path of a sealed file in the journal's folder. `earliest`: microseconds since 1970."""
     begun = datetime.fromtimestamp(earliest / 1e6, UTC)
     return f"{PARQUET}/date={begun:%Y-%m-%d}/hour={begun:%H}/{sealed_name(node, first, last)}"
 
 
 def drop_line(day: str, rows: int) -> str:
-    """The line to write before a day's folder, which has so many events, is deleted."""
+    """Return the line to write before the folder of a day with `rows` events is deleted."""
     return json.dumps({"dropped": day, "rows": rows}) + "\n"
 
 
 def drops(lines: Iterable[str]) -> Iterator[Drop]:
-    """The days that are dropped, by all lines of a manifest; what is no line is passed over."""
+    """Yield the dropped days of all lines of a manifest. Malformed lines are skipped."""
     above: dict[str, list[str]] = {}
     for line in lines:
         try:

@@ -21,7 +21,7 @@ CHANGED: Final = "changed"
 class Fault(NamedTuple):
     """A fault of a file. `what`: MISSING, DOUBLED or CHANGED; `file`: its path in the folder, "" for no file.
 
-    `first` and `last`: the seqs that the file has by the manifest, or by its name; None: neither tells.
+    `first` and `last`: the seqs of the file by the manifest, or by its name; None if neither has them.
     """
 
     what: str
@@ -33,7 +33,7 @@ class Fault(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A sealed file as the manifest has it; `latest`: microseconds since 1970 of its last event."""
+    """A sealed file in the manifest; `latest`: microseconds since 1970 of its last event."""
 
     file: str
     node: str
@@ -46,12 +46,12 @@ class Listed(NamedTuple):
 class Inventory:
     """The files of a folder, and their faults.
 
-    `lines`: all of the manifest, None: there is none; `sealed`: paths of Parquet files in the journal's
-    folder, and `raw`: names of raw files, both as they were before the manifest was read.
+    `lines`: the whole manifest; None: no manifest. `sealed`: paths of Parquet files in the journal's folder.
+    `raw`: names of raw files. Both are listed before the manifest is read.
 
-    `faults`: what names and lines tell. `listed`: all files of the manifest in its order, dropped or not.
-    `present`: the listed files that are there, whose digests are to be compared. `strays`: paths of files
-    that no reader may take for part of the journal.
+    `faults`: faults of names and lines. `listed`: all files of the manifest in its order, dropped or not.
+    `present`: the listed files that exist, whose digests are to be compared. `strays`: paths of files that no
+    reader may treat as part of the journal.
     """
 
     def __init__(self, lines: Iterable[str] | None, sealed: Iterable[str], raw: Iterable[str]) -> None:
@@ -78,7 +78,7 @@ class Inventory:
         self._find_beginnings(list(listed.values()), raws)
 
     def changed(self, listed: Listed, sha256: str | None) -> Fault | None:
-        """Compare a file's digest; None: it is as listed. `sha256`: None: the file has gone since."""
+        """Compare a file's digest; None: it is as listed. `sha256`: None for a file deleted since."""
         if sha256 == listed.sha256:
             return None
         if sha256 is None:
@@ -89,7 +89,7 @@ class Inventory:
         return self.faults[-1]
 
     def _look_without_manifest(self, there: set[str], raws: list[FileName]) -> None:
-        """Tell that the manifest is missing, if files are there that have been sealed."""
+        """Report a missing manifest, if sealed files exist."""
         names = [parsed(path.rpartition("/")[2]) for path in there]
         if any(name is not None and name.last is not None for name in names):
             text = "sealed files are there without it"
@@ -110,7 +110,7 @@ class Inventory:
             if each.node == name.node and each.first <= name.last and name.first <= each.last
         ]
         if not same and (name.node, name.first, None) in raws:
-            return  # it is being sealed, or a crash has left it: sealing makes it again
+            return  # it is being sealed, or a crash has left it: sealing again replaces it
         self.strays.append(path)
         text = f"it has events that '{same[0].file}' has too" if same else "it is not in the manifest"
         self.faults.append(Fault(DOUBLED, path, name.node, name.first, name.last, text))
@@ -145,7 +145,10 @@ def dropped_files(lines: Iterable[str]) -> set[str]:
 
 
 def _listed(lines: list[str]) -> dict[str, Listed]:
-    """The files in the manifest, dropped or not; lines that are none are passed over: a crash may cut one."""
+    """Return the files in the manifest, dropped or not.
+
+    Malformed lines are skipped, as a crash may cut a line.
+    """
     found: dict[str, Listed] = {}
     for line in lines:
         try:

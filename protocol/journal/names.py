@@ -4,7 +4,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-# kinds, and what their fields are
+# Kinds, and their fields.
 QUEUE: Final = 1  # virtual host, queue, incarnation
 ROUTE: Final = 2  # exchange, routing key
 CONNECTION: Final = 3  # connection, channel, user

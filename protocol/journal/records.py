@@ -3,18 +3,22 @@
     0 seq 8 | 8 microseconds since 1970 8 | 16 uid 8 | 24 qpos 8 | 32 other 8 | 40 queue 4 | 44 place 4
     | 48 actor 4 | 52 size 4 | 56 op 1 | 57 flags 1 | 58 reason 1 | 59 zero 1 | 60 deliveries 2 | 62 heap 2
 
-`seq` goes up by 1 from record to record. `uid`: the message, 0 for none. `qpos`: its place in the queue, -1
-for none; smaller is sooner. In a stream `qpos` is the offset. `other`: of `enqueue` and `append` the uid of
-what the message was made of, of `purge` and `trim` the first place, of `checkpoint` how many are with
-consumers, of `rollback` how many settlements were undone, of `gap` the first seq that may be missing.
-`queue`, `place` and `actor` are numbers of names (`names`), 0 for none: `place` is a route, or the other
-queue; `actor` is a session, a consumer, an operator, or a consumer of an operator. `size`: bytes of the
-body; how many, where a record is of many.
-`heap`: bytes of text in the heap of the block: the message-id of `enqueue`, `append`, `unroutable` and
-`refuse`; the cause of `gap` and `rollback`; the version of `start`; the definition of `change`, as JSON. Of
-a definition of more than CHANGE_MAX bytes `change` has the names only, and `"cut": true`.
+- `seq` grows by 1 from record to record.
+- `uid`: the number of the message, 0 for none.
+- `qpos`: the message's place in the queue, -1 for none; a smaller place comes earlier. In a stream: the
+  offset.
+- `other`: the uid of the message that this one was made of (`enqueue`, `append`); the first place (`purge`,
+  `trim`); the unacknowledged messages (`checkpoint`); the settlements undone (`rollback`); the first seq
+  that may be missing (`gap`).
+- `queue`, `place` and `actor`: numbers of names (`names`), 0 for none. `place` is a route, or the other queue.
+  `actor` is a session, a consumer, an operator, or a consumer that acts for an operator.
+- `size`: the bytes of the body; the number of messages in a record of several messages.
+- `heap`: the bytes of the record's text in the heap of the block. The text is the message-id of `enqueue`,
+  `append`, `unroutable` and `refuse`; the cause of `gap` and `rollback`; the version of `start`; the
+  definition of `change`, as JSON. A definition of more than CHANGE_MAX bytes is cut to its names and
+  `"cut": true`.
 
-Version 1 differs in `gap`: there `other` and `size` are 0, and no number says which events may be missing.
+Version 1 differs in `gap`: `other` and `size` are 0, and no number says which events may be missing.
 """
 
 from typing import Final
@@ -128,7 +132,7 @@ REASONS: Final[tuple[str, ...]] = (
     "log_failed",
     "invalid",
 )
-"""Why, by number; which of them an operation can have is for who writes it."""
+"""The reasons, by number. The writer decides which reasons an operation may have."""
 
 PERSISTENT: Final[i64] = 1
 REDELIVERED: Final[i64] = 2
@@ -136,5 +140,5 @@ AUTO_ACK: Final[i64] = 4
 
 
 def reason_number(name: str) -> int:
-    """The number of a reason. Raises ValueError: there is none of this name."""
+    """Return the number of a reason. Raises ValueError for an unknown name."""
     return REASONS.index(name)

@@ -13,25 +13,25 @@ _NOBODY: Final = (ABSENT,) * 6
 COUNTED: Final = frozenset(
     {r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST, r.ROLLBACK, r.TRIM}
 )
-"""The operations of which a record has a number of things, and no size. `recover` without a message too."""
+"""The operations whose record has a quantity in place of a size; so has `recover` without a message."""
 
 NOT_SIZED: Final = frozenset({r.GAP, r.LEVEL, r.START, r.CHANGE})
 """The operations that have no size."""
 
 MADE: Final = frozenset({r.ENQUEUE, r.APPEND})
-"""The operations by which a message is new in a queue: they may have an origin."""
+"""The operations that put a new message into a queue, which may have an origin."""
 
 RANGED: Final = frozenset({r.PURGE, r.TRIM})
-"""The operations that are from one place to another."""
+"""The operations on a range of places."""
 
 WITH_UNACKED: Final = frozenset({r.CHECKPOINT, r.ROLLBACK})
-"""The operations that say how many messages are unacknowledged."""
+"""The operations with the number of unacknowledged messages."""
 
 WITH_MESSAGE_ID: Final = frozenset({r.ENQUEUE, r.APPEND, r.UNROUTABLE, r.REFUSE})
-"""The operations of which the text is a message-id."""
+"""The operations whose text is a message-id."""
 
 WITH_TEXT: Final = frozenset({r.GAP, r.START, r.CHANGE, r.ROLLBACK})
-"""The operations that have another text."""
+"""The operations with another text."""
 
 TO_A_QUEUE: Final = r.DEAD_LETTER
 """The operation whose place is another queue."""
@@ -79,14 +79,14 @@ class Row(NamedTuple):
 
 
 def rows(decoder: Decoder) -> Iterator[Row]:
-    """The events of a file. What is damaged is passed over; see `Decoder.holes`."""
+    """Yield the events of a file. Damaged parts are skipped; see `Decoder.holes`."""
     node = decoder.header.node
     for block in decoder.blocks():
         yield from block_rows(node, block, decoder.names)
 
 
 def block_rows(node: str, block: Block, names: Names) -> Iterator[Row]:
-    """The events of one block."""
+    """Yield the events of one block."""
     for record, text in zip(block, block.texts(), strict=True):
         yield _row(node, record, text.decode(errors="replace"), names)
 

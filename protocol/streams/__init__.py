@@ -1,1 +1,1 @@
-"""The byte format of streams, the same on disk and for readers: no work is done for each row."""
+"""The byte format of streams, the same on disk and for readers: rows are never converted one by one."""

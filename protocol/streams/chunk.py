@@ -6,18 +6,18 @@
     times       8 bytes each: microseconds since 1970, never decreasing
     kinds       1 byte each, with flag 1 only; without it all are BASIC
     exchange, routing key, properties, body, and with flag 2 the filter
-                of each column: 4 bytes for each row and one more, where its bytes begin and end; the bytes
+                each column: the beginning of each row's bytes and the end of the last, 4 bytes each; then the bytes
 
-Every part begins at a multiple of 8 from the chunk's start, and zeros fill up what is between, so that Arrow
-arrays are made of it without copying. The CRC is that of the chunk with zeros in its place.
+Every part begins at a multiple of 8 bytes from the chunk's start, with zeros between the parts. So Arrow arrays
+use the parts without copying them. The CRC is computed with zeros in the place of the CRC.
 
-`properties` of a BASIC message are the payload of its content header frame behind the body size; of SECTIONS
-what comes before the body, each section whole. `body` is all payloads of its body frames, or all sections
-from the first of the body on. `filter` is what a message says of itself (x-stream-filter-value), or empty.
-The incarnation tells a stream from an earlier one of its name.
+`properties` of a BASIC message are the payload of its content header frame behind the body size; for SECTIONS
+all complete sections before the body. `body` is the payloads of all body frames, or all sections from the first
+one of the body on. `filter` is the message's x-stream-filter-value, or empty. The incarnation distinguishes a
+stream from an earlier stream of the same name.
 
-With flag 4 the chunk is a header only: these rows are lost, and a repair has put it in their place, so that
-all others keep their offsets. Both times are those of the row before, if that is known.
+With flag 4 the chunk is a header only: a repair has put the chunk in the place of lost rows, so that all other
+rows keep their offsets. Both times are those of the row before, if known.
 """
 
 from struct import Struct
@@ -55,12 +55,12 @@ _I32: Final = Struct("<i")
 
 
 class ChunkDamagedError(ValueError):
-    """Bytes that are no chunk, or not all of one."""
+    """The bytes are not a complete chunk."""
 
 
 @final
 class Column:
-    """Where a column lies: its offsets begin at `offsets`, its bytes at `start`, and end at `end`."""
+    """The bounds of a column: its offsets begin at `offsets`, its bytes at `start`, and end at `end`."""
 
     def __init__(self, offsets: i64, start: i64, end: i64) -> None:
         self.offsets = offsets
@@ -104,10 +104,9 @@ class Header:
 
 @final
 class Chunk:
-    """A chunk that begins at `at` in `data`; positions are indexes into that.
+    """A chunk that begins at `at` in `data`; positions are indexes into `data`.
 
-    Its columns are found and its checksum is compared when it is made, so that whoever reads it need not ask
-    again.
+    The constructor finds the columns and compares the checksum.
 
     Raises ChunkDamagedError.
     """
@@ -125,7 +124,7 @@ class Chunk:
             raise ChunkDamagedError(f"chunk at {at} does not have the checksum that it says")
         self.times: i64 = at + HEADER_BYTES
         self._end = at + header.size
-        self.kinds: i64 = 0  # where they are, 0: all are BASIC
+        self.kinds: i64 = 0  # position of the kinds; 0: all are BASIC
         self.columns = [] if header.lost else self._find()
 
     def _find(self) -> list[Column]:
@@ -148,10 +147,10 @@ class Chunk:
         return columns
 
     def check(self) -> None:
-        """Have each value begin where the one before it ends, within its column.
+        """Check that each value begins at the end of the value before, within its column.
 
-        What this program has written is so. Chunks from elsewhere may have values that overlap, or that lie
-        elsewhere in `data`.
+        amqpd writes all chunks so. Chunks of other writers may have values that overlap, or that are outside
+        the column.
 
         Raises ChunkDamagedError.
         """
@@ -174,17 +173,17 @@ class Chunk:
         return position + (self.at - position) % 8
 
     def time(self, row: i64) -> int:
-        """When a row was appended, in microseconds since 1970."""
+        """Return the time of a row's append, in microseconds since 1970."""
         if self.header.lost:
             return self.header.first_time
         return int(read_i64_le(self.data, self.times + 8 * row))
 
     def kind(self, row: i64) -> int:
-        """BASIC or SECTIONS."""
+        """Return the kind of a row: BASIC or SECTIONS."""
         return self.data[self.kinds + row] if self.kinds else BASIC
 
     def value(self, column: i64, row: i64) -> bytes:
-        """The bytes of a row; those of a column that is not there are empty."""
+        """Return the bytes of a row in a column; empty if the chunk lacks the column."""
         if column >= len(self.columns):
             return b""
         found = self.columns[column]
@@ -196,7 +195,7 @@ class Chunk:
 
 @final
 class ChunkWriter:
-    """Collects rows. `rows` is how many there are, `size` about how many bytes the chunk will have."""
+    """Collects rows. `rows`: number of rows. `size`: approximate bytes of the chunk."""
 
     def __init__(self) -> None:
         self.rows: i64 = 0
@@ -216,7 +215,7 @@ class ChunkWriter:
         body: bytes,
         filter_value: bytes = b"",
     ) -> None:
-        """Add a row. A time before that of the last row counts as that."""
+        """Add a row. A time before the time of the last row is raised to that time."""
         if self.rows:
             time = max(time, self._times[-1])
         self._times.append(time)
@@ -233,10 +232,10 @@ class ChunkWriter:
             self._flags |= HAS_FILTERS
         self.rows += 1
         lengths: i64 = len(exchange) + len(routing_key) + len(properties) + len(body) + len(filter_value)
-        self.size += 29 + lengths  # a time, a kind, and where each of five values begins
+        self.size += 29 + lengths  # a time, a kind, and the beginnings of five values
 
     def take(self, first: int, incarnation: int) -> bytes:
-        """The chunk of all rows, of which there is at least one; then there are none."""
+        """Return the chunk of all rows, at least one, and remove the rows."""
         assert self.rows, "an empty chunk has no time"
         times = self._times
         parts = [bytes(HEADER_BYTES), Struct(f"<{self.rows}q").pack(*times)]
@@ -256,7 +255,7 @@ class ChunkWriter:
         return bytes(data)
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self.rows = 0
         self.size = HEADER_BYTES
         self._times = []
@@ -266,7 +265,7 @@ class ChunkWriter:
 
 
 def lost_rows(first: int, rows: int, incarnation: int, time: int) -> bytes:
-    """A chunk that says that these rows are lost; `time`: of the row before, 0 if that is not known."""
+    """Return a chunk that marks these rows as lost. `time`: of the row before, 0 if unknown."""
     data = bytearray(HEADER_BYTES)
     _set_header(data, LOST, rows, first, incarnation, time, time)
     return bytes(data)
@@ -283,12 +282,12 @@ def _set_header(
 
 
 def chain(before: int, crc: int) -> int:
-    """The checksum of chunks in a row: of those before, 0: none, and one that has the checksum `crc`."""
+    """Return the checksum of consecutive chunks: `before` of earlier ones, or 0, and `crc` of the last."""
     return crc32(crc.to_bytes(4, "little"), before)
 
 
 def _filled(part: bytes) -> list[bytes]:
-    """A part of a chunk, with zeros behind it up to the next one."""
+    """Return a part of a chunk, padded with zeros to the next part."""
     return [part, bytes(-len(part) % 8)]
 
 

@@ -1,4 +1,4 @@
-"""The offsets of messages in their streams, as consumers get them: headers or annotations.
+"""The offsets of messages in their streams, as consumers receive them: headers or annotations.
 
 x-stream-offset, and x-stream-partition if the stream has several partitions. [RabbitMQ streams]
 """
@@ -20,7 +20,7 @@ _HEADERS: Final = 1 << 13
 
 
 def content_at(offset: int, partition: int, kind: int, properties: bytes, payload: bytes) -> bytes:
-    """The content of a row (`content_of`) that says where it is. What said so before is replaced.
+    """Return the content of a row (`content_of`) with its offset, in place of an offset that it had before.
 
     `partition`: below 0 for none.
     """
@@ -47,7 +47,7 @@ def _field(name: bytes, value: int) -> bytes:
 
 
 def _with_fields(properties: bytes, fields: bytes) -> bytes:
-    """A property list with more fields at the end of its headers. [amqp-0-9-1 4.2.6.1]"""
+    """Return a property list with more fields at the end of its headers. [amqp-0-9-1 4.2.6.1]"""
     flags = int.from_bytes(properties[:2], "big")
     position = 2
     for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):

@@ -1,4 +1,4 @@
-"""Messages as rows of a stream, and back: what is kept of a message is what its publisher sent."""
+"""Messages as rows of a stream, and back. A row keeps the message as its publisher sent it."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ from protocol.amqp10.constructors import NONE
 from protocol.amqp10.sections import is_sections, scan
 from protocol.streams.chunk import BASIC, SECTIONS
 
-CHANNEL: Final = 1  # that most clients use: whoever has it gets the frames as they are
+CHANNEL: Final = 1  # used by most clients, which get these frames unchanged
 
 
 def columns_of(content: bytes) -> tuple[int, bytes, bytes]:
-    """Kind, properties and body of a content as it is kept in memory. Raises DecodeError."""
+    """Return kind, properties and body of a stored content. Raises DecodeError."""
     if is_sections(content):
         start = scan(content, 0, len(content)).body
         if start == NONE:
@@ -26,7 +26,7 @@ def columns_of(content: bytes) -> tuple[int, bytes, bytes]:
 
 
 def content_of(kind: int, properties: bytes, payload: bytes) -> bytes:
-    """The content with these columns: sections, or a content header and body frames of channel 1."""
+    """Return the content with these columns: sections, or a content header and body frames of channel 1."""
     if kind == SECTIONS:
         return properties + payload
     out = BytesWriter()
