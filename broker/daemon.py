@@ -392,10 +392,7 @@ class Daemon:
             self.stopping.set()
 
     def _measure_lag(self, due: float) -> None:
-        """Count the delay of a timer as the time that the loop was busy.
-
-        The loop's clock stands still meanwhile.
-        """
+        """Record the delay of a timer, which is the time that the loop was busy."""
         now = time.monotonic()
         self.lag.observe(max(0.0, now - due))
         self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, now + LAG_INTERVAL_SECONDS)
@@ -405,7 +402,7 @@ class Daemon:
         self.resources.check(self.log.full or self.journal.holds_publishers)
 
     def _tick_store(self) -> None:
-        """Check for free space, memory and failures, once a second, and log a failure of the log and its end."""
+        """Check for free space, memory and failures, once a second, and log when the log fails or recovers."""
         self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # first: this tick may raise
         self.log.tick()
         self.journal.tick()

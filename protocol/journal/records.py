@@ -10,7 +10,7 @@
 - `other`: the uid of the message that this one was made of (`enqueue`, `append`); the first place (`purge`,
   `trim`); the unacknowledged messages (`checkpoint`); the settlements undone (`rollback`); the first seq
   that may be missing (`gap`).
-- `queue`, `place` and `actor`: numbers of names (`names`), 0 for none. `place` is a route, or the other queue.
+- `queue`, `place` and `actor`: numbers of names (`names`), 0 for none. `place` is a route or another queue.
   `actor` is a session, a consumer, an operator, or a consumer that acts for an operator.
 - `size`: the bytes of the body; the number of messages in a record of several messages.
 - `heap`: the bytes of the record's text in the heap of the block. The text is the message-id of `enqueue`,

@@ -6,18 +6,18 @@
     times       8 bytes each: microseconds since 1970, never decreasing
     kinds       1 byte each, with flag 1 only; without it all are BASIC
     exchange, routing key, properties, body, and with flag 2 the filter
-                each column: the beginning of each row's bytes and the end of the last, 4 bytes each; then the bytes
+                each column: where each row's bytes begin, and where the last end, 4 bytes each; the bytes
 
-Every part begins at a multiple of 8 bytes from the chunk's start, with zeros between the parts. So Arrow arrays
-use the parts without copying them. The CRC is computed with zeros in the place of the CRC.
+Every part begins at a multiple of 8 bytes from the chunk's start, with zeros between the parts. So Arrow
+arrays use the parts without copying them. The CRC is computed with zeros in the place of the CRC.
 
 `properties` of a BASIC message are the payload of its content header frame behind the body size; for SECTIONS
-all complete sections before the body. `body` is the payloads of all body frames, or all sections from the first
-one of the body on. `filter` is the message's x-stream-filter-value, or empty. The incarnation distinguishes a
-stream from an earlier stream of the same name.
+all complete sections before the body. `body` is the payloads of all body frames, or all sections from the
+first one of the body on. `filter` is the message's x-stream-filter-value, or empty. The incarnation
+distinguishes a stream from an earlier stream of the same name.
 
-With flag 4 the chunk is a header only: a repair has put the chunk in the place of lost rows, so that all other
-rows keep their offsets. Both times are those of the row before, if known.
+With flag 4 the chunk is a header only: a repair has put the chunk in the place of lost rows, so that all
+other rows keep their offsets. Both times are those of the row before, if known.
 """
 
 from struct import Struct
