@@ -402,7 +402,7 @@ class Daemon:
         self.resources.check(self.log.full or self.journal.holds_publishers)
 
     def _tick_store(self) -> None:
-        """Check for free space, memory and failures, once a second, and log when the log fails or recovers."""
+        """Check free space, memory and failures, once a second; log when the log fails or recovers."""
         self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # first: this tick may raise
         self.log.tick()
         self.journal.tick()

@@ -19,14 +19,14 @@ from pipeline.connector.plan import Slice, of_batch
 from pipeline.connector.schema import source_schema
 from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
 
-ROWS: Final = 16_384  # of a batch that goes to Spark, if it has not as many bytes as it may before that
+ROWS: Final = 16_384  # rows of a batch for Spark, unless the byte limit is reached first
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 def read(
     options: SourceOptions, schema: StructType, part: Slice, keys: frozenset[object] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All messages of a range, or an error. `keys`: only those with one of these routing keys.
+    """Yield all messages of a range, or raise an error. `keys`: only messages with one of these routing keys.
 
     Raises DataLossError, ServerError.
     """
@@ -67,7 +67,7 @@ def read(
 def _batches(
     options: SourceOptions, columns: Columns, part: Slice, gaps: bool
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Rows in the portions in which they come, and about how many bytes each has."""
+    """Yield rows as they arrive, with their approximate bytes."""
     if options.transport == AMQP:
         from pipeline.connector.foreign_streams import consumed
 
@@ -93,7 +93,7 @@ def _bodies(options: SourceOptions, schema: StructType) -> Bodies | None:
 
 
 def _joined(batches: Iterator[tuple[pa.RecordBatch, int]], most: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their overhead, and have about `most` bytes."""
+    """Join small batches into batches of about `most` bytes."""
     waiting: list[pa.RecordBatch] = []
     rows = total = 0
     for batch, size in batches:
@@ -112,7 +112,10 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def sampled(options: SourceOptions) -> list[bytes]:
-    """The bodies of the first messages, as the column `value` has them. Raises what `read` raises."""
+    """Return the bodies of the first messages, as the column `value` has them.
+
+    Raises the errors of `read`.
+    """
     plain = replace(options, body_format="binary", properties=False, headers=False)
     schema = source_schema(None, plain.properties, plain.headers)
     bodies: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Bodies as text, or as the columns of a schema that JSON is read into."""
+"""Bodies as text, or as columns of a schema for JSON bodies."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pipeline.connector.choices import OptionError
 from pipeline.connector.schema import CORRUPT
 
 Reader = Callable[[Any], Any]
-"""Makes a value of a type out of one of JSON. Raises _UNREADABLE."""
+"""Converts a JSON value into a value of a Spark type. Raises _UNREADABLE."""
 
 _UNREADABLE: Final = (ValueError, TypeError, ArithmeticError, RecursionError)
-"""Errors of reading a body, and of pyarrow taking the values that were read."""
+"""Errors while a body is read, and while pyarrow converts the values."""
 
 _INTEGERS: Final = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 
 def strings(values: pa.Array, field: pa.Field) -> pa.Array:
-    """Bodies as text; octets that are no UTF-8 are replaced."""
+    """Return bodies as text; octets that are not UTF-8 are replaced."""
     try:
         return values.cast(field.type)
     except pa.ArrowInvalid:
@@ -34,9 +34,9 @@ def strings(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 class JsonBodies:
-    """Reads JSON objects into the fields of a schema; fields that are not there are null.
+    """Reads JSON objects into the fields of a schema; missing fields are null.
 
-    What cannot be read is in the field `_corrupt_record` of the schema, and all other fields are null.
+    The field `_corrupt_record` of the schema has an unreadable body, and all other fields are null then.
     [Spark from_json, mode PERMISSIVE]
     """
 
@@ -45,12 +45,12 @@ class JsonBodies:
         self._nothing = dict.fromkeys(schema.names)
 
     def __call__(self, values: pa.Array, field: pa.Field) -> pa.Array:
-        """The column."""
+        """Return the column."""
         bodies = values.to_pylist()
         rows = [self._row(body) for body in bodies]
         try:
             return pa.array(rows, field.type)
-        except _UNREADABLE:  # text with half a surrogate pair, say
+        except _UNREADABLE:  # for example text with a half of a surrogate pair
             return pa.array(
                 [
                     row if _fits(row, field.type) else self._unread(body)
@@ -64,7 +64,7 @@ class JsonBodies:
             found = self._read(json.loads(body, parse_float=Decimal))
         except _UNREADABLE:
             return self._unread(body)
-        return self._unread(body) if found is None else {**self._nothing, **found}  # null is no object
+        return self._unread(body) if found is None else {**self._nothing, **found}  # JSON's null is no object
 
     def _unread(self, body: bytes) -> dict[str, Any]:
         return self._nothing | {CORRUPT: body.decode(errors="replace")}
@@ -79,19 +79,22 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def with_corrupt(schema: T.StructType) -> T.StructType:
-    """A schema with the field for what cannot be read, which is text."""
+    """Return a schema with the text field for unreadable bodies."""
     text = T.StructField(CORRUPT, T.StringType())
     fields = [text if each.name == CORRUPT else each for each in schema.fields]
     return T.StructType(fields if text in fields else [*fields, text])
 
 
 def inferred(bodies: Sequence[bytes]) -> T.StructType:
-    """The schema of JSON objects. Raises OptionError: there are none, or they are of different kinds."""
+    """Return the schema of JSON objects.
+
+    Raises OptionError: no body is an object, or their schemas differ.
+    """
     objects = []
     for body in bodies:
         try:
             found = json.loads(body)
-            text = json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is refused
+            text = json.dumps(found, ensure_ascii=False).encode()  # refuses a half of a surrogate pair
         except _UNREADABLE:
             continue
         if isinstance(found, dict):
@@ -110,7 +113,7 @@ def inferred(bodies: Sequence[bytes]) -> T.StructType:
 
 
 def _known(kind: pa.DataType) -> pa.DataType:
-    """A type that Spark has: what is always null is text, and times have the zone UTC."""
+    """Return a type that Spark supports: null becomes text, and times have the zone UTC."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_timestamp(kind):
@@ -123,9 +126,9 @@ def _known(kind: pa.DataType) -> pa.DataType:
 
 
 def reader_of(kind: T.DataType) -> Reader:
-    """Return the function that reads a type out of JSON; null is always read.
+    """Return the function that reads a type from JSON; null is always accepted.
 
-    Raises OptionError: the type cannot be read out of JSON.
+    Raises OptionError: the type cannot be read from JSON.
     """
     read = _reader(kind)
     return lambda value: None if value is None else read(value)
@@ -172,13 +175,13 @@ def _of(value: Any, *kinds: type) -> Any:
 
 def _integer(value: Any, bits: int) -> int:
     number = _of(value, int, Decimal)
-    if not -(1 << bits) <= number < 1 << bits or number != int(number):  # int(1e999999999) takes for ever
+    if not -(1 << bits) <= number < 1 << bits or number != int(number):  # int(1e999999999) would not end
         raise ValueError(f"{value!r} is no integer of {bits + 1} bits")
     return int(number)
 
 
 def _timestamp(value: Any) -> datetime:
-    """ISO 8601, in UTC if no zone is said; or seconds since 1970."""
+    """Read a time in ISO 8601, by default in UTC, or in seconds since 1970."""
     if isinstance(value, str):
         found = datetime.fromisoformat(value)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -29,17 +29,16 @@ class OneOf(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """The filters that reading goes by; every row has to pass all of them."""
+    """The filters that a batch applies while it reads; every row has to pass all of them."""
 
     bounds: tuple[Within, ...] = ()
     choices: tuple[OneOf, ...] = ()
 
     def narrowed(self, ranges: Iterable[Range], at_time: AtTime) -> list[Range]:
-        """Return the parts of ranges that the filters leave. `at_time` is asked for each bound of a time.
+        """Return the parts of ranges that pass the filters. `at_time` is called for each bound of a time.
 
-        Times are taken to rise along a partition, as they do unless the broker's clock was set back.
-
-        Raises what `at_time` raises.
+        Times are assumed to grow along a partition, as long as the broker's clock is not set back. Raises the
+        errors of `at_time`.
         """
         found: list[Range] = []
         for each in ranges:

@@ -1,4 +1,4 @@
-"""Streams of any broker that has them over AMQP 0-9-1: what they have is found out by consuming.
+"""Streams of any broker that offers streams over AMQP 0-9-1. Consuming finds their offsets.
 
 [RabbitMQ streams, "Consuming"]
 """
@@ -28,14 +28,14 @@ from protocol.streams.chunk import BASIC
 from protocol.streams.rows import content_of
 
 PREFETCH: Final = 5000
-ROWS: Final = 5000  # of a batch, if it has not as many bytes as it may before that
-QUIET_S: Final = 0.25  # a stream that gives nothing more for so long has been read to its end,
-LOOK_S: Final = 1.0  # or as far as this took; so long it is waited for what is not known to be there
-EMPTY_S: Final = 5.0  # one that gives nothing at all for so long is empty
-PART_S: Final = 30.0  # for which the rest of a message is waited for
+ROWS: Final = 5000  # rows of a batch, unless the byte limit is reached first
+QUIET_S: Final = 0.25  # a stream without a further message for so long has been read to its end
+LOOK_S: Final = 1.0  # limit of this look-up; also the wait for messages that may not exist
+EMPTY_S: Final = 5.0  # a stream without any message for so long is empty
+PART_S: Final = 30.0  # maximum wait for the rest of a message
 OFFSET: Final = "x-stream-offset"
 PARTITION: Final = "x-stream-partition"
-OURS: Final = "amqpd"  # the broker whose streams may have partitions, which it tells with each message
+OURS: Final = "amqpd"  # the broker whose streams may have partitions; a header names the partition
 _OFFSET_FIELD: Final = bytes((len(OFFSET),)) + OFFSET.encode() + b"l"
 _BODY_SIZE: Final = struct.Struct(">4xQ")
 
@@ -50,10 +50,10 @@ class Delivery(NamedTuple):
 
 
 class ForeignStreams:
-    """The streams that options name, as any broker tells of them."""
+    """The streams that options name, in any broker, which are read over AMQP."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Raises OptionError: they are to be named in a way that only this broker knows."""
+        """Raises OptionError: the options select streams in a way that only amqpd supports."""
         if options.pattern is not None:
             raise OptionError(
                 "option 'subscribePattern' is not for transport 'amqp', which cannot list streams"
@@ -71,30 +71,30 @@ class ForeignStreams:
                 )
         self._server = options.server
         self._names = options.names or tuple(place.queue for place in options.assigned)
-        self._patience: dict[str, float] = {}  # for a stream's first message, as the last time has told
+        self._patience: dict[str, float] = {}  # wait for a stream's first message, from the last lookup
 
     def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
-        """The streams, each of which is one partition. Raises ServerError.
+        """Return the streams, each as one partition. Raises ServerError.
 
-        `known`: offsets that they had come to: the messages before these are waited for as answers are.
+        `known`: offsets that they had reached; earlier messages are awaited with the timeout of an answer.
         """
         return [self._partition(name, known.get(Place(name, 0), 0)) for name in self._names]
 
     def at_time(self, place: Place, moment: int) -> int:
-        """The first offset that is delivered for a time: messages just before it may be too. [RabbitMQ]"""
+        """Return the offset where delivery for a time begins, perhaps with earlier messages. [RabbitMQ]"""
         offset = self._first_of(place.queue, datetime.fromtimestamp(moment / 1e6, UTC), EMPTY_S)
         return 1 << 62 if offset is None else offset
 
     def reach(self, place: Place, start: int, size: int) -> int:
-        """Not known: options are held to that."""
+        """Raise OptionError: the sizes of messages are unknown. The options were checked before."""
         raise OptionError(f"the sizes of messages of '{place.queue}' are not known")
 
     def keep(self, reader: str, offsets: Offsets) -> None:
-        """Nothing is kept: options are held to that."""
+        """Raise OptionError: no offsets are stored. The options were checked before."""
         raise OptionError(f"where '{reader}' is, is not kept")
 
     def _partition(self, name: str, known: int) -> Partition:
-        """Where a stream begins and ends: a slow one is no empty one."""
+        """Return the partition with its bounds. A slow stream is not taken for an empty one."""
         place, timeout = Place(name, 0), self._server.timeout
         count = self._count_of(name)
         patience = timeout if count or known > 0 else self._patience.get(name, EMPTY_S)
@@ -107,9 +107,9 @@ class ForeignStreams:
         return Partition(place, "", 0, 0)
 
     def _count_of(self, name: str) -> int:
-        """How many messages a stream has, as far as the broker tells.
+        """Return the number of messages of a stream, if the broker reports it.
 
-        RabbitMQ says 0, or what it had some seconds ago, of which retention may have taken some since.
+        RabbitMQ reports 0 or an outdated number. Retention may have removed messages since.
         """
         link = connect(self._server)
         try:
@@ -129,9 +129,10 @@ class ForeignStreams:
         return None
 
     def _next_of(self, name: str, known: int, told: int) -> int:
-        """The offset behind the last message of a stream that has some.
+        """Return the offset behind the last message of a stream with messages.
 
-        The first one, and what is up to `known`, are waited for as answers are; `told` may be wrong.
+        The first message, and messages up to `known`, are awaited with the timeout of an answer; `told` may
+        be wrong.
         """
         timeout = self._server.timeout
         consumer = _Consumer(connect(self._server), name, "last", PREFETCH)
@@ -148,7 +149,7 @@ class ForeignStreams:
 
 
 def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """The messages of a range; without `failOnDataLoss` as far as they come.
+    """Yield the messages of a range; without `failOnDataLoss` as many as arrive.
 
     Raises DataLossError, ServerError.
     """
@@ -188,9 +189,9 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
 
 
 def _resumed(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
-    """The deliveries from a range's start on, until the stream is silent.
+    """Yield the deliveries from a range's start on, until the stream is silent.
 
-    A connection that breaks is made anew. Raises ServerError.
+    A broken connection is opened again. Raises ServerError.
     """
     following = wanted.start
     retry = Retry(server)
@@ -224,7 +225,7 @@ def _message(each: Delivery, details: Details) -> Message:
 
 
 class _Consumer:
-    """Consumes a stream from an offset on, over a link of its own."""
+    """Consumes a stream from an offset on, over its own connection."""
 
     def __init__(self, link: Link, queue: str, spec: common.FieldValue, prefetch: int) -> None:
         self._link = link
@@ -240,7 +241,7 @@ class _Consumer:
             raise
 
     def close(self) -> None:
-        """Leave: what has come meanwhile is nothing to wait for."""
+        """Close the connection without reading the deliveries that have arrived."""
         self._link.drop()
 
     def deliveries(self, quiet: float) -> Iterator[Delivery]:
@@ -254,7 +255,10 @@ class _Consumer:
             yield each
 
     def followed(self, behind: int, goal: int, quiet: float, until: float) -> int:
-        """The offset behind what comes, up to `goal`, a time, or where nothing comes for `quiet` seconds."""
+        """Return the offset behind the last delivery.
+
+        Stops at the offset `goal`, at the time `until`, or after `quiet` seconds without a delivery.
+        """
         if behind < goal:
             for each in self.deliveries(quiet):
                 behind = each.offset + 1
@@ -292,7 +296,7 @@ class _Consumer:
         return None
 
     def _part(self, kind: int) -> bytes:
-        """The next frame of a message that has begun."""
+        """Return the next frame of an incomplete message."""
         found = self._link.frame(PART_S)
         if found is None or found[0] != kind:
             raise ServerError("the broker began a message and did not end it")
@@ -308,7 +312,10 @@ def _headers(properties: bytes) -> dict[str, object]:
 
 
 def _offset(properties: bytes) -> int:
-    """The offset that a delivery says. Raises ServerError: it says none, so the queue is no stream."""
+    """Return the offset in the headers of a delivery.
+
+    Raises ServerError: no offset, so the queue is no stream.
+    """
     at = properties.find(_OFFSET_FIELD)
     if at >= 0:
         start = at + len(_OFFSET_FIELD)

@@ -1,6 +1,6 @@
 """A connection of AMQP 0-9-1 with a single channel, in the thread of its task. [amqp-0-9-1 4]
 
-Heartbeats are not asked for: Spark may let a task wait for minutes.
+Heartbeats are off, as Spark may let a task wait for minutes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Frame = tuple[int, bytes]
 
 
 class AwayError(ServerError):
-    """The connection is lost, or the broker is stopping: the broker may be back soon."""
+    """The connection is lost, or the broker is stopping: a new connection may succeed soon."""
 
 
 def connect(server: Server) -> Link:
-    """Open a connection; a broker that is away is tried again for the server's `patience`.
+    """Open a connection; retry for the server's `patience` if the broker does not answer.
 
     Raises ServerError.
     """
@@ -54,7 +54,7 @@ def connect(server: Server) -> Link:
             seconds = min(server.timeout, max(until - time.monotonic(), LEAST_S))
             try:
                 return Link(server, _connected(server, address, seconds))
-            except ssl.SSLCertVerificationError as error:  # waiting does not mend a certificate
+            except ssl.SSLCertVerificationError as error:  # no retry: the certificate stays wrong
                 raise ServerError(f"cannot trust {address[1]}:{address[2]}: {told(error)}") from error
             except (OSError, AwayError) as error:
                 if failure is None:
@@ -64,17 +64,17 @@ def connect(server: Server) -> Link:
 
 
 class Link:
-    """An open connection. Raises ServerError everywhere: then the connection is of no use any more."""
+    """An open connection. All functions raise ServerError: the connection cannot be used any more then."""
 
     def __init__(self, server: Server, connected: socket.socket) -> None:
         """Log in over a socket. Raises ServerError."""
         self._server = server
         self._frames: deque[Frame] = deque()
-        self._rest = b""  # of a frame that has not come as a whole
+        self._rest = b""  # of an incomplete frame
         self._socket = connected
         connected.settimeout(server.timeout)
         self.frame_max = FRAME_MAX
-        self.product = ""  # what the broker calls itself
+        self.product = ""  # the product name of the broker
         try:
             self._log_in()
         except BaseException:
@@ -92,7 +92,7 @@ class Link:
             self._socket.close()
 
     def drop(self) -> None:
-        """Close the socket, and nothing else."""
+        """Close the socket only."""
         self._socket.close()
 
     def call(self, method: base.Frame, channel: int = CHANNEL) -> base.Frame:
@@ -110,7 +110,7 @@ class Link:
             ) from error
 
     def frame(self, timeout: float) -> Frame | None:
-        """The next frame, if it is there as a whole or comes within a time in seconds."""
+        """Return the next frame, if one arrives completely within `timeout` seconds."""
         if not self._frames:
             until = time.monotonic() + timeout
             while not self._frames:
@@ -120,11 +120,11 @@ class Link:
         return self._frames.popleft()
 
     def pending(self) -> bool:
-        """Whether something has come."""
+        """Whether bytes have arrived."""
         return bool(self._frames) or self._readable(0)
 
     def _readable(self, timeout: float) -> bool:
-        """Whether bytes are there, or come within a time; those that TLS has read ahead count."""
+        """Whether bytes arrive within `timeout` seconds; bytes that TLS has already read count."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         return bool(select.select([self._socket], [], [], timeout)[0])
@@ -153,7 +153,7 @@ class Link:
         self.send(framed(method, channel))
 
     def _wait(self, *kinds: type[base.Frame]) -> base.Frame:
-        """The next method, which has to be one of these."""
+        """Return the next method, which must be one of `kinds`."""
         while True:
             found = self.frame(self._server.timeout)
             if found is None:
@@ -166,7 +166,7 @@ class Link:
                     raise refusal(method)
 
     def _receive(self) -> None:
-        """Take what has come, and cut it into frames; what is left waits for more."""
+        """Read the bytes that have arrived, and cut them into frames; keep an incomplete frame."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
@@ -185,7 +185,7 @@ class Link:
         self._rest = data[at:]
 
     def _last_words(self) -> ServerError | None:
-        """The reason that the broker gave before it closed the connection, None: it gave none."""
+        """Return the reason of the broker's connection.close; None without one."""
         try:
             while (found := self.frame(1.0)) is not None:
                 if found[0] == c.FRAME_METHOD and method_of(found[1]).name.endswith(".Close"):
@@ -196,12 +196,12 @@ class Link:
 
 
 def framed(method: base.Frame, channel: int = CHANNEL) -> bytes:
-    """A method as a frame."""
+    """Return a method as a frame."""
     return method_frame(channel, method.index, method.marshal())
 
 
 def method_of(payload: bytes) -> base.Frame:
-    """The method in the payload of a frame. Raises ServerError."""
+    """Return the method in the payload of a frame. Raises ServerError."""
     try:
         return decode_method(_METHOD.unpack_from(payload)[0], payload)
     except (ProtocolError, struct.error) as error:
@@ -209,7 +209,7 @@ def method_of(payload: bytes) -> base.Frame:
 
 
 def refusal(method: base.Frame) -> ServerError:
-    """Return the error that an unexpected method of the broker stands for."""
+    """Return the error for an unexpected method of the broker."""
     if isinstance(method, commands.Connection.Close | commands.Channel.Close):
         kind = AwayError if method.reply_code == CONNECTION_FORCED else ServerError
         return kind(f"the broker says {method.reply_code} {method.reply_text}")
@@ -225,7 +225,10 @@ def _named(name: str) -> type[base.Frame]:
 
 
 def _connected(server: Server, address: tuple[str, str, int], seconds: float) -> socket.socket:
-    """A socket to an address, with TLS if its scheme says so. Raises OSError, OptionError."""
+    """Return a socket connected to an address, with TLS if its scheme says so.
+
+    Raises OSError, OptionError.
+    """
     scheme, host, port = address
     plain = socket.create_connection((host, port), seconds)
     try:

@@ -1,4 +1,4 @@
-"""Messages one by one: properties, headers, and the bodies of AMQP 1.0."""
+"""Single messages: properties, headers, and the bodies of AMQP 1.0."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from protocol.streams.rows import content_of
 JSON: Final = "application/json"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LAST: Final = (
-    253402300799  # the end of the year 9999, in seconds: what is later are ms, as some clients write
+    253402300799  # the end of the year 9999 in seconds; larger numbers are ms, as some clients write
 )
 
 
 def text_of(value: object) -> str | None:
-    """A value of a header."""
+    """Return a value of a header as text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -53,7 +53,7 @@ def text_of(value: object) -> str | None:
 
 
 def json_text(value: object) -> str:
-    """Any value as JSON."""
+    """Return any value as JSON."""
     return json.dumps(_plain(value), ensure_ascii=False)
 
 
@@ -77,7 +77,7 @@ def _plain(value: object) -> object:
 
 
 def _octets(value: bytes) -> str:
-    """Text if it is UTF-8, else Base64."""
+    """Return octets as text if they are UTF-8, otherwise in Base64."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -85,7 +85,7 @@ def _octets(value: bytes) -> str:
 
 
 class Message(NamedTuple):
-    """A message; `properties` and `headers` are None where they are not wanted."""
+    """A message; `properties` and `headers` are None if the query does not read them."""
 
     body: bytes
     properties: dict[str, Any] | None
@@ -102,7 +102,7 @@ class Details(NamedTuple):
     headers: bool
 
     def read(self, kind: int, properties: bytes, body: bytes) -> Message:
-        """The message in a row of a chunk."""
+        """Return the message in a row of a chunk."""
         if kind == SECTIONS:
             content = content091(content_of(kind, properties, body), value_as_text=True)
             found = Properties(content)
@@ -142,7 +142,10 @@ def _properties(found: Properties) -> dict[str, Any]:
 
 
 def time_of(number: int) -> datetime | None:
-    """When a timestamp is, in seconds or, as some clients write it, in milliseconds; None: never."""
+    """Return the time of a timestamp in seconds or milliseconds; None: out of range.
+
+    Some clients write milliseconds.
+    """
     milliseconds = number if number > LAST else number * 1000
     return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds <= LAST * 1000 else None
 
@@ -150,25 +153,25 @@ def time_of(number: int) -> datetime | None:
 def _headers(found: Properties) -> dict[str, str | None] | None:
     try:
         headers = found.headers()
-    except ProtocolError:  # the log has taken them, and here is nobody who could be told
+    except ProtocolError:  # the broker has accepted the message, and no publisher can be notified here
         return None
     return {name: text_of(value) for name, value in headers.items()}
 
 
 def _subject(sections: bytes) -> str | None:
-    """The subject of a message of AMQP 1.0, which is what those of AMQP 0-9-1 call a type."""
+    """Return the subject of a message of AMQP 1.0, the counterpart of `type` in AMQP 0-9-1."""
     found = Sections(sections, 0, len(sections))
     try:
         while found.advance():
             if found.code == PROPERTIES:
                 return read_text(sections, found.value, found.end, SUBJECT)
-    except DecodeError:  # the log has taken it, and here is nobody who could be told
+    except DecodeError:  # the broker has accepted the message, and no publisher can be notified here
         return None
     return None
 
 
 def _as_json(sections: bytes) -> bytes:
-    """Sections amqp-value or amqp-sequence as JSON: a value, or the list of all elements. [amqp-1.0 3.2.7]"""
+    """Return amqp-value or amqp-sequence sections as JSON: a value or a list. [amqp-1.0 3.2.7]"""
     found = Sections(sections, 0, len(sections))
     elements: list[object] = []
     try:

@@ -1,4 +1,4 @@
-"""The plan of a query: at which offsets its batches begin and end, and what each task reads."""
+"""The plan of a query: the offsets at which its batches begin and end, and the ranges of its tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class Slice(InputPartition):
-    """A range that a task reads, and the reader for which it is staged; None: the range is of a stream."""
+    """A range that a task reads, and the reader of a staged queue; None: the range is of a stream."""
 
     def __init__(self, wanted: Range, reader: str | None) -> None:
         super().__init__(0)
@@ -50,13 +50,14 @@ def resolved(
     latest_if_none: bool,
     goes_on: bool = False,
 ) -> Offsets:
-    """An offset of each partition.
+    """Return an offset of each partition.
 
-    `latest_if_none`: where no message is from a time on, reading begins with what comes; else that is an
-    error. `goes_on`: `latest` is where a reader was, if that is known. An offset that is not there is left to
-    who reads.
+    `latest_if_none`: without a message from a time on, reading begins with the next message; otherwise that
+    is an error. `goes_on`: `latest` means the stored offset of the reader, if known. A missing offset is
+    checked later.
 
-    Raises OptionError: an offset is of a partition that is not read, or is not said of one, as others are.
+    Raises OptionError: an offset names a partition that is not read, or some partitions have an offset and
+    others none.
     """
     named = dict(bound.offsets) or dict(bound.times or {})
     places = {each.place for each in partitions}
@@ -79,9 +80,9 @@ def resolved(
 
 
 def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) -> int:
-    """The offset of the first message from a time on, or of what comes.
+    """Return the offset of the first message from a time on, or the end.
 
-    Where a reader was is not asked: that may be before that time.
+    The stored offset of the reader does not count, as it may be before that time.
     """
     offset = at_time(partition.place, time)
     if offset < partition.next:
@@ -95,7 +96,7 @@ def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) 
 
 
 def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range]:
-    """The ranges that tasks read, as far as filters leave anything of them.
+    """Return the ranges that tasks read, without the parts that the filters exclude.
 
     Raises OptionError, ServerError, DataLossError.
     """
@@ -109,7 +110,7 @@ def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range
     at_time = subscription.streams.at_time
     start = resolved(options.starting, partitions, at_time, options.latest_if_none)
     end = resolved(options.ending, partitions, at_time, latest_if_none=True)
-    # what begins behind its end has nothing
+    # A partition that begins behind its end has no messages.
     end = end.moved({place: max(offset, end.positions[place]) for place, offset in start.positions.items()})
     ranges = checked(options, start, end, partitions)
     return split(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
@@ -122,10 +123,10 @@ def checked(
     partitions: list[Partition],
     awaited: Mapping[Place, int] = NOTHING,
 ) -> list[Range]:
-    """The ranges from `start` up to `end`, that are held against what is there.
+    """Return the ranges from `start` up to `end`, checked against the partitions.
 
-    With `failOnDataLoss` something that is not there is an error, without it is left out, and told.
-    `awaited`: offsets that need not be there yet.
+    With `failOnDataLoss` missing messages are an error; without it they are left out, with a warning.
+    `awaited`: offsets that need not exist yet.
 
     Raises DataLossError.
     """
@@ -162,9 +163,9 @@ def checked(
 def going_on(
     options: SourceOptions, offsets: Offsets, partitions: list[Partition], awaited: Mapping[Place, int]
 ) -> Offsets:
-    """Where reading goes on that has come so far, as `checked` has it. Raises DataLossError.
+    """Return the offsets where reading continues, checked as in `checked`. Raises DataLossError.
 
-    A partition that was declared again begins anew.
+    A partition that was declared again begins with its first message.
     """
     positions: dict[Place, int] = {}
     for each in partitions:
@@ -177,7 +178,7 @@ def going_on(
 def _there(
     options: SourceOptions, found: Partition, offset: int, incarnation: str, awaited: Mapping[Place, int]
 ) -> int:
-    """An offset, or the one that reading goes on with if that is not there any more."""
+    """Return an offset, or the one where reading continues if the offset does not exist any more."""
     name = _name(found.place)
     oldest = found.first - found.retained
     if found.incarnation != incarnation:
@@ -203,17 +204,17 @@ def _lost(options: SourceOptions, what: str) -> None:
 
 
 class Progress:
-    """Plans batches; one of it is in the process that plans a query. Raises PipelineError everywhere."""
+    """Plans batches, in the process that plans a query. All functions raise PipelineError."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._found: Subscription | None = None
         self._initial: Offsets | None = None
-        self._end: Offsets | None = None  # with the trigger AvailableNow
+        self._end: Offsets | None = None  # only with the trigger AvailableNow
         self._seen: Offsets | None = None
         self._told: Offsets | None = None
         self._poll = Poll(options.poll)
-        self._batch_at = time.monotonic()  # when there was a batch
+        self._batch_at = time.monotonic()  # the time of the last batch
 
     @property
     def _subscription(self) -> Subscription:
@@ -222,10 +223,11 @@ class Progress:
         return self._found
 
     def initial(self) -> Offsets:
-        """Where the first batch begins.
+        """Return the offsets of the first batch.
 
-        Spark asks again when it does that batch again, and does not say what it was told before. `latest` is
-        where streams keep that a reader was: so nothing is left out that came while it was not there.
+        Spark asks again when it repeats that batch, without the earlier answer. `latest` means the offsets
+        that the streams store for the reader. So no message is skipped that arrived while the reader was
+        stopped.
         """
         if self._initial is None:
             options, streams = self._options, self._subscription.streams
@@ -236,25 +238,25 @@ class Progress:
         return self._initial
 
     def fix_end(self) -> None:
-        """Nothing that comes from now on is to be read."""
+        """Limit the query to the messages that exist now."""
         found = self._found_now()
         self._end = Offsets(
             {each.place: each.next for each in found}, {each.place: each.incarnation for each in found}
         )
 
     def end_seen(self) -> dict[str, Any] | None:
-        """The end of all partitions when it was last looked for."""
+        """Return the ends of all partitions at the last look-up."""
         return None if self._seen is None else self._seen.json()
 
     def next_batch(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
-        """Where the next batch ends; `committed` itself if there is nothing for it.
+        """Return the end of the next batch; `committed` itself if there is nothing to read.
 
-        What is before `committed` is done with for ever.
+        Messages before `committed` are never read again.
         """
         if not self._poll.is_due():
             return committed
         while True:
-            with suppress(GoneError):  # a queue or its reader was declared again: now that is found out
+            with suppress(GoneError):  # a queue or its reader was declared again: look it up once more
                 return self._planned(committed, rows)
 
     def _planned(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
@@ -276,7 +278,7 @@ class Progress:
         return end.json()
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
-        """Return the slices that tasks read of a batch, which an earlier process may have planned."""
+        """Return the slices of a batch, which an earlier process may have planned."""
         options, planned = self._options, offsets_of(end)
         staged = [queue.partition() for queue in self._subscription.queues]
         found = self._streams_now(planned) + staged
@@ -289,12 +291,12 @@ class Progress:
         ]
 
     def acknowledge(self, end: dict[str, Any]) -> None:
-        """A batch is done."""
-        with suppress(GoneError):  # which the next batch notices
+        """Acknowledge a batch that is done."""
+        with suppress(GoneError):  # the next batch finds that out
             self._acknowledge(offsets_of(end))
 
     def _acknowledge(self, done: Offsets) -> None:
-        """Acknowledge staged messages, and have streams keep the reader's offsets, for people to see."""
+        """Acknowledge staged messages, and store the reader's offsets in the streams for operators."""
         for queue in self._subscription.queues:
             if done.incarnations.get(queue.place) == queue.partition().incarnation:
                 queue.acknowledge(done.positions[queue.place])
@@ -303,9 +305,11 @@ class Progress:
             self._told = done
 
     def _begun(self, start: Offsets, found: list[Partition]) -> Offsets:
-        """Where a batch of an earlier life began: of the first one Spark says where it would begin now.
+        """Return the beginning of a batch of an earlier process.
 
-        A reader's streams keep where the batch began that was planned last, which is not behind that.
+        For the first batch Spark has only today's begin.
+
+        The streams store the begin of the last planned batch of a reader, which is not later.
         """
         if self._told is not None or start != self._initial:
             return start
@@ -313,17 +317,17 @@ class Progress:
         return start.moved({place: min(at, kept.get(place, at)) for place, at in start.positions.items()})
 
     def _found_now(self, known: Offsets | None = None) -> list[Partition]:
-        """All partitions; those of queues with what could be staged."""
+        """Return all partitions; those of queues with the messages that could be staged."""
         return self._streams_now(known) + [queue.whole() for queue in self._subscription.queues]
 
     def _streams_now(self, known: Offsets | None) -> list[Partition]:
-        """The partitions of streams, which have come to what is known of them, if that is there still."""
-        asked = self._options.starting.asked.items()  # what is there of these is not known
+        """Return the partitions of streams, which have reached their known offsets if they still exist."""
+        asked = self._options.starting.asked.items()  # it is unknown whether these offsets exist
         offsets = {} if known is None else dict(known.positions.items() - asked)
         return self._subscription.streams.partitions(offsets)
 
     def _tail(self, partition: Partition, start: Offsets) -> int:
-        """Behind what is to be read of a partition. With a fixed end one that came later has nothing."""
+        """Return the end of a partition. With a fixed end, a later partition has nothing to read."""
         first = start.positions[partition.place]
         if self._end is None:
             return max(partition.next, first)
@@ -332,7 +336,7 @@ class Progress:
         return max(self._end.positions[partition.place], first)
 
     def _ends(self, start: Offsets, counts: dict[Place, int]) -> dict[Place, int]:
-        """Where each partition's part of a batch ends, which has so many messages at most."""
+        """Return the end of each partition's part of a batch, of at most `counts` messages."""
         queues = {queue.place: queue for queue in self._subscription.queues}
         size, total = self._options.limits.size, sum(counts.values())
         ends: dict[Place, int] = {}
@@ -348,7 +352,7 @@ class Progress:
         return ends
 
     def _waits(self, count: int) -> bool:
-        """Whether there is nothing, or so little that a batch waits for more."""
+        """Whether the batch is empty, or so small that it waits for more messages."""
         limits = self._options.limits
         if limits.least_rows is None or self._end is not None or count == 0:
             return count == 0

@@ -1,4 +1,4 @@
-"""Publishes over one link in confirm mode, with many messages under way. [RabbitMQ publisher confirms]"""
+"""A publisher in confirm mode with many unconfirmed messages. [RabbitMQ publisher confirms]"""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from pipeline.connector.server import Retry, Server, ServerError
 from protocol.amqp091 import constants as c
 
 WRITE_BYTES: Final = 64 * 1024
-UNCONFIRMED_BYTES: Final = 64 * 2**20  # of bodies that are kept until they are confirmed, about
+UNCONFIRMED_BYTES: Final = 64 * 2**20  # approximate limit of the bodies kept until they are confirmed
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 _CONTENT: Final = struct.Struct(">HHQ")
 _SETTLE: Final = struct.Struct(">IQB")
 
 
 class NotTakenError(ServerError):
-    """The broker has not taken a message."""
+    """The broker has rejected a message."""
 
 
 class Publisher:
     """Publishes messages and waits for their confirms.
 
-    A message that is not confirmed is kept. If the broker goes away, the publisher connects again, for the
-    server's `patience`, and publishes the messages that are not confirmed once more. The broker may then have
-    them twice. Every function raises ServerError: the messages that are not confirmed may be lost or stored.
+    Unconfirmed messages are kept. If the connection breaks, the publisher connects again, for the server's
+    `patience`, and publishes the unconfirmed messages again; the broker may then have them twice. All
+    functions raise ServerError: unconfirmed messages may be lost or stored then.
     """
 
     def __init__(self, server: Server, mandatory: bool, in_flight: int, timeout: float) -> None:
-        """`in_flight`: the most messages that are not confirmed. `timeout`: seconds for a confirm."""
+        """`in_flight`: limit of unconfirmed messages. `timeout`: seconds for a confirm."""
         self._server = server
         self._mandatory = mandatory
         self._most = in_flight
         self._timeout = timeout
         self._retry = Retry(server)
         self._routes: dict[tuple[str, str], bytes] = {}
-        self._unconfirmed: deque[OutgoingMessage] = deque()  # from the oldest on, the early ones among them
+        self._unconfirmed: deque[OutgoingMessage] = deque()  # oldest first
         self._unconfirmed_bytes = 0
-        self._confirmed = 0  # all up to this delivery tag,
+        self._confirmed = 0  # all delivery tags up to this one are confirmed,
         self._early: set[int] = set()  # and these
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -62,20 +62,20 @@ class Publisher:
             self._wait()
 
     def flush(self) -> None:
-        """Send the messages that wait for more of them."""
+        """Send the buffered messages."""
         try:
             self._flush()
         except AwayError as error:
             self._resume(error)
 
     def finish(self) -> None:
-        """Wait until all is confirmed, and close."""
+        """Wait until all messages are confirmed, and close the connection."""
         while self._unconfirmed:
             self._wait()
         self._link.close()
 
     def drop(self) -> None:
-        """Close the connection, whatever has become of the messages."""
+        """Close the connection without waiting for confirms."""
         self._link.drop()
 
     def _connected(self) -> Link:
@@ -88,7 +88,7 @@ class Publisher:
         return link
 
     def _resume(self, error: AwayError) -> None:
-        """Connect again and publish what is not confirmed. Raises `error` when patience has ended."""
+        """Connect again and publish the unconfirmed messages. Raises `error` after the server's patience."""
         while True:
             self._link.drop()
             self._retry.fail(error)
@@ -153,7 +153,7 @@ class Publisher:
         return made
 
     def _take(self, timeout: float) -> None:
-        """Take what the broker says, and wait for it for a time."""
+        """Handle methods of the broker that arrive within `timeout` seconds."""
         found = self._link.frame(timeout)
         if found is None and timeout > 0:
             missing = len(self._unconfirmed) - len(self._early)
@@ -164,7 +164,7 @@ class Publisher:
             found = self._link.frame(0)
 
     def _heard(self, payload: bytes) -> None:
-        """Take what a method says."""
+        """Handle a method of the broker."""
         method = int.from_bytes(payload[:4], "big")
         if method in (c.BASIC_ACK, c.BASIC_NACK):
             _, tag, bits = _SETTLE.unpack_from(payload)
@@ -193,7 +193,7 @@ class Publisher:
             self._forget()
 
     def _forget(self) -> None:
-        """The oldest message that is kept is confirmed."""
+        """Drop confirmed messages, oldest first."""
         if not self._unconfirmed:
             raise ServerError("the broker has confirmed more messages than were published")
         self._confirmed += 1

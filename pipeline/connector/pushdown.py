@@ -22,7 +22,7 @@ from pipeline.connector.filters import ENDLESS, OFFSET, ROUTING_KEY, TIMESTAMP, 
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS: Final = {"queue": str, "partition": int, OFFSET: int, TIMESTAMP: datetime, ROUTING_KEY: str}
-"""The columns that filters may name, and the type of values that each is compared with."""
+"""The columns that filters may name, and the type of the values that each is compared with."""
 
 _BOUNDS: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
     EqualTo: lambda value: (value, value + 1),
@@ -35,9 +35,9 @@ _BOUNDS: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
 
 
 def pushed(filters: Sequence[Filter], has_times: bool) -> tuple[Pushed, list[Filter]]:
-    """The filters that reading can go by, and those that are left to Spark.
+    """Return the filters that reading can apply, and the filters left to Spark.
 
-    `has_times`: whether messages say when they were appended.
+    `has_times`: whether messages have the time of their append.
     """
     bounds: list[Within] = []
     choices: list[OneOf] = []
@@ -48,7 +48,7 @@ def pushed(filters: Sequence[Filter], has_times: bool) -> tuple[Pushed, list[Fil
         if name not in KINDS or (name == TIMESTAMP and not has_times):
             left.append(each)
         elif isinstance(each, IsNotNull):
-            continue  # these never are
+            continue  # these columns are never null
         elif (found := _read(each, name)) is None:
             left.append(each)
         elif isinstance(found, Within):
@@ -59,7 +59,7 @@ def pushed(filters: Sequence[Filter], has_times: bool) -> tuple[Pushed, list[Fil
 
 
 def _read(each: Filter, name: str) -> Within | OneOf | None:
-    """A filter on one of our columns; None: it is left to Spark."""
+    """Convert a filter on one of KINDS; None: the filter is left to Spark."""
     values = each.value if isinstance(each, In) else (getattr(each, "value", None),)
     kind = KINDS[name]
     if not all(type(value) is kind for value in values):

@@ -1,4 +1,4 @@
-"""Rows as messages that go out: where to, properties as they stand in a content header, and bodies."""
+"""Rows as outgoing messages: destination, encoded properties, and body."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OutgoingMessage(NamedTuple):
 def outgoing(
     options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: dict[str, Any]
 ) -> Iterator[OutgoingMessage]:
-    """The messages of a task, each with its place in it. Raises PipelineError."""
+    """Yield the messages of a task, numbered in order. Raises PipelineError."""
     count = 0
     for batch in batches:
         yield from _of_batch(options, batch, stamps, count)
@@ -69,7 +69,7 @@ def _of_batch(
 
 
 def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
-    """A name for each row: the option goes before the column. [Kafka's rule]"""
+    """Return a name for each row: the option takes precedence over the column. [Kafka's rule]"""
     if option is not None:
         return [option] * batch.num_rows
     found: list[str] = batch.column(name).to_pylist()
@@ -79,7 +79,7 @@ def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
 
 
 class Properties:
-    """The property list of messages that differ by their rows only."""
+    """The property list of messages that differ only in values of their rows."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Properties:
         said: dict[str, Any],
         headers: list[tuple[str, str | None]],
     ) -> None:
-        """Raises PipelineError: something does not fit."""
+        """Raises PipelineError: a value does not fit."""
         try:
             table = encode_table(dict(headers) | stamps)[4:] + _ROW
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""The broker's HTTP API, as the driver and the executors ask it."""
+"""A client of the broker's HTTP API, for the driver and the executors."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ API_OF: Final = {"amqp": "http", "amqps": "https"}
 LOG: Final = logging.getLogger("amqpd.pipeline")
 BACKOFF_S: Final = 0.2
 BACKOFF_MAX_S: Final = 5.0
-GATEWAY: Final = (502, 504)  # a proxy's answers while its broker is away
-LEAST_S: Final = 0.5  # for an answer, however little is left
+GATEWAY: Final = (502, 504)  # answers of a proxy whose broker does not answer
+LEAST_S: Final = 0.5  # minimum for an answer, whatever is left of the patience
 Connection = http.client.HTTPConnection
 Target = tuple[str, str]
 
-_idle: dict[Target, list[Connection]] = {}  # kept from one task to the next: Spark uses workers again
+_idle: dict[Target, list[Connection]] = {}  # kept between tasks, as Spark reuses workers
 
 
 @atexit.register
 def close_idle() -> None:
-    """Close the connections that are kept for later."""
+    """Close the idle connections."""
     while _idle:
         _, connections = _idle.popitem()
         for connection in connections:
@@ -45,11 +45,11 @@ def close_idle() -> None:
 
 
 class ServerError(PipelineError):
-    """The broker could not be asked."""
+    """The broker does not answer, or its answer is unusable."""
 
 
 class RefusedError(ServerError):
-    """The broker has said no. `status`: of HTTP."""
+    """The broker refuses a request. `status`: of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -58,14 +58,14 @@ class RefusedError(ServerError):
 
 @dataclass(frozen=True)
 class Password:
-    """Where the password is: read where it is used, so that it need not travel."""
+    """The source of the password, which is read when it is needed, so that tasks need not contain it."""
 
     value: str | None = field(default=None, repr=False)
     file: str | None = None
     env: str | None = None
 
     def read(self) -> str:
-        """The password. Raises OptionError."""
+        """Read the password. Raises OptionError."""
         if self.file is not None:
             try:
                 return Path(self.file).read_text().rstrip("\n")
@@ -80,10 +80,10 @@ class Password:
 
 @dataclass(frozen=True)
 class Tls:
-    """The files, in PEM, by which the broker and this program prove who they are.
+    """The PEM files for TLS, of both sides.
 
-    `authority`: certificates that are trusted, None: the system's. `certificate`, `key`: this program's own;
-    a `certificate` without a `key` has it in the same file.
+    `authority`: trusted certificates; None: the system's. `certificate`, `key`: of this program; without
+    `key` the certificate's file has the key.
     """
 
     authority: str | None = None
@@ -91,7 +91,7 @@ class Tls:
     key: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """The settings of a connection: the files are read anew, since certificates are renewed.
+        """Return the TLS context of a connection. The files are read again, as certificates are renewed.
 
         Raises OptionError.
         """
@@ -109,12 +109,12 @@ class Tls:
 
 
 def _no_password() -> str:
-    """Keep OpenSSL from asking at a terminal for the password of a key."""
+    """Return no password, so that OpenSSL does not prompt for the password of a key."""
     raise OSError("the key is encrypted; a key without a password is expected")
 
 
 class Answer:
-    """The answer to a request, on a connection that is kept for the next one when it has been read."""
+    """The answer to a request. Its connection is reused after the answer has been read."""
 
     def __init__(self, target: Target, connection: Connection) -> None:
         self._target = target
@@ -122,7 +122,7 @@ class Answer:
         self.response = connection.getresponse()
 
     def read(self) -> bytes:
-        """All of it. Raises what http.client raises."""
+        """Return the whole body. Raises the errors of http.client."""
         try:
             data = self.response.read()
         except BaseException:
@@ -132,7 +132,7 @@ class Answer:
         return data
 
     def keep(self) -> None:
-        """Keep the connection: nothing is left to be read."""
+        """Keep the connection for the next request: the answer is read."""
         _idle.setdefault(self._target, []).append(self._connection)
 
     def drop(self) -> None:
@@ -142,11 +142,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Server:
-    """A broker, or several addresses of it that are tried in turn.
+    """A broker, or several addresses of it, which are tried one after the other.
 
     `amqp`: scheme, host and port of AMQP. `api`: URLs of the HTTP API. `timeout`: seconds for one answer.
-    `patience`: seconds for which a broker that is away is tried again. `retries`: the most further attempts
-    within `patience`, None: no limit.
+    `patience`: seconds for which requests to an unreachable broker are repeated. `retries`: limit of
+    repetitions within `patience`; None: no limit.
     """
 
     amqp: tuple[tuple[str, str, int], ...]
@@ -160,7 +160,7 @@ class Server:
     patience: float = math.inf
 
     def attempts(self) -> Iterator[float]:
-        """Yield for each attempt the seconds that are left of `patience`; wait longer and longer between."""
+        """Yield the seconds left of `patience` for each attempt, with growing waits between the attempts."""
         until = time.monotonic() + self.patience
         yield self.patience
         pause, made = BACKOFF_S, 0
@@ -173,7 +173,7 @@ class Server:
             yield until - time.monotonic()
 
     def warn_of_absence(self, names: str, error: Exception) -> None:
-        """Say in the log that the broker is away and is tried again."""
+        """Log that the broker does not answer and that requests are repeated."""
         if self.retries != 0 and self.patience > 0:
             LOG.warning("cannot reach %s: %s; trying again for up to %g s", names, told(error), self.patience)
 
@@ -182,11 +182,11 @@ class Server:
         return self._ask("GET", path, query, None)
 
     def post(self, *path: str, **fields: object) -> Any:
-        """Ask for something that does no harm if it is asked twice. Raises ServerError."""
+        """Post a request that may safely be repeated. Raises ServerError."""
         return self._ask("POST", path, {}, fields)
 
     def send(self, *path: str, data: bytes, **query: object) -> Any:
-        """Post octets, which does no harm if it is done twice. Raises ServerError."""
+        """Post octets in a request that may safely be repeated. Raises ServerError."""
         return self._ask("POST", path, query, data)
 
     def put(self, *path: str, **fields: object) -> Any:
@@ -199,7 +199,10 @@ class Server:
 
     @contextmanager
     def open(self, *path: str, **query: object) -> Iterator[http.client.HTTPResponse]:
-        """A long answer, to be read. It is not asked for again once it has begun. Raises ServerError."""
+        """Open a long answer for reading. The request is not repeated once the answer has begun.
+
+        Raises ServerError.
+        """
         answer = self._begin("GET", path, query, None)
         try:
             yield answer.response
@@ -223,14 +226,14 @@ class Server:
         return json.loads(data) if data else None
 
     def _begin(self, method: str, path: tuple[str, ...], query: dict[str, object], fields: object) -> Answer:
-        """Send a request until there is an answer. Raises ServerError."""
+        """Send a request until an answer comes. Raises ServerError."""
         where = _path(path, query)
         body = fields if fields is None or isinstance(fields, bytes) else json.dumps(fields).encode()
         failure: Exception | None = None
         for base, seconds in self._tries():
             try:
                 answer = self._send(base, method, where, body, seconds)
-            except ssl.SSLCertVerificationError as error:  # waiting does not mend a certificate
+            except ssl.SSLCertVerificationError as error:  # no retry: the certificate stays wrong
                 raise ServerError(f"cannot trust {base}: {told(error)}") from error
             except (OSError, http.client.HTTPException) as error:
                 if failure is None:
@@ -246,14 +249,14 @@ class Server:
         raise ServerError(f"cannot reach {' or '.join(self.api)}: {told(failure)}")
 
     def _tries(self) -> Iterator[tuple[str, float]]:
-        """The URLs to ask, one after the other, and for how many seconds each."""
+        """Yield the URLs to try, one after the other, with the seconds for each."""
         for left in self.attempts():
             until = time.monotonic() + max(left, LEAST_S)
             for base in self.api:
                 yield base, min(self.timeout, max(until - time.monotonic(), LEAST_S))
 
     def _send(self, base: str, method: str, where: str, body: bytes | None, seconds: float) -> Answer:
-        """Send it once; twice if the connection had been idle and was closed meanwhile."""
+        """Send a request once; twice if an idle connection was closed meanwhile."""
         login = base64.b64encode(f"{self.user}:{self.password.read()}".encode()).decode()
         headers = {"Authorization": f"Basic {login}"}
         target = (base, login)
@@ -264,7 +267,7 @@ class Server:
             if connection is None:
                 connection = self._connect(base, seconds)
             elif connection.sock is not None:
-                connection.sock.settimeout(seconds)  # who had it was more patient, or less
+                connection.sock.settimeout(seconds)  # the last request may have had another timeout
             try:
                 connection.request(method, where, body, headers)
                 return Answer(target, connection)
@@ -286,27 +289,27 @@ class Server:
 
 
 class Retry:
-    """The further attempts at something that a broker breaks off, for as long as the server's `patience`."""
+    """Repeats a request that breaks off, for the server's `patience`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._attempts: Iterator[float] | None = None
 
     def succeed(self) -> None:
-        """Begin to count anew: the broker has answered."""
+        """Start again: the broker has answered."""
         self._attempts = None
 
     def fail(self, error: Exception) -> None:
-        """Wait before the next attempt. Raises `error` if there is none."""
+        """Wait before the next attempt. Raises `error` after the last one."""
         if self._attempts is None:
             self._attempts = self._server.attempts()
-            next(self._attempts)  # the attempt that has failed
+            next(self._attempts)  # the failed attempt
         if next(self._attempts, None) is None:
             raise error
 
 
 def server_of(choices: Choices) -> Server:
-    """The broker that options name. Raises OptionError."""
+    """Return the broker that options name. Raises OptionError."""
     url = choices.text("url")
     if url is None:
         raise OptionError("option 'url' is missing: amqp://user:password@host:5672/vhost")
@@ -350,13 +353,13 @@ def _refuse_mix(parts: list[SplitResult], bases: list[SplitResult]) -> None:
 
 
 def _api_of(part: SplitResult) -> SplitResult:
-    """The HTTP API of a broker at its usual port. [RabbitMQ management, "TLS"]"""
+    """Return the HTTP API of a broker at its default port. [RabbitMQ management, "TLS"]"""
     scheme, host = API_OF[part.scheme], str(part.hostname)
     return SplitResult(scheme, f"{f'[{host}]' if ':' in host else host}:{API_PORTS[scheme]}", "", "", "")
 
 
 def _tls_of(choices: Choices, used: bool) -> Tls:
-    """The files of TLS that options name. Raises OptionError."""
+    """Return the TLS files that options name. Raises OptionError."""
     files = {name: choices.text(name) for name in ("caFile", "certFile", "keyFile")}
     for name, value in files.items():
         if value is not None and not used:
@@ -384,5 +387,5 @@ def _reason(method: str, where: str, answer: Answer) -> str:
 
 
 def told(error: Exception | None) -> str:
-    """The text of an error; its kind if it says nothing."""
+    """Return the text of an error, or its type if the text is empty."""
     return str(error) or type(error).__name__

@@ -1,6 +1,6 @@
-"""`format("amqp")` as Spark finds it: the source, its two readers, and the sink.
+"""`format("amqp")` for Spark: the source, its two readers, and the sink.
 
-Spark plans in processes that are new each time: each imports what it needs, and no more.
+Spark starts a new process for each plan, so each function imports what it needs and no more.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AmqpDataSource(DataSource):
         return "amqp"
 
     def schema(self) -> StructType:
-        """The columns; some of them come by options. Raises OptionError, ServerError."""
+        """Return the columns, some of which depend on options. Raises OptionError, ServerError."""
         if not is_table(self.options):
             return _schema(source_options(self.options, streaming=False))
         said = options_of_table(self.options)
@@ -80,18 +80,18 @@ class AmqpDataSource(DataSource):
         return kept(columns, said, SINK)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads once. Raises OptionError."""
+        """Return the reader of a batch query. Raises OptionError."""
         options = source_options(with_kept(self.options, schema, SOURCE), streaming=False)
         return AmqpFilteringReader(options, schema) if options.pushdown else AmqpReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Reads on and on. Raises OptionError."""
+        """Return the reader of a streaming query. Raises OptionError."""
         return AmqpStreamReader(
             source_options(with_kept(self.options, schema, SOURCE), streaming=True), schema
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Publishes once. Raises OptionError."""
+        """Return the writer of a batch query. Raises OptionError."""
         from pipeline.connector.options import sink_options
         from pipeline.connector.sink import AmqpWriter
 
@@ -100,7 +100,7 @@ class AmqpDataSource(DataSource):
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Publishes batch after batch. Raises OptionError, ServerError."""
+        """Return the writer of a streaming query. Raises OptionError, ServerError."""
         from pipeline.connector.options import sink_options
         from pipeline.connector.sink import AmqpStagedWriter, AmqpStreamWriter
 
@@ -109,7 +109,7 @@ class AmqpDataSource(DataSource):
 
 
 class AmqpReader(DataSourceReader):
-    """Reads the messages that are there when the query is planned."""
+    """Reads the messages that exist when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -122,15 +122,15 @@ class AmqpReader(DataSourceReader):
         return [Slice(each, None) for each in of_batch(self._options)]
 
     def read(self, partition: InputPartition | None) -> Batches:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+        """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
         return _read(self._options, self._schema, partition)
 
 
 class AmqpFilteringReader(AmqpReader):
-    """Reads only what filters of the query leave. Spark refuses it unless it is set to push filters down.
+    """Reads only messages that pass the query's filters. Spark must be configured to push filters down.
 
-    What it has planned last Spark uses for all queries of one DataFrame, also for those with other filters.
-    [Spark 4.3 PythonDataSourceV2.readInfo]
+    Spark uses the last plan for all queries of one DataFrame, also for queries with other filters. [Spark 4.3
+    PythonDataSourceV2.readInfo]
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -152,14 +152,14 @@ class AmqpFilteringReader(AmqpReader):
         return [Slice(each, None) for each in of_batch(self._options, self._filters or EVERYTHING)]
 
     def read(self, partition: InputPartition | None) -> Batches:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+        """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
         return _read(self._options, self._schema, partition, self._filters and self._filters.keys)
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads in batches from offset to offset; a batch that is read again has the same messages.
+    """Reads in batches from offset to offset; a repeated batch has the same messages.
 
-    What is acknowledged is what Spark has committed: the offset with which it asks for more.
+    Messages are acknowledged when Spark has committed them: up to the offset from which it asks for more.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -168,7 +168,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: BatchPlanner | None = None  # made on the first use, in the process that plans
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
+        """Return the offsets of the first batch; Spark calls this more than once (DataSourceStreamReader)."""
         return self._planning().initial().json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
@@ -181,12 +181,12 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planning().fix_end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch goes (DataSourceStreamReader)."""
+        """Return the end of the next batch (DataSourceStreamReader)."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._planning().next_batch(start, rows)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """Return the ends of the streams, for people who watch the query (DataSourceStreamReader)."""
+        """Return the ends of the streams, for the query's metrics (DataSourceStreamReader)."""
         return self._planning().end_seen()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -194,11 +194,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(self._planning().slices(start, end))
 
     def read(self, partition: InputPartition | None) -> Batches:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
+        """Read a slice; without slices Spark passes its own partition (DataSourceStreamReader)."""
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done (DataSourceStreamReader)."""
+        """Acknowledge a batch (DataSourceStreamReader)."""
         self._planning().acknowledge(end)
 
     def _planning(self) -> BatchPlanner:
@@ -210,9 +210,9 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def register(spark: SparkSession) -> None:
-    """Have `format("amqp")` be known where the package is not installed but comes in a zip.
+    """Register `format("amqp")` if the package is not installed but in a zip.
 
-    Raises PipelineError if Spark's workers start an interpreter that does not have the package.
+    Raises PipelineError if Spark's workers start an interpreter without the package.
     """
     from pipeline.requirements import check_workers
 

@@ -15,20 +15,20 @@ from pipeline.connector.server import RefusedError, Server
 from pipeline.connector.streams import Streams, SubscribedStreams
 from pipeline.errors import PipelineError
 
-AT_ONCE: Final = 100_000  # messages that one request stages at most
+AT_ONCE: Final = 100_000  # limit of messages that one request stages
 
 
 class GoneError(PipelineError):
-    """The reader that was attached is not there any more: what is asked of it next attaches it anew."""
+    """The attached reader was deleted; the next request attaches a new one."""
 
 
 class StagedQueue:
-    """A queue with a reader. It is attached when it is first asked for: then no other program has it."""
+    """A queue with a reader. The first request attaches the reader, which excludes other programs."""
 
     def __init__(self, server: Server, queue: str, reader: str | None, retain: int) -> None:
-        """`retain`: how many batches that Spark has committed can be read again.
+        """`retain`: number of committed batches that can be read again.
 
-        Raises OptionError: readers have names.
+        Raises OptionError without a reader's name.
         """
         if reader is None:
             raise OptionError(
@@ -65,9 +65,9 @@ class StagedQueue:
     def advance(self, start: int, rows: int, size: int | None) -> int:
         """Acknowledge the messages before `start`, and stage up to `rows` messages from there on.
 
-        `size`: bytes of their bodies, about. Returns the offset behind the last one. Raises ServerError,
-        PipelineError: another program reads under this name, which is noticed also if there are none; and
-        GoneError.
+        `size`: approximate bytes of their bodies. Returns the offset behind the last message. Raises
+        ServerError, GoneError, and PipelineError if another program has attached the reader, also without
+        messages.
         """
         self._attach()
         goal = start + rows
@@ -97,7 +97,7 @@ class StagedQueue:
             if error.status == 404:
                 self._epoch = None
                 raise GoneError(f"{name} is gone ({error})") from error
-            if error.status != 409:  # which says that somebody has attached it, also if it is another one now
+            if error.status != 409:  # 409: another program has attached the reader
                 raise
             raise PipelineError(
                 f"{name} has been taken over: another query has the same 'readerName', or this one was "
@@ -112,7 +112,7 @@ class StagedQueue:
 
 
 class Subscription:
-    """The streams and the queues that options name. Raises OptionError, ServerError when it is made."""
+    """The streams and the queues that options name. The constructor raises OptionError, ServerError."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.streams: SubscribedStreams
@@ -134,7 +134,7 @@ class Subscription:
 
 
 def _ordinary(options: SourceOptions, names: Sequence[str]) -> list[str]:
-    """The names of queues that are no streams."""
+    """Return the names of queues that are no streams."""
     server = options.server
     found: list[str] = []
     for name in names:
