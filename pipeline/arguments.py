@@ -39,7 +39,7 @@ FLAGS: Final = {
     "url": (STORE,),
     "subscribe": (STORE,),
 }
-"""The jobs that take a flag; flags with defaults may be said of any."""
+"""The jobs that accept a flag; every job accepts flags with defaults."""
 
 MODES: Final = ("batch", "available-now", "continuous")
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def duration(text: str) -> float:
-    """Seconds of a text like 90s, 15m, 24h or 7d."""
+    """Return the seconds of a text like 90s, 15m, 24h or 7d."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"'{text}' is no time such as 90s, 15m, 24h or 7d")
@@ -126,26 +126,26 @@ def duration(text: str) -> float:
 
 
 def settings(pairs: Sequence[str], flag: str = "--conf") -> dict[str, str]:
-    """Settings out of KEY=VALUE. Raises PipelineError: one is not like that."""
+    """Return settings from KEY=VALUE texts. Raises PipelineError for another text."""
     for pair in pairs:
         if not re.fullmatch(r"[^=\s]+=.*", pair, re.DOTALL):
-            name = pair.partition("=")[0]  # the value may be a password
+            name = pair.partition("=")[0]  # not the value, which may be a password
             raise PipelineError(f"{flag} '{name}' is not KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 def is_live(options: argparse.Namespace) -> bool:
-    """Whether events are read that are not sealed yet."""
+    """Whether the job reads events that are not sealed yet."""
     return options.live or is_served(options.journal)
 
 
 def is_brief(options: argparse.Namespace) -> bool:
-    """Whether the job makes many plans and runs each once. A page has figures that look at all events."""
+    """Whether the job makes many plans and runs each once. Figures of a report need all events."""
     return options.job == "audit" and options.mode == "batch" and not options.report
 
 
 def check_arguments(options: argparse.Namespace) -> None:
-    """Raises PipelineError: the job wants what is not said, or does not take what is."""
+    """Raise PipelineError for a missing flag, and for a flag that the job does not accept."""
     for name, jobs in FLAGS.items():
         said = getattr(options, name)
         if said is not None and said is not False and options.job not in jobs:
@@ -175,7 +175,7 @@ def check_arguments(options: argparse.Namespace) -> None:
 
 
 def check_report(report: Path) -> None:
-    """Raises PipelineError: the report could not be written, which is better known before the audit."""
+    """Raise PipelineError if the report cannot be written, before the audit starts."""
     if report.is_dir():
         raise PipelineError(f"cannot write the report '{report}': it is a folder")
     there = report if report.exists() else report.parent

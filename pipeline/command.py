@@ -1,4 +1,4 @@
-"""The command `amqpd pipeline`. Exit status: 0 clean, 1 it did not come about, 2 findings."""
+"""The command `amqpd pipeline`. Exit status: 0 clean, 1 the job failed, 2 findings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS: Final = re.compile(r"^pipeline\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 def main(arguments: Sequence[str], submitted: bool = False) -> int:
-    """Do what the arguments say and return the exit status; a JSON summary goes to standard output.
+    """Run the command and return the exit status; a JSON summary goes to standard output.
 
     `submitted`: spark-submit has started this process, and has set up the session.
     """
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace, submitted: bool) -> int:
 
 
 def run_here(options: argparse.Namespace, master: str | None) -> int:
-    """Run the job in this process. `master`: None is that of spark-submit. Raises PipelineError."""
+    """Run the job in this process. `master`: None: of spark-submit. Raises PipelineError."""
     from pyspark.errors import PySparkException
 
     from pipeline.runs import run
@@ -110,6 +110,6 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
 
 
 def cause(error: str) -> str:
-    """The line of an error of Spark that says what was wrong: our last one, or else the first."""
+    """Return the line of Spark's error with the cause: the last one of this package, or else the first."""
     ours: list[str] = OURS.findall(error)
     return ours[-1] if ours else error.splitlines()[0]

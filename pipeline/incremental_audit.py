@@ -1,11 +1,12 @@
-"""The audit of a journal that goes on: each run, or each moment, only what is new.
+"""The audit of a growing journal: each run, or each batch, reads only new events.
 
-    <out>/checkpoint/                 of Spark: which files have been read, or events up to which
-    <out>/batch=N/node=NAME/...       what batch N leaves to the next: entries, told, queues
-    <out>/batch=N/node=NAME/findings  what is found among the entries of this batch
-    <out>/batch=N/summary.json        how many of each verdict there are until now; written last
+    <out>/checkpoint/                 of Spark: the files that were read, or the seqs
+    <out>/batch=N/node=NAME/...       the state that batch N leaves to the next: `entries`, `told`, `queues`
+    <out>/batch=N/node=NAME/findings  the findings among the entries of this batch
+    <out>/batch=N/summary.json        the number of entries by verdict until now; written last
 
-A batch reads only what the batch before has left and writes only its own folder: done again it does the same.
+A batch reads only what the batch before has left, and writes only its own folder. So a repeated batch has the
+same result.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ Summary = dict[str, Any]
 def follow(
     spark: SparkSession, options: argparse.Namespace, tell: Callable[[str], None]
 ) -> tuple[bool, Summary]:
-    """Audit what is new, and go on for ever in the mode `continuous`; returns what is found until now."""
+    """Audit new events, endlessly in the mode `continuous`.
+
+    Returns whether there are findings, and the summary.
+    """
     out = Path(options.out)
     batches = Batches(spark, out, options.age, options.poison, tell)
     events = _events(spark, options)
@@ -87,7 +91,7 @@ class Batches:
         self.grace = grace
 
     def take(self, events: DataFrame, number: int) -> None:
-        """Do a batch. Doing it again overwrites what it has written."""
+        """Audit the events of a batch. A repeated batch overwrites its own results."""
         folder = self.out / f"batch={number}"
         shutil.rmtree(folder, ignore_errors=True)
         before = self._before(number)
@@ -108,11 +112,11 @@ class Batches:
         self.tell(f"batch {number}: {total} findings; {verdicts}")
 
     def latest(self) -> Summary:
-        """The summary of the last batch that is whole."""
+        """Return the summary of the last complete batch."""
         return self._before(1 << 62)
 
     def _node(self, events: DataFrame, node: str, number: int, before: Summary) -> Summary:
-        """Fold a node's part of a batch, and write what is to be carried on."""
+        """Fold a node's part of a batch, and write the state for the next batch."""
         carried = portion(events.where(F.col("node") == node))
         known = before["nodes"].get(node)
         if known is not None:
@@ -149,7 +153,7 @@ class Batches:
         return str(self.out / f"batch={number}" / f"node={quote(node, safe='@')}")
 
     def _before(self, number: int) -> Summary:
-        """The summary of the last whole batch before one."""
+        """Return the summary of the last complete batch before `number`."""
         numbers = [
             int(path.parent.name.removeprefix("batch=")) for path in self.out.glob("batch=*/summary.json")
         ]
@@ -160,7 +164,7 @@ class Batches:
         return summary
 
     def _forget(self, number: int) -> None:
-        """Drop what old batches have carried on; their findings and summaries stay."""
+        """Delete the state of old batches; their findings and summaries stay."""
         for part in ("entries", "told", "queues"):
             for path in self.out.glob(f"batch={number - KEPT_BATCHES}/node=*/{part}"):
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Whether what Spark needs is there: Java, pyspark, and workers that can import the connector."""
+"""The check of Spark's requirements: Java, pyspark, and workers that can import the connector."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ import sys
 sys.path += sys.argv[1:]
 import pyarrow, pamqp, mypy_extensions, pipeline.errors
 """
-"""The modules of the connector that a worker imports; `pyspark` itself comes with Spark."""
+"""The modules that a worker imports for the connector; Spark brings `pyspark` itself."""
 
 JAVA_MIN: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class Context(Protocol):
-    """Spark's context, as far as `check_workers` reads the context."""
+    """The part of Spark's context that `check_workers` reads."""
 
     pythonExec: str  # noqa: N815 (Spark's name)
 
 
 class Session(Protocol):
-    """A Spark session. This module runs before it is known whether pyspark is installed."""
+    """A Spark session, as a protocol: this module must work without pyspark."""
 
     @property
     def sparkContext(self) -> Context:  # noqa: N802 (Spark's name)
@@ -39,12 +39,12 @@ class Session(Protocol):
 
 
 def check_workers(spark: Session) -> None:
-    """Raise PipelineError unless the interpreter of Spark's workers can import what this one does.
+    """Raise PipelineError if the interpreter of Spark's workers cannot import the connector.
 
-    Without PYSPARK_PYTHON the workers start the python3 of PATH. It is that of the system where the virtual
-    environment of this interpreter is not activated; then Spark tells of a missing module at the first batch.
-    What this interpreter imports from zips counts: Spark hands them to its workers. Nothing is checked with
-    Spark Connect, whose clients cannot see the workers.
+    Without PYSPARK_PYTHON the workers start the python3 of PATH. If the virtual environment of this
+    interpreter is not activated, that is the system's python3, and Spark reports a missing module only at the
+    first batch. Zips on this interpreter's path count, as Spark passes them to its workers. With Spark
+    Connect nothing is checked, as its clients cannot see the workers.
     """
     from pyspark.errors import PySparkException
 
@@ -75,7 +75,7 @@ def _remedy() -> str:
 
 
 def missing() -> str:
-    """Name in one line what is missing of pyspark and Java; empty if both are there."""
+    """Return one line that says whether pyspark or Java is missing; "" if both are present."""
     if find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'amqpd[pipeline]'"
     java = java_command()
@@ -88,7 +88,7 @@ def missing() -> str:
 
 
 def java_command() -> str | None:
-    """The java that Spark would start: that of JAVA_HOME, else that of PATH."""
+    """Return the java that Spark would start: of JAVA_HOME, otherwise of PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home, "bin", "java")
@@ -97,7 +97,7 @@ def java_command() -> str | None:
 
 
 def java_version(java: str) -> int:
-    """The first number of its version; 0 if it does not say."""
+    """Return the major version of a java; 0 if it is unknown."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Runs of jobs: what each job reads, and where its results go."""
+"""Runs of jobs: their input, and the destination of their results."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ FINDINGS: Final = {"at": TimestampType()} | dict.fromkeys(
     ("node", "vhost", "queue", "from_queue", "verdict", "op", "consumer", "what", "file", "text"),
     StringType(),
 )
-"""Columns of findings that are no numbers; any of them may have nothing but nulls."""
+"""Columns of findings that are no numbers; each of them may be null in all rows."""
 NEED_FULL: Final = {"latency": ("first_delivery", "processing"), "order": ("order",)}
 """The results of jobs that need the level `full`."""
 
 
 def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None, tell: Told) -> Outcome:
-    """Run a job; returns whether there are findings, and what to say. Raises PipelineError."""
+    """Run a job; return whether there are findings, and the summary. Raises PipelineError."""
     if options.job == STORE:
         return False, _store(spark, options, tell)
     if options.job == "retain":
@@ -122,7 +122,7 @@ def _lineage(events: DataFrame, options: argparse.Namespace) -> Outcome:
 
 
 def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
-    """A job whose result is a table; rows of poison and order are findings."""
+    """Run a job whose result is a table; rows of `poison` and `order` are findings."""
     job = options.job
     if job == "order" and not _has_deliveries(events):
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""The output for a person while a job runs: lines on standard error, and Spark's progress."""
+"""Output for the user while a job runs: lines on standard error, and Spark's progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Protocol, TextIO
 
-CLEAR: Final = "\r\x1b[K"  # of a terminal: this line is empty again
+CLEAR: Final = "\r\x1b[K"  # erases the present line of a terminal
 
 ON_TERMINAL_S: Final = 0.5
 ELSEWHERE_S: Final = 30.0
@@ -17,7 +17,7 @@ ELSEWHERE_S: Final = 30.0
 
 def tell(text: str) -> None:
     """Write a line to standard error, in place of the progress line of a terminal."""
-    begun = CLEAR if sys.stderr.isatty() else ""  # a progress line, perhaps
+    begun = CLEAR if sys.stderr.isatty() else ""  # there may be a progress line
     sys.stderr.write(f"{begun}amqpd pipeline: {text}\n")
     sys.stderr.flush()
 

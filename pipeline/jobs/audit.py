@@ -1,4 +1,4 @@
-"""The audit: what became of each message, whether the journal is whole, and whether it adds up."""
+"""The audit: the fate of each message, and whether the journal is complete and consistent."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ Rows = list[dict[str, Any]]
 
 
 class Audit(NamedTuple):
-    """The result of an audit. `findings`: how many by kind; `others`: how many by harmless verdict.
+    """The result of an audit. `findings`: number of each kind; `others`: number of each harmless verdict.
 
-    `first`, `last`: microseconds since 1970 of the events, or None. `rows`: the findings themselves, SHOWN
-    of each kind at most. `not_judged`: what could not be looked for in all queues, with the reason.
+    `first`, `last`: times of the first and last event in microseconds since 1970, or None. `rows`: the
+    findings, at most SHOWN of each kind. `not_judged`: verdicts that could not be checked in all queues, with
+    the reason.
     """
 
     events: int
@@ -56,13 +57,13 @@ class Audit(NamedTuple):
         return not any(self.findings.values())
 
     def summary(self) -> dict[str, Any]:
-        """Return the findings as values that JSON can hold."""
+        """Return the findings as values for JSON."""
         times = {"first": _time(self.first), "last": _time(self.last)}
         return self._asdict() | times | {"clean": self.clean}
 
 
 class Frames(NamedTuple):
-    """A digest, by its kinds of rows."""
+    """The rows of a digest by kind."""
 
     kept: DataFrame
     lived: DataFrame
@@ -71,9 +72,9 @@ class Frames(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The result of an audit for one node: how many entries have each verdict, how many `others` there are.
+    """The result of an audit for one node: the number of entries with each verdict, and of `others`.
 
-    `lacking`: queues that could not be looked at closely.
+    `lacking`: queues whose deliveries are not all journaled.
     """
 
     verdicts: dict[str, int]
@@ -83,8 +84,11 @@ class Part(NamedTuple):
 
 
 def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
-    """Audit a journal, node by node. `age`: seconds; `now`: microseconds, else that of the last event."""
-    rows = digest.rows.persist()  # not `_kept`: where little is settled there are many
+    """Audit a journal, node by node. `age`: seconds.
+
+    `now`: microseconds, by default the time of the last event.
+    """
+    rows = digest.rows.persist()  # not `_kept`: a digest with many unsettled entries is large
     try:
         frames = Frames(kept(rows), lived(rows), moved(rows), placed(rows))
         nodes = _nodes(frames.moved)
@@ -97,7 +101,7 @@ def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
 
 
 def _with_files(found: Audit, held: Held) -> Audit:
-    """The same with what is wrong with the files."""
+    """Return the audit with the faults of files added."""
     reason = {} if held.judged else {FILE: "the journal has no manifest that says which files there must be"}
     rows = {FILE: held.faults[:SHOWN]} if held.faults else {}
     return found._replace(
@@ -128,7 +132,7 @@ def _nodes(moved: DataFrame) -> list[Row]:
 
 
 def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest) -> Part:
-    """`frames`: of all the `nodes`."""
+    """Audit one node. `frames`: of all the `nodes`."""
     if nodes > 1:
         frames = Frames(*(each.where(F.col("node") == node["node"]) for each in frames))
     events = partial(_events_of, digest, node["node"])
@@ -144,7 +148,7 @@ def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest
     }
     unseen = frames.moved.where("unseen > 0").groupBy("queue_id").agg(F.max("last").alias("last"))
     settled = Settled(node["settled"], node["lowest"], unseen)
-    with ThreadPoolExecutor(2) as pool:  # what is planned takes one core, and what is run all of them
+    with ThreadPoolExecutor(2) as pool:  # planning uses one core, and running uses all
         judging = pool.submit(judge, frames.lived, settled, queues, rules, SHOWN, events)
         collected = dict(zip(lists, pool.map(_collected, lists.values()), strict=True))
     verdicts = judging.result()
@@ -162,7 +166,7 @@ def _collected(frame: DataFrame) -> tuple[int, Rows]:
 
 
 def _told(row: Row) -> dict[str, Any]:
-    """A row whose times say that they are UTC; Spark gives them as those of this machine's zone."""
+    """Return a row with its times in UTC; Spark returns them in the zone of this machine."""
     values = row.asDict().items()
     return {name: each.astimezone(UTC) if isinstance(each, datetime) else each for name, each in values}
 
@@ -194,8 +198,8 @@ def _time(micros: int | None) -> datetime | None:
 
 
 def _kept(frame: DataFrame) -> DataFrame:
-    """The rows are computed once, and what they came of is forgotten.
+    """Compute the rows once, and drop their plan.
 
-    A plan has all plans of what it reads from a cache, each twice, and Spark writes them out again and again.
+    A plan contains all plans of the caches that it reads, each twice, and Spark prints them again and again.
     """
     return frame.localCheckpoint()

@@ -1,4 +1,4 @@
-"""Events of a range of seqs, or from a time on, out of whatever files have them now."""
+"""Events of a range of seqs, or from a time on, from the files that have them now."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from protocol.journal.catalogue import File
 from protocol.journal.columns import batch_of
 from protocol.journal.decoder import Block
 
-ROWS: Final = 16_384  # of a batch that goes to Spark
+ROWS: Final = 16_384  # rows of a batch for Spark
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class EventReader:
     """Reads the events of `node` from the seq `start` up to `end`, exclusively.
 
-    An event that the journal has had and does not have any more is a loss: an error, or with `fail_on_loss`
-    false a warning. One that no file has, or whose bytes are damaged, while the journal goes on behind it,
-    is in a hole: that is told and passed over, as nothing will ever fill it. A journal that ends before the
-    range does is an error in any case.
+    A deleted event is a loss: an error, or with `fail_on_loss` false a warning. A hole is an event that no
+    file has, or whose bytes are damaged, while the journal continues behind it. Holes are logged and skipped,
+    as nothing fills them later. A journal that ends before the range is an error in any case.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class EventReader:
         size: int,
         without: Iterable[str] = (),
     ) -> None:
-        """`size`: bytes that are read in one go. `without`: names of files that count as gone."""
+        """`size`: bytes to read at once. `without`: names of files to treat as deleted."""
         self._journal = journal
         self._node = node
         self._at = start
@@ -55,7 +54,7 @@ class EventReader:
         self._gone: set[str] = set(without)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The events, with EVENTS. Raises DataLossError, ServerError, PipelineError."""
+        """Yield the events, with EVENTS. Raises DataLossError, ServerError, PipelineError."""
         files = self._journal.files(self._node, self._at, self._end)
         while self._at < self._end:
             file = holder(files, self._at, self._gone)
@@ -64,7 +63,7 @@ class EventReader:
                 continue
             try:
                 yield from self._of_file(file)
-            except GoneError:  # sealed meanwhile, or let go
+            except GoneError:  # sealed meanwhile, or deleted
                 self._gone.add(file.name)
                 files = self._journal.files(self._node, self._at, self._end)
 
@@ -84,7 +83,7 @@ class EventReader:
             self._at = end
 
     def _pass_over(self, files: Sequence[File]) -> None:
-        """No file has the next event: go to the next one that there is."""
+        """Skip events that no file has, up to the next present one."""
         at = self._at
         extent = self._journal.extents().get(self._node)
         following = min((file.first for file in files if file.first > at), default=self._end)
@@ -104,7 +103,7 @@ class EventReader:
             self._at = following
 
     def _require_written(self, end: int) -> None:
-        """Raises DataLossError: the journal ends before, so that what is missing is no hole."""
+        """Raise DataLossError if the journal ends before `end`, so that missing events are no hole."""
         behind = ends(self._journal, self._size).get(self._node, 0)
         if behind < end:
             raise DataLossError(
@@ -125,7 +124,7 @@ class EventReader:
 
 
 def holder(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
-    """The file that has an event, sealed rather than raw; None: none of those that are there."""
+    """Return the file that has an event, sealed rather than raw; None: no present file has the event."""
     found = [
         file
         for file in files
@@ -183,7 +182,7 @@ def _raw(journal: Journal, file: File, start: int, end: int, size: int) -> Itera
 
 
 def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
-    """The rows of a range; their seqs grow."""
+    """Return the rows of a range; their seqs grow."""
     seqs = batch.column("seq")
     if batch.num_rows == 0 or (seqs[0].as_py() >= start and seqs[-1].as_py() < end):
         return batch
@@ -191,7 +190,7 @@ def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
 
 
 def _as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with the columns of EVENTS; those that a file does not have are null."""
+    """Return the rows with the columns of EVENTS; columns that a file lacks are null."""
     there = set(batch.schema.names)
     schema = _schema()
     columns = [
@@ -209,7 +208,7 @@ def _schema() -> pa.Schema:
 
 
 def at_time(journal: Journal, node: str, time: int, end: int, size: int) -> int:
-    """The seq of the first event of `node` from a time on, in microseconds since 1970; `end`: there is none.
+    """Return the seq of the first event of `node` from a time on, in µs since 1970; `end`: no such event.
 
     Raises PipelineError.
     """
@@ -222,13 +221,13 @@ def at_time(journal: Journal, node: str, time: int, end: int, size: int) -> int:
                 at = pc.index(late, True).as_py()
                 if at >= 0:
                     return int(batch.column("seq")[at].as_py())
-        except GoneError:  # sealed just now, or let go; whoever reads what is behind it, finds that out
+        except GoneError:  # sealed or deleted just now; the reader finds that out
             continue
     return end
 
 
 def _begun(journal: Journal, file: File) -> int:
-    """When a file began, or at most a moment later."""
+    """Return the time of a file's begin, or at most a moment later."""
     if file.earliest is not None:
         return file.earliest
     try:

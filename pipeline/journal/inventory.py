@@ -1,4 +1,4 @@
-"""The files of a sealed journal held against its manifest, before anything is read of them."""
+"""The check of a sealed journal's files against its manifest, before their events are read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from pipeline.journal.options import JournalOptions
 from protocol.journal.files import LIVE, MANIFEST, PARQUET, SEALED
 from protocol.journal.inventory import Fault, Inventory, dropped_files
 
-READERS: Final = 2  # threads that compute digests: they wait for the disk, mostly
+READERS: Final = 2  # threads that compute digests, and mostly wait for the disk
 
 
 class Held(NamedTuple):
-    """`faults`: rows of findings. `strays`: files, by their paths in the journal's folder, to leave unread.
+    """The result. `faults`: rows of findings.
 
-    `judged`: there is a manifest to compare with, or it is known to be missing.
+    `strays`: paths in the journal's folder of files not to be read.
+
+    `judged`: the manifest exists, or is known to be missing.
     """
 
     faults: list[dict[str, Any]]
@@ -42,9 +44,9 @@ def hold_sealed(spark: SparkSession, journal: str, since: int | None = None) -> 
 
 
 def hold_options(options: JournalOptions, since: int | None = None) -> Held:
-    """Compare the files of a journal that options of `format("amqp-journal")` name, or have its broker do so.
+    """Compare the files of a journal with its manifest, or let its broker compare them.
 
-    Raises ServerError.
+    `options`: of `format("amqp-journal")`. Raises ServerError.
     """
     if options.server is not None:
         return Held(list(_served(options.server)), [], True)
@@ -99,14 +101,14 @@ def _digest(path: Path) -> str | None:
 
 
 def _in_url(spark: SparkSession, journal: str) -> Held:
-    """The same where only Spark can read; its tasks compute the digests."""
+    """Compare the files of a journal that only Spark can read; its tasks compute the digests."""
     parent, _, last = journal.rstrip("/").rpartition("/")
     folder = parent if last == PARQUET else journal.rstrip("/")
     try:
         found = spark.read.format("binaryFile").load(f"{folder}/{PARQUET}")
         path = F.substring_index("path", f"/{PARQUET}/", -1)
         digests = found.where(path.endswith(SEALED)).select(path, F.sha2("content", 256)).collect()
-    except AnalysisException:  # it is not there
+    except AnalysisException:  # the folder does not exist
         return Held([], [], False)
     lines: list[str] | None = None
     with suppress(AnalysisException):

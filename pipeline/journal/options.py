@@ -19,9 +19,10 @@ _SEQS: Final = 'JSON such as {"amqpd": 1000}'
 
 
 class Bound(NamedTuple):
-    """Where reading begins or ends. `seqs`: of nodes; EARLIEST and LATEST may stand for them.
+    """The begin or the end of reading. `seqs`: of nodes; EARLIEST and LATEST are allowed.
 
-    `word`: EARLIEST or LATEST, where no seqs are said. `time`: microseconds since 1970, before both.
+    `word`: EARLIEST or LATEST, without seqs. `time`: microseconds since 1970, which takes precedence over
+    both.
     """
 
     word: int
@@ -31,10 +32,10 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class JournalOptions:
-    """All that is said. Either `folder` or `server` is.
+    """All options. Either `folder` or `server` is given.
 
-    `rows`: how many events a batch has at most; `poll`: seconds; `fetch_bytes`: that are read in one go.
-    `without`: names of files that are not to be read; the audit sets it.
+    `rows`: limit of events of a batch; `poll`: seconds; `fetch_bytes`: bytes to read at once. `without`:
+    names of files that are not to be read, an option that the audit sets.
     """
 
     folder: str | None
@@ -49,7 +50,7 @@ class JournalOptions:
 
 
 def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions:
-    """Read the options. `streaming`: their defaults differ. Raises OptionError."""
+    """Read the options. `streaming`: other defaults apply. Raises OptionError."""
     choices = Choices(_with_api(given), FORMAT)
     path = choices.text("path")
     has_url = choices.text("url") is not None
@@ -79,22 +80,22 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
 
 
 def is_served(journal: str) -> bool:
-    """Whether this is the URL of a broker, and no folder."""
+    """Whether `journal` is the URL of a broker, and no folder."""
     return journal.lower().startswith((*_HTTP, "amqp://", "amqps://"))
 
 
 def source_of(journal: str) -> dict[str, str]:
-    """The options that say where a journal is: a folder, or a URL of its broker."""
+    """Return the options for the place of a journal: a folder, or a URL of its broker."""
     return {"url": journal} if is_served(journal) else {"path": journal}
 
 
 def shown(journal: str) -> str:
-    """A folder or a URL, for people to see: without a password."""
+    """Return a folder or a URL for messages: without a password."""
     return bare(journal) if is_served(journal) else journal
 
 
 def _with_api(given: Mapping[str, str]) -> dict[str, str]:
-    """The options with URLs of HTTP, which say all that is needed, as the connector has them."""
+    """Return the options, with the broker's HTTP URLs in the options that the connector reads."""
     found = {name.lower(): str(value) for name, value in given.items()}
     url = found.get("url", found.get("apiurl"))
     if url is None or not url.lower().startswith(_HTTP):

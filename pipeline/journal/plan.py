@@ -1,4 +1,4 @@
-"""The plan of a query: at which seqs its batches begin and end, and what each task reads."""
+"""The plan of a query: the seqs at which its batches begin and end, and the ranges of its tasks."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def seqs_of(found: Mapping[str, Any]) -> Seqs:
 
 
 def firsts(journal: Journal) -> Seqs:
-    """Where each node's journal begins. Raises PipelineError."""
+    """Return the begin of each node's journal. Raises PipelineError."""
     return {node: extent.first for node, extent in journal.extents().items()}
 
 
 def resolved(bound: Bound, journal: Journal, size: int) -> Seqs:
-    """A seq for each node that there is. Raises OptionError: what is said is of others; PipelineError."""
+    """Return a seq for each node. Raises OptionError: the bound names other nodes; PipelineError."""
     known = {EARLIEST: firsts(journal), LATEST: ends(journal, size)}
     if bound.time is not None:
         from pipeline.journal.events import at_time
@@ -107,7 +107,7 @@ def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: in
 
 
 def _cut(journal: Journal, node: str, start: int, end: int) -> list[Slice]:
-    """Slices of whole files, as far as that goes, and of many small ones together."""
+    """Cut a range into slices of whole files, as far as possible, with several small files in one slice."""
     bounds = [start]
     for first in sorted({file.first for file in journal.files(node, start, end) if file.first > start}):
         if first - bounds[-1] >= EVENTS_OF_TASK:
@@ -131,32 +131,32 @@ def batch_tasks(options: JournalOptions) -> list[Slice]:
 
 
 class Progress:
-    """Plans the batches of a stream; one is in the process that plans. Raises PipelineError everywhere."""
+    """Plans the batches of a stream, in the process that plans. All functions raise PipelineError."""
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
         self._journal = journal_of(options)
         self._initial: Seqs | None = None
-        self._end: Seqs | None = None  # with the trigger AvailableNow
+        self._end: Seqs | None = None  # only with the trigger AvailableNow
         self._seen: Seqs | None = None
         self._poll = Poll(options.poll)
 
     def initial(self) -> Seqs:
-        """Where the first batch begins; the same as long as this process lives."""
+        """Return the begin of the first batch: always the same in this process."""
         if self._initial is None:
             self._initial = resolved(self._options.starting, self._journal, self._options.fetch_bytes)
         return self._initial
 
     def fix_end(self) -> None:
-        """Nothing that comes from now on is to be read."""
+        """Limit the query to the events that exist now."""
         self._end = ends(self._journal, self._options.fetch_bytes)
 
     def end_seen(self) -> Seqs | None:
-        """Where journals ended when that was last looked at."""
+        """Return the ends of the journals at the last look-up."""
         return self._seen
 
     def next_batch(self, start: Seqs, rows: int | None) -> Seqs:
-        """Where the next batch ends; `start` itself if there is nothing for it."""
+        """Return the end of the next batch; `start` itself if there is nothing to read."""
         if not self._poll.is_due():
             return start
         tails = ends(self._journal, self._options.fetch_bytes) if self._end is None else self._end
@@ -176,7 +176,7 @@ class Progress:
         return end
 
     def slices(self, start: Seqs, end: Seqs) -> list[Slice]:
-        """Return the slices that tasks read of a batch, which an earlier process may have planned."""
+        """Return the slices of a batch, which an earlier process may have planned."""
         return tasks(self._journal, start, end, self._options.fail_on_loss, self._options.fetch_bytes)
 
     def _step_back(self, node: str, seq: int, behind: int) -> None:

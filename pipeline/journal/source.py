@@ -1,6 +1,6 @@
-"""`format("amqp-journal")` as Spark finds it: the source, and its two readers.
+"""`format("amqp-journal")` for Spark: the source, and its two readers.
 
-Spark plans in processes that are new each time: each imports what it needs, and no more.
+Spark starts a new process for each plan, so each function imports what it needs and no more.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class JournalDataSource(DataSource):
         return kept(EVENTS, options_of_table(self.options), SOURCE) if is_table(self.options) else EVENTS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads once. Raises OptionError."""
+        """Return the reader of a batch query. Raises OptionError."""
         return JournalReader(journal_options(with_kept(self.options, schema, SOURCE), streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Reads on and on. Raises OptionError."""
+        """Return the reader of a streaming query. Raises OptionError."""
         return JournalStreamReader(journal_options(with_kept(self.options, schema, SOURCE), streaming=True))
 
 
 class JournalReader(DataSourceReader):
-    """Reads the events that are there when the query is planned."""
+    """Reads the events that exist when the query is planned."""
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
@@ -82,41 +82,41 @@ class JournalReader(DataSourceReader):
         return list(batch_tasks(self._options))
 
     def read(self, partition: InputPartition | None) -> Batches:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+        """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
         return _read(self._options, partition)
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads in batches from seq to seq; a batch that is read again has the same events."""
+    """Reads in batches from seq to seq; a repeated batch has the same events."""
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
         self._planner: BatchPlanner | None = None  # made on the first use, in the process that plans
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
+        """Return the seqs of the first batch; Spark calls this more than once (DataSourceStreamReader)."""
         from pipeline.journal.plan import json_of
 
         return json_of(self._planning().initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
-        """How many events a batch has at most (DataSourceStreamReader)."""
+        """Return the limit of events in a batch (DataSourceStreamReader)."""
         rows = self._options.rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
-        """Read only the events that are there now (SupportsTriggerAvailableNow)."""
+        """Read only the events that exist now (SupportsTriggerAvailableNow)."""
         self._planning().fix_end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch goes (DataSourceStreamReader)."""
+        """Return the end of the next batch (DataSourceStreamReader)."""
         from pipeline.journal.plan import json_of, seqs_of
 
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return json_of(self._planning().next_batch(seqs_of(start), rows))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """Return the ends of the journals, for people who watch the query (DataSourceStreamReader)."""
+        """Return the ends of the journals, for the query's metrics (DataSourceStreamReader)."""
         from pipeline.journal.plan import json_of
 
         seen = self._planning().end_seen()
@@ -129,11 +129,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(self._planning().slices(seqs_of(start), seqs_of(end)))
 
     def read(self, partition: InputPartition | None) -> Batches:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
+        """Read a slice; without slices Spark passes its own partition (DataSourceStreamReader)."""
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done, which the journal need not know (DataSourceStreamReader)."""
+        """Do nothing: a journal needs no acknowledgement (DataSourceStreamReader)."""
 
     def _planning(self) -> BatchPlanner:
         from pipeline.journal.plan import Progress
@@ -144,9 +144,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def register(spark: SparkSession) -> None:
-    """Have `format("amqp-journal")` be known where the package is not installed but comes in a zip.
+    """Register `format("amqp-journal")` if the package is not installed but in a zip.
 
-    Raises PipelineError if Spark's workers start an interpreter that does not have the package.
+    Raises PipelineError if Spark's workers start an interpreter without the package.
     """
     from pipeline.requirements import check_workers
 

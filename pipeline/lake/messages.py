@@ -1,7 +1,7 @@
-"""Messages as they come, into Parquet files: each once, however often a batch is done.
+"""Messages stored in Parquet files: each message once, even if a batch is repeated.
 
-<out>/checkpoint/                                       of Spark: how far it is
-<out>/data/batch=N/queue=NAME/date=2026-01-31/*.parquet what batch N has; done again it replaces that
+<out>/checkpoint/                                       of Spark: the progress
+<out>/data/batch=N/queue=NAME/date=2026-01-31/*.parquet the messages of batch N, once
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def store(
     continuous: bool,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Store what is there, or go on until told to end; returns what was stored in this run.
+    """Store the messages up to now, or endlessly until a signal; return the numbers of this run.
 
     `options`: of `format("amqp")`. Raises PipelineError: `out` has data of another checkpoint.
     """
@@ -58,7 +58,7 @@ def store(
 
 
 def _check(out: str) -> None:
-    """Raises PipelineError: there is data, and nothing says how far it goes, so it would be replaced."""
+    """Raise PipelineError if there is data without a checkpoint, which would be replaced."""
     if "://" in out or Path(out, "checkpoint").is_dir():
         return
     if next(Path(out, "data").glob("batch=*"), None) is not None:
