@@ -3,7 +3,7 @@
 Browsers name the page that sends a request: `Origin` [RFC 6454] in each request that may change something,
 and `Sec-Fetch-Site` [Fetch Metadata]. Other clients send neither header, and pass the check.
 
-The HTTP API needs FastAPI. Its import and its routes cost more CPU time than the rest of the broker's start.
+The HTTP API needs FastAPI. Import and routes cost more CPU time than the rest of the broker's start.
 A broker that is only probed and scraped never pays for the API.
 """
 

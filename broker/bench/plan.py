@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def lanes(self) -> list[tuple[int, int]]:
-        """Return each pair of publisher and queue. Its index is the lane's number."""
+        """Return each pair of publisher and queue. The index is the lane's number."""
         pairs = ((p, q) for p in range(self.publishers) for q in spread(p, self.publishers, self.queues))
         return list(pairs)
 

@@ -58,7 +58,7 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
 def look(folder: Path) -> Inventory:
     """Return the files of the folder.
 
-    They are listed before the manifest is read, which may grow meanwhile.
+    The manifest is read later, as it may grow meanwhile.
     """
     sealed = [
         str(path.relative_to(folder))

@@ -66,7 +66,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """All options of a source. One of `names`, `pattern` and `assigned` is given."""
+    """All options of a source. Exactly one of `names`, `pattern` and `assigned` is given."""
 
     server: Server
     names: tuple[str, ...]
@@ -273,7 +273,7 @@ def sink_options(
 def sink_columns(given: Mapping[str, str]) -> StructType:
     """Return the columns of a table that is written to: the values that the options leave to the rows.
 
-    They are NOT NULL, see `pipeline/connector/tables.py`.
+    The columns are NOT NULL, see `pipeline/connector/tables.py`.
     """
     choices = Choices(given)
     names = ["value"]

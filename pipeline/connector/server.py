@@ -114,7 +114,7 @@ def _no_password() -> str:
 
 
 class Answer:
-    """The answer to a request. Its connection is reused after the answer has been read."""
+    """The answer to a request. The connection is reused after the answer has been read."""
 
     def __init__(self, target: Target, connection: Connection) -> None:
         self._target = target

@@ -212,7 +212,7 @@ async def take(
 ) -> list[str]:
     """Acquire and return the first `count` ready messages.
 
-    They leave the queue when the last one is written.
+    The messages leave the queue when the last one is written.
     """
     taker = taker_of(queue)
     taker.context = cursor = join(queue, sieve)

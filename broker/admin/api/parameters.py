@@ -1,4 +1,4 @@
-"""Parameters. Those of virtual hosts are operator policies and limits; global ones are any values."""
+"""Parameters: operator policies and limits of virtual hosts, and global parameters with any value."""
 
 from typing import Any, Final
 

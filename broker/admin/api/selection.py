@@ -42,7 +42,7 @@ def state_of(queue: Queue, entry: QueueEntry) -> str:
 async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerator[QueueEntry]:
     """Yield the ready entries in order, in slices. Must be closed.
 
-    It ends when the queue is deleted.
+    The generator ends when the queue is deleted.
     """
     slices = Slices()
     newest = queue.entries.sequence
@@ -72,7 +72,7 @@ async def entries_after(
 ) -> AsyncGenerator[QueueEntry]:
     """Yield the entries behind `start` that exist now and are in one of the states. Must be closed.
 
-    `start` is linked or the head. It ends when the queue is deleted.
+    `start` is linked or the head. The generator ends when the queue is deleted.
     """
     slices = Slices()
     entries = queue.entries
@@ -114,7 +114,7 @@ def stand_in(death: Death) -> QueueEntry:
 async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> AsyncGenerator[Death]:
     """Yield the messages that wait to be dead-lettered, in the order of their deaths.
 
-    `number`: the death to begin behind; 0: none. Must be closed. It ends when the queue is deleted.
+    `number`: the death to begin behind; 0: none. Must be closed. The generator ends when the queue is deleted.
     """
     slices = Slices()
     backlog = existing_backlog(queue)

@@ -1,6 +1,6 @@
 """Queues that programs read in bulk, and can read again: messages staged for a reader. [amqpd]
 
-One step of the log removes the acknowledged messages of a reader and stages further messages. The answer
+A single step of the log removes the acknowledged messages of a reader and stages further messages. The answer
 comes when this step is on disk. Staged messages are read in chunks, as those of streams are; their offsets
 have no gaps.
 """
