@@ -22,7 +22,7 @@ LEFT: Final = 1 << 20
 ODD: Final = 1 << 42
 
 UNKNOWN: Final = 1 << 62
-"""Of a `gap` of version 1: any number of events before it may be missing."""
+"""The number for a `gap` of version 1: any number of events before the gap may be missing."""
 
 AGGREGATES: Final = (
     *((name, "sum", name) for name in ("change", "listed", "settled", "unseen")),
@@ -134,7 +134,7 @@ def lives_of(chunk: Chunk, poison: int) -> Lives:
     """Find the entries that are not settled here.
 
     A settled entry entered once and left once, after all its other events. No restart listed the entry, it is
-    no poison, and its holder returned or acknowledged it, if it was delivered at all. Such an entry is `ok`
+    no poison, and its holder returned or acknowledged it, if it was delivered at all. A settled entry is `ok`
     in any case.
     """
     told = _has_actor(chunk)

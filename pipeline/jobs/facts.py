@@ -96,7 +96,7 @@ def _deliveries(prefix: str) -> list[Column]:
     """Return where deliveries stop being journaled (the last seq), and where they start (each seq).
 
     A queue records its level when it is declared, when a restart has listed it, behind the list, and when the
-    level changes. Its checkpoints repeat the level for readers without an earlier event.
+    level changes. Checkpoints repeat the level for readers without an earlier event.
     """
     reason = F.col("reason")
     begins = (reason == "full") & F.col("op").isin("declare", "level")

@@ -53,7 +53,7 @@ def verdicts_of(carried: Carried, rules: Rules) -> DataFrame:
 def is_over(now: int, grace: float) -> Column:
     """Return whether a row of `verdicts_of` is final: settled, without an event for `grace` seconds.
 
-    Its verdict stays: later events of the entry count as an orphan.
+    The verdict stays: later events of the entry count as an orphan.
     """
     closed = F.col("verdict").isin(
         *("ok", "double_settled", "delivered_after_settle", "delivered_to_two", "settled_by_another"),

@@ -114,7 +114,7 @@ def stand_in(death: Death) -> QueueEntry:
 async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> AsyncGenerator[Death]:
     """Yield the messages that wait to be dead-lettered, in the order of their deaths.
 
-    `number`: the death to begin behind; 0: none. Must be closed. The generator ends when the queue is deleted.
+    `number`: the death to begin behind; 0: none. Must be closed. Ends when the queue is deleted.
     """
     slices = Slices()
     backlog = existing_backlog(queue)
