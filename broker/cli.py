@@ -269,7 +269,7 @@ def check_config(flags: dict[str, object]) -> None:
 def pipeline(context: typer.Context) -> None:
     """Run jobs on Spark over journals and messages; needs the extra `pipeline`."""
     if find_spec("pipeline") is None:
-        typer.echo("amqpd: the package 'pipeline' is not there: pip install 'amqpd[pipeline]'", err=True)
+        typer.echo("amqpd: the package 'pipeline' is not installed: pip install 'amqpd[pipeline]'", err=True)
         raise typer.Exit(1)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "pipeline", *context.args])  # noqa: S606

@@ -262,7 +262,7 @@ class Daemon:
         if len(self.users) == 0:
             kept = await self._make_password(password)
             self.users.add_first(settings.default_user, kept, DEFAULT_VHOST)
-            _log.info("first user made", user=settings.default_user)
+            _log.info("first user created", user=settings.default_user)
 
     def _close_log(self) -> int:
         """Close the log; log a failure."""

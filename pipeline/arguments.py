@@ -150,27 +150,29 @@ def check_arguments(options: argparse.Namespace) -> None:
         said = getattr(options, name)
         if said is not None and said is not False and options.job not in jobs:
             flag = name.replace("_", "-")
-            raise PipelineError(f"--{flag} is of {', '.join(jobs)}, not of {options.job}")
+            raise PipelineError(f"--{flag} is for {', '.join(jobs)}, not for {options.job}")
     if options.job == STORE:
         _require_of_store(options)
         return
     settings(options.option, "--option")
     if options.option and not is_live(options):
-        raise PipelineError(f"--option is of {STORE}, and of journals that are read live (--live, or by URL)")
+        raise PipelineError(
+            f"--option is for {STORE}, and for journals that are read live (--live, or by URL)"
+        )
     if options.job == "retain" and is_live(options):
-        raise PipelineError("retain deletes sealed files of a folder: it knows neither URLs nor --live")
+        raise PipelineError("retain deletes sealed files in a local folder: no URL, and no --live")
     if options.job in ("compact", "export") and not options.out:
-        raise PipelineError(f"{options.job} wants --out FOLDER")
+        raise PipelineError(f"{options.job} needs --out FOLDER")
     if options.job == "retain" and options.keep is None:
-        raise PipelineError("retain wants --keep, such as 30d")
+        raise PipelineError("retain needs --keep, such as 30d")
     if options.job == "lineage" and (options.message_id is None) == (options.msg_uid is None):
-        raise PipelineError("lineage wants --message-id or --msg-uid, one of them")
+        raise PipelineError("lineage needs either --message-id or --msg-uid")
     if options.mode != "batch" and (options.job != "audit" or not options.out):
-        raise PipelineError(f"--mode {options.mode} is of audit, and wants --out FOLDER")
+        raise PipelineError(f"--mode {options.mode} is for audit, and needs --out FOLDER")
     for name in ("report", "since"):
         if getattr(options, name) is not None and options.mode != "batch":
             raise PipelineError(
-                f"--{name} is of the mode batch: --mode {options.mode} goes on from where it was"
+                f"--{name} is for the mode batch: --mode {options.mode} continues from its last batch"
             )
 
 
@@ -187,5 +189,5 @@ def check_report(report: Path) -> None:
 def _require_of_store(options: argparse.Namespace) -> None:
     for name in ("url", "subscribe", "out"):
         if not getattr(options, name):
-            raise PipelineError(f"{STORE} wants --{name}")
+            raise PipelineError(f"{STORE} needs --{name}")
     settings(options.option, "--option")

@@ -56,7 +56,7 @@ def check_workers(spark: Session) -> None:
     if found == sys.executable:
         return
     if found is None:
-        raise PipelineError(f"Spark's workers start {said!r}, which is not there: {_remedy()}")
+        raise PipelineError(f"Spark's workers start {said!r}, which does not exist: {_remedy()}")
     words = [found, "-c", PROBE, *(path for path in sys.path if os.path.isfile(path))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     if done.returncode:
@@ -83,7 +83,9 @@ def missing() -> str:
         return f"Java {JAVA_MIN} or later is not installed: no java in JAVA_HOME or PATH"
     version = java_version(java)
     if version < JAVA_MIN:
-        return f"Java {JAVA_MIN} or later is wanted; {java} is {f'Java {version}' if version else 'no Java'}"
+        return (
+            f"Java {JAVA_MIN} or later is required; {java} is {f'Java {version}' if version else 'no Java'}"
+        )
     return ""
 
 

@@ -126,7 +126,7 @@ def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
     job = options.job
     if job == "order" and not _has_deliveries(events):
         raise PipelineError(
-            f"order wants deliveries, and '{shown(options.journal)}' has none: the level `full` records them"
+            f"order needs deliveries, and '{shown(options.journal)}' has none: the level `full` records them"
         )
     frame = _frame(events, options)
     if options.out:

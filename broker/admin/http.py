@@ -230,9 +230,7 @@ class HttpConnection(ZeroCopyProtocol):
         """Close the connection if its peer takes too long."""
         now = self._clock()
         if self._stalls(now):
-            _log.warning(
-                "HTTP connection closed", peer=self.peer, reason="the peer takes no more of an answer"
-            )
+            _log.warning("HTTP connection closed", peer=self.peer, reason="the peer does not read its answer")
             self.transport.abort()
         elif self.transport.is_closing():
             pass  # the answer is being sent

@@ -105,7 +105,7 @@ class Client091(Connection[base.Frame]):
                 else:
                     self._method(channel, decode_method(method, bytes(buffer[start + 7 : after - 1])))
             elif kind != c.FRAME_HEARTBEAT:
-                raise BenchError(f"a frame of type {kind} where none belongs")
+                raise BenchError(f"an unexpected frame of type {kind}")
             start = after
         return start
 
@@ -122,7 +122,7 @@ class Client091(Connection[base.Frame]):
         elif isinstance(method, commands.Basic.Cancel):
             raise BenchError(f"the broker cancelled consumer {method.consumer_tag}")
         elif not self.answered(method):
-            raise BenchError(f"{method.name} out of the blue")
+            raise BenchError(f"an unexpected {method.name}")
 
 
 def frame(channel: int, method: base.Frame) -> bytes:

@@ -197,7 +197,7 @@ class Client10(Connection[Answer10]):
             why = f"{error.condition} {error.description or ''}" if error else type(answer).__name__
             raise BenchError(f"the broker says {why}")
         if not self.answered(answer):
-            raise BenchError(f"{_shown(answer)} out of the blue")
+            raise BenchError(f"an unexpected {_shown(answer)}")
 
     # -- helpers of the session
 
@@ -290,10 +290,12 @@ class Sender10(Client10):
             address = queue_address(queue)
             if self._exchange:
                 address = exchange_address(self._exchange, routing_key(queue, 0))
-            numbered = plan.keys != 1  # otherwise each message has its own address
+            numbered = plan.keys != 1  # then each message has its own address
             transfers = Transfers(handle, plan, address if numbered else "", self.frame_max)
             if transfers.frames > self.window.left:
-                raise BenchError(f"--size: {transfers.frames} frames, the broker takes {self.window.left}")
+                raise BenchError(
+                    f"--size: {transfers.frames} frames a message, the broker allows {self.window.left}"
+                )
             self._links.append(transfers)
             attach = Attach(
                 name=f"bench-{handle:05d}",

@@ -122,7 +122,7 @@ class Client:
                 f"no answer from {self._base}: {getattr(error, 'reason', error)}"
             ) from error
         except ValueError as error:
-            raise UnreachableError(f"{self._base} does not answer as a broker") from error
+            raise UnreachableError(f"{self._base} does not answer as amqpd's HTTP API does") from error
 
 
 def _is_http(url: str) -> bool:

@@ -231,7 +231,7 @@ def _operate_once(
         answer = found.client.post("queues", vhost, queue, "messages", what, body=body | step)
         typer.echo(answer["done"])
         if answer["more"] and answer["done"] < limit:
-            typer.echo("amqpctl: there are more, but no more content is taken at once", err=True)
+            typer.echo("amqpctl: messages are left: one operation takes no more content", err=True)
 
 
 COMMANDS: Final = (

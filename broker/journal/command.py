@@ -140,7 +140,7 @@ def seal(
 ) -> None:
     """Seal complete files as Parquet, and delete old raw ones."""
     if find_spec("pyarrow") is None:
-        typer.echo("amqpd journal: sealing takes pyarrow: pip install 'amqpd[journal]'", err=True)
+        typer.echo("amqpd journal: sealing needs pyarrow: pip install 'amqpd[journal]'", err=True)
         raise typer.Exit(FAILED)
     from broker.journal.seal import BusyError
 
@@ -206,7 +206,7 @@ def show(
 ) -> None:
     """Show the life of a message, with its dead letters and copies."""
     if (message_id is None) == (msg_uid is None):
-        raise typer.BadParameter("which message? say --message-id or --msg-uid")
+        raise typer.BadParameter("no message is named: set --message-id or --msg-uid")
     line = _line(as_json)
     with _told():
         reading = JournalReader(folder, node)

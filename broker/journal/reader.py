@@ -89,7 +89,7 @@ class JournalReader:
             yield from sealed_rows(path, sealed.node)
         except FileNotFoundError:
             if sealed.file not in dropped(self.folder / MANIFEST):  # otherwise it was dropped meanwhile
-                self.damages.append(Damage(path, 0, 0, "it is in the manifest and is not there"))
+                self.damages.append(Damage(path, 0, 0, "it is listed in the manifest, but missing"))
         except ValueError as error:  # pyarrow's error
             self.damages.append(Damage(path, 0, 0, f"it cannot be read: {error}"))
 
@@ -115,7 +115,7 @@ class JournalReader:
         yield from rows(decoder)
         for hole in decoder.holes:
             if hole.end < len(data) or not path.name.endswith(OPEN):  # otherwise it is being written
-                self.damages.append(Damage(path, hole.start, hole.end, "it is not a whole block"))
+                self.damages.append(Damage(path, hole.start, hole.end, "it is no complete block"))
 
 
 def _size_of(path: Path) -> int:

@@ -87,9 +87,9 @@ def _require_whole(folder: Path, sealed: Sealed) -> None:
         with path.open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
-        raise JournalError(f"{path} is in the manifest and is not there; raw files stay") from error
+        raise JournalError(f"{path} is listed in the manifest, but missing; raw files are kept") from error
     if digest != sealed.sha256:
-        raise JournalError(f"{path} is not what the manifest says; raw files stay")
+        raise JournalError(f"{path} differs from its digest in the manifest; raw files are kept")
 
 
 def _seal(folder: Path, decoder: Decoder) -> Sealed:

@@ -292,7 +292,7 @@ class _Consumer:
             if kind == c.FRAME_METHOD:
                 return method_of(payload)
             if kind != c.FRAME_HEARTBEAT:
-                raise ServerError(f"the broker sent a frame of type {kind} where none belongs")
+                raise ServerError(f"the broker sent an unexpected frame of type {kind}")
         return None
 
     def _part(self, kind: int) -> bytes:

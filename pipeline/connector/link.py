@@ -205,7 +205,7 @@ def method_of(payload: bytes) -> base.Frame:
     try:
         return decode_method(_METHOD.unpack_from(payload)[0], payload)
     except (ProtocolError, struct.error) as error:
-        raise ServerError(f"the broker sent what is no method: {error}") from error
+        raise ServerError(f"the broker sent a malformed method: {error}") from error
 
 
 def refusal(method: base.Frame) -> ServerError:
@@ -214,8 +214,8 @@ def refusal(method: base.Frame) -> ServerError:
         kind = AwayError if method.reply_code == CONNECTION_FORCED else ServerError
         return kind(f"the broker says {method.reply_code} {method.reply_text}")
     if isinstance(method, commands.Basic.Cancel):
-        return ServerError("the broker cancelled the consumer: the queue may be gone")
-    return ServerError(f"the broker sent {method.name} out of the blue")
+        return ServerError("the broker cancelled the consumer: the queue may have been deleted")
+    return ServerError(f"the broker sent an unexpected {method.name}")
 
 
 def _named(name: str) -> type[base.Frame]:

@@ -72,7 +72,9 @@ class Offsets(NamedTuple):
 def offsets_of(found: Mapping[str, Any]) -> Offsets:
     """Return the offsets of a checkpoint. Raises PipelineError: another program or version wrote it."""
     if found.get("v") != VERSION:
-        raise PipelineError(f"the checkpoint has offsets of version {found.get('v')!r}, this reads {VERSION}")
+        raise PipelineError(
+            f"the checkpoint has offsets of version {found.get('v')!r}, this program reads {VERSION}"
+        )
     try:
         positions = {
             Place(queue, int(number)): int(offset)
@@ -81,7 +83,7 @@ def offsets_of(found: Mapping[str, Any]) -> Offsets:
         }
         incarnations = {place: str(found["id"][place.queue][str(place.number)]) for place in positions}
     except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise PipelineError(f"the checkpoint has offsets that make no sense: {found}") from error
+        raise PipelineError(f"the checkpoint has malformed offsets: {found}") from error
     return Offsets(positions, incarnations)
 
 

@@ -102,10 +102,10 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     if (body_schema is not None) != (body_format == "json"):
         raise OptionError("options 'bodyFormat' json and 'bodySchema' go together: a schema as DDL, or infer")
     if streaming and body_schema == INFER:
-        raise OptionError("option 'bodySchema' is 'infer', which is for batches: a stream wants the schema")
+        raise OptionError("option 'bodySchema' is 'infer', which is for batches: a stream needs the schema")
     if streaming and choices.flag("pushdown", False):
         raise OptionError(
-            "option 'pushdown' is 'true', which is for batches: Spark hands no filter to a stream"
+            "option 'pushdown' is 'true', which is for batches: Spark passes no filters to a stream"
         )
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if streaming and choices.text(name) is not None:
@@ -148,7 +148,7 @@ def _subscription(choices: Choices) -> tuple[tuple[str, ...], str | None, tuple[
     names, pattern = choices.text("subscribe"), choices.text("subscribePattern")
     assign = choices.text("assign")
     if [names, pattern, assign].count(None) != 2:
-        raise OptionError("one of the options 'subscribe', 'subscribePattern' and 'assign' is wanted")
+        raise OptionError("one of the options 'subscribe', 'subscribePattern' and 'assign' is required")
     if names is not None:
         found = tuple(dict.fromkeys(each.strip() for each in names.split(",") if each.strip()))
         if not found:
@@ -241,7 +241,9 @@ def sink_options(
 ) -> SinkOptions:
     """Read the options, and check the columns against them. Raises OptionError."""
     if overwrite:
-        raise OptionError("mode 'overwrite' cannot be: what is in a queue stays; say mode('append')")
+        raise OptionError(
+            "mode 'overwrite' is not possible: messages stay in their queue; use mode('append')"
+        )
     choices = Choices(given)
     server = server_of(choices)
     exchange, key = choices.text("exchange"), choices.text("routingKey")
@@ -304,7 +306,7 @@ def _check_columns(schema: StructType, key: str | None) -> None:
                 raise OptionError(f"column 'value' is {kind.simpleString()}; it is binary or string")
         elif field.name not in ("exchange", "routing_key"):
             raise OptionError(
-                f"column '{field.name}' means nothing to a sink; it takes value, exchange, routing_key, "
+                f"column '{field.name}' is unknown to a sink; its columns are value, exchange, routing_key, "
                 "properties and headers"
             )
         elif not isinstance(kind, StringType):
@@ -312,4 +314,4 @@ def _check_columns(schema: StructType, key: str | None) -> None:
     if "value" not in schema.names:
         raise OptionError("column 'value' is missing: the body of each message")
     if key is None and "routing_key" not in schema.names:
-        raise OptionError("option 'routingKey' or a column 'routing_key' is wanted")
+        raise OptionError("option 'routingKey' or a column 'routing_key' is required")

@@ -63,11 +63,11 @@ def resolved(
     places = {each.place for each in partitions}
     for place in named.keys() - places:
         raise OptionError(
-            f"an offset is said of partition {place.number} of '{place.queue}', which is not read"
+            f"an offset is given for partition {place.number} of '{place.queue}', which is not read"
         )
     if named and not bound.by_time:
         for place in sorted(places - named.keys()):
-            raise OptionError(f"no offset is said of partition {place.number} of '{place.queue}'")
+            raise OptionError(f"no offset is given for partition {place.number} of '{place.queue}'")
     positions: dict[Place, int] = {}
     for each in partitions:
         time = bound.time if bound.times is None else bound.times.get(each.place)
@@ -103,8 +103,8 @@ def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range
     subscription = Subscription(options)
     for queue in subscription.queues:
         raise OptionError(
-            f"'{queue.place.queue}' is an ordinary queue: to read it takes messages out of it, and a batch "
-            "cannot do that safely: use readStream with trigger(availableNow=True)"
+            f"'{queue.place.queue}' is an ordinary queue: reading removes its messages, which a batch "
+            "cannot do safely: use readStream with trigger(availableNow=True)"
         )
     partitions = subscription.streams.partitions(options.ending.asked)
     at_time = subscription.streams.at_time
@@ -138,10 +138,10 @@ def checked(
         name = _name(place)
         first = start.positions.get(place, behind)
         if found is None:
-            _lost(options, f"{name} is gone, with the messages up to {behind}")
+            _lost(options, f"{name} was deleted, with the messages up to {behind}")
             continue
         if found.incarnation != incarnation:
-            _lost(options, f"{name} was deleted and declared again: the messages up to {behind} are gone")
+            _lost(options, f"{name} was deleted and declared again: the messages up to {behind} are lost")
             continue
         begun = start.incarnations.get(place, incarnation)
         if begun == incarnation and first > behind:
@@ -182,13 +182,13 @@ def _there(
     name = _name(found.place)
     oldest = found.first - found.retained
     if found.incarnation != incarnation:
-        _lost(options, f"{name} was deleted and declared again: the messages from {offset} are gone")
+        _lost(options, f"{name} was deleted and declared again: the messages from {offset} are lost")
         return found.first
     if offset > found.next and offset != awaited.get(found.place):
         _lost(options, f"{name} ends before offset {found.next}, not {offset}")
         return found.next
     if offset < oldest:
-        _lost(options, f"{name} begins with offset {oldest}: the messages from {offset} are gone")
+        _lost(options, f"{name} begins with offset {oldest}: the messages from {offset} are lost")
         return oldest
     return offset
 
@@ -199,7 +199,7 @@ def _name(place: Place) -> str:
 
 def _lost(options: SourceOptions, what: str) -> None:
     if options.fail_on_loss:
-        raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+        raise DataLossError(f"{what}; failOnDataLoss=false continues without them")
     LOG.warning("%s", what)
 
 

@@ -169,7 +169,7 @@ class Publisher:
         if method in (c.BASIC_ACK, c.BASIC_NACK):
             _, tag, bits = _SETTLE.unpack_from(payload)
             if method == c.BASIC_NACK:
-                raise NotTakenError(f"the broker has not taken message {tag} of this task (basic.nack)")
+                raise NotTakenError(f"the broker has rejected message {tag} of this task (basic.nack)")
             self._settle(tag, bool(bits & 1))
             return
         said = method_of(payload)

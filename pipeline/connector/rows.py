@@ -74,7 +74,7 @@ def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
         return [option] * batch.num_rows
     found: list[str] = batch.column(name).to_pylist()
     if None in found:
-        raise PipelineError(f"a row has null for '{name}', and no option says it")
+        raise PipelineError(f"a row has null for '{name}', and option '{name}' is not set")
     return found
 
 

@@ -135,7 +135,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
         if attempt is None and batch < self._last:
             raise PipelineError(
                 f"sink '{self._name}' has published batch {self._last} already, and this query is at "
-                f"{batch}: its checkpoint is another or an older one, which wants another 'sinkName'"
+                f"{batch}: its checkpoint is new or older, and needs another 'sinkName'"
             )
         if attempt is None:
             return AttemptMade(query, self._epoch, partition, None, 0)
@@ -166,7 +166,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
             if left < LEAST_S:
                 raise ServerError(
                     f"batch {batchId} of sink '{self._name}' is committed, but {found['moving_rows']} rows "
-                    f"are not published yet: {found.get('blocked') or 'the broker is at it'}"
+                    f"are not published yet: {found.get('blocked') or 'the broker is publishing them'}"
                 )
             time.sleep(PAUSE_S)
 

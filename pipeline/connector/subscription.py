@@ -96,7 +96,7 @@ class StagedQueue:
             name = f"reader '{self._reader}' of queue '{self.place.queue}'"
             if error.status == 404:
                 self._epoch = None
-                raise GoneError(f"{name} is gone ({error})") from error
+                raise GoneError(f"{name} was deleted ({error})") from error
             if error.status != 409:  # 409: another program has attached the reader
                 raise
             raise PipelineError(

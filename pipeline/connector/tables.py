@@ -48,7 +48,7 @@ def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
     )
     if with_password:
         raise OptionError(
-            "a table keeps its options where everybody who may read the table sees them: "
+            "a table keeps its options where all users who may read the table see them: "
             "use option 'passwordFile' or 'passwordEnv' instead of a password"
         )
     return options
@@ -76,7 +76,7 @@ def with_kept(given: Mapping[str, str], schema: StructType, key: str) -> dict[st
             return {str(name): str(value) for name, value in options.items()} | found
     if not found:
         raise OptionError(
-            "option 'url' is missing, and all others too: Spark hands on the options of a table only if its "
+            "option 'url' is missing, like all others: Spark passes the options of a table only if its "
             "CREATE TABLE names no columns"
         )
     return found

@@ -61,7 +61,7 @@ def chunks(events: pa.Table) -> Iterator[Chunk]:
     """
     columns = {name: _column(events, name) for name in COLUMNS}
     if columns["node"].null_count:
-        raise PipelineError(f"{columns['node'].null_count} events say no node that they are of")
+        raise PipelineError(f"{columns['node'].null_count} events have no node")
     nodes = columns["node"].dictionary
     for node in nodes:
         own = columns

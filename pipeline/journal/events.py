@@ -96,7 +96,7 @@ class EventReader:
         elif gone:
             last = gone[0].last
             behind = self._end if last is None else min(last + 1, self._end)
-            self._lose(behind, f"file '{gone[0].name}' is not there any more")
+            self._lose(behind, f"file '{gone[0].name}' does not exist any more")
         else:
             self._require_written(following)
             self._tell_hole(following - at, None)
@@ -112,9 +112,9 @@ class EventReader:
             )
 
     def _lose(self, behind: int, why: str) -> None:
-        what = f"events {self._at} to {behind - 1} are gone: {why}"
+        what = f"events {self._at} to {behind - 1} are lost: {why}"
         if self._fail_on_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+            raise DataLossError(f"{what}; failOnDataLoss=false continues without them")
         LOG.warning("%s", what)
         self._at = behind
 

@@ -56,7 +56,7 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
     has_url = choices.text("url") is not None
     if (path is not None) == has_url:
         raise OptionError(
-            "one of the options 'path', the journal's folder, and 'url', its broker, is wanted: "
+            "one of the options 'path', the journal's folder, and 'url', its broker, is required: "
             "http://user:password@host:15672"
         )
     starting = _bound(choices, "startingOffsets", LATEST if streaming else EARLIEST, ("earliest", "latest"))

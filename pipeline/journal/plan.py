@@ -40,10 +40,12 @@ def json_of(seqs: Seqs) -> dict[str, Any]:
 def seqs_of(found: Mapping[str, Any]) -> Seqs:
     """Return the seqs of a checkpoint. Raises PipelineError: another program or version wrote it."""
     if found.get("v") != VERSION:
-        raise PipelineError(f"the checkpoint has offsets of version {found.get('v')!r}, this reads {VERSION}")
+        raise PipelineError(
+            f"the checkpoint has offsets of version {found.get('v')!r}, this program reads {VERSION}"
+        )
     nodes = found.get("nodes")
     if not isinstance(nodes, dict) or not all(type(seq) is int for seq in nodes.values()):
-        raise PipelineError(f"the checkpoint has offsets that make no sense: {found}")
+        raise PipelineError(f"the checkpoint has malformed offsets: {found}")
     return dict(nodes)
 
 
@@ -63,9 +65,9 @@ def resolved(bound: Bound, journal: Journal, size: int) -> Seqs:
         return known[bound.word]
     said = dict(bound.seqs)
     for node in said.keys() - known[LATEST].keys():
-        raise OptionError(f"a seq is said of node '{node}', which has no journal in {journal.where}")
+        raise OptionError(f"a seq is given for node '{node}', which has no journal in {journal.where}")
     for node in known[LATEST].keys() - said.keys():
-        raise OptionError(f"no seq is said of node '{node}', which has a journal in {journal.where}")
+        raise OptionError(f"no seq is given for node '{node}', which has a journal in {journal.where}")
     return {node: known[seq][node] if seq < 0 else seq for node, seq in said.items()}
 
 
@@ -79,7 +81,7 @@ def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: in
 
     def lose(what: str) -> None:
         if fail_on_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+            raise DataLossError(f"{what}; failOnDataLoss=false continues without them")
         LOG.warning("%s", what)
 
     for node, behind in sorted(end.items()):
@@ -99,7 +101,7 @@ def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: in
             behind = max(behinds[node], at)
         first = there[node].first
         if at < min(first, behind):
-            lose(f"{name} begins with event {first} now: those from {at} on are gone")
+            lose(f"{name} begins with event {first} now: those from {at} on are lost")
             at = min(first, behind)
         if at < behind:
             found += _cut(journal, node, at, behind)
@@ -184,5 +186,5 @@ class Progress:
             f"the journal of node '{node}' ends before event {behind}, and events up to {seq - 1} were read"
         )
         if self._options.fail_on_loss:
-            raise DataLossError(f"{what}: it is another one; failOnDataLoss=false goes on with what comes")
+            raise DataLossError(f"{what}: it was replaced; failOnDataLoss=false continues with new events")
         LOG.warning("%s", what)

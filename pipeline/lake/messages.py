@@ -62,4 +62,4 @@ def _check(out: str) -> None:
     if "://" in out or Path(out, "checkpoint").is_dir():
         return
     if next(Path(out, "data").glob("batch=*"), None) is not None:
-        raise PipelineError(f"'{out}' has data but no checkpoint: what is read now wants another folder")
+        raise PipelineError(f"'{out}' has data but no checkpoint: store new messages in another folder")

@@ -143,7 +143,7 @@ def _difference(folder: Path, day: Path, there: set[str], known: _Known) -> str:
     """Return how a day's files differ from the manifest; empty if they do not."""
     prefix = str(day.relative_to(folder)) + "/"
     for name in sorted({name for name in known.entries if name.startswith(prefix)} - there - known.gone):
-        return f"{name} is in the manifest and is not there"
+        return f"{name} is listed in the manifest, but missing"
     for name in sorted(there):
         if name not in known.entries:
             return f"{name} is not in the manifest"

@@ -108,7 +108,7 @@ _HEADER_BYTES: Final = BLOCK_HEADER.size
 def read_header(data: bytes) -> FileHeader:
     """Return the header in the first bytes of a file. Raises JournalDamagedError for bytes of no journal."""
     if len(data) < FILE_HEADER.size or data[:4] != FILE_MAGIC:
-        raise JournalDamagedError("it does not begin as a journal does")
+        raise JournalDamagedError("it does not begin with the header of a journal")
     _, version, length, first, created, _ = FILE_HEADER.unpack_from(data)
     if version not in VERSIONS:
         raise JournalDamagedError(f"the file has version {version}, this program reads 1 to {VERSION}")
@@ -200,4 +200,4 @@ class Decoder:
                     at += 2 + length
                 self.names[number] = (kind, tuple(fields))
         except (KeyError, UnicodeDecodeError, struct_error) as error:
-            raise JournalDamagedError(f"names that are none: {error}") from error
+            raise JournalDamagedError(f"malformed names: {error}") from error

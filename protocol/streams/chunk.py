@@ -121,7 +121,7 @@ class Chunk:
         if len(data) - at < header.size:
             raise ChunkDamagedError(f"chunk at {at} is cut off: {len(data) - at} of {header.size} bytes")
         if _checksum(data, at, header.size) != header.crc:
-            raise ChunkDamagedError(f"chunk at {at} does not have the checksum that it says")
+            raise ChunkDamagedError(f"chunk at {at} has another checksum than its header says")
         self.times: i64 = at + HEADER_BYTES
         self._end = at + header.size
         self.kinds: i64 = 0  # position of the kinds; 0: all are BASIC

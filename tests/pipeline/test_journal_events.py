@@ -124,11 +124,11 @@ def test_what_retention_has_let_go_is_a_loss(
     put(tmp_path, file_of(scribe, 2))
     put(tmp_path, file_of(scribe, 2))
     lose(tmp_path, 1)
-    with pytest.raises(DataLossError, match=r"events 2 to 6 are gone: .* begins with 7 now"):
+    with pytest.raises(DataLossError, match=r"events 2 to 6 are lost: .* begins with 7 now"):
         read(tmp_path, 2, 9)
     with caplog.at_level(logging.WARNING, "amqpd.pipeline"):
         assert seqs(read(tmp_path, 2, 9, fail_on_loss=False)) == [7, 8]
-    assert "events 2 to 6 are gone" in caplog.text
+    assert "events 2 to 6 are lost" in caplog.text
 
 
 def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(tmp_path: Path, scribe: Scribe) -> None:
@@ -138,7 +138,7 @@ def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(tmp_path: 
     for first in (1, 7, 13):
         lose(tmp_path, first)
     (tmp_path / sealed[1].file).unlink()
-    with pytest.raises(DataLossError, match=r"events 7 to 12 are gone: file 'n-1-.*' is not there"):
+    with pytest.raises(DataLossError, match=r"events 7 to 12 are lost: file 'n-1-.*' does not exist"):
         read(tmp_path, 1, 19)
     assert seqs(read(tmp_path, 1, 19, fail_on_loss=False)) == [*range(1, 7), *range(13, 19)]
 
@@ -146,5 +146,5 @@ def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(tmp_path: 
 def test_a_file_that_is_no_journal_is_an_error(tmp_path: Path, scribe: Scribe) -> None:
     path = put(tmp_path, file_of(scribe, 2))
     path.write_bytes(b"x" * 100)
-    with pytest.raises(PipelineError, match="is no journal: it does not begin as a journal does"):
+    with pytest.raises(PipelineError, match="is no journal: it does not begin with the header of a journal"):
         read(tmp_path, 1, 7)

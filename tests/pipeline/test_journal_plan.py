@@ -34,9 +34,9 @@ def test_offsets_are_the_next_seqs_of_nodes(tmp_path: Path, scribe: Scribe) -> N
     assert resolved(Bound(-2), journal, SIZE) == {NODE: 1, "m": 101}
     assert resolved(Bound(-1), journal, SIZE) == {NODE: 7, "m": 104}
     assert resolved(Bound(-2, ((NODE, 5), ("m", -1))), journal, SIZE) == {NODE: 5, "m": 104}
-    with pytest.raises(OptionError, match="of node 'x', which has no journal"):
+    with pytest.raises(OptionError, match="for node 'x', which has no journal"):
         resolved(Bound(-2, ((NODE, 5), ("m", -1), ("x", 1))), journal, SIZE)
-    with pytest.raises(OptionError, match="no seq is said of node 'm'"):
+    with pytest.raises(OptionError, match="no seq is given for node 'm'"):
         resolved(Bound(-2, ((NODE, 5),)), journal, SIZE)
     assert json.dumps(json_of({"n": 1, "m": 2})) == '{"v": 1, "nodes": {"m": 2, "n": 1}}'
     assert seqs_of({"v": 1, "nodes": {"m": 2}, "later": 3}) == {"m": 2}
@@ -93,7 +93,7 @@ def test_small_files_are_one_task_and_large_ones_several(tmp_path: Path, scribe:
 @pytest.mark.parametrize(
     ("start", "end", "why", "left"),
     [
-        ({NODE: 2}, {NODE: 10}, "begins with event 7 now: those from 2 on are gone", [(7, 10)]),
+        ({NODE: 2}, {NODE: 10}, "begins with event 7 now: those from 2 on are lost", [(7, 10)]),
         ({NODE: 2}, {NODE: 5}, "begins with event 7 now", []),
         ({NODE: 8}, {NODE: 99}, "ends before event 13, not 99", [(8, 13)]),
         ({NODE: 12}, {NODE: 10}, "planned by a run whose beginning is not known", []),

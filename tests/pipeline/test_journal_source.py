@@ -267,7 +267,7 @@ def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path
     count = work(broker, 10)  # they may have been all that there were
     for number, source in enumerate(sources(broker)):
         said = {"startingOffsets": json.dumps({NODE: 1})} | source
-        with pytest.raises(PySparkException, match="failOnDataLoss=false goes on without them"):
+        with pytest.raises(PySparkException, match="failOnDataLoss=false continues without them"):
             read(spark, **said)
         rest = seqs(read(spark, **said, failOnDataLoss="false"))
         require_dense(rest, rest[0], count)
@@ -282,7 +282,7 @@ def test_what_cannot_be_read_is_told(spark: SparkSession, broker: Broker, tmp_pa
         read(spark)
     with pytest.raises(PySparkException, match="401"):
         read(spark, url=url, password="wrong")
-    with pytest.raises(PySparkException, match="a seq is said of node 'other'"):
+    with pytest.raises(PySparkException, match="a seq is given for node 'other'"):
         read(spark, url=url, startingOffsets='{"n-1": 1, "other": 1}')
     silent = Broker(tmp_path / "silent")
     try:

@@ -119,7 +119,7 @@ def test_jobs_name_queues_that_have_less(spark: SparkSession, tmp_path: Path, jo
 def test_an_order_of_no_deliveries_is_no_order(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(table(Told().come(1, 10, 11).rows), tmp_path / "events.parquet")
     options = parser().parse_args(["run", "order", "--journal", str(tmp_path)])
-    with pytest.raises(PipelineError, match=r"order wants deliveries, and '.*' has none: the level `full`"):
+    with pytest.raises(PipelineError, match=r"order needs deliveries, and '.*' has none: the level `full`"):
         run(spark, options, None, lambda text: None)
 
 

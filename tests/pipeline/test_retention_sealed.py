@@ -91,7 +91,7 @@ def test_what_retention_did_not_take_is_missing(sealed: Path) -> None:
     (file,) = day_of(sealed, SECOND).rglob("*.parquet")
     file.unlink()
 
-    missing = f"{file}: it is in the manifest and is not there"
+    missing = f"{file}: it is listed in the manifest, but missing"
     assert run("verify", sealed, status=2).splitlines()[0] == missing
     assert run("cat", sealed, status=2) == missing + "\n"
     assert missing in run("show", sealed, "--msg-uid", 4, status=2)
@@ -122,7 +122,7 @@ def test_raw_files_stay_when_what_was_sealed_is_lost_behind_a_day_that_was_dropp
     retain(tmp_path, KEEP_ONE, NOW)
     next(day_of(tmp_path, SECOND).rglob("*.parquet")).unlink()
 
-    with pytest.raises(JournalError, match="raw files stay"):
+    with pytest.raises(JournalError, match="raw files are kept"):
         let_go(tmp_path, LATER, 0)
     assert paths[1].exists()
 
@@ -146,7 +146,7 @@ def test_a_day_stays_of_which_a_file_is_missing_that_was_sealed_late(sealed: Pat
     (late,) = seal(sealed)
     (sealed / late.sealed.file).unlink()
 
-    with pytest.raises(PipelineError, match=r"other-\d+-\d+\.parquet is in the manifest and is not there"):
+    with pytest.raises(PipelineError, match=r"other-\d+-\d+\.parquet is listed in the manifest, but missing"):
         retain(sealed, KEEP_ONE, NOW)
 
 

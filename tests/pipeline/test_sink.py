@@ -131,7 +131,7 @@ def test_what_goes_to_no_queue_fails_the_task(spark: SparkSession, broker: Broke
 
 def test_what_the_broker_does_not_take_fails_the_task(spark: SparkSession, broker: Broker) -> None:
     broker.declare("full", {"x-max-length": 5, "x-overflow": "reject-publish"})
-    with pytest.raises(PySparkException, match="the broker has not taken message"):
+    with pytest.raises(PySparkException, match="the broker has rejected message"):
         write(values(spark, 100), broker, routingKey="full")
 
 

@@ -164,7 +164,7 @@ async def _start(
 
 
 def _no_place(begin: str) -> ApiError:
-    return bad_request(f"from '{begin}' is neither a place nor what a list has called next")
+    return bad_request(f"from '{begin}' is neither a position nor the 'next' of a list")
 
 
 def _answer(written: list[str], following: str | None) -> Response:

@@ -321,10 +321,10 @@ class _Selection:
             if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
                 raise bad_request("'ids' is not a list of strings")
             if len(ids) > MESSAGES_MAX:
-                raise bad_request(f"{len(ids)} ids, an operation takes {MESSAGES_MAX}")
+                raise bad_request(f"'ids' has {len(ids)} ids, an operation takes {MESSAGES_MAX}")
             self.ids = set(ids)
         if sum((self.ids is not None, self.sieve is not None, flag(body, "all"))) != 1:
-            raise bad_request("which messages? say one of 'ids', 'selector' or 'all': true")
+            raise bad_request("no messages are selected: set one of 'ids', 'selector' and 'all': true")
         if self.ids is not None and body.get("state") is not None:
             raise bad_request("'state' and 'ids' do not go together: an id is found whatever the state")
         self.dead = state_to_operate_on(text(body, "state", READY)) == DEAD_LETTER

@@ -67,7 +67,11 @@ async def report_reader(readers: Known, visitor: Asker, vhost: Name, name: Name,
         if not rights.allow(READ, queue):
             raise not_authorised(f"user '{visitor.name}' may not read queue '{queue}' in vhost '{vhost}'")
     if not readers.take(found.name, name, visitor.name, positions):
-        raise ApiError(409, "conflict", f"reader '{name}' in vhost '{vhost}' is one too many")
+        raise ApiError(
+            409,
+            "conflict",
+            f"reader '{name}' in vhost '{vhost}' is refused: the broker keeps no more readers",
+        )
     return Response(status_code=204)
 
 

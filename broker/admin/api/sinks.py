@@ -181,7 +181,7 @@ async def commit_batch(
             await durable(management.store)
         elif sink.moving:
             why = sink.blocked or "it is being published"
-            raise conflict(f"{sink.where()} is not done with batch {sink.last}: {why}")
+            raise conflict(f"{sink.where()} has not published batch {sink.last}: {why}")
         else:
             await _commit(management, visitor, sink, batch, checkpoint, body)
     status = 200 if await _idle(sink, wait) else 202
@@ -381,7 +381,7 @@ async def add_rows(
         trouble = await on_disk(lambda done: found.add(messages, done))
         if trouble:
             where = f"attempt {attempt} of {sink.where()}"
-            raise ApiError(503, "service_unavailable", f"{where} has not got these rows: {trouble}")
+            raise ApiError(503, "service_unavailable", f"{where} has not stored these rows: {trouble}")
     elif start + rows == found.rows:  # a repeated request, whose answer was lost
         await durable(management.store)
     else:

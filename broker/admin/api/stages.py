@@ -75,7 +75,7 @@ async def advance_reader(
         raise bad_request(f"want_bytes {size} is negative")
     async with gate(stage):
         if management.broker.staging.existing(queue, reader) is not stage:
-            raise ApiError(409, "conflict", f"{_where(stage)} was released, and is another one now")
+            raise ApiError(409, "conflict", f"{_where(stage)} was released and attached again")
         if _is_new(stage, body):
             await _advance(management, stage, number(body, "ack_upto"), rows, size)
         return JSONResponse(_shown(stage))
@@ -103,7 +103,7 @@ async def get_rows(
     if start >= end:
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stage.incarnation:
-        raise ApiError(409, "conflict", f"{where} is another one now, {stage.incarnation}")
+        raise ApiError(409, "conflict", f"{where} has incarnation {stage.incarnation} now")
     if start < stage.oldest:
         if not gaps:
             raise ApiError(410, "gone", f"{where} begins with offset {stage.oldest}, not with {start}")
@@ -242,7 +242,7 @@ async def _chunks(
             content = b"".join([store.load(part) if part.content is None else part.content for part in parts])
             _add(writer, message, content)
         elif not gaps:
-            raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} is not there any more")
+            raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} does not exist any more")
         offset += 1
         full = writer.size >= CHUNK_BYTES or writer.rows >= CHUNK_ROWS or offset == end
         if writer.rows and (full or entry is None):  # a chunk has no gaps

@@ -176,7 +176,7 @@ async def get_chunks(
     if start >= end:
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stored.incarnation:
-        raise ApiError(409, "conflict", f"{where} is another one now, {stored.incarnation}")
+        raise ApiError(409, "conflict", f"{where} has incarnation {stored.incarnation} now")
     if check:
         stored.examine(start)
     if not gaps:
@@ -194,7 +194,7 @@ async def _extents(stored: StoredStream, offset: int, end: int, gaps: bool) -> A
         if not gaps and (extent is None or extent.first > offset):
             if extent is not None:
                 os.close(extent.fd)
-            raise ApiError(410, "gone", f"offset {offset} is not there any more")
+            raise ApiError(410, "gone", f"offset {offset} does not exist any more")
         if extent is None:
             return
         offset = int(extent.behind)

@@ -54,7 +54,7 @@ class Target:
         name = vhost if vhost is not None else text(fields, "vhost")
         if fields.get("vhost", name) != name:
             raise PreconditionFailed(
-                f"it is of vhost '{show(fields['vhost'])}', and the file is for '{name}'"
+                f"it is of vhost '{show(fields['vhost'])}', but the file is for '{name}'"
             )
         found = self.broker.vhosts.get(name)
         if found is None:

@@ -216,7 +216,7 @@ def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
     assert vhost.queues_max == 7
     assert vhost.queues["q"].arguments == {"x-queue-type": "quorum"}
     elsewhere = {"queues": [{"name": "p", "vhost": "shop"}]}
-    assert "it is of vhost 'shop', and the file is for '/'" in place.problems(elsewhere, "/")[0]
+    assert "it is of vhost 'shop', but the file is for '/'" in place.problems(elsewhere, "/")[0]
     assert place.problems({"default_queue_type": "x"}, "/")[0].startswith("vhost '/': default_queue_type 'x'")
 
 

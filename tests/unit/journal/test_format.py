@@ -155,8 +155,8 @@ def test_nothing_waits() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "does not begin as a journal"),
-        (b"AJL2" + bytes(40), "does not begin as a journal"),
+        (b"", "does not begin with the header of a journal"),
+        (b"AJL2" + bytes(40), "does not begin with the header of a journal"),
         (b"AJL1\x03\x00" + bytes(40), "version 3, this program reads 1 to 2"),
         (Encoder(NODE, 1).header(5)[:-1], "header is damaged"),
         (Encoder(NODE, 1).header(5)[:-1] + b"?", "header is damaged"),

@@ -58,7 +58,7 @@ def test_a_file_that_is_missing(folder: Path, which: int) -> None:
     assert told(folder) == [(MISSING, path.name)]
     status, output = verified(folder)
     assert status == 2
-    assert output.count(f"{path}: it is in the manifest and is not there") == 1
+    assert output.count(f"{path}: it is listed in the manifest, but missing") == 1
 
 
 @pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])

@@ -112,7 +112,7 @@ def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: 
         sealed.write_bytes(sealed.read_bytes()[:-1] + b"?")
     else:
         sealed.unlink()
-    with pytest.raises(JournalError, match="raw files stay"):
+    with pytest.raises(JournalError, match="raw files are kept"):
         let_go(tmp_path, path.stat().st_mtime + HOUR, 0)
     assert path.exists()
 
@@ -143,7 +143,9 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
     path = put(tmp_path, everything())
     path.write_bytes(b"?")
-    with pytest.raises(JournalError, match="cannot be sealed: it does not begin as a journal does"):
+    with pytest.raises(
+        JournalError, match="cannot be sealed: it does not begin with the header of a journal"
+    ):
         list(seal(tmp_path))
 
 
