@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from broker import __version__
-from config.loader import CONFIG, Loaded, SettingsError, flag, load, variable
-from config.settings import Settings, absent, is_secret
+from config.loader import CONFIG, LoadedSettings, SettingsError, flag, load, variable
+from config.settings import Settings, is_secret, word_for_absent
 
 Command = Callable[..., None]
 
@@ -194,7 +194,7 @@ def export_definitions(
     from broker import offline
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
-    with _told_in_one_line():
+    with _errors_in_one_line():
         pieces = offline.export_definitions(folder, vhost)
         if file == "-":
             sys.stdout.writelines(pieces)
@@ -236,13 +236,13 @@ def import_definitions(
     from broker import offline
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
-    with _told_in_one_line():
+    with _errors_in_one_line():
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         offline.import_definitions(folder, text, vhost)
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
+def _errors_in_one_line() -> Iterator[None]:
     """End with one line for each error and status 2 instead of a traceback."""
     from broker.core.errors import BrokerError
     from broker.offline import OfflineError
@@ -260,7 +260,7 @@ def _told_in_one_line() -> Iterator[None]:
 def check_config(flags: dict[str, object]) -> None:
     """Show the settings that `serve` would use, and the place that sets each one."""
     loaded = _load(flags)
-    shown = {name: _shown(name, loaded.settings) for name in Settings.model_fields}
+    shown = {name: _show_setting(name, loaded.settings) for name in Settings.model_fields}
     width = max(len(f"{name} = {value}") for name, value in shown.items())
     for name, value in shown.items():
         typer.echo(f"{f'{name} = {value}':<{width}}  # {loaded.sources[name]}")
@@ -282,7 +282,7 @@ def version() -> None:
     typer.echo(f"amqpd {__version__} ({flavour()}), Python {platform.python_version()}")
 
 
-def _load(flags: dict[str, object]) -> Loaded:
+def _load(flags: dict[str, object]) -> LoadedSettings:
     """Load the settings. For wrong settings, print a line for each fault and end with status 2."""
     try:
         return load(flags, os.environ)
@@ -292,25 +292,25 @@ def _load(flags: dict[str, object]) -> Loaded:
         raise typer.Exit(2) from error
 
 
-def _shown(name: str, settings: Settings) -> str:
+def _show_setting(name: str, settings: Settings) -> str:
     value = getattr(settings, name)
     if is_secret(name):
         return "(not shown)"
     if isinstance(value, tuple):
-        return "[" + ", ".join(_quoted(str(item)) for item in value) + "]"
+        return "[" + ", ".join(_quote_text(str(item)) for item in value) + "]"
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:
-        return f'"{absent(name)}"'
-    return str(value) if isinstance(value, int) else _quoted(str(value))
+        return f'"{word_for_absent(name)}"'
+    return str(value) if isinstance(value, int) else _quote_text(str(value))
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     """Return a text as a TOML string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _adder(command: Command) -> Callable[[typer.Typer, str], None]:
+def _make_adder(command: Command) -> Callable[[typer.Typer, str], None]:
     def add(app: typer.Typer, name: str) -> None:
         app.command(name)(command)
 
@@ -318,13 +318,13 @@ def _adder(command: Command) -> Callable[[typer.Typer, str], None]:
 
 
 COMMANDS: Final[dict[str, Callable[[typer.Typer, str], None]]] = {
-    "serve": _adder(serve),
-    "check": _adder(check),
-    "check-config": _adder(check_config),
+    "serve": _make_adder(serve),
+    "check": _make_adder(check),
+    "check-config": _make_adder(check_config),
     "definitions": lambda app, name: app.add_typer(_definitions_commands(), name=name),
     "bench": _add_bench,
     "journal": _add_journal,
     "pipeline": _add_pipeline,
-    "version": _adder(version),
+    "version": _make_adder(version),
 }
 """The name of each command, in the order of --help, and the function that adds the command."""

@@ -40,7 +40,7 @@ from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
 from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
-from broker.journal.journal import journal_of
+from broker.journal.journal import create_journal
 from broker.net.alarm_clock import AlarmClock
 from broker.net.callers import Callers
 from broker.net.descriptors import for_connections, raise_limit
@@ -138,7 +138,9 @@ class Daemon:
         )
         self.log.wants_commit = self._wants_commit
         broker = self.broker = self._new_broker(AlarmClock(loop).schedule)
-        self.journal = journal_of(settings, broker, view_of, loop.call_soon, loop.call_later, self._off_loop)
+        self.journal = create_journal(
+            settings, broker, view_of, loop.call_soon, loop.call_later, self._off_loop
+        )
         self.users = Users(self.log)
         broker.appliers["user"] = self.users.apply
         broker.definers.append(self.users.describe)

@@ -34,13 +34,13 @@ class OfflineError(Exception):
     """The command cannot be done; the text has the reason."""
 
 
-class Closed:
+class OfflineBroker:
     """A broker on a log, without clients."""
 
     def __init__(self, folder: Path) -> None:
         disk = RealDisk()
         self.log = Log(str(folder), disk, DiskSyncer(disk), time.monotonic, self._describe)
-        schedule = Schedule(time.monotonic_ns, time.time_ns, _never)
+        schedule = Schedule(time.monotonic_ns, time.time_ns, _ignore_timer)
         self.broker = Broker(self.log, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
@@ -60,7 +60,7 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
 
     if not any(folder.glob(f"*{SUFFIX}")):
         raise OfflineError(f"no log in {folder}")  # before the lock creates files in the folder
-    closed = Closed(folder)
+    closed = OfflineBroker(folder)
     closed.log.files.lock()
     try:
         reading = Reading(closed.log)
@@ -82,7 +82,7 @@ def unusable_expressions(changes: Iterable[Change]) -> list[str]:
 
     `changes`: the definitions of a log, in order, which may be damaged.
     """
-    broker = Broker(MessageStore(), Counters(), str, Schedule(int, int, _never), view_of)
+    broker = Broker(MessageStore(), Counters(), str, Schedule(int, int, _ignore_timer), view_of)
     users = Users(MessageStore())
     broker.appliers["user"] = users.apply
     for change in changes:
@@ -104,7 +104,7 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
         document = read_json(text)
     except JsonError as error:
         raise OfflineError(str(error)) from error
-    with opened(folder) as closed:
+    with open_log(folder) as closed:
         if vhost is not None and vhost not in closed.broker.vhosts:
             raise OfflineError(f"there is no vhost '{vhost}'")
         passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
@@ -116,10 +116,10 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Closed]:
+def open_log(folder: Path) -> Iterator[OfflineBroker]:
     """Recover a log for changes, and close it cleanly also after an error."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    closed = Closed(folder)
+    closed = OfflineBroker(folder)
     closed.log.recover(Recovered(closed.broker))
     try:
         yield closed
@@ -127,5 +127,5 @@ def opened(folder: Path) -> Iterator[Closed]:
         close(closed.broker, closed.log)
 
 
-def _never(due: int) -> None:
+def _ignore_timer(due: int) -> None:
     """Do nothing: a stopped broker has no timers."""

@@ -60,7 +60,7 @@ class Client091(Connection[base.Frame]):
             raise BenchError(f"{tune.name} in answer to the login")
         self.frame_max = min(tune.frame_max or self.frame_max, self.frame_max)
         # No heartbeats: a broker that stops answering is noticed because nothing arrives.
-        self.write(frame(0, commands.Connection.TuneOk(tune.channel_max, self.frame_max, 0)))
+        self.write(encode_method(0, commands.Connection.TuneOk(tune.channel_max, self.frame_max, 0)))
         await self.call(commands.Connection.Open(address.virtual_host), channel=0)
         await self.call(commands.Channel.Open())
 
@@ -70,7 +70,7 @@ class Client091(Connection[base.Frame]):
 
     async def call(self, method: base.Frame, channel: int = CHANNEL) -> base.Frame:
         """Send a method and wait for the answer. Raises BenchError."""
-        return await self.ask(frame(channel, method), method.name)
+        return await self.ask(encode_method(channel, method), method.name)
 
     def content(self, start: int, end: int) -> int:
         """Handle the delivery at `start` of the buffer, and return the end of the delivery.
@@ -112,7 +112,7 @@ class Client091(Connection[base.Frame]):
     def _method(self, channel: int, method: base.Frame) -> None:
         if isinstance(method, commands.Connection.Close | commands.Channel.Close):
             ok = commands.Channel.CloseOk() if channel else commands.Connection.CloseOk()
-            self.write(frame(channel, ok))
+            self.write(encode_method(channel, ok))
             self.fail(BenchError(f"the broker says {method.reply_code} {method.reply_text}"))
         elif isinstance(method, commands.Connection.Blocked):
             self.blocked = self.paused = True
@@ -125,14 +125,14 @@ class Client091(Connection[base.Frame]):
             raise BenchError(f"an unexpected {method.name}")
 
 
-def frame(channel: int, method: base.Frame) -> bytes:
+def encode_method(channel: int, method: base.Frame) -> bytes:
     """Return a whole method frame."""
     return method_frame(channel, method.index, method.marshal())
 
 
-def template(exchange: str, key: str, size: int, persistent: bool, frame_max: int) -> Template:
+def make_template(exchange: str, key: str, size: int, persistent: bool, frame_max: int) -> Template:
     """Return the frames of one publish as a template."""
-    publish = frame(CHANNEL, commands.Basic.Publish(0, exchange, key, False, False))
+    publish = encode_method(CHANNEL, commands.Basic.Publish(0, exchange, key, False, False))
     key_end = len(publish) - KEY_TAIL
     properties = struct.pack(">HB", 0x1000, 2) if persistent else struct.pack(">H", 0)  # delivery-mode alone
     head = struct.pack(">HHQ", c.CLASS_BASIC, 0, size) + properties
@@ -162,7 +162,9 @@ class Sender091(Client091):
         plan = self._plan
         for _, queue in self._lanes:
             key = routing_key(queue, 0) if self._exchange else queue
-            self._templates.append(template(self._exchange, key, plan.size, plan.persistent, self.frame_max))
+            self._templates.append(
+                make_template(self._exchange, key, plan.size, plan.persistent, self.frame_max)
+            )
         if plan.confirm:
             await self.call(commands.Confirm.Select())
 

@@ -34,7 +34,7 @@ def routing_key(queue: str, number: int) -> str:
     return f"{queue}.eu.{number % KEYS_MAX:0{KEY_DIGITS}d}"
 
 
-def patterns(queues: list[str], count: int) -> Iterator[tuple[str, str]]:
+def make_patterns(queues: list[str], count: int) -> Iterator[tuple[str, str]]:
     """Yield `count` bindings, as queue and pattern; the first bindings are those that match."""
     for queue in queues:
         yield queue, f"{queue}.*.#"

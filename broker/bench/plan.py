@@ -115,7 +115,9 @@ class Plan:
     @property
     def lanes(self) -> list[tuple[int, int]]:
         """Return each pair of publisher and queue. The index is the lane's number."""
-        pairs = ((p, q) for p in range(self.publishers) for q in spread(p, self.publishers, self.queues))
+        pairs = (
+            (p, q) for p in range(self.publishers) for q in assign_queues(p, self.publishers, self.queues)
+        )
         return list(pairs)
 
     @property
@@ -124,6 +126,6 @@ class Plan:
         return self.in_flight if self.consumers else 0
 
 
-def spread(member: int, members: int, queues: int) -> list[int]:
+def assign_queues(member: int, members: int, queues: int) -> list[int]:
     """Return the queues of one publisher or consumer: every queue has one, and every member has a queue."""
     return [member % queues] if members >= queues else list(range(member, queues, members))

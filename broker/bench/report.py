@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.table import Table
 
-from broker.bench.result import Result, latencies_us
+from broker.bench.result import Result, compute_latencies_us
 from broker.bench.runner import Progress
 from broker.bench.traffic import Traffic
 
@@ -15,7 +15,7 @@ PLAIN_EVERY_S = 5.0
 
 
 @contextmanager
-def progress_on(console: Console) -> Iterator[Progress]:
+def show_progress(console: Console) -> Iterator[Progress]:
     """Show progress on `console`: one changing line on a terminal, otherwise a line at intervals."""
     meter = Meter()
     if console.is_terminal:
@@ -76,7 +76,7 @@ def print_tables(console: Console, result: Result) -> None:
     times = Table(box=None, pad_edge=False)
     times.add_column("latency, µs")
     rows = (("publish to receipt", result.receipt), ("publish to confirm", result.confirmation))
-    measured = [(name, figures) for name, histogram in rows if (figures := latencies_us(histogram))]
+    measured = [(name, figures) for name, histogram in rows if (figures := compute_latencies_us(histogram))]
     if measured:
         for heading in measured[0][1]:
             times.add_column(heading, justify="right")

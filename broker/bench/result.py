@@ -71,8 +71,8 @@ class Result:
             "published_per_s": round(self.rate(self.published)),
             "confirmed_per_s": round(self.rate(self.confirmed)),
             "received_per_s": round(self.rate(self.received)),
-            "receipt_us": latencies_us(self.receipt),
-            "confirm_us": latencies_us(self.confirmation),
+            "receipt_us": compute_latencies_us(self.receipt),
+            "confirm_us": compute_latencies_us(self.confirmation),
             "broker_cpu_us_per_message": None if broker_cpu is None else round(broker_cpu, 3),
             "own_cpu_us_per_message": round(self.own_cpu_us, 3),
             "checks": self.checks,
@@ -80,7 +80,7 @@ class Result:
         }
 
 
-def latencies_us(histogram: Histogram) -> dict[str, float] | None:
+def compute_latencies_us(histogram: Histogram) -> dict[str, float] | None:
     """Return percentiles and maximum in microseconds; None without values."""
     if not histogram.count:
         return None

@@ -16,8 +16,8 @@ from broker.bench.amqp091 import Client091, Consumer091, Sender091
 from broker.bench.amqp10 import Consumer10, Sender10
 from broker.bench.connection import BenchError
 from broker.bench.cpu import cpu_seconds
-from broker.bench.messages import patterns
-from broker.bench.plan import AMQP_091, AMQP_10, Plan, spread
+from broker.bench.messages import make_patterns
+from broker.bench.plan import AMQP_091, AMQP_10, Plan, assign_queues
 from broker.bench.publisher import Publisher
 from broker.bench.result import Result
 from broker.bench.roles import Consumer, Peer, Sender
@@ -51,7 +51,7 @@ async def declare_bindings(control: Client091, exchange: str, queues: list[str],
     the first queue and match no published key. Their patterns have words, `*` and `#` in many places.
     """
     await control.call(commands.Exchange.Declare(0, exchange, "topic", False, False, False, False, False, {}))
-    for queue, pattern in patterns(queues, plan.bindings):
+    for queue, pattern in make_patterns(queues, plan.bindings):
         await control.call(commands.Queue.Bind(0, queue, exchange, pattern, False, {}))
 
 
@@ -78,7 +78,7 @@ class Run:
             self.publishers.append(Publisher(plan, self.flow, [lane for lane, _ in lanes], sender))
         self.consumers: list[Consumer] = [
             speaker.consumer(
-                plan, self.flow, [self.queues[q] for q in spread(number, plan.consumers, plan.queues)]
+                plan, self.flow, [self.queues[q] for q in assign_queues(number, plan.consumers, plan.queues)]
             )
             for number in range(plan.consumers)
         ]

@@ -22,7 +22,7 @@ class UnreachableError(Exception):
     """No broker answers at the address."""
 
 
-class MeaninglessError(Exception):
+class InvalidValueError(Exception):
     """A value cannot be sent to any broker; the text says which value and why."""
 
 
@@ -50,7 +50,7 @@ class Client:
         self._base = url.rstrip("/") + "/api/"
         handlers: list[Any] = [urllib.request.ProxyHandler({}), _NoRedirect]
         if url.startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=_trusting(ca, certificate)))
+            handlers.append(urllib.request.HTTPSHandler(context=_make_tls_context(ca, certificate)))
         self._opener = urllib.request.build_opener(*handlers)
         self._user = user
         for part in (user, password):
@@ -81,7 +81,7 @@ class Client:
         """
         _require_text(reason)
         if not reason.isprintable():
-            raise MeaninglessError(f"the reason {reason!r} is not one line of printable text")
+            raise InvalidValueError(f"the reason {reason!r} is not one line of printable text")
         as_bytes = reason.encode().decode("latin-1")  # headers are bytes, written as characters
         self._ask("DELETE", path, None, query, {"x-reason": as_bytes} if reason else {})
 
@@ -96,7 +96,7 @@ class Client:
         for part in (*path, *query.values()):
             _require_text(part)
         if not all(path):
-            raise MeaninglessError("a name is empty")  # the path would be that of another object
+            raise InvalidValueError("a name is empty")  # the path would be that of another object
         url = self._base + "/".join(quote(segment, safe="") for segment in path)
         if query:
             url += "?" + urlencode({name.replace("_", "-"): value for name, value in query.items()})
@@ -133,7 +133,7 @@ def _is_http(url: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.netloc) and url.isascii()
 
 
-def _trusting(ca: str, certificate: str) -> ssl.SSLContext:
+def _make_tls_context(ca: str, certificate: str) -> ssl.SSLContext:
     """Make a context that trusts `ca` and shows `certificate`. Raises MeaninglessError."""
     file = ca
     try:
@@ -142,7 +142,7 @@ def _trusting(ca: str, certificate: str) -> ssl.SSLContext:
         if certificate:
             context.load_cert_chain(certificate)
     except OSError as error:
-        raise MeaninglessError(f"{file}: {error.strerror or error}") from error
+        raise InvalidValueError(f"{file}: {error.strerror or error}") from error
     return context
 
 
@@ -151,7 +151,7 @@ def _require_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise MeaninglessError(f"{text!r} is not UTF-8") from error
+        raise InvalidValueError(f"{text!r} is not UTF-8") from error
 
 
 def _reason(status: int, content: bytes) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.ctl.objects import from_json
+from broker.ctl.objects import parse_json
 from broker.ctl.output import print_json, show
 from broker.ctl.session import VirtualHost, session
 
@@ -166,7 +166,7 @@ def edit_messages(
     vhost: VirtualHost = "/",
 ) -> None:
     """Edit messages in one operation; edited messages are enqueued like new ones."""
-    body = _which(selector, ids, everything, dead) | {"properties": from_json(properties)}
+    body = _which(selector, ids, everything, dead) | {"properties": parse_json(properties)}
     body |= {} if payload is None else {"payload": payload}
     _operate_once(context, vhost, queue, "edit", body, limit)
 

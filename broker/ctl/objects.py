@@ -49,7 +49,7 @@ def declare_queue(
     vhost: VirtualHost = "/",
 ) -> None:
     """Declare a queue."""
-    body = {"durable": durable, "auto_delete": auto_delete, "arguments": from_json(arguments)}
+    body = {"durable": durable, "auto_delete": auto_delete, "arguments": parse_json(arguments)}
     with session(context) as found:
         found.client.put("queues", vhost, name, body=body)
 
@@ -65,7 +65,7 @@ def alter_queue(
     vhost: VirtualHost = "/",
 ) -> None:
     """Alter a queue: all changes or none."""
-    body = {"arguments": from_json(arguments)}
+    body = {"arguments": parse_json(arguments)}
     body |= {"name": new_name} if new_name else {}
     body |= {"exclusive": False} if shared else {}
     with session(context) as found:
@@ -75,7 +75,7 @@ def alter_queue(
 _TOO_DEEP: Final = object()
 
 
-def from_json(text: str, name: str = "") -> Any:
+def parse_json(text: str, name: str = "") -> Any:
     """Return the value of a JSON text, which refusals call `name`, or else by its content.
 
     Raises:
@@ -192,7 +192,7 @@ def import_definitions(
     """Import definitions from a file: all of them, or none and a line for each wrong object."""
     with session(context) as found:
         content = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        document = from_json(content, file)
+        document = parse_json(content, file)
         found.client.post("definitions", *([] if vhost is None else [vhost]), body=document)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.ctl.objects import from_json
+from broker.ctl.objects import parse_json
 from broker.ctl.output import print_json, show
 from broker.ctl.session import VirtualHost, session
 
@@ -43,7 +43,7 @@ def set_policy(
     """Set a policy, and wait until the policy holds for everything that it matches."""
     body = {
         "pattern": pattern,
-        "definition": from_json(definition, "the definition"),
+        "definition": parse_json(definition, "the definition"),
         "priority": priority,
         "apply-to": apply_to,
     }

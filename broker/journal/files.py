@@ -46,12 +46,12 @@ def read_manifest(manifest: Path) -> Iterator[Sealed]:
             continue
 
 
-def dropped(manifest: Path) -> set[str]:
+def dropped_paths(manifest: Path) -> set[str]:
     """Return the paths of sealed files that the pipeline's job `retain` has deleted, or would delete."""
     return {file for drop in drops(_manifest_lines(manifest)) for file in drop.files}
 
 
-def line_of(sealed: Sealed) -> str:
+def format_line(sealed: Sealed) -> str:
     """Return the line of a file in the manifest."""
     return json.dumps(sealed._asdict()) + "\n"
 
@@ -63,21 +63,21 @@ def _manifest_lines(manifest: Path) -> list[str]:
         return []
 
 
-class Found(NamedTuple):
+class NextFile(NamedTuple):
     """The start of a node's next journal file. `crashed`: the journal does not end with a clean stop."""
 
     next_seq: int
     crashed: bool
 
 
-class Last(NamedTuple):
+class LastEvent(NamedTuple):
     """The seq of the last event, and whether the event is a clean stop."""
 
     seq: int
     ended: bool
 
 
-def live_files(folder: Path, node: str | None = None) -> list[Path]:
+def list_raw_files(folder: Path, node: str | None = None) -> list[Path]:
     """Return the raw files of a node, or of all nodes, oldest first, with the open one."""
     found = []
     for path in (folder / LIVE).glob(f"*{SUFFIX}*"):
@@ -87,34 +87,36 @@ def live_files(folder: Path, node: str | None = None) -> list[Path]:
     return [path for _, _, path in sorted(found)]
 
 
-def find(folder: Path, node: str) -> Found:
+def find_next_file(folder: Path, node: str) -> NextFile:
     """Find the start of the next file of `node`. A file that was still open is cut to its complete blocks.
 
     Raises OSError.
     """
     lasts = [
-        Last(sealed.last, sealed.ended) for sealed in read_manifest(folder / MANIFEST) if sealed.node == node
+        LastEvent(sealed.last, sealed.ended)
+        for sealed in read_manifest(folder / MANIFEST)
+        if sealed.node == node
     ]
-    files = live_files(folder, node)
+    files = list_raw_files(folder, node)
     left_open = False
     for path in files:
         if path.name.endswith(OPEN):
             left_open = True
-            lasts += [_end_file(path), Last(_first_of(path) - 1, False)]
+            lasts += [_end_file(path), LastEvent(_first_of(path) - 1, False)]
         elif path is files[-1]:
-            lasts += [_last_of(path), Last(_first_of(path) - 1, False)]
+            lasts += [_last_of(path), LastEvent(_first_of(path) - 1, False)]
     if not lasts:
-        return Found(1, False)
+        return NextFile(1, False)
     last = max(lasts)
-    return Found(last.seq + 1, left_open or not last.ended)
+    return NextFile(last.seq + 1, left_open or not last.ended)
 
 
-def last_of(decoder: Decoder) -> Last:
+def read_last_event(decoder: Decoder) -> LastEvent:
     """Return the last event of a file, which is read to its end; seq 0 without events."""
-    last = Last(0, False)
+    last = LastEvent(0, False)
     for block in decoder.blocks():
         record = Record._make(unpack(FORMAT, block.records[-RECORD_BYTES:]))
-        last = Last(record.seq, record.op == END)
+        last = LastEvent(record.seq, record.op == END)
     return last
 
 
@@ -124,25 +126,25 @@ def _first_of(path: Path) -> int:
     return said.first
 
 
-def _last_of(path: Path) -> Last:
+def _last_of(path: Path) -> LastEvent:
     try:
-        return last_of(Decoder(path.read_bytes()))
+        return read_last_event(Decoder(path.read_bytes()))
     except JournalDamagedError:
-        return Last(0, False)
+        return LastEvent(0, False)
 
 
-def _end_file(path: Path) -> Last:
+def _end_file(path: Path) -> LastEvent:
     """Complete a file that a crash has left open; a file without events is deleted."""
     try:
         decoder = Decoder(path.read_bytes())
     except JournalDamagedError:
         path.unlink()
-        return Last(0, False)
-    last = last_of(decoder)
+        return LastEvent(0, False)
+    last = read_last_event(decoder)
     if last.seq == 0:
         path.unlink()
         return last
     if decoder.holes and decoder.holes[-1].start == decoder.end:
         os.truncate(path, decoder.end)
     path.rename(path.with_name(path.name.removesuffix(OPEN)))
-    return Last(last.seq, False)
+    return LastEvent(last.seq, False)

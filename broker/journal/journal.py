@@ -185,12 +185,12 @@ def _sync_and_close(fd: int) -> None:
         os.close(fd)
 
 
-def microseconds() -> int:
+def current_time_us() -> int:
     """Return the time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
-def journal_of(
+def create_journal(
     settings: Settings,
     broker: Broker,
     views: Views,
@@ -205,7 +205,7 @@ def journal_of(
     writer = JournalWriter(
         settings.journal_dir or settings.data_dir / "journal",
         settings.node_name,
-        microseconds,
+        current_time_us,
         settings.journal_file_bytes,
         settings.journal_file_s,
         settings.journal_free_min,
@@ -214,7 +214,7 @@ def journal_of(
         broker,
         writer,
         settings.journal,
-        microseconds,
+        current_time_us,
         views,
         soon,
         later,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from protocol.journal.rows import Row
 
 
-def life_of(
+def trace_message(
     rows: Callable[[], Iterable[Row]], message_id: str | None = None, uid: int | None = None
 ) -> list[Row]:
     """Return the events of the messages with this message-id or number, and of related messages.
@@ -35,13 +35,13 @@ def life_of(
     return []
 
 
-def told(rows: Iterable[Row]) -> Iterator[str]:
+def format_events(rows: Iterable[Row]) -> Iterator[str]:
     """Yield a line for each event."""
     for row in rows:
-        yield told_one(row)
+        yield format_event(row)
 
 
-def told_one(row: Row) -> str:
+def format_event(row: Row) -> str:
     """Return an event as a line."""
     words = [f"{time_text(row.ts)} {row.seq:>10} {row.op:<13}"]
     if row.queue is not None:

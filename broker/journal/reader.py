@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.journal.files import Sealed, dropped, live_files, read_manifest
+from broker.journal.files import Sealed, dropped_paths, list_raw_files, read_manifest
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.files import MANIFEST, OPEN, parsed
 from protocol.journal.rows import Row, rows
@@ -56,10 +56,10 @@ class JournalReader:
     def __init__(self, folder: Path, node: str | None = None) -> None:
         self.folder = folder
         self.damages: list[Damage] = []
-        self.live = live_files(folder, node)
+        self.live = list_raw_files(folder, node)
         known = {_node_and_first(path) for path in self.live}
         sealed = [each for each in read_manifest(folder / MANIFEST) if node is None or each.node == node]
-        gone = dropped(folder / MANIFEST)
+        gone = dropped_paths(folder / MANIFEST)
         self.sealed = [
             each
             for each in sealed
@@ -88,7 +88,7 @@ class JournalReader:
         try:
             yield from sealed_rows(path, sealed.node)
         except FileNotFoundError:
-            if sealed.file not in dropped(self.folder / MANIFEST):  # otherwise it was dropped meanwhile
+            if sealed.file not in dropped_paths(self.folder / MANIFEST):  # otherwise it was dropped meanwhile
                 self.damages.append(Damage(path, 0, 0, "it is listed in the manifest, but missing"))
         except ValueError as error:  # pyarrow's error
             self.damages.append(Damage(path, 0, 0, f"it cannot be read: {error}"))

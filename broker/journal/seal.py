@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from broker.journal.files import Sealed, dropped, line_of, live_files, read_manifest
+from broker.journal.files import Sealed, dropped_paths, format_line, list_raw_files, read_manifest
 from broker.journal.reader import JournalError
 from protocol.journal.columns import table_of
 from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
@@ -43,9 +43,9 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
 
     Raises JournalError: a file cannot be read; BusyError; OSError.
     """
-    with _alone(folder):
+    with _lock_journal(folder):
         done = {(each.node, each.first) for each in read_manifest(folder / MANIFEST)}
-        for path in live_files(folder):
+        for path in list_raw_files(folder):
             if path.name.endswith(OPEN):
                 continue
             try:
@@ -57,17 +57,17 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
             yield SealedNow(_seal(folder, decoder), decoder.holes)
 
 
-def let_go(folder: Path, now: float, retention: float) -> list[Path]:
+def delete_sealed(folder: Path, now: float, retention: float) -> list[Path]:
     """Delete raw files that are sealed and were completed `retention` seconds ago; return their paths.
 
     `now`: seconds since 1970. Raises the errors of `seal`. The sealed file must exist and be complete, unless
     its day was dropped.
     """
     gone = []
-    with _alone(folder):
+    with _lock_journal(folder):
         sealed = {(each.node, each.first): each for each in read_manifest(folder / MANIFEST)}
-        unneeded = dropped(folder / MANIFEST)
-        for path in live_files(folder):
+        unneeded = dropped_paths(folder / MANIFEST)
+        for path in list_raw_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
                 continue
             said = parsed(path.name)
@@ -140,7 +140,7 @@ def _note(manifest: Path, sealed: Sealed) -> None:
     with manifest.open("ab") as file:
         if file.tell() > 0 and not manifest.read_bytes().endswith(b"\n"):
             file.write(b"\n")  # a crash has cut the last line
-        file.write(line_of(sealed).encode())
+        file.write(format_line(sealed).encode())
         file.flush()
         os.fsync(file.fileno())
 
@@ -154,7 +154,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_journal(folder: Path) -> Iterator[None]:
     """Lock a journal against other processes that seal or delete files. Raises JournalError, BusyError."""
     if not folder.is_dir():
         raise JournalError(f"no journal in {folder}")

@@ -15,7 +15,7 @@ LEAVING: Final = frozenset({"ack", "reject", "expire", "dead_letter", "drop_over
 FINDINGS_MAX: Final = 1000
 
 
-class Held(NamedTuple):
+class FileCheck(NamedTuple):
     """The faults of files. `files`: listed files that exist. `next`: the number to continue with, or None."""
 
     faults: list[Fault]
@@ -23,13 +23,13 @@ class Held(NamedTuple):
     next: int | None
 
 
-def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
+def check_sealed_files(folder: Path, start: int = 0, bytes_max: int | None = None) -> FileCheck:
     """Compare names with the manifest, and digests of listed files from number `start` on.
 
     Numbers count all files of the manifest, which only grows. A file may be dropped during the check. Faults
     of names are found with `start` 0 only. `bytes_max`: approximate limit of bytes to read. Raises OSError.
     """
-    inventory = look(folder)
+    inventory = list_present_files(folder)
     size = 0
     present = {listed.file for listed in inventory.present}
     dropped: set[str] = set()
@@ -39,7 +39,7 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
         if listed.file not in present:
             continue
         if bytes_max is not None and size >= bytes_max:
-            return Held(inventory.faults, len(present), at)
+            return FileCheck(inventory.faults, len(present), at)
         path = folder / listed.file
         try:
             with path.open("rb") as file:
@@ -48,14 +48,14 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
         except FileNotFoundError:
             digest = None
             if listed.file not in dropped:
-                dropped = dropped_files(lines_of(folder) or [])
+                dropped = dropped_files(read_manifest_lines(folder) or [])
             if listed.file in dropped:
                 continue
         inventory.changed(listed, digest)
-    return Held(inventory.faults, len(present), None)
+    return FileCheck(inventory.faults, len(present), None)
 
 
-def look(folder: Path) -> Inventory:
+def list_present_files(folder: Path) -> Inventory:
     """Return the files of the folder.
 
     The manifest is read later, as it may grow meanwhile.
@@ -66,10 +66,10 @@ def look(folder: Path) -> Inventory:
         if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
     ]
     raw = [path.name for path in (folder / LIVE).glob("*")]
-    return Inventory(lines_of(folder), sealed, raw)
+    return Inventory(read_manifest_lines(folder), sealed, raw)
 
 
-def lines_of(folder: Path) -> list[str] | None:
+def read_manifest_lines(folder: Path) -> list[str] | None:
     """Return the lines of the manifest; None: no manifest."""
     try:
         return (folder / MANIFEST).read_text().splitlines()
@@ -169,7 +169,7 @@ class Verification:
             if row.reason == "off":
                 self._depths[queue] = None
         elif depth is not None:
-            self._depths[queue] = depth + _change(row)
+            self._depths[queue] = depth + _count_change(row)
             if row.op == "queue_delete" and depth != row.quantity:
                 self._compare(row, depth)
 
@@ -184,7 +184,7 @@ class Verification:
             )
 
 
-def _change(row: Row) -> int:
+def _count_change(row: Row) -> int:
     """Return the change of a queue's message count by an event."""
     if row.op in ("enqueue", "append"):
         return 1

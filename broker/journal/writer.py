@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.journal.files import Found, find
+from broker.journal.files import NextFile, find_next_file
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import LIVE, OPEN, file_name
@@ -48,7 +48,7 @@ class JournalWriter:
         self.folder = folder.absolute()
         self.node = node
         self._live = self.folder / LIVE
-        found: Found = find(folder, node)
+        found: NextFile = find_next_file(folder, node)
         self.encoder = Encoder(node, found.next_seq)
         self.crashed = found.crashed
         self.failure = ""

@@ -44,7 +44,7 @@ from broker.core.policies.policy import (
 )
 from broker.ctl.command import control_line
 from config.loader import flag, variable
-from config.settings import Settings, allowed
+from config.settings import Settings, allowed_values
 from pipeline.arguments import FLAGS, JOBS
 from pipeline.command import main as run_pipeline
 
@@ -216,7 +216,7 @@ def settings() -> str:
             name,
             field.description or "",
             [
-                ("Value", allowed(name)),
+                ("Value", allowed_values(name)),
                 ("Default", code(json.dumps(defaults[name]))),
                 ("Flag", code(flag(name))),
                 ("Environment", code(variable(name))),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
@@ -34,7 +34,7 @@ def test_the_same_rows_come_out_of_live_ended_and_sealed_files(tmp_path: Path, s
     assert read(tmp_path, 1, 13, journal=journal) == live
     assert list(seal(tmp_path))
     assert read(tmp_path, 1, 13, journal=journal) == live, "it is there twice"
-    assert let_go(tmp_path, time.time() + 1, 0)
+    assert delete_sealed(tmp_path, time.time() + 1, 0)
     assert read(tmp_path, 1, 13, journal=journal) == live
     assert ends(journal, SIZE) == {NODE: 13}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.digest.sources import of_live, of_sealed
 from pipeline.jobs.audit import audit
 from pipeline.journal.inventory import hold_sealed
@@ -31,7 +31,7 @@ def journal(folder: Path) -> list[Path]:
     for _ in range(FILES):
         put(folder, file_of(scribe, 2))
     list(seal(folder))
-    let_go(folder, 1e12, 0)
+    delete_sealed(folder, 1e12, 0)
     return sorted(folder.glob("parquet/*/*/*.parquet"))
 
 
@@ -131,7 +131,7 @@ def test_the_broker_compares_its_files(spark: SparkSession, tmp_path: Path) -> N
     broker = Broker(tmp_path / "broker", "--journal", "full", "--journal-dir", str(folder))
     broker.daemon.stop()
     list(seal(folder))
-    let_go(folder, 1e12, 0)
+    delete_sealed(folder, 1e12, 0)
     (path,) = folder.glob("parquet/*/*/*.parquet")
     broker.restart()
     try:

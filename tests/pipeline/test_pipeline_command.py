@@ -93,7 +93,10 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
         (["lineage", "--message-id", "m", "--out", "o"], "--out is for audit, "),
         (["audit", "--option", "failOnDataLoss=false"], "journals that are read live"),
         (["audit", "--live", "--option", "x"], "--option 'x' is not KEY=VALUE"),
-        (["retain", "--keep", "1d", "--journal", "http://h:1"], "retain deletes sealed files in a local folder"),
+        (
+            ["retain", "--keep", "1d", "--journal", "http://h:1"],
+            "retain deletes sealed files in a local folder",
+        ),
     ],
 )
 def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from broker.journal.command import app
-from broker.journal.files import Found, find
+from broker.journal.files import NextFile, find_next_file
 from broker.journal.reader import JournalError, JournalReader
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.errors import PipelineError
 from pipeline.lake import retention
 from pipeline.lake.retention import dropped, retain
@@ -47,7 +47,7 @@ def sealed(tmp_path: Path) -> Path:
     """A journal of two days, which is sealed; no raw files are left."""
     put_days(tmp_path)
     list(seal(tmp_path))
-    let_go(tmp_path, LATER, 0)
+    delete_sealed(tmp_path, LATER, 0)
     return tmp_path
 
 
@@ -82,7 +82,7 @@ def test_a_journal_of_which_all_was_dropped_is_empty_and_goes_on_where_it_was(se
     retain(sealed, 0, NOW)
 
     assert run("verify", sealed) == "0 events, 0 queues, 0 balances, 0 gaps: 0 findings\n"
-    assert find(sealed, NODE) == Found(2 * EVENTS_OF_LIFE + 1, True)
+    assert find_next_file(sealed, NODE) == NextFile(2 * EVENTS_OF_LIFE + 1, True)
     assert list(seal(sealed)) == []
 
 
@@ -112,7 +112,7 @@ def test_raw_files_of_a_dropped_day_are_read_and_not_sealed_again_and_go(tmp_pat
 
     assert list(seal(tmp_path)) == []
     assert seqs(tmp_path) == [1, 2, 3, 4, 5, 6]
-    assert let_go(tmp_path, LATER, 0) == paths
+    assert delete_sealed(tmp_path, LATER, 0) == paths
     assert seqs(tmp_path) == [4, 5, 6]
 
 
@@ -123,7 +123,7 @@ def test_raw_files_stay_when_what_was_sealed_is_lost_behind_a_day_that_was_dropp
     next(day_of(tmp_path, SECOND).rglob("*.parquet")).unlink()
 
     with pytest.raises(JournalError, match="raw files are kept"):
-        let_go(tmp_path, LATER, 0)
+        delete_sealed(tmp_path, LATER, 0)
     assert paths[1].exists()
 
 
@@ -132,7 +132,7 @@ def test_what_is_sealed_late_into_a_dropped_day_is_there_and_goes_with_the_next_
     put_days(sealed, days=1, node="other")
     (late,) = seal(sealed)
     assert late.sealed.file.startswith(f"parquet/{FIRST}/")
-    let_go(sealed, LATER, 0)
+    delete_sealed(sealed, LATER, 0)
 
     assert seqs(sealed) == [4, 5, 6, 1, 2, 3]
     assert retain(sealed, KEEP_ONE, NOW) == {"dropped": [FIRST], "rows": EVENTS_OF_LIFE}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.arguments import parser
 from pipeline.digest.sources import from_time, of_live, of_sealed, read
 from pipeline.journal.frames import until_now
@@ -76,7 +76,7 @@ def live(tmp_path: Path) -> Path:
     scribe = Scribe()
     put(tmp_path, file_of(scribe, 2))
     assert list(seal(tmp_path))
-    assert let_go(tmp_path, datetime.now(UTC).timestamp() + 10, 0)
+    assert delete_sealed(tmp_path, datetime.now(UTC).timestamp() + 10, 0)
     for number, ended in ((1, True), (2, False)):
         scribe.time = STARTED + number * HOUR_US
         put(tmp_path, file_of(scribe, 2), ended=ended)

@@ -16,7 +16,7 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
 from broker.admin.api.slices import Slices
 from broker.journal.catalogue import Chosen, ServedJournal
-from broker.journal.verification import hold
+from broker.journal.verification import check_sealed_files
 from protocol.journal.catalogue import File
 
 BLOCK_BYTES: Final = 512 * 1024  # read at once
@@ -95,7 +95,7 @@ async def check_files(
     """
     journal = await _journal(management, visitor)
     try:
-        held = await asyncio.to_thread(hold, journal.writer.folder, start, CHECKED_BYTES)
+        held = await asyncio.to_thread(check_sealed_files, journal.writer.folder, start, CHECKED_BYTES)
     except OSError as error:
         reason = f"the journal cannot be read: {error.strerror}"
         raise ApiError(503, "service_unavailable", reason) from error
