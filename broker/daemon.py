@@ -257,9 +257,11 @@ class Daemon:
         self.broker.declare_vhost(DEFAULT_VHOST)
         settings = self.settings
         if settings.load_definitions is not None:
-            from broker.admin.definitions.importer import load
+            from broker.admin.definitions.importer import load_definitions
 
-            load(settings.load_definitions, settings.definitions_skip_unchanged, self.broker, self.users)
+            load_definitions(
+                settings.load_definitions, settings.definitions_skip_unchanged, self.broker, self.users
+            )
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
             kept = await self._make_password(password)

@@ -97,7 +97,7 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
 
     Raises OfflineError with a line for each wrong object, StoreError, StoreFailed, OSError.
     """
-    from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+    from broker.admin.definitions.importer import DefinitionsError, find_clear_passwords, import_steps
     from broker.admin.json_documents import JsonError, read_json
 
     try:
@@ -107,7 +107,9 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
     with open_log(folder) as closed:
         if vhost is not None and vhost not in closed.broker.vhosts:
             raise OfflineError(f"there is no vhost '{vhost}'")
-        passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
+        passwords = {
+            user: make_password(password) for user, password in find_clear_passwords(document).items()
+        }
         try:
             for _ in import_steps(document, closed.broker, closed.users, passwords, vhost):
                 pass

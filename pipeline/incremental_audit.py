@@ -23,12 +23,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.arguments import is_live, settings
-from pipeline.jobs.facts import lacks, not_judged
-from pipeline.jobs.portions import Carried, findings, is_over, joined, portion, queues_of, verdicts_of
+from pipeline.jobs.facts import describe_lacking, not_judged
+from pipeline.jobs.portions import (
+    Carried,
+    findings,
+    fold_portion,
+    is_over,
+    join_portions,
+    queues_of,
+    verdicts_of,
+)
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from pipeline.journal.frames import FILES, as_events, sealed_folder
-from pipeline.journal.options import source_of
-from pipeline.session import until_told
+from pipeline.journal.options import journal_source
+from pipeline.session import await_query
 
 GRACE: Final = 600.0
 FILES_OF_BATCH: Final = 100
@@ -56,7 +64,7 @@ def follow(
         query = writer.trigger(availableNow=True).start()
     else:
         query = writer.trigger(processingTime="5 seconds").start()
-    until_told(query)
+    await_query(query)
     summary = batches.latest()
     lacking = {name: node.get("lacking", "") for name, node in summary["nodes"].items()}
     return bool(summary["total_findings"]), summary | {"not_judged": not_judged(lacking) | NOT_FOLLOWED}
@@ -66,7 +74,7 @@ def _events(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
     if is_live(options):
         from pipeline.journal.frames import live_stream
 
-        return live_stream(spark, source_of(options.journal) | settings(options.option, "--option"))
+        return live_stream(spark, journal_source(options.journal) | settings(options.option, "--option"))
     stream = spark.readStream.schema(FILES).option("maxFilesPerTrigger", FILES_OF_BATCH)
     return as_events(stream.parquet(sealed_folder(options.journal)))
 
@@ -117,10 +125,10 @@ class Batches:
 
     def _node(self, events: DataFrame, node: str, number: int, before: Summary) -> Summary:
         """Fold a node's part of a batch, and write the state for the next batch."""
-        carried = portion(events.where(F.col("node") == node))
+        carried = fold_portion(events.where(F.col("node") == node))
         known = before["nodes"].get(node)
         if known is not None:
-            carried = joined(self._read(before["batch"], node), carried)
+            carried = join_portions(self._read(before["batch"], node), carried)
         folder = self._folder(number, node)
         carried.told.coalesce(1).write.parquet(f"{folder}/told")
         carried.queues.coalesce(1).write.parquet(f"{folder}/queues")
@@ -143,7 +151,7 @@ class Batches:
             target = closed if row["over"] else verdicts
             target[row["verdict"]] = target.get(row["verdict"], 0) + row["count"]
         both = {name: verdicts.get(name, 0) + closed.get(name, 0) for name in {*verdicts, *closed}}
-        return {"verdicts": both, "closed": closed, "now": now, "lacking": lacks(queues_of(read))}
+        return {"verdicts": both, "closed": closed, "now": now, "lacking": describe_lacking(queues_of(read))}
 
     def _read(self, number: int, node: str) -> Carried:
         folder = self._folder(number, node)

@@ -74,7 +74,7 @@ def _remedy() -> str:
     )
 
 
-def missing() -> str:
+def find_missing() -> str:
     """Return one line that says whether pyspark or Java is missing; "" if both are present."""
     if find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'amqpd[pipeline]'"

@@ -70,7 +70,7 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def until_told(query: StreamingQuery) -> None:
+def await_query(query: StreamingQuery) -> None:
     """Wait for the end of a query; on SIGINT and SIGTERM end it between two batches.
 
     If no pause between two batches is found for 30 seconds, the present batch is cancelled. The next start

@@ -15,7 +15,7 @@ ON_TERMINAL_S: Final = 0.5
 ELSEWHERE_S: Final = 30.0
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """Write a line to standard error, in place of the progress line of a terminal."""
     begun = CLEAR if sys.stderr.isatty() else ""  # there may be a progress line
     sys.stderr.write(f"{begun}amqpd pipeline: {text}\n")

@@ -55,12 +55,12 @@ Answer = tuple[int, dict[str, object]]
 """A status and the JSON object of the body."""
 
 
-def changes(method: str, path: str) -> bool:
+def is_changing(method: str, path: str) -> bool:
     """Whether a request may change something."""
     return method not in SAFE or path.startswith(CHANGING)
 
 
-def foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str]) -> str:
+def find_foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str]) -> str:
     """Return the foreign origin or site whose page sent a request; "" if no foreign page did.
 
     `headers` have lower-case names. Pages of `origins` may send requests, and pages of any origin if `any` is
@@ -165,8 +165,8 @@ class AdminApp:
         """Answer one request."""
         await self._turns.take()
         path = scope["path"].rstrip("/") or "/"
-        if changes(scope["method"], path):
-            foreign = foreign_site(scope["headers"], self._origins)
+        if is_changing(scope["method"], path):
+            foreign = find_foreign_site(scope["headers"], self._origins)
             if foreign:
                 self._seldom.warning(
                     _log,

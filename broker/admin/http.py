@@ -39,7 +39,7 @@ _log = structlog.get_logger("amqpd.admin")
 _seldom = Seldom(time.monotonic)
 
 
-def _tell(event: str, peer: str, reason: str) -> None:
+def _log_event(event: str, peer: str, reason: str) -> None:
     _seldom.warning(_log, event, peer=peer, reason=reason)
 
 
@@ -174,7 +174,7 @@ class HttpConnection(ZeroCopyProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not one of HTTP, and close."""
         reason = getattr(self.conn, "trouble", "") or msg
-        _tell("HTTP request refused", self.peer, reason)
+        _log_event("HTTP request refused", self.peer, reason)
         self._refuse(400, "bad_request", reason)
 
     def on_response_complete(self) -> None:
@@ -257,7 +257,7 @@ class HttpConnection(ZeroCopyProtocol):
         return now - self._sent_at > longest
 
     def _too_slow(self, reason: str) -> None:
-        _tell("HTTP request timed out", self.peer, reason)
+        _log_event("HTTP request timed out", self.peer, reason)
         self._refuse(408, "request_timeout", reason)
 
     def _refuse(self, status: int, error: str, reason: str) -> None:

@@ -35,88 +35,88 @@ _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _HALVES: Final = ("\\ud", "\\uD")  # the beginning of an escaped half of a surrogate pair
 
 
-def required(fields: Fields, name: str) -> Any:
+def require_field(fields: Fields, name: str) -> Any:
     """Return a required field, whose value may be null."""
     if name not in fields:
         raise PreconditionFailed(f"'{name}' is missing")
     return fields[name]
 
 
-def text(fields: Fields, name: str, default: str | None = None) -> str:
+def read_text(fields: Fields, name: str, default: str | None = None) -> str:
     """Return a string. A field without a default is required."""
-    value = _value(fields, name, default)
+    value = _find_value(fields, name, default)
     if not isinstance(value, str):
-        raise _wrong(name, "a string", value)
+        raise _refuse_type(name, "a string", value)
     return value
 
 
-def flag(fields: Fields, name: str, default: bool = False) -> bool:
+def read_flag(fields: Fields, name: str, default: bool = False) -> bool:
     """Return a boolean. The strings "true" and "false" are accepted too."""
-    value = _value(fields, name, default)
+    value = _find_value(fields, name, default)
     if value in ("true", "false"):
         return bool(value == "true")
     if not isinstance(value, bool):
-        raise _wrong(name, "a boolean", value)
+        raise _refuse_type(name, "a boolean", value)
     return value
 
 
-def number(fields: Fields, name: str) -> int:
+def read_number(fields: Fields, name: str) -> int:
     """Return a required whole number. A string of digits is accepted too."""
-    value = _value(fields, name, None)
+    value = _find_value(fields, name, None)
     if isinstance(value, str):
         try:
             return int(value)
         except ValueError:
             pass
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(name, "a whole number", value)
+        raise _refuse_type(name, "a whole number", value)
     return value
 
 
-def table(fields: Fields, name: str) -> dict[str, Any]:
+def read_table(fields: Fields, name: str) -> dict[str, Any]:
     """Return an object, by default empty. An empty list counts as an empty object. [RabbitMQ]"""
     value = fields.get(name)
     if value is None or value == []:
         return {}
     if not isinstance(value, Mapping):
-        raise _wrong(name, "an object", value)
+        raise _refuse_type(name, "an object", value)
     return dict(value)
 
 
-def tags_of(fields: Fields) -> tuple[str, ...]:
+def read_tags(fields: Fields) -> tuple[str, ...]:
     """Return the tags: a list or, as in RabbitMQ before 3.9, a string with commas between the tags."""
-    value = _value(fields, "tags", "")
+    value = _find_value(fields, "tags", "")
     if isinstance(value, str):
         return tuple(tag.strip() for tag in value.split(",") if tag.strip())
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise _wrong("tags", "a list of strings", value)
+        raise _refuse_type("tags", "a list of strings", value)
     return tuple(value)
 
 
-def _value(fields: Fields, name: str, default: Any) -> Any:
+def _find_value(fields: Fields, name: str, default: Any) -> Any:
     value = fields.get(name)
     if value is None and default is None:
         raise PreconditionFailed(f"'{name}' is missing")
     return default if value is None else value
 
 
-def _wrong(name: str, wanted: str, value: Any) -> PreconditionFailed:
+def _refuse_type(name: str, wanted: str, value: Any) -> PreconditionFailed:
     return PreconditionFailed(f"'{name}' is not {wanted}: {json.dumps(value)}")
 
 
-def shown(value: object) -> object:
+def to_json(value: object) -> object:
     """Return a field value as JSON. Times are seconds since 1970.
 
     Octets that are not UTF-8 become escapes with backslashes.
     """
     if isinstance(value, dict):
-        return {_text(str(name)): shown(item) for name, item in value.items()}
+        return {_to_text(str(name)): to_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [shown(item) for item in value]
+        return [to_json(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, str):
-        return _text(value)
+        return _to_text(value)
     if isinstance(value, datetime):
         return int(value.timestamp())
     if isinstance(value, Decimal):
@@ -126,14 +126,14 @@ def shown(value: object) -> object:
     return value if value is None or isinstance(value, int | float) else str(value)
 
 
-def _text(value: str) -> str:
+def _to_text(value: str) -> str:
     try:
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # a half of a surrogate pair that encodes no octet
         return value.encode("utf-8", "backslashreplace").decode()
 
 
-def field_table(value: object, where: str) -> dict[str, object]:
+def read_field_table(value: object, where: str) -> dict[str, object]:
     """Return a JSON object as a field table.
 
     Raises:
@@ -148,13 +148,13 @@ def field_table(value: object, where: str) -> dict[str, object]:
     return dict(value)
 
 
-def stored_value(fields: Fields, name: str) -> Any:
+def read_stored_value(fields: Fields, name: str) -> Any:
     """Return a required field whose value, which may be null, is stored as it is.
 
     Raises:
         PreconditionFailed: the field is missing, or its value has more than STORED_LEVELS_MAX levels.
     """
-    value = required(fields, name)
+    value = require_field(fields, name)
     _require_levels(value, f"'{name}' is")
     return value
 
@@ -270,7 +270,7 @@ class _Reader:
             raise JsonError(_TOO_DEEP)
         if self._odd or any(self._text.find(half, start, self._at) >= 0 for half in _HALVES):
             self._odd = False
-            _check(value, place)
+            _check_values(value, place)
         self._skip()
         return value
 
@@ -317,7 +317,7 @@ class _Reader:
         return JsonError(f"not JSON: {json.JSONDecodeError(f'Expecting {wanted}', self._text, self._at)}")
 
 
-def _check(value: Any, place: str) -> None:
+def _check_values(value: Any, place: str) -> None:
     """Refuse numbers and halves of surrogate pairs that cannot be stored, at any depth. Raises JsonError."""
     waiting = [(value, place)]
     while waiting:
@@ -339,4 +339,4 @@ def _check_text(text: str, place: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JsonError(f"{place or 'a name'} has half a character: {text!a}") from error
+        raise JsonError(f"{place or 'a name'} has half a character: {read_text!a}") from error

@@ -134,7 +134,7 @@ class Described(NamedTuple):
     text: str
 
 
-def described() -> list[Described]:
+def describe_metrics() -> list[Described]:
     """Return all metrics but those of the process, in the order of a scrape."""
     build = ("version", "flavour", "python")
     return [
@@ -142,7 +142,9 @@ def described() -> list[Described]:
         *(Described(f"amqpd_{name}", GAUGE, (), text) for name, text in GAUGES.items()),
         *(Described(f"amqpd_{name}_total", COUNTER, (), text) for name, text in TOTALS.items()),
         *(
-            Described(f"{DEAD_LETTERED}{reason}_total", COUNTER, DEAD_LETTERED_LABELS, _dead_lettered(reason))
+            Described(
+                f"{DEAD_LETTERED}{reason}_total", COUNTER, DEAD_LETTERED_LABELS, _dead_lettered_help(reason)
+            )
             for reason in REASONS
         ),
         Described(f"{DROPPED[0]}_total", COUNTER, DROPPED_LABELS, DROPPED[1]),
@@ -286,7 +288,7 @@ def _dead_letters(counters: Counters) -> Iterable[Metric]:
         REASONS, counters.dead_lettered, counters.dead_lettered_surely, counters.discarded, strict=True
     ):
         family = CounterMetricFamily(
-            f"{DEAD_LETTERED}{reason}", _dead_lettered(reason), labels=DEAD_LETTERED_LABELS
+            f"{DEAD_LETTERED}{reason}", _dead_lettered_help(reason), labels=DEAD_LETTERED_LABELS
         )
         family.add_metric(("rabbit_classic_queue", "at_most_once"), dead_lettered - surely)
         family.add_metric(("rabbit_classic_queue", "at_least_once"), surely)
@@ -300,7 +302,7 @@ def _dead_letters(counters: Counters) -> Iterable[Metric]:
     yield dropped
 
 
-def _dead_lettered(reason: str) -> str:
+def _dead_lettered_help(reason: str) -> str:
     return (
         f"Messages that died for the reason {reason} and arrived in another queue; "
         "with the strategy disabled: messages that the queue does not dead-letter."

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
@@ -57,7 +57,7 @@ def queue_counters(queue: Queue) -> dict[str, int]:
     }
 
 
-def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
+def show_queue(queue: Queue, node: str, stats: Shown) -> Shown:
     """Show a queue. `stats` has its counters with their rates.
 
     `messages_dlx` and `message_bytes_dlx` are RabbitMQ's names for messages that wait to be dead-lettered.
@@ -68,13 +68,13 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
     ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
     held_bytes, dead_bytes = int(queue.held_bytes), int(queue.dead_bytes)
     return {
-        "name": shown(queue.name),
+        "name": to_json(queue.name),
         "vhost": queue.vhost,
         "type": type_of(queue.arguments),
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive_owner is not None,
-        "arguments": shown(queue.arguments),
+        "arguments": to_json(queue.arguments),
         "node": node,
         "state": "running",
         "stopped": stopped(queue),
@@ -110,7 +110,7 @@ def _feature_fields(queue: Queue) -> Shown:
         fields["lost_at_restart"] = {"messages": int(volatile.lost), "estimated": volatile.estimated}
     stream = stream_of(queue)
     if stream is not None:
-        fields["partitions"] = shown_partitions(stream)
+        fields["partitions"] = show_partitions(stream)
     memory = memory_of(queue)
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)
@@ -118,7 +118,7 @@ def _feature_fields(queue: Queue) -> Shown:
     return fields
 
 
-def shown_partitions(stream: QueueStream) -> list[Shown]:
+def show_partitions(stream: QueueStream) -> list[Shown]:
     """Show the partitions of a stream: offsets from `first` up to `next`, exclusively, can be read."""
     return [
         {
@@ -132,7 +132,7 @@ def shown_partitions(stream: QueueStream) -> list[Shown]:
     ]
 
 
-def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
+def show_exchange(exchange: Exchange, vhost: str) -> Shown:
     """Show an exchange. `messages_delayed` is the number of messages that the exchange delays."""
     held: Shown = {}
     if isinstance(exchange, DelayedExchange) and isinstance(exchange.delays, Delays):
@@ -144,7 +144,7 @@ def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
         "durable": exchange.durable,
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
-        "arguments": shown(exchange.arguments),
+        "arguments": to_json(exchange.arguments),
         **held,
         **_policy_fields(exchange.effect),
     }
@@ -161,7 +161,7 @@ def _policy_fields(effect: Effect) -> Shown:
     }
 
 
-def shown_binding(binding: Binding | Queue, vhost: str) -> Shown:
+def show_binding(binding: Binding | Queue, vhost: str) -> Shown:
     """Show a binding.
 
     `properties_key` identifies the binding among those with the same source and destination.
@@ -173,10 +173,10 @@ def shown_binding(binding: Binding | Queue, vhost: str) -> Shown:
     return {
         "source": binding.source.name,
         "vhost": vhost,
-        "destination": shown(binding.destination_name),
+        "destination": to_json(binding.destination_name),
         "destination_type": binding.destination_type,
-        "routing_key": shown(binding.routing_key),
-        "arguments": shown(binding.arguments),
+        "routing_key": to_json(binding.routing_key),
+        "arguments": to_json(binding.arguments),
         "properties_key": properties_key(binding.routing_key, binding.arguments),
     }
 
@@ -185,9 +185,9 @@ def _default_binding(queue: Queue) -> Shown:
     return {
         "source": "",
         "vhost": queue.vhost,
-        "destination": shown(queue.name),
+        "destination": to_json(queue.name),
         "destination_type": "queue",
-        "routing_key": shown(queue.name),
+        "routing_key": to_json(queue.name),
         "arguments": {},
         "properties_key": properties_key(queue.name, {}),
     }
@@ -207,7 +207,7 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     return f"{key}~{digest_of(fingerprint(arguments))}"
 
 
-def described_vhost(vhost: VirtualHost) -> Shown:
+def describe_vhost(vhost: VirtualHost) -> Shown:
     """Describe a virtual host by its metadata."""
     metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type is not None:
@@ -220,7 +220,7 @@ def described_vhost(vhost: VirtualHost) -> Shown:
     }
 
 
-def shown_user(user: User) -> Shown:
+def show_user(user: User) -> Shown:
     """Show a user with the hash of the password, which definitions need."""
     return {
         "name": user.name,
@@ -231,7 +231,7 @@ def shown_user(user: User) -> Shown:
     }
 
 
-def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
+def show_permission(user: str, vhost: str, permission: Permission) -> Shown:
     """Show a user's permissions in a virtual host."""
     return {
         "user": user,
@@ -242,17 +242,17 @@ def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
     }
 
 
-def shown_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) -> Shown:
+def show_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) -> Shown:
     """Show a user's permissions at a topic exchange."""
     return {"user": user, "vhost": vhost, "exchange": exchange, "write": topic.write, "read": topic.read}
 
 
-def shown_policy(policy: Policy, vhost: str) -> Shown:
+def show_policy(policy: Policy, vhost: str) -> Shown:
     """Show a policy or an operator policy, with its virtual host."""
-    return {"vhost": vhost} | described_policy(policy)
+    return {"vhost": vhost} | describe_policy(policy)
 
 
-def described_policy(policy: Policy) -> Shown:
+def describe_policy(policy: Policy) -> Shown:
     """Show a policy or an operator policy."""
     return {
         "name": policy.name,
@@ -263,25 +263,25 @@ def described_policy(policy: Policy) -> Shown:
     }
 
 
-def shown_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
+def show_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
     """Show an object's effective values, each with its source and overridden values.
 
     Values of `idle` have no effect.
     """
     return {
         key: {
-            "value": shown(effective.value),
-            "source": _shown_claim(effective.source),
-            "overrides": _shown_claims(effective.others),
+            "value": to_json(effective.value),
+            "source": _show_claim(effective.source),
+            "overrides": _show_claims(effective.others),
             **({"no_effect": True} if key in idle else {}),
         }
         for key, effective in found.items()
     }
 
 
-def _shown_claims(claims: Iterable[Claim]) -> list[Shown]:
-    return [_shown_claim(claim) | {"value": shown(claim.value)} for claim in claims]
+def _show_claims(claims: Iterable[Claim]) -> list[Shown]:
+    return [_show_claim(claim) | {"value": to_json(claim.value)} for claim in claims]
 
 
-def _shown_claim(claim: Claim) -> Shown:
+def _show_claim(claim: Claim) -> Shown:
     return {"kind": claim.kind, "name": claim.name}

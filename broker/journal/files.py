@@ -13,7 +13,7 @@ from struct import unpack
 from typing import NamedTuple
 
 from protocol.journal.decoder import Decoder, JournalDamagedError, Record
-from protocol.journal.files import LIVE, MANIFEST, OPEN, SUFFIX, drops, parsed
+from protocol.journal.files import LIVE, MANIFEST, OPEN, SUFFIX, parse_name, read_drops
 from protocol.journal.records import END, FORMAT, RECORD_BYTES
 
 
@@ -48,7 +48,7 @@ def read_manifest(manifest: Path) -> Iterator[Sealed]:
 
 def dropped_paths(manifest: Path) -> set[str]:
     """Return the paths of sealed files that the pipeline's job `retain` has deleted, or would delete."""
-    return {file for drop in drops(_manifest_lines(manifest)) for file in drop.files}
+    return {file for drop in read_drops(_manifest_lines(manifest)) for file in drop.files}
 
 
 def format_line(sealed: Sealed) -> str:
@@ -81,7 +81,7 @@ def list_raw_files(folder: Path, node: str | None = None) -> list[Path]:
     """Return the raw files of a node, or of all nodes, oldest first, with the open one."""
     found = []
     for path in (folder / LIVE).glob(f"*{SUFFIX}*"):
-        said = parsed(path.name)
+        said = parse_name(path.name)
         if said is not None and node in (None, said.node):
             found.append((said.node, said.first, path))
     return [path for _, _, path in sorted(found)]
@@ -121,7 +121,7 @@ def read_last_event(decoder: Decoder) -> LastEvent:
 
 
 def _first_of(path: Path) -> int:
-    said = parsed(path.name)
+    said = parse_name(path.name)
     assert said is not None, "it is one of the live files"
     return said.first
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from broker.journal.files import Sealed, dropped_paths, list_raw_files, read_manifest
 from protocol.journal.decoder import Decoder, JournalDamagedError
-from protocol.journal.files import MANIFEST, OPEN, parsed
+from protocol.journal.files import MANIFEST, OPEN, parse_name
 from protocol.journal.rows import Row, rows
 
 
@@ -126,6 +126,6 @@ def _size_of(path: Path) -> int:
 
 
 def _node_and_first(path: Path) -> tuple[str, int]:
-    said = parsed(path.name)
+    said = parse_name(path.name)
     assert said is not None, "it is one of the live files"
     return said.node, said.first

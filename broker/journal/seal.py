@@ -21,7 +21,7 @@ from broker.journal.files import Sealed, dropped_paths, format_line, list_raw_fi
 from broker.journal.reader import JournalError
 from protocol.journal.columns import table_of
 from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
-from protocol.journal.files import LOCK, MANIFEST, OPEN, parsed, sealed_path
+from protocol.journal.files import LOCK, MANIFEST, OPEN, parse_name, sealed_path
 
 _GROWING: Final = ("seq", "ts", "msg_uid", "qpos")
 ROWS_OF_GROUP: Final = 1 << 20
@@ -70,7 +70,7 @@ def delete_sealed(folder: Path, now: float, retention: float) -> list[Path]:
         for path in list_raw_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
                 continue
-            said = parsed(path.name)
+            said = parse_name(path.name)
             each = None if said is None else sealed.get((said.node, said.first))
             if each is None:
                 continue

@@ -51,7 +51,7 @@ def check_sealed_files(folder: Path, start: int = 0, bytes_max: int | None = Non
                 dropped = dropped_files(read_manifest_lines(folder) or [])
             if listed.file in dropped:
                 continue
-        inventory.changed(listed, digest)
+        inventory.find_change(listed, digest)
     return FileCheck(inventory.faults, len(present), None)
 
 

@@ -29,7 +29,7 @@ from broker.adapters import extensions
 from broker.adapters.extensions import Extensions, of_rules
 from broker.admin.api.routes import create_api
 from broker.admin.app import PAGES as PLAIN_PAGES
-from broker.admin.metrics import Described, described
+from broker.admin.metrics import Described, describe_metrics
 from broker.cli import command_line
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
@@ -247,7 +247,7 @@ def metrics() -> str:
                 sentence(each.text),
                 [("Type", each.kind), ("Labels", ", ".join(map(code, each.labels)))],
             )
-            for each in [*described(), *of_process()]
+            for each in [*describe_metrics(), *of_process()]
         ),
     )
 

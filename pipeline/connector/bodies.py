@@ -25,7 +25,7 @@ _UNREADABLE: Final = (ValueError, TypeError, ArithmeticError, RecursionError)
 _INTEGERS: Final = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 
-def strings(values: pa.Array, field: pa.Field) -> pa.Array:
+def decode_text(values: pa.Array, field: pa.Field) -> pa.Array:
     """Return bodies as text; octets that are not UTF-8 are replaced."""
     try:
         return values.cast(field.type)
@@ -41,7 +41,7 @@ class JsonBodies:
     """
 
     def __init__(self, schema: T.StructType) -> None:
-        self._read = reader_of(T.StructType([each for each in schema.fields if each.name != CORRUPT]))
+        self._read = make_reader(T.StructType([each for each in schema.fields if each.name != CORRUPT]))
         self._nothing = dict.fromkeys(schema.names)
 
     def __call__(self, values: pa.Array, field: pa.Field) -> pa.Array:
@@ -78,14 +78,14 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def with_corrupt(schema: T.StructType) -> T.StructType:
+def add_corrupt_field(schema: T.StructType) -> T.StructType:
     """Return a schema with the text field for unreadable bodies."""
     text = T.StructField(CORRUPT, T.StringType())
     fields = [text if each.name == CORRUPT else each for each in schema.fields]
     return T.StructType(fields if text in fields else [*fields, text])
 
 
-def inferred(bodies: Sequence[bytes]) -> T.StructType:
+def infer_schema(bodies: Sequence[bytes]) -> T.StructType:
     """Return the schema of JSON objects.
 
     Raises OptionError: no body is an object, or their schemas differ.
@@ -125,7 +125,7 @@ def _known(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def reader_of(kind: T.DataType) -> Reader:
+def make_reader(kind: T.DataType) -> Reader:
     """Return the function that reads a type from JSON; null is always accepted.
 
     Raises OptionError: the type cannot be read from JSON.
@@ -141,25 +141,25 @@ def _reader(kind: T.DataType) -> Reader:
     if isinstance(kind, T.StringType):
         return lambda value: value if isinstance(value, str) else json.dumps(value, default=float)
     if isinstance(kind, T.FloatType | T.DoubleType):
-        return lambda value: float(_of(value, int, Decimal))
+        return lambda value: float(_require_type(value, int, Decimal))
     if isinstance(kind, T.BooleanType):
-        return lambda value: _of(value, bool)
+        return lambda value: _require_type(value, bool)
     if isinstance(kind, T.TimestampType):
         return _timestamp
     if isinstance(kind, T.DateType):
-        return lambda value: date.fromisoformat(_of(value, str))
+        return lambda value: date.fromisoformat(_require_type(value, str))
     if isinstance(kind, T.DecimalType):
         step, digits = Decimal(1).scaleb(-kind.scale), Context(kind.precision)
-        return lambda value: Decimal(_of(value, int, Decimal)).quantize(step, context=digits)
+        return lambda value: Decimal(_require_type(value, int, Decimal)).quantize(step, context=digits)
     if isinstance(kind, T.ArrayType):
-        element = reader_of(kind.elementType)
-        return lambda value: [element(each) for each in _of(value, list)]
+        element = make_reader(kind.elementType)
+        return lambda value: [element(each) for each in _require_type(value, list)]
     if isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
-        entry = reader_of(kind.valueType)
-        return lambda value: {key: entry(each) for key, each in _of(value, dict).items()}
+        entry = make_reader(kind.valueType)
+        return lambda value: {key: entry(each) for key, each in _require_type(value, dict).items()}
     if isinstance(kind, T.StructType):
-        fields = {each.name: reader_of(each.dataType) for each in kind.fields}
-        return lambda value: _struct(_of(value, dict), fields)
+        fields = {each.name: make_reader(each.dataType) for each in kind.fields}
+        return lambda value: _struct(_require_type(value, dict), fields)
     raise OptionError(f"option 'bodySchema' has the type {kind.simpleString()}, which JSON is not read into")
 
 
@@ -167,14 +167,14 @@ def _struct(value: dict[str, Any], fields: dict[str, Reader]) -> dict[str, Any]:
     return {name: read(value.get(name)) for name, read in fields.items()}
 
 
-def _of(value: Any, *kinds: type) -> Any:
+def _require_type(value: Any, *kinds: type) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise TypeError(f"{value!r} is of another type")
     return value
 
 
 def _integer(value: Any, bits: int) -> int:
-    number = _of(value, int, Decimal)
+    number = _require_type(value, int, Decimal)
     if not -(1 << bits) <= number < 1 << bits or number != int(number):  # int(1e999999999) would not end
         raise ValueError(f"{value!r} is no integer of {bits + 1} bits")
     return int(number)
@@ -186,6 +186,6 @@ def _timestamp(value: Any) -> datetime:
         found = datetime.fromisoformat(value)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     try:
-        return datetime.fromtimestamp(float(_of(value, int, Decimal)), UTC)
+        return datetime.fromtimestamp(float(_require_type(value, int, Decimal)), UTC)
     except OSError as error:
         raise ValueError(f"{value!r} is no time") from error

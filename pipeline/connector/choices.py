@@ -86,7 +86,7 @@ class Choices:
             raise OptionError(f"format '{self._source}' has no option '{min(left)}'")
 
 
-def bare(text: str, instead: str = "") -> str:
+def hide_credentials(text: str, instead: str = "") -> str:
     """Return URLs, with commas between them, without user names and passwords, encoded or not.
 
     Everything that may belong to a password is removed: the part before the last @ of a URL.
@@ -94,16 +94,16 @@ def bare(text: str, instead: str = "") -> str:
     return _LOGIN.sub(rf"\1{instead}", text)
 
 
-def split(option: str, url: str, schemes: Collection[str], like: str) -> SplitResult:
+def split_url(option: str, url: str, schemes: Collection[str], like: str) -> SplitResult:
     """Return the parts of a URL. Raises OptionError, whose text contains no password."""
-    place = bare(url)
+    place = hide_credentials(url)
     part: SplitResult | None = None
     wrong = True
     with suppress(ValueError):  # its text may contain the password
         part = urlsplit(url.strip())
         astray = _is_astray(url, part)
         if astray:
-            place = bare(url, "...@")
+            place = hide_credentials(url, "...@")
         elif part.hostname:
             place = f"{part.scheme}://{part.hostname}"
         wrong = astray or part.scheme not in schemes or not part.hostname or part.port == 0
@@ -129,6 +129,6 @@ def has_password(url: str) -> bool:
     return "@" in url
 
 
-def without_login(part: SplitResult) -> str:
+def strip_credentials(part: SplitResult) -> str:
     """Return the URL of a server without credentials."""
     return f"{part.scheme}://{part.netloc.rpartition('@')[2]}{part.path}".rstrip("/")

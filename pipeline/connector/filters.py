@@ -13,7 +13,7 @@ TIMESTAMP: Final = "timestamp"
 ROUTING_KEY: Final = "routing_key"
 
 
-class Within(NamedTuple):
+class RangeFilter(NamedTuple):
     """A column is from `least` up to `behind`, exclusively; times are in microseconds since 1970."""
 
     column: str
@@ -21,18 +21,18 @@ class Within(NamedTuple):
     behind: int
 
 
-class OneOf(NamedTuple):
+class ValueFilter(NamedTuple):
     """A column is one of some values."""
 
     column: str
     values: frozenset[object]
 
 
-class Pushed(NamedTuple):
+class RangeFilters(NamedTuple):
     """The filters that a batch applies while it reads; every row has to pass all of them."""
 
-    bounds: tuple[Within, ...] = ()
-    choices: tuple[OneOf, ...] = ()
+    bounds: tuple[RangeFilter, ...] = ()
+    choices: tuple[ValueFilter, ...] = ()
 
     def narrowed(self, ranges: Iterable[Range], at_time: AtTime) -> list[Range]:
         """Return the parts of ranges that pass the filters. `at_time` is called for each bound of a time.

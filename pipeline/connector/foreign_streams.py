@@ -16,7 +16,14 @@ from pamqp import base, commands, common
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.columns import Columns
-from pipeline.connector.link import AwayError, Link, connect, framed, method_of, refusal
+from pipeline.connector.link import (
+    ConnectionLostError,
+    Link,
+    connect,
+    encode_method,
+    parse_method,
+    unexpected_method_error,
+)
 from pipeline.connector.messages import Details, Message
 from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
@@ -148,13 +155,13 @@ class ForeignStreams:
         return found
 
 
-def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
+def consume_range(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range; without `failOnDataLoss` as many as arrive.
 
     Raises DataLossError, ServerError.
     """
     details = Details(options.properties, options.headers)
-    deliveries = _resumed(options.server, wanted)
+    deliveries = _resume_deliveries(options.server, wanted)
     messages: list[Message] = []
     offsets: list[int] = []
     size = 0
@@ -188,7 +195,7 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
         deliveries.close()
 
 
-def _resumed(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
+def _resume_deliveries(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
     """Yield the deliveries from a range's start on, until the stream is silent.
 
     A broken connection is opened again. Raises ServerError.
@@ -205,7 +212,7 @@ def _resumed(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
                     retry.succeed()
                     yield each
             return
-        except AwayError as error:
+        except ConnectionLostError as error:
             retry.fail(error)
         finally:
             if consumer is not None:
@@ -250,7 +257,7 @@ class _Consumer:
             self._unsettled += 1
             if self._unsettled * 2 >= self._prefetch:
                 tag = each.deliver.delivery_tag
-                self._link.send(framed(commands.Basic.Ack(tag or 0, True)))
+                self._link.send(encode_method(commands.Basic.Ack(tag or 0, True)))
                 self._unsettled = 0
             yield each
 
@@ -271,7 +278,7 @@ class _Consumer:
         if method is None:
             return None
         if not isinstance(method, commands.Basic.Deliver):
-            raise refusal(method)
+            raise unexpected_method_error(method)
         header = self._part(c.FRAME_HEADER)
         (size,) = _BODY_SIZE.unpack_from(header)
         parts: list[bytes] = []
@@ -290,7 +297,7 @@ class _Consumer:
         while (found := self._link.frame(quiet)) is not None:
             kind, payload = found
             if kind == c.FRAME_METHOD:
-                return method_of(payload)
+                return parse_method(payload)
             if kind != c.FRAME_HEARTBEAT:
                 raise ServerError(f"the broker sent an unexpected frame of type {kind}")
         return None

@@ -15,7 +15,7 @@ from typing import Final
 
 from pamqp import base, commands, common
 
-from pipeline.connector.server import LEAST_S, Server, ServerError, told
+from pipeline.connector.server import LEAST_S, Server, ServerError, error_text
 from protocol.amqp091 import constants as c
 from protocol.amqp091.methods import decode_method, method_frame
 from protocol.errors import CONNECTION_FORCED, ProtocolError
@@ -37,7 +37,7 @@ Frame = tuple[int, bytes]
 """The type of a frame and its payload."""
 
 
-class AwayError(ServerError):
+class ConnectionLostError(ServerError):
     """The connection is lost, or the broker is stopping: a new connection may succeed soon."""
 
 
@@ -55,12 +55,12 @@ def connect(server: Server) -> Link:
             try:
                 return Link(server, _connected(server, address, seconds))
             except ssl.SSLCertVerificationError as error:  # no retry: the certificate stays wrong
-                raise ServerError(f"cannot trust {address[1]}:{address[2]}: {told(error)}") from error
-            except (OSError, AwayError) as error:
+                raise ServerError(f"cannot trust {address[1]}:{address[2]}: {error_text(error)}") from error
+            except (OSError, ConnectionLostError) as error:
                 if failure is None:
                     server.warn_of_absence(names, error)
                 failure = error
-    raise AwayError(f"cannot connect to {names}: {told(failure)}") from failure
+    raise ConnectionLostError(f"cannot connect to {names}: {error_text(failure)}") from failure
 
 
 class Link:
@@ -105,7 +105,7 @@ class Link:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise self._last_words() or AwayError(
+            raise self._last_words() or ConnectionLostError(
                 f"the connection to the broker broke off: {error}"
             ) from error
 
@@ -150,29 +150,29 @@ class Link:
         self.call(commands.Channel.Open())
 
     def _send_method(self, method: base.Frame, channel: int) -> None:
-        self.send(framed(method, channel))
+        self.send(encode_method(method, channel))
 
     def _wait(self, *kinds: type[base.Frame]) -> base.Frame:
         """Return the next method, which must be one of `kinds`."""
         while True:
             found = self.frame(self._server.timeout)
             if found is None:
-                raise AwayError(f"no answer of the broker within {self._server.timeout:g} s")
+                raise ConnectionLostError(f"no answer of the broker within {self._server.timeout:g} s")
             if found[0] == c.FRAME_METHOD:
-                method = method_of(found[1])
+                method = parse_method(found[1])
                 if isinstance(method, kinds):
                     return method
                 if not isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
-                    raise refusal(method)
+                    raise unexpected_method_error(method)
 
     def _receive(self) -> None:
         """Read the bytes that have arrived, and cut them into frames; keep an incomplete frame."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
-            raise AwayError(f"the connection to the broker broke off: {error}") from error
+            raise ConnectionLostError(f"the connection to the broker broke off: {error}") from error
         if not data:
-            raise AwayError("the broker closed the connection")
+            raise ConnectionLostError("the broker closed the connection")
         data = self._rest + data if self._rest else data
         at = 0
         while len(data) - at >= c.FRAME_OVERHEAD:
@@ -188,19 +188,19 @@ class Link:
         """Return the reason of the broker's connection.close; None without one."""
         try:
             while (found := self.frame(1.0)) is not None:
-                if found[0] == c.FRAME_METHOD and method_of(found[1]).name.endswith(".Close"):
-                    return refusal(method_of(found[1]))
+                if found[0] == c.FRAME_METHOD and parse_method(found[1]).name.endswith(".Close"):
+                    return unexpected_method_error(parse_method(found[1]))
         except ServerError:
             pass
         return None
 
 
-def framed(method: base.Frame, channel: int = CHANNEL) -> bytes:
+def encode_method(method: base.Frame, channel: int = CHANNEL) -> bytes:
     """Return a method as a frame."""
     return method_frame(channel, method.index, method.marshal())
 
 
-def method_of(payload: bytes) -> base.Frame:
+def parse_method(payload: bytes) -> base.Frame:
     """Return the method in the payload of a frame. Raises ServerError."""
     try:
         return decode_method(_METHOD.unpack_from(payload)[0], payload)
@@ -208,10 +208,10 @@ def method_of(payload: bytes) -> base.Frame:
         raise ServerError(f"the broker sent a malformed method: {error}") from error
 
 
-def refusal(method: base.Frame) -> ServerError:
+def unexpected_method_error(method: base.Frame) -> ServerError:
     """Return the error for an unexpected method of the broker."""
     if isinstance(method, commands.Connection.Close | commands.Channel.Close):
-        kind = AwayError if method.reply_code == CONNECTION_FORCED else ServerError
+        kind = ConnectionLostError if method.reply_code == CONNECTION_FORCED else ServerError
         return kind(f"the broker says {method.reply_code} {method.reply_text}")
     if isinstance(method, commands.Basic.Cancel):
         return ServerError("the broker cancelled the consumer: the queue may have been deleted")

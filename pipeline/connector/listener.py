@@ -19,8 +19,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from pipeline.connector.choices import Choices
-from pipeline.connector.offsets import Offsets, Place, offsets_of
-from pipeline.connector.server import Server, ServerError, server_of
+from pipeline.connector.offsets import Offsets, Place, parse_offsets
+from pipeline.connector.server import Server, ServerError, make_server
 from pipeline.errors import PipelineError
 
 LOG: Final = logging.getLogger("amqpd.pipeline")
@@ -59,7 +59,7 @@ class LagListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 (Spark's name)
         """Report the lag after a batch (StreamingQueryListener)."""
         progress = event.progress
-        lags = lags_of(progress)
+        lags = compute_lags(progress)
         if not lags:
             return
         name = self._name or progress.name or str(progress.id)
@@ -109,12 +109,12 @@ def watch(spark: SparkSession, options: Mapping[str, str]) -> LagListener:
     `options`: those of their source. `spark.streams.removeListener` ends it. Raises OptionError.
     """
     choices = Choices(options)
-    listener = LagListener(server_of(choices), choices.text("readerName"))
+    listener = LagListener(make_server(choices), choices.text("readerName"))
     spark.streams.addListener(listener)
     return listener
 
 
-def lags_of(progress: StreamingQueryProgress) -> list[Lag]:
+def compute_lags(progress: StreamingQueryProgress) -> list[Lag]:
     """Return the lag of each partition that the query reads of brokers; other sources are left out."""
     found: list[Lag] = []
     for source in progress.sources:
@@ -130,6 +130,6 @@ def lags_of(progress: StreamingQueryProgress) -> list[Lag]:
 def _offsets(text: str) -> Offsets | None:
     try:
         found = json.loads(text)
-        return offsets_of(found) if isinstance(found, dict) else None
+        return parse_offsets(found) if isinstance(found, dict) else None
     except (ValueError, TypeError, PipelineError):  # another source's offsets, or none
         return None

@@ -35,7 +35,7 @@ LAST: Final = (
 )
 
 
-def text_of(value: object) -> str | None:
+def header_text(value: object) -> str | None:
     """Return a value of a header as text."""
     if value is None or isinstance(value, str):
         return value
@@ -60,9 +60,9 @@ def json_text(value: object) -> str:
 def _plain(value: object) -> object:
     """Return the value in the types of JSON; other scalars become text, a described value its content."""
     if isinstance(value, dict):
-        return {text_of(key) or "null": _plain(each) for key, each in value.items()}
+        return {header_text(key) or "null": _plain(each) for key, each in value.items()}
     if isinstance(value, Map):
-        return {text_of(key) or "null": _plain(each) for key, each in value.pairs}
+        return {header_text(key) or "null": _plain(each) for key, each in value.pairs}
     if isinstance(value, Array):
         return [_plain(each) for each in value.items]
     if isinstance(value, Described):
@@ -73,7 +73,7 @@ def _plain(value: object) -> object:
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return text_of(value)
+    return header_text(value)
 
 
 def _octets(value: bytes) -> str:
@@ -116,12 +116,12 @@ class Details(NamedTuple):
                 if is_encoded:
                     said["content_type"] = JSON
             return Message(payload, said, _headers(found) if self.headers else None)
-        said, headers = _told(properties, self.properties, self.headers)
+        said, headers = _decode_properties(properties, self.properties, self.headers)
         return Message(body, said, headers)
 
 
 @lru_cache(maxsize=256)
-def _told(
+def _decode_properties(
     properties: bytes, wants_properties: bool, wants_headers: bool
 ) -> tuple[dict[str, Any] | None, dict[str, str | None] | None]:
     """Return the columns `properties` and `headers` of a property list; many messages share a list."""
@@ -137,11 +137,11 @@ def _properties(found: Properties) -> dict[str, Any]:
     for name, index in OCTETS.items():
         said[name] = found.number(index)
     seconds = found.number(PLACES[TIMESTAMP])
-    said[TIMESTAMP] = None if seconds is None else time_of(seconds)
+    said[TIMESTAMP] = None if seconds is None else parse_timestamp(seconds)
     return said
 
 
-def time_of(number: int) -> datetime | None:
+def parse_timestamp(number: int) -> datetime | None:
     """Return the time of a timestamp in seconds or milliseconds; None: out of range.
 
     Some clients write milliseconds.
@@ -155,7 +155,7 @@ def _headers(found: Properties) -> dict[str, str | None] | None:
         headers = found.headers()
     except ProtocolError:  # the broker has accepted the message, and no publisher can be notified here
         return None
-    return {name: text_of(value) for name, value in headers.items()}
+    return {name: header_text(value) for name, value in headers.items()}
 
 
 def _subject(sections: bytes) -> str | None:

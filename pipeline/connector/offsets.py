@@ -69,7 +69,7 @@ class Offsets(NamedTuple):
         )
 
 
-def offsets_of(found: Mapping[str, Any]) -> Offsets:
+def parse_offsets(found: Mapping[str, Any]) -> Offsets:
     """Return the offsets of a checkpoint. Raises PipelineError: another program or version wrote it."""
     if found.get("v") != VERSION:
         raise PipelineError(
@@ -87,7 +87,7 @@ def offsets_of(found: Mapping[str, Any]) -> Offsets:
     return Offsets(positions, incarnations)
 
 
-def shares(backlogs: Mapping[K, int], most: int) -> dict[K, int]:
+def share_messages(backlogs: Mapping[K, int], most: int) -> dict[K, int]:
     """Return each partition's share of `most` messages: in proportion to its backlog.
 
     No share is larger than the backlog, and the shares use `most` up if the backlogs suffice.
@@ -112,7 +112,7 @@ class Range(NamedTuple):
     end: int
 
 
-def split(ranges: Iterable[Range], least: int | None, most: int | None) -> list[Range]:
+def split_ranges(ranges: Iterable[Range], least: int | None, most: int | None) -> list[Range]:
     """Cut ranges into at least about `least` parts of at most `most` messages."""
     whole = list(ranges)
     total = sum(each.end - each.start for each in whole)

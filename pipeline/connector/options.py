@@ -13,7 +13,7 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.offsets import EARLIEST, LATEST, Place
 from pipeline.connector.schema import PROPERTIES
-from pipeline.connector.server import Server, server_of
+from pipeline.connector.server import Server, make_server
 
 CHUNK: Final = "chunk"
 AMQP: Final = "amqp"
@@ -95,7 +95,7 @@ class SourceOptions:
 def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
     """Read the options. `streaming`: other defaults apply. Raises OptionError."""
     choices = Choices(given)
-    server = server_of(choices)
+    server = make_server(choices)
     names, pattern, assigned = _subscription(choices)
     body_format = choices.one_of("bodyFormat", BODY_FORMATS, "binary")
     body_schema = choices.text("bodySchema")
@@ -245,7 +245,7 @@ def sink_options(
             "mode 'overwrite' is not possible: messages stay in their queue; use mode('append')"
         )
     choices = Choices(given)
-    server = server_of(choices)
+    server = make_server(choices)
     exchange, key = choices.text("exchange"), choices.text("routingKey")
     mode = choices.number("deliveryMode", PERSISTENT)
     if mode not in (TRANSIENT, PERSISTENT):

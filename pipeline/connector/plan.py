@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from pipeline.connector.choices import OptionError
-from pipeline.connector.filters import Pushed
+from pipeline.connector.filters import RangeFilters
 from pipeline.connector.offsets import (
     EARLIEST,
     LATEST,
@@ -21,16 +21,16 @@ from pipeline.connector.offsets import (
     Partition,
     Place,
     Range,
-    offsets_of,
-    shares,
-    split,
+    parse_offsets,
+    share_messages,
+    split_ranges,
 )
 from pipeline.connector.options import Bound, SourceOptions
 from pipeline.connector.streams import DataLossError
-from pipeline.connector.subscription import GoneError, Subscription
+from pipeline.connector.subscription import ReaderDeletedError, Subscription
 from pipeline.poll import Poll
 
-EVERYTHING: Final = Pushed()
+EVERYTHING: Final = RangeFilters()
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
@@ -43,7 +43,7 @@ class Slice(InputPartition):
         self.reader = reader
 
 
-def resolved(
+def resolve_bound(
     bound: Bound,
     partitions: Sequence[Partition],
     at_time: AtTime,
@@ -95,7 +95,7 @@ def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) 
     return partition.next
 
 
-def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range]:
+def plan_batch(options: SourceOptions, filters: RangeFilters = EVERYTHING) -> list[Range]:
     """Return the ranges that tasks read, without the parts that the filters exclude.
 
     Raises OptionError, ServerError, DataLossError.
@@ -108,15 +108,15 @@ def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range
         )
     partitions = subscription.streams.partitions(options.ending.asked)
     at_time = subscription.streams.at_time
-    start = resolved(options.starting, partitions, at_time, options.latest_if_none)
-    end = resolved(options.ending, partitions, at_time, latest_if_none=True)
+    start = resolve_bound(options.starting, partitions, at_time, options.latest_if_none)
+    end = resolve_bound(options.ending, partitions, at_time, latest_if_none=True)
     # A partition that begins behind its end has no messages.
     end = end.moved({place: max(offset, end.positions[place]) for place, offset in start.positions.items()})
-    ranges = checked(options, start, end, partitions)
-    return split(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
+    ranges = check_ranges(options, start, end, partitions)
+    return split_ranges(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
 
 
-def checked(
+def check_ranges(
     options: SourceOptions,
     start: Offsets,
     end: Offsets,
@@ -138,57 +138,59 @@ def checked(
         name = _name(place)
         first = start.positions.get(place, behind)
         if found is None:
-            _lost(options, f"{name} was deleted, with the messages up to {behind}")
+            _report_loss(options, f"{name} was deleted, with the messages up to {behind}")
             continue
         if found.incarnation != incarnation:
-            _lost(options, f"{name} was deleted and declared again: the messages up to {behind} are lost")
+            _report_loss(
+                options, f"{name} was deleted and declared again: the messages up to {behind} are lost"
+            )
             continue
         begun = start.incarnations.get(place, incarnation)
         if begun == incarnation and first > behind:
-            _lost(
+            _report_loss(
                 options,
                 f"{name}: the messages up to {behind} were planned by a run whose beginning is not known, "
                 f"and this one would begin with {first}: a new checkpoint and startingTimestamp help",
             )
             continue
         if behind > found.next and behind != awaited.get(place):
-            _lost(options, f"{name} ends before offset {found.next}, not {behind}")
+            _report_loss(options, f"{name} ends before offset {found.next}, not {behind}")
             behind = found.next
-        first = _there(options, found, first, begun, awaited)
+        first = _check_offset(options, found, first, begun, awaited)
         if first < behind:
             ranges.append(Range(place, incarnation, first, behind))
     return ranges
 
 
-def going_on(
+def find_continuation(
     options: SourceOptions, offsets: Offsets, partitions: list[Partition], awaited: Mapping[Place, int]
 ) -> Offsets:
-    """Return the offsets where reading continues, checked as in `checked`. Raises DataLossError.
+    """Return the offsets where reading continues, checked as in `check_ranges`. Raises DataLossError.
 
     A partition that was declared again begins with its first message.
     """
     positions: dict[Place, int] = {}
     for each in partitions:
         offset, incarnation = offsets.positions[each.place], offsets.incarnations[each.place]
-        positions[each.place] = _there(options, each, offset, incarnation, awaited)
+        positions[each.place] = _check_offset(options, each, offset, incarnation, awaited)
     incarnations = {each.place: each.incarnation for each in partitions}
     return Offsets(offsets.positions | positions, offsets.incarnations | incarnations)
 
 
-def _there(
+def _check_offset(
     options: SourceOptions, found: Partition, offset: int, incarnation: str, awaited: Mapping[Place, int]
 ) -> int:
     """Return an offset, or the one where reading continues if the offset does not exist any more."""
     name = _name(found.place)
     oldest = found.first - found.retained
     if found.incarnation != incarnation:
-        _lost(options, f"{name} was deleted and declared again: the messages from {offset} are lost")
+        _report_loss(options, f"{name} was deleted and declared again: the messages from {offset} are lost")
         return found.first
     if offset > found.next and offset != awaited.get(found.place):
-        _lost(options, f"{name} ends before offset {found.next}, not {offset}")
+        _report_loss(options, f"{name} ends before offset {found.next}, not {offset}")
         return found.next
     if offset < oldest:
-        _lost(options, f"{name} begins with offset {oldest}: the messages from {offset} are lost")
+        _report_loss(options, f"{name} begins with offset {oldest}: the messages from {offset} are lost")
         return oldest
     return offset
 
@@ -197,7 +199,7 @@ def _name(place: Place) -> str:
     return f"partition {place.number} of '{place.queue}'"
 
 
-def _lost(options: SourceOptions, what: str) -> None:
+def _report_loss(options: SourceOptions, what: str) -> None:
     if options.fail_on_loss:
         raise DataLossError(f"{what}; failOnDataLoss=false continues without them")
     LOG.warning("%s", what)
@@ -233,7 +235,7 @@ class Progress:
             options, streams = self._options, self._subscription.streams
             partitions = streams.partitions()
             at_time, goes_on = streams.at_time, options.reader is not None
-            start = resolved(options.starting, partitions, at_time, options.latest_if_none, goes_on)
+            start = resolve_bound(options.starting, partitions, at_time, options.latest_if_none, goes_on)
             self._initial = start.with_new(queue.partition() for queue in self._subscription.queues)
         return self._initial
 
@@ -256,20 +258,22 @@ class Progress:
         if not self._poll.is_due():
             return committed
         while True:
-            with suppress(GoneError):  # a queue or its reader was declared again: look it up once more
+            with suppress(
+                ReaderDeletedError
+            ):  # a queue or its reader was declared again: look it up once more
                 return self._planned(committed, rows)
 
     def _planned(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
-        before = offsets_of(committed)
+        before = parse_offsets(committed)
         found = self._found_now(before)
         if self._end is not None:
             known = self._end.positions.keys() | before.positions.keys()
             found = [each for each in found if each.place in known]
         before = before.with_new(found)
-        start = going_on(self._options, before, found, self._options.starting.asked)
+        start = find_continuation(self._options, before, found, self._options.starting.asked)
         self._acknowledge(start)
         backlogs = {each.place: self._tail(each, start) - start.positions[each.place] for each in found}
-        end = start.moved(self._ends(start, backlogs if rows is None else shares(backlogs, rows)))
+        end = start.moved(self._ends(start, backlogs if rows is None else share_messages(backlogs, rows)))
         self._seen = start.moved({each.place: max(each.next, start.positions[each.place]) for each in found})
         if self._waits(sum(end.positions.values()) - sum(start.positions.values())):
             self._poll.found_nothing()
@@ -279,21 +283,21 @@ class Progress:
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         """Return the slices of a batch, which an earlier process may have planned."""
-        options, planned = self._options, offsets_of(end)
+        options, planned = self._options, parse_offsets(end)
         staged = [queue.partition() for queue in self._subscription.queues]
         found = self._streams_now(planned) + staged
-        begun = self._begun(offsets_of(start), found).with_new(found)
-        ranges = checked(options, begun, planned, found, options.starting.asked)
+        begun = self._begun(parse_offsets(start), found).with_new(found)
+        ranges = check_ranges(options, begun, planned, found, options.starting.asked)
         queues = {each.place for each in staged}
         return [
             Slice(each, options.reader if each.place in queues else None)
-            for each in split(ranges, options.least_parts, options.part_rows)
+            for each in split_ranges(ranges, options.least_parts, options.part_rows)
         ]
 
     def acknowledge(self, end: dict[str, Any]) -> None:
         """Acknowledge a batch that is done."""
-        with suppress(GoneError):  # the next batch finds that out
-            self._acknowledge(offsets_of(end))
+        with suppress(ReaderDeletedError):  # the next batch finds that out
+            self._acknowledge(parse_offsets(end))
 
     def _acknowledge(self, done: Offsets) -> None:
         """Acknowledge staged messages, and store the reader's offsets in the streams for operators."""

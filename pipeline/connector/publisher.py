@@ -8,7 +8,15 @@ from typing import Final
 
 from pamqp import commands
 
-from pipeline.connector.link import CHANNEL, AwayError, Link, connect, framed, method_of, refusal
+from pipeline.connector.link import (
+    CHANNEL,
+    ConnectionLostError,
+    Link,
+    connect,
+    encode_method,
+    parse_method,
+    unexpected_method_error,
+)
 from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import Retry, Server, ServerError
 from protocol.amqp091 import constants as c
@@ -20,7 +28,7 @@ _CONTENT: Final = struct.Struct(">HHQ")
 _SETTLE: Final = struct.Struct(">IQB")
 
 
-class NotTakenError(ServerError):
+class MessageRejectedError(ServerError):
     """The broker has rejected a message."""
 
 
@@ -54,7 +62,7 @@ class Publisher:
         self._unconfirmed_bytes += len(message.body)
         try:
             self._write(message)
-        except AwayError as error:
+        except ConnectionLostError as error:
             self._resume(error)
         while len(self._unconfirmed) - len(self._early) >= self._most or (
             self._unconfirmed_bytes >= UNCONFIRMED_BYTES and len(self._unconfirmed) > 1
@@ -65,7 +73,7 @@ class Publisher:
         """Send the buffered messages."""
         try:
             self._flush()
-        except AwayError as error:
+        except ConnectionLostError as error:
             self._resume(error)
 
     def finish(self) -> None:
@@ -87,7 +95,7 @@ class Publisher:
             raise
         return link
 
-    def _resume(self, error: AwayError) -> None:
+    def _resume(self, error: ConnectionLostError) -> None:
         """Connect again and publish the unconfirmed messages. Raises `error` after the server's patience."""
         while True:
             self._link.drop()
@@ -104,7 +112,7 @@ class Publisher:
                 for each in left:
                     self._write(each)
                 self._flush()
-            except AwayError as another:
+            except ConnectionLostError as another:
                 error = another
             else:
                 return
@@ -139,14 +147,14 @@ class Publisher:
         try:
             self._flush()
             self._take(self._timeout)
-        except AwayError as error:
+        except ConnectionLostError as error:
             self._resume(error)
 
     def _route(self, exchange: str, routing_key: str) -> bytes:
         for name, value in (("exchange", exchange), ("routing key", routing_key)):
             if len(value.encode()) > 255:
-                raise NotTakenError(f"{name} '{value[:50]}...' has more than 255 bytes")
-        made = framed(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
+                raise MessageRejectedError(f"{name} '{value[:50]}...' has more than 255 bytes")
+        made = encode_method(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
         if len(self._routes) >= 10_000:
             self._routes.clear()
         self._routes[exchange, routing_key] = made
@@ -169,17 +177,17 @@ class Publisher:
         if method in (c.BASIC_ACK, c.BASIC_NACK):
             _, tag, bits = _SETTLE.unpack_from(payload)
             if method == c.BASIC_NACK:
-                raise NotTakenError(f"the broker has rejected message {tag} of this task (basic.nack)")
+                raise MessageRejectedError(f"the broker has rejected message {tag} of this task (basic.nack)")
             self._settle(tag, bool(bits & 1))
             return
-        said = method_of(payload)
+        said = parse_method(payload)
         if isinstance(said, commands.Basic.Return):
-            raise NotTakenError(
+            raise MessageRejectedError(
                 f"no queue for exchange '{said.exchange}' and routing key '{said.routing_key}': "
                 f"{said.reply_code} {said.reply_text}"
             )
         if not isinstance(said, commands.Connection.Blocked | commands.Connection.Unblocked):
-            raise refusal(said)
+            raise unexpected_method_error(said)
 
     def _settle(self, tag: int, multiple: bool) -> None:
         self._retry.succeed()

@@ -18,7 +18,15 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pipeline.connector.filters import ENDLESS, OFFSET, ROUTING_KEY, TIMESTAMP, OneOf, Pushed, Within
+from pipeline.connector.filters import (
+    ENDLESS,
+    OFFSET,
+    ROUTING_KEY,
+    TIMESTAMP,
+    RangeFilter,
+    RangeFilters,
+    ValueFilter,
+)
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS: Final = {"queue": str, "partition": int, OFFSET: int, TIMESTAMP: datetime, ROUTING_KEY: str}
@@ -34,13 +42,13 @@ _BOUNDS: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
 }
 
 
-def pushed(filters: Sequence[Filter], has_times: bool) -> tuple[Pushed, list[Filter]]:
+def convert_filters(filters: Sequence[Filter], has_times: bool) -> tuple[RangeFilters, list[Filter]]:
     """Return the filters that reading can apply, and the filters left to Spark.
 
     `has_times`: whether messages have the time of their append.
     """
-    bounds: list[Within] = []
-    choices: list[OneOf] = []
+    bounds: list[RangeFilter] = []
+    choices: list[ValueFilter] = []
     left: list[Filter] = []
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())  # `Not` has none
@@ -51,14 +59,14 @@ def pushed(filters: Sequence[Filter], has_times: bool) -> tuple[Pushed, list[Fil
             continue  # these columns are never null
         elif (found := _read(each, name)) is None:
             left.append(each)
-        elif isinstance(found, Within):
+        elif isinstance(found, RangeFilter):
             bounds.append(found)
         else:
             choices.append(found)
-    return Pushed(tuple(bounds), tuple(choices)), left
+    return RangeFilters(tuple(bounds), tuple(choices)), left
 
 
-def _read(each: Filter, name: str) -> Within | OneOf | None:
+def _read(each: Filter, name: str) -> RangeFilter | ValueFilter | None:
     """Convert a filter on one of KINDS; None: the filter is left to Spark."""
     values = each.value if isinstance(each, In) else (getattr(each, "value", None),)
     kind = KINDS[name]
@@ -66,10 +74,10 @@ def _read(each: Filter, name: str) -> Within | OneOf | None:
         return None
     if kind is str or isinstance(each, In):
         known = name not in (OFFSET, TIMESTAMP) and isinstance(each, EqualTo | EqualNullSafe | In)
-        return OneOf(name, frozenset(values)) if known else None
+        return ValueFilter(name, frozenset(values)) if known else None
     bounds = _BOUNDS.get(type(each))
     if bounds is None:
         return None
     value: Any = values[0]
     number: int = (value - EPOCH) // timedelta(microseconds=1) if kind is datetime else value
-    return Within(name, *bounds(number))
+    return RangeFilter(name, *bounds(number))

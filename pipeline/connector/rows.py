@@ -32,7 +32,7 @@ class OutgoingMessage(NamedTuple):
     body: bytes
 
 
-def outgoing(
+def encode_rows(
     options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: dict[str, Any]
 ) -> Iterator[OutgoingMessage]:
     """Yield the messages of a task, numbered in order. Raises PipelineError."""
@@ -49,8 +49,8 @@ def _of_batch(
     values = batch.column("value")
     if not pa.types.is_binary(values.type):
         values = values.cast(pa.binary())
-    exchanges = _named(batch, "exchange", options.exchange)
-    keys = _named(batch, "routing_key", options.routing_key)
+    exchanges = _find_names(batch, "exchange", options.exchange)
+    keys = _find_names(batch, "routing_key", options.routing_key)
     said = batch.column("properties").to_pylist() if "properties" in names else None
     headers = batch.column("headers").to_pylist() if "headers" in names else None
     fixed = Properties(options, stamps, {}, [])
@@ -68,7 +68,7 @@ def _of_batch(
         yield OutgoingMessage(exchanges[row], keys[row], properties.of_row(first + row), body)
 
 
-def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
+def _find_names(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
     """Return a name for each row: the option takes precedence over the column. [Kafka's rule]"""
     if option is not None:
         return [option] * batch.num_rows

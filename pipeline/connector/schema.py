@@ -109,7 +109,7 @@ def body_type(body_format: str, schema: StructType | None) -> DataType | None:
     return schema
 
 
-def schema_of(text: str) -> T.StructType:
+def parse_schema(text: str) -> T.StructType:
     """Return the schema of a text in DDL, or in the JSON of Spark's schemas.
 
     Raises OptionError.

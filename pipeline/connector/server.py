@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
-from pipeline.connector.choices import Choices, OptionError, split, without_login
+from pipeline.connector.choices import Choices, OptionError, split_url, strip_credentials
 from pipeline.errors import PipelineError
 
 AMQP_PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -57,7 +57,7 @@ class RefusedError(ServerError):
 
 
 @dataclass(frozen=True)
-class Password:
+class PasswordSource:
     """The source of the password, which is read when it is needed, so that tasks need not contain it."""
 
     value: str | None = field(default=None, repr=False)
@@ -79,7 +79,7 @@ class Password:
 
 
 @dataclass(frozen=True)
-class Tls:
+class TlsFiles:
     """The PEM files for TLS, of both sides.
 
     `authority`: trusted certificates; None: the system's. `certificate`, `key`: of this program; without
@@ -98,13 +98,15 @@ class Tls:
         try:
             context = ssl.create_default_context(cafile=self.authority)
         except OSError as error:
-            raise OptionError(f"option 'caFile' is '{self.authority}': {told(error)}") from error
+            raise OptionError(f"option 'caFile' is '{self.authority}': {error_text(error)}") from error
         if self.certificate is not None:
             try:
                 context.load_cert_chain(self.certificate, self.key, password=_no_password)
             except OSError as error:
                 key = f" and option 'keyFile' is '{self.key}'" if self.key is not None else ""
-                raise OptionError(f"option 'certFile' is '{self.certificate}'{key}: {told(error)}") from error
+                raise OptionError(
+                    f"option 'certFile' is '{self.certificate}'{key}: {error_text(error)}"
+                ) from error
         return context
 
 
@@ -152,9 +154,9 @@ class Server:
     amqp: tuple[tuple[str, str, int], ...]
     api: tuple[str, ...]
     user: str
-    password: Password
+    password: PasswordSource
     vhost: str
-    tls: Tls
+    tls: TlsFiles
     timeout: float
     retries: int | None = None
     patience: float = math.inf
@@ -175,7 +177,9 @@ class Server:
     def warn_of_absence(self, names: str, error: Exception) -> None:
         """Log that the broker does not answer and that requests are repeated."""
         if self.retries != 0 and self.patience > 0:
-            LOG.warning("cannot reach %s: %s; trying again for up to %g s", names, told(error), self.patience)
+            LOG.warning(
+                "cannot reach %s: %s; trying again for up to %g s", names, error_text(error), self.patience
+            )
 
     def get(self, *path: str, **query: object) -> Any:
         """Return the JSON at a path. Raises ServerError."""
@@ -208,7 +212,7 @@ class Server:
             yield answer.response
         except (OSError, http.client.HTTPException) as error:
             answer.drop()
-            raise ServerError(f"GET {_path(path, query)} broke off: {told(error)}") from error
+            raise ServerError(f"GET {_path(path, query)} broke off: {error_text(error)}") from error
         except BaseException:
             answer.drop()
             raise
@@ -222,7 +226,7 @@ class Server:
         try:
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise ServerError(f"{method} {_path(path, query)} broke off: {told(error)}") from error
+            raise ServerError(f"{method} {_path(path, query)} broke off: {error_text(error)}") from error
         return json.loads(data) if data else None
 
     def _begin(self, method: str, path: tuple[str, ...], query: dict[str, object], fields: object) -> Answer:
@@ -234,7 +238,7 @@ class Server:
             try:
                 answer = self._send(base, method, where, body, seconds)
             except ssl.SSLCertVerificationError as error:  # no retry: the certificate stays wrong
-                raise ServerError(f"cannot trust {base}: {told(error)}") from error
+                raise ServerError(f"cannot trust {base}: {error_text(error)}") from error
             except (OSError, http.client.HTTPException) as error:
                 if failure is None:
                     self.warn_of_absence(base, error)
@@ -246,7 +250,7 @@ class Server:
                 failure = ServerError(_reason(method, where, answer))
                 continue
             raise RefusedError(answer.response.status, _reason(method, where, answer))
-        raise ServerError(f"cannot reach {' or '.join(self.api)}: {told(failure)}")
+        raise ServerError(f"cannot reach {' or '.join(self.api)}: {error_text(failure)}")
 
     def _tries(self) -> Iterator[tuple[str, float]]:
         """Yield the URLs to try, one after the other, with the seconds for each."""
@@ -308,23 +312,25 @@ class Retry:
             raise error
 
 
-def server_of(choices: Choices) -> Server:
+def make_server(choices: Choices) -> Server:
     """Return the broker that options name. Raises OptionError."""
     url = choices.text("url")
     if url is None:
         raise OptionError("option 'url' is missing: amqp://user:password@host:5672/vhost")
     like = "amqp://user:password@host:5672/vhost"
-    parts = [split("url", each, AMQP_PORTS, like) for each in url.split(",")]
+    parts = [split_url("url", each, AMQP_PORTS, like) for each in url.split(",")]
     api = choices.text("apiUrl")
-    bases = [split("apiUrl", each, API_PORTS, "http://host:15672") for each in api.split(",")] if api else []
+    bases = (
+        [split_url("apiUrl", each, API_PORTS, "http://host:15672") for each in api.split(",")] if api else []
+    )
     _refuse_mix(parts, bases)
     first = parts[0]
     value = choices.text("password") or (unquote(first.password) if first.password is not None else None)
     return Server(
         amqp=tuple((part.scheme, str(part.hostname), part.port or AMQP_PORTS[part.scheme]) for part in parts),
-        api=tuple(map(without_login, bases or map(_api_of, parts))),
+        api=tuple(map(strip_credentials, bases or map(_api_of, parts))),
         user=choices.text("username") or (unquote(first.username) if first.username else "guest"),
-        password=Password(value, choices.text("passwordFile"), choices.text("passwordEnv")),
+        password=PasswordSource(value, choices.text("passwordFile"), choices.text("passwordEnv")),
         vhost=choices.text("vhost") or (unquote(first.path[1:]) if len(first.path) > 1 else "/"),
         tls=_tls_of(choices, first.scheme == "amqps"),
         timeout=choices.number("requestTimeoutMs", 30_000) / 1000,
@@ -358,7 +364,7 @@ def _api_of(part: SplitResult) -> SplitResult:
     return SplitResult(scheme, f"{f'[{host}]' if ':' in host else host}:{API_PORTS[scheme]}", "", "", "")
 
 
-def _tls_of(choices: Choices, used: bool) -> Tls:
+def _tls_of(choices: Choices, used: bool) -> TlsFiles:
     """Return the TLS files that options name. Raises OptionError."""
     files = {name: choices.text(name) for name in ("caFile", "certFile", "keyFile")}
     for name, value in files.items():
@@ -368,7 +374,7 @@ def _tls_of(choices: Choices, used: bool) -> Tls:
             )
     if files["keyFile"] is not None and files["certFile"] is None:
         raise OptionError(f"option 'keyFile' is '{files['keyFile']}': option 'certFile' is missing")
-    return Tls(*files.values())
+    return TlsFiles(*files.values())
 
 
 def _path(path: tuple[str, ...], query: dict[str, object]) -> str:
@@ -386,6 +392,6 @@ def _reason(method: str, where: str, answer: Answer) -> str:
     return f"{method} {where}: {answer.response.status} {reason}"
 
 
-def told(error: Exception | None) -> str:
+def error_text(error: Exception | None) -> str:
     """Return the text of an error, or its type if the text is empty."""
     return str(error) or type(error).__name__

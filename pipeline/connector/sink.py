@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from pipeline.connector.options import SinkOptions
 from pipeline.connector.publisher import Publisher
-from pipeline.connector.rows import BATCH, PARTITION, QUERY, OutgoingMessage, outgoing
+from pipeline.connector.rows import BATCH, PARTITION, QUERY, OutgoingMessage, encode_rows
 from pipeline.connector.server import RefusedError, Server, ServerError
 from pipeline.errors import PipelineError
 from protocol.streams.chunk import BASIC, ChunkWriter
@@ -84,7 +84,7 @@ def _publish(options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: di
     publisher = Publisher(options.server, options.mandatory, options.in_flight, options.confirm_timeout)
     count = 0
     try:
-        for each in outgoing(options, batches, stamps):
+        for each in encode_rows(options, batches, stamps):
             publisher.publish(each)
             count += 1
         publisher.finish()
@@ -141,7 +141,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
             return AttemptMade(query, self._epoch, partition, None, 0)
         where = (*self._where(), "attempts", str(attempt), "rows")
         rows = Attempt(self._options.server, where, self._options.confirm_timeout)
-        for each in outgoing(self._options, iterator, stamps):
+        for each in encode_rows(self._options, iterator, stamps):
             rows.add(each)
         rows.flush()
         return AttemptMade(query, self._epoch, partition, attempt, rows.count)

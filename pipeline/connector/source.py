@@ -26,11 +26,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline.connector.filters import Pushed
+from pipeline.connector.filters import RangeFilters
 from pipeline.connector.offsets import Offsets
 from pipeline.connector.options import INFER, SUBSCRIPTIONS, SourceOptions, source_options
 from pipeline.connector.schema import body_type, source_schema
-from pipeline.connector.tables import SINK, SOURCE, is_table, kept, options_of_table, with_kept
+from pipeline.connector.tables import (
+    SINK,
+    SOURCE,
+    add_table_options,
+    is_table,
+    merge_table_options,
+    read_table_options,
+)
 
 Batches = Iterator[Any]
 """Record batches of pyarrow. A process of Spark that only plans does not import pyarrow."""
@@ -70,24 +77,24 @@ class AmqpDataSource(DataSource):
         """Return the columns, some of which depend on options. Raises OptionError, ServerError."""
         if not is_table(self.options):
             return _schema(source_options(self.options, streaming=False))
-        said = options_of_table(self.options)
+        said = read_table_options(self.options)
         if not SUBSCRIPTIONS.isdisjoint(said):
-            return kept(_schema(source_options(said, streaming=False)), said, SOURCE)
+            return add_table_options(_schema(source_options(said, streaming=False)), said, SOURCE)
         from pipeline.connector.options import sink_columns, sink_options
 
         columns = sink_columns(said)
         sink_options(said, columns, overwrite=False, streaming=False)
-        return kept(columns, said, SINK)
+        return add_table_options(columns, said, SINK)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises OptionError."""
-        options = source_options(with_kept(self.options, schema, SOURCE), streaming=False)
+        options = source_options(merge_table_options(self.options, schema, SOURCE), streaming=False)
         return AmqpFilteringReader(options, schema) if options.pushdown else AmqpReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the reader of a streaming query. Raises OptionError."""
         return AmqpStreamReader(
-            source_options(with_kept(self.options, schema, SOURCE), streaming=True), schema
+            source_options(merge_table_options(self.options, schema, SOURCE), streaming=True), schema
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -96,7 +103,7 @@ class AmqpDataSource(DataSource):
         from pipeline.connector.sink import AmqpWriter
 
         return AmqpWriter(
-            sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=False)
+            sink_options(merge_table_options(self.options, schema, SINK), schema, overwrite, streaming=False)
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
@@ -104,7 +111,9 @@ class AmqpDataSource(DataSource):
         from pipeline.connector.options import sink_options
         from pipeline.connector.sink import AmqpStagedWriter, AmqpStreamWriter
 
-        options = sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=True)
+        options = sink_options(
+            merge_table_options(self.options, schema, SINK), schema, overwrite, streaming=True
+        )
         return AmqpStreamWriter(options) if options.name is None else AmqpStagedWriter(options, options.name)
 
 
@@ -117,9 +126,9 @@ class AmqpReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the slice that each task reads (DataSourceReader)."""
-        from pipeline.connector.plan import Slice, of_batch
+        from pipeline.connector.plan import Slice, plan_batch
 
-        return [Slice(each, None) for each in of_batch(self._options)]
+        return [Slice(each, None) for each in plan_batch(self._options)]
 
     def read(self, partition: InputPartition | None) -> Batches:
         """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
@@ -135,21 +144,21 @@ class AmqpFilteringReader(AmqpReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._filters: Pushed | None = None
+        self._filters: RangeFilters | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         """Take filters, and return those that Spark must still evaluate (DataSourceReader)."""
         from pipeline.connector.options import AMQP
-        from pipeline.connector.pushdown import pushed
+        from pipeline.connector.pushdown import convert_filters
 
-        self._filters, left = pushed(filters, has_times=self._options.transport != AMQP)
+        self._filters, left = convert_filters(filters, has_times=self._options.transport != AMQP)
         return left
 
     def partitions(self) -> list[InputPartition]:
         """Return the slice that each task reads (DataSourceReader)."""
-        from pipeline.connector.plan import EVERYTHING, Slice, of_batch
+        from pipeline.connector.plan import EVERYTHING, Slice, plan_batch
 
-        return [Slice(each, None) for each in of_batch(self._options, self._filters or EVERYTHING)]
+        return [Slice(each, None) for each in plan_batch(self._options, self._filters or EVERYTHING)]
 
     def read(self, partition: InputPartition | None) -> Batches:
         """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
@@ -227,11 +236,11 @@ def _schema(options: SourceOptions) -> StructType:
 
 
 def _body_schema(options: SourceOptions, said: str) -> StructType:
-    from pipeline.connector.batches import sampled
-    from pipeline.connector.bodies import inferred, with_corrupt
-    from pipeline.connector.schema import schema_of
+    from pipeline.connector.batches import sample_bodies
+    from pipeline.connector.bodies import add_corrupt_field, infer_schema
+    from pipeline.connector.schema import parse_schema
 
-    return with_corrupt(inferred(sampled(options)) if said == INFER else schema_of(said))
+    return add_corrupt_field(infer_schema(sample_bodies(options)) if said == INFER else parse_schema(said))
 
 
 def _read(
@@ -240,9 +249,9 @@ def _read(
     partition: InputPartition | None,
     keys: frozenset[object] | None = None,
 ) -> Batches:
-    from pipeline.connector.batches import read
+    from pipeline.connector.batches import read_range
     from pipeline.connector.plan import Slice
 
     if not isinstance(partition, Slice):
         return iter(())
-    return read(options, schema, partition, keys)
+    return read_range(options, schema, partition, keys)

@@ -125,7 +125,7 @@ def _partition(queue: str, found: dict[str, Any], options: SourceOptions) -> Par
     return Partition(place, str(found["incarnation"]), found["first"], found["next"], kept)
 
 
-def fetched(server: Server, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, int, int]]:
+def fetch_range(server: Server, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, int, int]]:
     """Yield the chunks with messages of a range, each with the first and last offset of the range in it.
 
     `gaps`: missing messages are left out. Raises DataLossError and ServerError at the first missing message.
@@ -134,10 +134,8 @@ def fetched(server: Server, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, 
     return _chunks(server, where, wanted, gaps)
 
 
-def fetched_of_stage(
-    server: Server, reader: str, wanted: Range, gaps: bool
-) -> Iterator[tuple[Chunk, int, int]]:
-    """Yield the chunks of the messages that are staged for a reader, as `fetched` does."""
+def fetch_staged(server: Server, reader: str, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, int, int]]:
+    """Yield the chunks of the messages that are staged for a reader, as `fetch_range` does."""
     where = ("staged", server.vhost, wanted.place.queue, reader, "rows")
     return _chunks(server, where, wanted, gaps)
 
@@ -161,7 +159,7 @@ def _chunks(
                     if first > offset and not gaps:
                         raise DataLossError(f"{_name(wanted)} has no message {offset}, but {first}")
                     if first > offset and suspect == offset:
-                        _tell_damage(wanted, offset, min(first, wanted.end))
+                        _log_damage(wanted, offset, min(first, wanted.end))
                     start, end = max(first, offset), min(behind, wanted.end)
                     if start < end:
                         yield chunk, start, end
@@ -182,7 +180,7 @@ def _chunks(
             continue
         if offset < wanted.end and gaps:
             if suspect == offset:
-                _tell_damage(wanted, offset, wanted.end)
+                _log_damage(wanted, offset, wanted.end)
             return
         if offset < wanted.end and offset == before:
             raise ServerError(f"{_name(wanted)} gave no message {offset}")
@@ -215,7 +213,7 @@ def _read(answer: Any) -> Iterator[Chunk]:
         raise ChunkDamagedError(f"the answer ends {have} bytes after the beginning of a chunk")
 
 
-def _tell_damage(wanted: Range, first: int, behind: int) -> None:
+def _log_damage(wanted: Range, first: int, behind: int) -> None:
     LOG.warning(
         "messages %d to %d of %s do not read back from the broker's disk and are left out",
         first,

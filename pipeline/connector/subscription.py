@@ -18,7 +18,7 @@ from pipeline.errors import PipelineError
 AT_ONCE: Final = 100_000  # limit of messages that one request stages
 
 
-class GoneError(PipelineError):
+class ReaderDeletedError(PipelineError):
     """The attached reader was deleted; the next request attaches a new one."""
 
 
@@ -96,7 +96,7 @@ class StagedQueue:
             name = f"reader '{self._reader}' of queue '{self.place.queue}'"
             if error.status == 404:
                 self._epoch = None
-                raise GoneError(f"{name} was deleted ({error})") from error
+                raise ReaderDeletedError(f"{name} was deleted ({error})") from error
             if error.status != 409:  # 409: another program has attached the reader
                 raise
             raise PipelineError(
@@ -123,7 +123,7 @@ class Subscription:
             self.streams = ForeignStreams(options)
             return
         names = options.names or tuple(dict.fromkeys(place.queue for place in options.assigned))
-        ordinary = _ordinary(options, names)
+        ordinary = _find_ordinary_queues(options, names)
         self.queues = [StagedQueue(options.server, name, options.reader, options.retain) for name in ordinary]
         self.streams = Streams(options, [name for name in names if name not in ordinary])
         for place in options.assigned:
@@ -133,7 +133,7 @@ class Subscription:
                 )
 
 
-def _ordinary(options: SourceOptions, names: Sequence[str]) -> list[str]:
+def _find_ordinary_queues(options: SourceOptions, names: Sequence[str]) -> list[str]:
     """Return the names of queues that are no streams."""
     server = options.server
     found: list[str] = []

@@ -32,7 +32,7 @@ def is_table(given: Mapping[str, str]) -> bool:
     return any(name.lower().startswith(_PREFIX) for name in given)
 
 
-def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
+def read_table_options(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that the statement names. Raises OptionError for a password.
 
     The metadata of columns is copied with rows, into Parquet files too.
@@ -54,7 +54,7 @@ def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def kept(schema: StructType, options: Mapping[str, str], key: str) -> StructType:
+def add_table_options(schema: StructType, options: Mapping[str, str], key: str) -> StructType:
     """Return the columns of a table with its options as metadata. `key`: SOURCE or SINK."""
     return StructType(
         [
@@ -64,7 +64,7 @@ def kept(schema: StructType, options: Mapping[str, str], key: str) -> StructType
     )
 
 
-def with_kept(given: Mapping[str, str], schema: StructType, key: str) -> dict[str, str]:
+def merge_table_options(given: Mapping[str, str], schema: StructType, key: str) -> dict[str, str]:
     """Return the options of a query, and those of the table that the query reads or writes.
 
     Raises OptionError: the table has none.

@@ -46,7 +46,7 @@ class Chunk:
         return pc.if_else(mask, self["seq"], pa.scalar(None, pa.int64()))
 
 
-def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
+def select_columns(events: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns that a digest reads: few, as many batches wait in memory for one another."""
     found = {name: events.column(name) for name in COLUMNS}
     return pa.RecordBatch.from_pydict(

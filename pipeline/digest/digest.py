@@ -130,7 +130,7 @@ class Lives(NamedTuple):
     unseen: pa.Table
 
 
-def lives_of(chunk: Chunk, poison: int) -> Lives:
+def find_unsettled(chunk: Chunk, poison: int) -> Lives:
     """Find the entries that are not settled here.
 
     A settled entry entered once and left once, after all its other events. No restart listed the entry, it is
@@ -161,7 +161,9 @@ def lives_of(chunk: Chunk, poison: int) -> Lives:
         [("last", "max"), *((name, "sum") for name in sums)]
     )
     ends_last = pc.equal(pc.bit_wise_and(entries["last_max"], 1), 1)
-    settled = pc.and_(pc.and_(pc.equal(entries["tally_sum"], 1 + LEFT), ends_last), _in_turn(chunk, entries))
+    settled = pc.and_(
+        pc.and_(pc.equal(entries["tally_sum"], 1 + LEFT), ends_last), _is_held_by_one(chunk, entries)
+    )
     is_unseen = pc.and_(pc.equal(entries["takes_sum"], 0), pc.greater(entries["acks_sum"], 0))
     return Lives(
         entries.filter(pc.invert(settled)).select(list(KEYS)),
@@ -174,7 +176,7 @@ def _has_actor(chunk: Chunk) -> pa.Array:
     return pc.or_(pc.is_valid(chunk["consumer"]), pc.is_valid(chunk["conn"]))
 
 
-def _in_turn(chunk: Chunk, entries: pa.Table) -> pa.Array:
+def _is_held_by_one(chunk: Chunk, entries: pa.Table) -> pa.Array:
     """Return whether one consumer at a time held an entry, and returned or acknowledged it."""
     none = pc.equal(entries["takes_sum"], 0)
     returned_once = pc.and_(pc.equal(entries["backs_sum"], 1), pc.equal(entries["who_sum"], 0))
@@ -186,14 +188,14 @@ def _in_turn(chunk: Chunk, entries: pa.Table) -> pa.Array:
     if not pc.any(repeated).as_py():
         return simple
     keys = entries.filter(repeated).select(list(KEYS))
-    odd = _out_of_turn(chunk, keys)
+    odd = _find_conflicts(chunk, keys)
     rows = pa.array(range(entries.num_rows), pa.int64())
     found = entries.select(list(KEYS)).append_column("row", rows)
     fine = found.filter(repeated).join(odd, list(KEYS), join_type="left anti", use_threads=False)
     return pc.or_(simple, pc.is_in(rows, value_set=fine["row"].combine_chunks()))
 
 
-def _out_of_turn(chunk: Chunk, keys: pa.Table) -> pa.Table:
+def _find_conflicts(chunk: Chunk, keys: pa.Table) -> pa.Table:
     """Return KEYS of entries with two holders at once, or settled by another consumer than the holder."""
     backs = pc.and_(chunk.is_op("ack", "requeue"), _has_actor(chunk))
     steps = pc.and_(events_of(chunk, keys), pc.or_(chunk.is_op(*TAKING), backs))
@@ -226,7 +228,7 @@ def events_of(chunk: Chunk, entries: pa.Table) -> pa.Array:
     return pc.replace_with_mask(may_be, may_be, pc.is_in(rows, value_set=found["row"].combine_chunks()))
 
 
-def sums(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, pa.Array]:
+def sum_events(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, pa.Array]:
     """Return MOVED without the node, by queue and piece: no piece has an anchor of any queue inside.
 
     `settled`: the events that begin an entry which is counted and left out. `unseen`: the events that end
@@ -285,7 +287,7 @@ def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
     for chunk in chunks(events):
         node = chunk["node"].slice(0, 1).dictionary_decode()
         found = places(chunk)
-        lives = lives_of(chunk, poison)
+        lives = find_unsettled(chunk, poison)
         opens = events_of(chunk, pa.concat_tables([lives.unsettled, found.late]))
         unseen = pc.and_(events_of(chunk, lives.unseen), pc.and_(chunk.is_op("ack"), pc.invert(opens)))
         stays = pc.or_(_says_more(chunk), events_of(chunk, found.late))
@@ -293,7 +295,7 @@ def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
         kinds = {
             "kept": _rows(chunk, stays, KEPT),
             "lived": _rows(chunk, opens, LIVED),
-            "moved": sums(chunk, pc.and_(begins, pc.invert(opens)), unseen),
+            "moved": sum_events(chunk, pc.and_(begins, pc.invert(opens)), unseen),
             "placed": found.rows,
         }
         for kind, columns in kinds.items():

@@ -81,22 +81,22 @@ BLOCK_BITS: Final = 16
 BLOCK: Final = 1 << BLOCK_BITS
 
 
-def kept(rows: DataFrame) -> DataFrame:
+def select_kept(rows: DataFrame) -> DataFrame:
     """Return the events that the digest keeps in full."""
     return _of(rows, "kept").withColumn("ts", F.timestamp_micros("ts"))
 
 
-def lived(rows: DataFrame) -> DataFrame:
+def select_lived(rows: DataFrame) -> DataFrame:
     """Return the events of unsettled entries, in the ledger's columns."""
     return _of(rows, "lived").withColumn("ts", F.timestamp_micros("ts"))
 
 
-def moved(rows: DataFrame) -> DataFrame:
+def select_moved(rows: DataFrame) -> DataFrame:
     """Return the sums."""
     return _of(rows, "moved")
 
 
-def placed(rows: DataFrame) -> DataFrame:
+def select_placed(rows: DataFrame) -> DataFrame:
     """Return the first deliveries."""
     return _of(rows, "placed")
 

@@ -21,19 +21,19 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.types import StructType
 
-from pipeline.digest.chunk import COLUMNS, TEXTS, narrowed
+from pipeline.digest.chunk import COLUMNS, TEXTS, select_columns
 from pipeline.digest.digest import digest
 from pipeline.digest.schema import DIGEST
 from pipeline.errors import PipelineError
 from pipeline.journal.frames import (
+    fix_end,
     is_no_stray,
     read_events,
     read_fixed,
     sealed_folder,
-    until_now,
     with_events_from,
 )
-from pipeline.journal.inventory import Held, hold_options, hold_sealed
+from pipeline.journal.inventory import FileFaults, check_sealed, check_served
 from pipeline.journal.options import JournalOptions, journal_options
 from pipeline.journal.schema import QUANTITY_ALIAS
 from pipeline.journal.source import JournalReader
@@ -167,7 +167,7 @@ class DigestReader(JournalReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read events, and make their digest (DataSourceReader)."""
-        batches = [narrowed(batch) for batch in super().read(partition)]
+        batches = [select_columns(batch) for batch in super().read(partition)]
         if batches:
             events = pa.Table.from_batches(batches)
             yield from digest(events if self._since is None else from_time(events, self._since), self._poison)
@@ -176,7 +176,7 @@ class DigestReader(JournalReader):
 class Digest:
     """A digest. `rows`: DIGEST. `poison`: limit of deliveries. `held`: faults of the files."""
 
-    def __init__(self, rows: DataFrame, poison: int, held: Held, read: Callable[[], DataFrame]) -> None:
+    def __init__(self, rows: DataFrame, poison: int, held: FileFaults, read: Callable[[], DataFrame]) -> None:
         """`read`: reads the events of the digest."""
         self.rows = rows
         self.held = held
@@ -189,25 +189,27 @@ class Digest:
         return self._read()
 
 
-def of_sealed(spark: SparkSession, journal: str, poison: int = 5, since: datetime | None = None) -> Digest:
+def sealed_journal_digest(
+    spark: SparkSession, journal: str, poison: int = 5, since: datetime | None = None
+) -> Digest:
     """Return the digest of a folder's sealed events, or of those from `since` on. Raises PipelineError."""
     sealed_folder(journal)
-    held = hold_sealed(spark, journal, micros_of(since))
+    held = check_sealed(spark, journal, micros_of(since))
     rows = sealed_digest(spark, journal, poison, since, held.strays)
     return Digest(rows, poison, held, lambda: read_events(spark, journal, since, held.strays))
 
 
-def of_live(
+def live_journal_digest(
     spark: SparkSession, said: Mapping[str, str], poison: int = 5, since: datetime | None = None
 ) -> Digest:
     """Return the digest of all events up to now, sealed or not. `said`: options of `format("amqp-journal")`.
 
     Raises PipelineError: there is no journal.
     """
-    held = hold_options(journal_options(said, streaming=False), micros_of(since))
+    held = check_served(journal_options(said, streaming=False), micros_of(since))
     if held.faults:  # the faults are findings, so the audit continues without these files
         changed = [fault["file"].rpartition("/")[2] for fault in held.faults if fault["what"] == CHANGED]
         said = {"failOnDataLoss": "false", "without": json.dumps(changed)} | dict(said)
-    fixed = until_now(said, since)
+    fixed = fix_end(said, since)
     rows = live_digest(spark, fixed, poison, micros_of(since))
     return Digest(rows, poison, held, lambda: read_fixed(spark, fixed, since))

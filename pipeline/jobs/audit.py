@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import Row
 
-from pipeline.digest.schema import kept, lived, moved, placed
+from pipeline.digest.schema import select_kept, select_lived, select_moved, select_placed
 from pipeline.digest.sources import Digest
 from pipeline.jobs.balance import blocks, holes, imbalances, of_torn
 from pipeline.jobs.dead_letters import forwarding_losses
-from pipeline.jobs.facts import facts, known_queues, lacks_of, less, not_judged
-from pipeline.jobs.order import reordered
-from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, Settled, judge
-from pipeline.journal.inventory import Held
+from pipeline.jobs.facts import facts, format_lacking, known_queues, lacking_columns, not_judged
+from pipeline.jobs.order import find_reordered
+from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, SettledEntries, judge
+from pipeline.journal.inventory import FileFaults
 
 SHOWN: Final = 1000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,9 +88,9 @@ def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
 
     `now`: microseconds, by default the time of the last event.
     """
-    rows = digest.rows.persist()  # not `_kept`: a digest with many unsettled entries is large
+    rows = digest.rows.persist()  # not `_compute_once`: a digest with many unsettled entries is large
     try:
-        frames = Frames(kept(rows), lived(rows), moved(rows), placed(rows))
+        frames = Frames(select_kept(rows), select_lived(rows), select_moved(rows), select_placed(rows))
         nodes = _nodes(frames.moved)
         last = max((row["latest"] for row in nodes), default=None)
         rules = Rules(now or last or 0, age, digest.poison)
@@ -100,7 +100,7 @@ def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
         rows.unpersist()
 
 
-def _with_files(found: Audit, held: Held) -> Audit:
+def _with_files(found: Audit, held: FileFaults) -> Audit:
     """Return the audit with the faults of files added."""
     reason = {} if held.judged else {FILE: "the journal has no manifest that says which files there must be"}
     rows = {FILE: held.faults[:SHOWN]} if held.faults else {}
@@ -138,34 +138,34 @@ def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest
     events = partial(_events_of, digest, node["node"])
     told = facts(frames.kept)
     lacking = Observation()
-    queues = _kept(known_queues(frames.moved, told).observe(lacking, *less()))
+    queues = _compute_once(known_queues(frames.moved, told).observe(lacking, *lacking_columns()))
     in_blocks = blocks(frames.moved)
     lists = {
         "imbalance": imbalances(frames.moved, told),
         "forwarding_loss": forwarding_losses(frames.kept, told, node["latest"]),
         "hole": holes(in_blocks, of_torn(events(), in_blocks) if node["torn"] else None),
-        "reordered": reordered(frames.placed, frames.kept, frames.lived, events),
+        "reordered": find_reordered(frames.placed, frames.kept, frames.lived, events),
     }
     unseen = frames.moved.where("unseen > 0").groupBy("queue_id").agg(F.max("last").alias("last"))
-    settled = Settled(node["settled"], node["lowest"], unseen)
+    settled = SettledEntries(node["settled"], node["lowest"], unseen)
     with ThreadPoolExecutor(2) as pool:  # planning uses one core, and running uses all
         judging = pool.submit(judge, frames.lived, settled, queues, rules, SHOWN, events)
         collected = dict(zip(lists, pool.map(_collected, lists.values()), strict=True))
     verdicts = judging.result()
     rows = {kind: some for kind, (_, some) in collected.items()}
     for row in sorted(verdicts.rows, key=lambda row: row["last_seq"]):
-        rows.setdefault(row["verdict"], []).append(_told(row))
+        rows.setdefault(row["verdict"], []).append(_row_in_utc(row))
     others = {kind: total for kind, (total, _) in collected.items()}
-    return Part(verdicts.counts, others, rows, lacks_of(lacking.get))
+    return Part(verdicts.counts, others, rows, format_lacking(lacking.get))
 
 
 def _collected(frame: DataFrame) -> tuple[int, Rows]:
     some = frame.limit(SHOWN + 1).collect()
     total = len(some) if len(some) <= SHOWN else frame.count()
-    return total, [_told(row) for row in some[:SHOWN]]
+    return total, [_row_in_utc(row) for row in some[:SHOWN]]
 
 
-def _told(row: Row) -> dict[str, Any]:
+def _row_in_utc(row: Row) -> dict[str, Any]:
     """Return a row with its times in UTC; Spark returns them in the zone of this machine."""
     values = row.asDict().items()
     return {name: each.astimezone(UTC) if isinstance(each, datetime) else each for name, each in values}
@@ -197,7 +197,7 @@ def _time(micros: int | None) -> datetime | None:
     return None if micros is None else EPOCH + timedelta(microseconds=micros)
 
 
-def _kept(frame: DataFrame) -> DataFrame:
+def _compute_once(frame: DataFrame) -> DataFrame:
     """Compute the rows once, and drop their plan.
 
     A plan contains all plans of the caches that it reads, each twice, and Spark prints them again and again.

@@ -160,33 +160,35 @@ def _told_of(told: DataFrame) -> DataFrame:
     )
 
 
-def lacks(queues: DataFrame) -> str:
+def describe_lacking(queues: DataFrame) -> str:
     """Return a text with the queues of one node without all deliveries. `queues`: of `known_queues`."""
-    (row,) = queues.agg(*less()).collect()
-    return lacks_of(row.asDict())
+    (row,) = queues.agg(*lacking_columns()).collect()
+    return format_lacking(row.asDict())
 
 
-def less() -> tuple[Column, Column]:
+def lacking_columns() -> tuple[Column, Column]:
     """Return columns over `known_queues`: the number of queues without all deliveries, and some names."""
     name = F.coalesce("queue", F.concat(F.lit("number "), F.col("queue_id")))
     names = F.sort_array(F.collect_set(F.when(F.col("less"), name)))
     return F.size(names).alias("total"), F.slice(names, 1, NAMED).alias("some")
 
 
-def lacks_of(seen: Mapping[str, Any]) -> str:
-    """Return the text of `lacks` from the columns of `less`."""
+def format_lacking(seen: Mapping[str, Any]) -> str:
+    """Return the text of `describe_lacking` from the columns of `lacking_columns`."""
     if not seen["total"]:
         return ""
     more = f" and {seen['total'] - NAMED} more" if seen["total"] > NAMED else ""
     return ", ".join(seen["some"]) + more
 
 
-def lacks_by_node(events: DataFrame) -> dict[str, str]:
-    """Return the texts of `lacks` by node."""
+def describe_lacking_by_node(events: DataFrame) -> dict[str, str]:
+    """Return the texts of `describe_lacking` by node."""
     told, active = facts(events), activity(events)
     nodes = sorted(row["node"] for row in events.select("node").distinct().collect())
     return {
-        node: lacks(known_queues(active.where(F.col("node") == node), told.where(F.col("node") == node)))
+        node: describe_lacking(
+            known_queues(active.where(F.col("node") == node), told.where(F.col("node") == node))
+        )
         for node in nodes
     }
 
@@ -194,7 +196,7 @@ def lacks_by_node(events: DataFrame) -> dict[str, str]:
 def not_judged(lacking: dict[str, str], what: Iterable[str] = NEEDS_FULL) -> dict[str, str]:
     """Return the verdicts `what` that could not be checked everywhere, with the reason.
 
-    `lacking`: the result of `lacks` by node.
+    `lacking`: the result of `describe_lacking` by node.
     """
     of_queues = "; ".join(f"of {queues} in {node}" for node, queues in sorted(lacking.items()) if queues)
     why = f"the journal has not all deliveries {of_queues}: the level `full` records them"

@@ -50,8 +50,8 @@ event that removes the entry. placed, qpos: seq of the last event that enqueues 
 flags: 1 persistent. deliveries: the largest number of deliveries in an event. at: microseconds since 1970 of
 the last event. first: seq of the first event. takes: how often the entry was delivered or staged. holder: the
 last holder, as a hash. acked, acker: seq of the first ack, and its consumer as a hash. doubled_from,
-doubled_to: seqs of the first two consecutive deliveries to different consumers (`doubled`). step: seq of the
-first event that changes the holder. taker: the holder after that event, as a hash; null: no holder.
+doubled_to: seqs of the first two consecutive deliveries to different consumers (`find_doubled`). step: seq of
+the first event that changes the holder. taker: the holder after that event, as a hash; null: no holder.
 """
 
 
@@ -82,13 +82,13 @@ def contributions(events: DataFrame) -> DataFrame:
         "at": F.unix_micros("ts"),
         "first": seq,
         "takes": F.when(op.isin(*TAKING), F.lit(1).cast("long")),
-        "holder": F.when(op.isin(*TAKING), who()),
+        "holder": F.when(op.isin(*TAKING), consumer_hash()),
         "acked": F.when(op == "ack", seq),
-        "acker": F.when(op == "ack", who()),
+        "acker": F.when(op == "ack", consumer_hash()),
         "doubled_from": F.lit(None).cast("long"),
         "doubled_to": F.lit(None).cast("long"),
         "step": F.when(_is_step(), seq),
-        "taker": F.when(op.isin(*TAKING), who()),
+        "taker": F.when(op.isin(*TAKING), consumer_hash()),
     }
     return _of_entries(events).select(*KEYS, *(column.alias(name) for name, column in numbers.items()))
 
@@ -120,13 +120,13 @@ def fold(rows: DataFrame) -> DataFrame:
     )
 
 
-def who() -> Column:
+def consumer_hash() -> Column:
     """Return a number for the consumer of an event, with its connection and channel; null without one."""
     consumer = F.xxhash64("conn", F.col("channel").cast("long"), "consumer")
     return F.when(F.col("consumer").isNotNull() | F.col("conn").isNotNull(), consumer)
 
 
-def doubled(events: DataFrame) -> DataFrame:
+def find_doubled(events: DataFrame) -> DataFrame:
     """Return the entries that a consumer got while another one held them: KEYS | doubled_from | doubled_to.
 
     The rows fold with `contributions`. Between two deliveries there must be a requeue, a restart or the end.
@@ -136,7 +136,7 @@ def doubled(events: DataFrame) -> DataFrame:
     takes = op.isin(*TAKING)
     steps = _of_entries(events).where(_is_step())
     return (
-        steps.select(*KEYS, "seq", takes.alias("takes"), who().alias("who"))
+        steps.select(*KEYS, "seq", takes.alias("takes"), consumer_hash().alias("who"))
         .withColumns(
             {
                 "takes_before": F.lag("takes").over(in_order),
@@ -150,7 +150,7 @@ def doubled(events: DataFrame) -> DataFrame:
     )
 
 
-def straddling(rows: DataFrame) -> DataFrame:
+def find_straddling(rows: DataFrame) -> DataFrame:
     """Return such entries from rows of two portions: a consumer held an entry at the end of the earlier one.
 
     The first event of the later portion that changes the holder gives the entry to another consumer.

@@ -30,11 +30,11 @@ def order(events: DataFrame, by_consumer: bool = False) -> DataFrame:
         _who() if by_consumer else F.lit(0).cast("long").alias("who"),
         _ends().alias("ends"),
     )
-    found, count = _few(overtaken(steps))
-    return told(found, count["found"], events, by_consumer).orderBy("node", "seq")
+    found, count = _few(find_overtaken(steps))
+    return order_rows(found, count["found"], events, by_consumer).orderBy("node", "seq")
 
 
-def reordered(
+def find_reordered(
     placed: DataFrame, kept: DataFrame, lived: DataFrame, events: Callable[[], DataFrame]
 ) -> DataFrame:
     """Return `order` by consumer from a digest: `placed`, and the events `kept` and `lived`.
@@ -44,19 +44,19 @@ def reordered(
     steps = placed.withColumns({"who": _who(), "ends": F.lit(False)}).drop("conn", "channel", "consumer")
     ends = kept.where(_ends()).select("node", "queue_id", "seq", F.lit(True).alias("ends"))
     unsure = ~F.col("late") | F.col("across")
-    found, counts = _few(overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), unsure)
+    found, counts = _few(find_overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), unsure)
     came = lived.where(F.col("op") == "enqueue")
     about = kept.where(F.col("op") == "deliver").unionByName(came, allowMissingColumns=True)
     if not counts["unsure"]:
-        return told(found, counts["found"], about, by_consumer=True).orderBy("node", "seq")
+        return order_rows(found, counts["found"], about, by_consumer=True).orderBy("node", "seq")
     queue = ["node", "queue_id"]
     again = F.broadcast(found.where(unsure).select(*queue).distinct())
-    sure = told(found.join(again, queue, "left_anti"), counts["found"], about, by_consumer=True)
+    sure = order_rows(found.join(again, queue, "left_anti"), counts["found"], about, by_consumer=True)
     looked_at = order(events().join(again, queue, "left_semi"), by_consumer=True)
     return sure.unionByName(looked_at).orderBy("node", "seq")
 
 
-def overtaken(steps: DataFrame, *more: str) -> DataFrame:
+def find_overtaken(steps: DataFrame, *more: str) -> DataFrame:
     """Return steps that came after one of a later place: PLACE | seq | overtaken_by | overtaken_at: its seq.
 
     Also steps `across`, which began while an earlier one went on, for which that is unknown. `steps`: PLACE |
@@ -79,7 +79,7 @@ def overtaken(steps: DataFrame, *more: str) -> DataFrame:
     )
 
 
-def told(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> DataFrame:
+def order_rows(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> DataFrame:
     """Return the rows of `order` for `found`, without entries enqueued after the other delivery.
 
     `count`: the largest possible number of rows.

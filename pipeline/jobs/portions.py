@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.jobs.facts import activity, facts, known_queues
-from pipeline.jobs.ledger import contributions, doubled, fold, straddling
-from pipeline.jobs.verdicts import MEANINGS, Rules, judged
+from pipeline.jobs.ledger import contributions, find_doubled, find_straddling, fold
+from pipeline.jobs.verdicts import MEANINGS, Rules, add_verdicts
 
 
 class Carried(NamedTuple):
@@ -24,17 +24,17 @@ class Carried(NamedTuple):
     queues: DataFrame
 
 
-def portion(events: DataFrame) -> Carried:
+def fold_portion(events: DataFrame) -> Carried:
     """Fold a portion of events by itself."""
-    rows = contributions(events).unionByName(doubled(events), allowMissingColumns=True)
+    rows = contributions(events).unionByName(find_doubled(events), allowMissingColumns=True)
     return Carried(fold(rows), _needed(facts(events)), activity(events))
 
 
-def joined(before: Carried, new: Carried) -> Carried:
+def join_portions(before: Carried, new: Carried) -> Carried:
     """Join two adjacent portions, in either order."""
     entries = before.entries.unionByName(new.entries, allowMissingColumns=True)  # earlier rows lack columns
     return Carried(
-        fold(entries.unionByName(straddling(entries), allowMissingColumns=True)),
+        fold(entries.unionByName(find_straddling(entries), allowMissingColumns=True)),
         _needed(before.told.unionByName(new.told)),
         _by_queue(before.queues.unionByName(new.queues)),
     )
@@ -47,7 +47,7 @@ def queues_of(carried: Carried) -> DataFrame:
 
 def verdicts_of(carried: Carried, rules: Rules) -> DataFrame:
     """Return the verdict on each entry after all events until now."""
-    return judged(carried.entries, queues_of(carried), rules)
+    return add_verdicts(carried.entries, queues_of(carried), rules)
 
 
 def is_over(now: int, grace: float) -> Column:

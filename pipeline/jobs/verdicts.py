@@ -15,7 +15,7 @@ from pipeline.jobs.ledger import (
     arrivals,
     contributions,
     departures,
-    doubled,
+    find_doubled,
     fold,
     recoveries,
 )
@@ -56,7 +56,7 @@ class Rules(NamedTuple):
     poison: int = 5
 
 
-def judged(entries: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
+def add_verdicts(entries: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
     """Return each row of the ledger with its queue and its `verdict`. `queues`: of `known_queues`."""
     seq = F.shiftright("last", 1)
     returned = F.coalesce("returned", F.lit(-1))
@@ -64,7 +64,7 @@ def judged(entries: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
         entries.join(F.broadcast(queues), "queue_id", "left")
         .withColumn("last_seq", seq)
         .withColumn("unacked", F.coalesce(F.col("delivered") > returned, F.lit(False)))
-        .withColumn("gone_at", _gone_at(seq))
+        .withColumn("gone_at", _lost_at(seq))
     )
     return joined.withColumn("verdict", _verdict(rules)).select(
         *KEYS,
@@ -77,7 +77,7 @@ def judged(entries: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
     )
 
 
-def _gone_at(seq: Column) -> Column:
+def _lost_at(seq: Column) -> Column:
     """Return the seq of the first restart after the entry's last event that did not list the entry.
 
     If the last event is a recover, the next restart is the one that listed the entry.
@@ -174,7 +174,7 @@ def _takes(each: Column) -> Column:
     )
 
 
-class Settled(NamedTuple):
+class SettledEntries(NamedTuple):
     """Entries that a digest has counted and left out. `lowest`: their least `msg_uid`; None: no entry.
 
     `unseen`: queue_id | last: of the entries that ended with an ack without a delivery, the queue and the
@@ -186,7 +186,7 @@ class Settled(NamedTuple):
     unseen: DataFrame
 
 
-class Asked(NamedTuple):
+class Suspects(NamedTuple):
     """Entries to check again: entries without an enqueue, and entries that were delivered repeatedly."""
 
     unknown: int
@@ -202,7 +202,7 @@ class Verdicts(NamedTuple):
 
 def judge(
     lived: DataFrame,
-    settled: Settled,
+    settled: SettledEntries,
     queues: DataFrame,
     rules: Rules,
     shown: int,
@@ -216,12 +216,12 @@ def judge(
     journaled is searched for too. `shown`: limit of rows of each finding.
     """
     entries = fold(contributions(lived))
-    found, asked = _judged(entries, settled.lowest, queues, rules, shown)
+    found, asked = _judge_entries(entries, settled.lowest, queues, rules, shown)
     count = settled.entries
     suspected = _suspected(settled.unseen, queues)
     if asked.repeated:
         keys = entries.where(_is_repeated()).select(*KEYS)
-        again = doubled(lived.join(keys, list(KEYS), "left_semi"))
+        again = find_doubled(lived.join(keys, list(KEYS), "left_semi"))
         entries = fold(contributions(lived).unionByName(again, allowMissingColumns=True)).localCheckpoint()
     if asked.unknown:
         never_came = _never_came(settled.lowest)
@@ -238,13 +238,13 @@ def judge(
         count -= extra.agg(F.sum(arrivals()).alias("arrivals")).collect()[0]["arrivals"] or 0
         entries = entries.unionByName(extra)
     if asked.repeated or asked.unknown or suspected:
-        found, _ = _judged(entries, None, queues, rules, shown)
+        found, _ = _judge_entries(entries, None, queues, rules, shown)
     return found._replace(counts=found.counts | {"ok": found.counts["ok"] + count})
 
 
-def _judged(
+def _judge_entries(
     entries: DataFrame, lowest: int | None, queues: DataFrame, rules: Rules, shown: int
-) -> tuple[Verdicts, Asked]:
+) -> tuple[Verdicts, Suspects]:
     """Return the verdicts on these entries, and the entries to check again.
 
     To check: entries that were not enqueued though some from `lowest` on were, or delivered repeatedly.
@@ -257,11 +257,11 @@ def _judged(
     first = F.row_number().over(Window.partitionBy("verdict").orderBy("last_seq")) <= shown
     asked = Observation()
     repeated = F.count_if(_is_repeated()).alias("repeated")
-    all_judged = judged(entries.observe(asked, unknown, repeated), queues, rules).observe(seen, *counts)
+    all_judged = add_verdicts(entries.observe(asked, unknown, repeated), queues, rules).observe(seen, *counts)
     findings = all_judged.where(verdict.isin(*MEANINGS)).withColumn("shown", first)
     rows = findings.where("shown").drop("shown").collect()
     told: dict[str, Any] = seen.get
-    again = Asked(int(asked.get["unknown"]), int(asked.get["repeated"]))
+    again = Suspects(int(asked.get["unknown"]), int(asked.get["repeated"]))
     return Verdicts({name: int(told[name]) for name in names}, rows), again
 
 

@@ -15,8 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import GoneError, Journal
-from pipeline.journal.raw import blocks, ends, header_of, raw_file
+from pipeline.journal.journals import FileDeletedError, Journal
+from pipeline.journal.raw import blocks, find_ends, raw_file, read_file_header
 from pipeline.journal.schema import EVENTS
 from protocol.journal.catalogue import File
 from protocol.journal.columns import batch_of
@@ -57,13 +57,13 @@ class EventReader:
         """Yield the events, with EVENTS. Raises DataLossError, ServerError, PipelineError."""
         files = self._journal.files(self._node, self._at, self._end)
         while self._at < self._end:
-            file = holder(files, self._at, self._gone)
+            file = find_file(files, self._at, self._gone)
             if file is None:
                 self._pass_over(files)
                 continue
             try:
                 yield from self._of_file(file)
-            except GoneError:  # sealed meanwhile, or deleted
+            except FileDeletedError:  # sealed meanwhile, or deleted
                 self._gone.add(file.name)
                 files = self._journal.files(self._node, self._at, self._end)
 
@@ -104,7 +104,7 @@ class EventReader:
 
     def _require_written(self, end: int) -> None:
         """Raise DataLossError if the journal ends before `end`, so that missing events are no hole."""
-        behind = ends(self._journal, self._size).get(self._node, 0)
+        behind = find_ends(self._journal, self._size).get(self._node, 0)
         if behind < end:
             raise DataLossError(
                 f"the journal of node '{self._node}' ends before event {behind}, and events {self._at} to "
@@ -123,7 +123,7 @@ class EventReader:
         LOG.warning("the journal of node '%s' has a hole of %d events%s", self._node, count, where)
 
 
-def holder(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
+def find_file(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
     """Return the file that has an event, sealed rather than raw; None: no present file has the event."""
     found = [
         file
@@ -207,7 +207,7 @@ def _schema() -> pa.Schema:
     return to_arrow_schema(EVENTS, timezone="UTC")
 
 
-def at_time(journal: Journal, node: str, time: int, end: int, size: int) -> int:
+def find_seq_at(journal: Journal, node: str, time: int, end: int, size: int) -> int:
     """Return the seq of the first event of `node` from a time on, in µs since 1970; `end`: no such event.
 
     Raises PipelineError.
@@ -221,7 +221,7 @@ def at_time(journal: Journal, node: str, time: int, end: int, size: int) -> int:
                 at = pc.index(late, True).as_py()
                 if at >= 0:
                     return int(batch.column("seq")[at].as_py())
-        except GoneError:  # sealed or deleted just now; the reader finds that out
+        except FileDeletedError:  # sealed or deleted just now; the reader finds that out
             continue
     return end
 
@@ -231,7 +231,7 @@ def _begun(journal: Journal, file: File) -> int:
     if file.earliest is not None:
         return file.earliest
     try:
-        header = header_of(journal, file)
-    except GoneError:
+        header = read_file_header(journal, file)
+    except FileDeletedError:
         return 0
     return 1 << 62 if header is None else header.created

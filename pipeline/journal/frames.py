@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import journal_of
+from pipeline.journal.journals import find_journal
 from pipeline.journal.options import FORMAT, journal_options
-from pipeline.journal.raw import ends
+from pipeline.journal.raw import find_ends
 from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
 from pipeline.journal.source import register
 
@@ -84,23 +84,23 @@ def live_events(spark: SparkSession, said: Mapping[str, str], since: datetime | 
 
     `said`: options of `format("amqp-journal")`. Raises PipelineError: there is no journal.
     """
-    return read_fixed(spark, until_now(said, since), since)
+    return read_fixed(spark, fix_end(said, since), since)
 
 
 def read_fixed(spark: SparkSession, fixed: Mapping[str, str], since: datetime | None) -> DataFrame:
-    """Return the events of the options of `until_now`."""
+    """Return the events of the options of `fix_end`."""
     register(spark)
     events = spark.read.format(FORMAT).options(**fixed).load()
     return (events if since is None else events.where(F.col("ts") >= F.lit(since))).persist()
 
 
-def until_now(said: Mapping[str, str], since: datetime | None) -> dict[str, str]:
+def fix_end(said: Mapping[str, str], since: datetime | None) -> dict[str, str]:
     """Return options that select the same events at each reading: up to now, unless the options have an end.
 
     Raises PipelineError: there is no journal.
     """
     options = journal_options(said, streaming=False)
-    now = ends(journal_of(options), options.fetch_bytes)
+    now = find_ends(find_journal(options), options.fetch_bytes)
     start = {} if since is None else {"startingTimestamp": str(int(since.timestamp() * 1000))}
     return {"endingOffsets": json.dumps(now)} | dict(said) | start
 

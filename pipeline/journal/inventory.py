@@ -21,7 +21,7 @@ from protocol.journal.inventory import Fault, Inventory, dropped_files
 READERS: Final = 2  # threads that compute digests, and mostly wait for the disk
 
 
-class Held(NamedTuple):
+class FileFaults(NamedTuple):
     """The result. `faults`: rows of findings.
 
     `strays`: paths in the journal's folder of files not to be read.
@@ -34,7 +34,7 @@ class Held(NamedTuple):
     judged: bool
 
 
-def hold_sealed(spark: SparkSession, journal: str, since: int | None = None) -> Held:
+def check_sealed(spark: SparkSession, journal: str, since: int | None = None) -> FileFaults:
     """Compare the sealed files of a journal with its manifest.
 
     `journal`: its folder, or the one of its Parquet files. `since`: microseconds since 1970; digests of files
@@ -43,13 +43,13 @@ def hold_sealed(spark: SparkSession, journal: str, since: int | None = None) -> 
     return _in_url(spark, journal) if "://" in journal else _in_folder(Path(journal), since)
 
 
-def hold_options(options: JournalOptions, since: int | None = None) -> Held:
+def check_served(options: JournalOptions, since: int | None = None) -> FileFaults:
     """Compare the files of a journal with its manifest, or let its broker compare them.
 
     `options`: of `format("amqp-journal")`. Raises ServerError.
     """
     if options.server is not None:
-        return Held(list(_served(options.server)), [], True)
+        return FileFaults(list(_served(options.server)), [], True)
     assert options.folder is not None, "options have been looked at"
     return _in_folder(Path(options.folder), since)
 
@@ -62,7 +62,7 @@ def _served(server: Server) -> Iterator[dict[str, Any]]:
         start = answer["next"]
 
 
-def _in_folder(folder: Path, since: int | None) -> Held:
+def _in_folder(folder: Path, since: int | None) -> FileFaults:
     if not (folder / PARQUET).is_dir() and folder.name == PARQUET:
         folder = folder.parent
     sealed = [
@@ -81,7 +81,7 @@ def _in_folder(folder: Path, since: int | None) -> Held:
             if digest is None and listed.file not in dropped:
                 dropped = dropped_files(_lines_of(folder) or [])
             if digest is not None or listed.file not in dropped:
-                inventory.changed(listed, digest)
+                inventory.find_change(listed, digest)
     return _held(inventory, lines is not None)
 
 
@@ -100,7 +100,7 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _in_url(spark: SparkSession, journal: str) -> Held:
+def _in_url(spark: SparkSession, journal: str) -> FileFaults:
     """Compare the files of a journal that only Spark can read; its tasks compute the digests."""
     parent, _, last = journal.rstrip("/").rpartition("/")
     folder = parent if last == PARQUET else journal.rstrip("/")
@@ -109,7 +109,7 @@ def _in_url(spark: SparkSession, journal: str) -> Held:
         path = F.substring_index("path", f"/{PARQUET}/", -1)
         digests = found.where(path.endswith(SEALED)).select(path, F.sha2("content", 256)).collect()
     except AnalysisException:  # the folder does not exist
-        return Held([], [], False)
+        return FileFaults([], [], False)
     lines: list[str] | None = None
     with suppress(AnalysisException):
         lines = [row[0] for row in spark.read.text(f"{folder}/{MANIFEST}").collect()]
@@ -120,7 +120,7 @@ def _in_url(spark: SparkSession, journal: str) -> Held:
         raw = []
     inventory = Inventory(lines, sha256, raw)
     for listed in list(inventory.present):
-        inventory.changed(listed, sha256[listed.file])
+        inventory.find_change(listed, sha256[listed.file])
     return _held(inventory, lines is not None)
 
 
@@ -129,9 +129,9 @@ def _names(spark: SparkSession, folder: str) -> list[Any]:
     return names
 
 
-def _held(inventory: Inventory, has_manifest: bool) -> Held:
+def _held(inventory: Inventory, has_manifest: bool) -> FileFaults:
     faults = [_row(fault) for fault in inventory.faults]
-    return Held(faults, inventory.strays, has_manifest or bool(faults))
+    return FileFaults(faults, inventory.strays, has_manifest or bool(faults))
 
 
 def _row(fault: Fault) -> dict[str, Any]:

@@ -20,7 +20,7 @@ NOT_FOUND: Final = 404
 NOT_SATISFIABLE: Final = 416
 
 
-class GoneError(PipelineError):
+class FileDeletedError(PipelineError):
     """A file does not exist any more: it was sealed, or deleted."""
 
 
@@ -75,14 +75,14 @@ class FolderJournal:
                     return opened.read(size)
             except FileNotFoundError:
                 continue
-        raise GoneError(f"'{file.name}' is not in '{self.where}' any more")
+        raise FileDeletedError(f"'{file.name}' is not in '{self.where}' any more")
 
     def opened(self, file: File) -> Any:
         """Return a sealed file, open for pyarrow (Journal)."""
         try:
             return pa.memory_map(str(self._folder / file.path))
         except FileNotFoundError as error:
-            raise GoneError(f"'{file.name}' is not in '{self.where}' any more") from error
+            raise FileDeletedError(f"'{file.name}' is not in '{self.where}' any more") from error
 
     def _look(self) -> None:
         """Read the new lines of the manifest, and the names of the present files."""
@@ -148,7 +148,7 @@ class ServedJournal:
                     return answer.read()
             except RefusedError as error:
                 if error.status == NOT_FOUND:
-                    raise GoneError(str(error)) from error
+                    raise FileDeletedError(str(error)) from error
                 if error.status == NOT_SATISFIABLE:
                     return b""
                 raise
@@ -162,7 +162,7 @@ def _sealed_bytes(journal: ServedJournal, file: File) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def journal_of(options: JournalOptions) -> Journal:
+def find_journal(options: JournalOptions) -> Journal:
     """Return the journal that options name; each process has one object for it, with its caches."""
     if options.server is not None:
         return ServedJournal(options.server)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pipeline.connector.choices import Choices, OptionError, bare, split, without_login
+from pipeline.connector.choices import Choices, OptionError, hide_credentials, split_url, strip_credentials
 from pipeline.connector.offsets import EARLIEST, LATEST
-from pipeline.connector.server import API_OF, API_PORTS, Server, server_of
+from pipeline.connector.server import API_OF, API_PORTS, Server, make_server
 
 FORMAT: Final = "amqp-journal"
 _HTTP: Final = ("http://", "https://")
@@ -66,7 +66,7 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
         raise OptionError("option 'endingOffsets' is for batches: a stream has no end")
     options = JournalOptions(
         folder=None if path is None else _folder(path),
-        server=server_of(choices) if has_url else None,
+        server=make_server(choices) if has_url else None,
         starting=starting if time is None else starting._replace(time=time * 1000),
         ending=ending,
         rows=choices.count("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
@@ -84,14 +84,14 @@ def is_served(journal: str) -> bool:
     return journal.lower().startswith((*_HTTP, "amqp://", "amqps://"))
 
 
-def source_of(journal: str) -> dict[str, str]:
+def journal_source(journal: str) -> dict[str, str]:
     """Return the options for the place of a journal: a folder, or a URL of its broker."""
     return {"url": journal} if is_served(journal) else {"path": journal}
 
 
-def shown(journal: str) -> str:
+def hide_password(journal: str) -> str:
     """Return a folder or a URL for messages: without a password."""
-    return bare(journal) if is_served(journal) else journal
+    return hide_credentials(journal) if is_served(journal) else journal
 
 
 def _with_api(given: Mapping[str, str]) -> dict[str, str]:
@@ -102,13 +102,13 @@ def _with_api(given: Mapping[str, str]) -> dict[str, str]:
         return found
     urls, bases = [], []
     for each in url.split(","):
-        part = split("url", each, API_PORTS, "http://user:password@host:15672")
+        part = split_url("url", each, API_PORTS, "http://user:password@host:15672")
         login, at, _ = part.netloc.rpartition("@")
         urls.append(
             f"{_AMQP_OF[part.scheme]}://{login}{at}"
             f"{f'[{part.hostname}]' if ':' in str(part.hostname) else part.hostname}"
         )
-        bases.append(without_login(part))
+        bases.append(strip_credentials(part))
     api = found.get("apiurl") if "url" in found else None
     return found | {"url": ",".join(urls), "apiurl": api or ",".join(bases)}
 
@@ -117,7 +117,7 @@ def _folder(path: str) -> str:
     folder = path.removeprefix("file://")
     if "://" in folder:
         raise OptionError(
-            f"option 'path' is '{shown(path)}': a journal is read from a local folder, "
+            f"option 'path' is '{hide_password(path)}': a journal is read from a local folder, "
             "or from its broker ('url')"
         )
     if not Path(folder).is_dir():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import GoneError, Journal
+from pipeline.journal.journals import FileDeletedError, Journal
 from protocol.journal.catalogue import File
 from protocol.journal.decoder import Block, Decoder, FileHeader, JournalDamagedError, read_header
 
@@ -72,7 +72,7 @@ def raw_file(journal: Journal, file: File) -> RawFile | None:
     return found
 
 
-def header_of(journal: Journal, file: File) -> FileHeader | None:
+def read_file_header(journal: Journal, file: File) -> FileHeader | None:
     """Return the header of a file, if it has one. Raises what `raw_file` raises."""
     found = raw_file(journal, file)
     return None if found is None else found.decoder.header
@@ -107,7 +107,7 @@ def blocks(journal: Journal, file: File, known: RawFile, start: int, end: int, s
         at = decoder.end
 
 
-def next_of(journal: Journal, file: File, size: int) -> int:
+def find_next_seq(journal: Journal, file: File, size: int) -> int:
     """Return the seq behind the last event of a complete file. Raises GoneError, PipelineError."""
     known = raw_file(journal, file)
     if known is None:
@@ -117,7 +117,7 @@ def next_of(journal: Journal, file: File, size: int) -> int:
     return known.behind
 
 
-def ends(journal: Journal, size: int) -> Seqs:
+def find_ends(journal: Journal, size: int) -> Seqs:
     """Return the seq behind each node's last written event. Raises PipelineError.
 
     `size`: bytes to read at once, where only the bytes of the last file show its end.
@@ -136,6 +136,6 @@ def _scanned(journal: Journal, node: str, size: int) -> int:
             return extent.next  # it was sealed and deleted just now
         try:
             if last:
-                return next_of(journal, last[-1], size)
-        except GoneError:
+                return find_next_seq(journal, last[-1], size)
+        except FileDeletedError:
             continue

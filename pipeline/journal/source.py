@@ -18,7 +18,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline.connector.tables import SOURCE, is_table, kept, options_of_table, with_kept
+from pipeline.connector.tables import (
+    SOURCE,
+    add_table_options,
+    is_table,
+    merge_table_options,
+    read_table_options,
+)
 from pipeline.journal.options import FORMAT, JournalOptions, journal_options
 from pipeline.journal.schema import EVENTS
 
@@ -58,15 +64,23 @@ class JournalDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of an event."""
-        return kept(EVENTS, options_of_table(self.options), SOURCE) if is_table(self.options) else EVENTS
+        return (
+            add_table_options(EVENTS, read_table_options(self.options), SOURCE)
+            if is_table(self.options)
+            else EVENTS
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises OptionError."""
-        return JournalReader(journal_options(with_kept(self.options, schema, SOURCE), streaming=False))
+        return JournalReader(
+            journal_options(merge_table_options(self.options, schema, SOURCE), streaming=False)
+        )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the reader of a streaming query. Raises OptionError."""
-        return JournalStreamReader(journal_options(with_kept(self.options, schema, SOURCE), streaming=True))
+        return JournalStreamReader(
+            journal_options(merge_table_options(self.options, schema, SOURCE), streaming=True)
+        )
 
 
 class JournalReader(DataSourceReader):
@@ -77,9 +91,9 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the slice that each task reads (DataSourceReader)."""
-        from pipeline.journal.plan import batch_tasks
+        from pipeline.journal.plan import plan_batch
 
-        return list(batch_tasks(self._options))
+        return list(plan_batch(self._options))
 
     def read(self, partition: InputPartition | None) -> Batches:
         """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
@@ -160,9 +174,9 @@ def _read(options: JournalOptions, partition: InputPartition | None) -> Batches:
     if not isinstance(partition, Slice):
         return iter(())
     from pipeline.journal.events import EventReader
-    from pipeline.journal.journals import journal_of
+    from pipeline.journal.journals import find_journal
 
     wanted = (partition.node, partition.start, partition.end)
     how = (options.fail_on_loss, options.fetch_bytes, options.without)
-    reader = EventReader(journal_of(options), *wanted, *how)
+    reader = EventReader(find_journal(options), *wanted, *how)
     return reader.batches()

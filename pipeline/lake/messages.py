@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.connector.listener import watch
 from pipeline.errors import PipelineError
-from pipeline.session import until_told
+from pipeline.session import await_query
 
 PARTITIONS: Final = ("queue", "date")
 EVERY: Final = "5 seconds"
@@ -51,7 +51,7 @@ def store(
     trigger = writer.trigger(processingTime=EVERY) if continuous else writer.trigger(availableNow=True)
     listener = watch(spark, options)
     try:
-        until_told(trigger.start())
+        await_query(trigger.start())
     finally:
         spark.streams.removeListener(listener)
     return {"messages": rows, "batches": batches, "out": out}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pipeline.errors import PipelineError
-from protocol.journal.files import LOCK, MANIFEST, PARQUET, Drop, drop_line, drops
+from protocol.journal.files import LOCK, MANIFEST, PARQUET, Drop, drop_line, read_drops
 
 PATIENCE_S: Final = 30.0  # for a sealer: `seal --follow` runs every few seconds, mostly for a moment
 LOOK_S: Final = 0.1
@@ -50,9 +50,9 @@ def entries(folder: Path) -> Iterator[Entry]:
             continue
 
 
-def dropped(folder: Path) -> list[Drop]:
+def list_dropped(folder: Path) -> list[Drop]:
     """Return the days that were dropped, or would have been when their run was killed, in that order."""
-    return list(drops(_lines(folder)))
+    return list(read_drops(_lines(folder)))
 
 
 def note_dropped(folder: Path, day: str, rows: int) -> None:
@@ -92,7 +92,7 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
     parquet = folder / PARQUET
     if not parquet.is_dir():
         raise PipelineError(f"no sealed journal in '{folder}'")
-    with _alone(folder):
+    with _lock_journal(folder):
         known, rows = _look(folder)
         done = {day: rows.get(day, 0) for day in _delete_hidden(parquet)}  # left by a killed run
         wrong: list[str] = []
@@ -117,7 +117,7 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
 
 def _look(folder: Path) -> tuple[_Known, dict[str, int]]:
     """Read the manifest, and the number of events that each day had when it was dropped last."""
-    drops = dropped(folder)
+    drops = list_dropped(folder)
     known = _Known(
         {entry.file: entry for entry in entries(folder)}, {file for drop in drops for file in drop.files}
     )
@@ -172,7 +172,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_journal(folder: Path) -> Iterator[None]:
     """Lock a journal against sealing: a file sealed into a deleted day would be lost.
 
     Raises PipelineError: another process seals files and does not end in time.

@@ -17,7 +17,7 @@ from pipeline.report.plots import Axis, Line, axis_of, marks, plot
 SAMPLE: Final = 200_000
 
 
-def series(found: Audit, events: DataFrame) -> list[dict[str, float | None]]:
+def compute_series(found: Audit, events: DataFrame) -> list[dict[str, float | None]]:
     """Return rows for the buckets of `Axis`, one after the other.
 
     in, out, delivered: per second | redelivered: share of deliveries, or None | p50, p95, p99: seconds in the

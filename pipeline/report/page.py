@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from pipeline.jobs.audit import OTHER_MEANINGS, Audit
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS
-from pipeline.report.figures import figures, series
+from pipeline.report.figures import compute_series, figures
 from pipeline.report.plots import axis_of
 
 STYLE: Final = """
@@ -58,7 +58,7 @@ ALL_MEANINGS: Final = MEANINGS | OTHER_MEANINGS
 def write_report(path: Path, found: Audit, events: DataFrame) -> None:
     """Write the page completely or not at all. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(page(found, series(found, events)), encoding="utf-8")
+    temporary.write_text(page(found, compute_series(found, events)), encoding="utf-8")
     temporary.replace(path)
 
 

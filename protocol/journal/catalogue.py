@@ -9,7 +9,16 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import Literal, NamedTuple
 
-from protocol.journal.files import DAY, LIVE, OPEN, day_number, file_name, parsed, sealed_name, sealed_path
+from protocol.journal.files import (
+    DAY,
+    LIVE,
+    OPEN,
+    day_number,
+    file_name,
+    parse_name,
+    sealed_name,
+    sealed_path,
+)
 
 State = Literal["open", "ended", "sealed"]
 """`open`: the raw file that is being written, or that a crash has left open."""
@@ -115,7 +124,7 @@ class Catalogue:
             node.raw, node.open = [], set()
         self._days = there
         for name in names:
-            found = parsed(name)
+            found = parse_name(name)
             if found is None or found.last is not None:
                 continue
             own = self._nodes.setdefault(found.node, _Node())
@@ -164,7 +173,7 @@ class Catalogue:
 
     def find(self, name: str) -> File | None:
         """Return the file with this name; None without one."""
-        said = parsed(name)
+        said = parse_name(name)
         if said is None:
             return None
         files = self.files(said.node, said.first, said.first + 1)

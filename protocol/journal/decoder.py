@@ -16,7 +16,7 @@ from protocol.journal.encoder import (
     RECORDS_MAGIC,
     VERSION,
     VERSIONS,
-    checked,
+    add_checksum,
 )
 from protocol.journal.names import FIELDS
 from protocol.journal.records import FORMAT, RECORD_BYTES
@@ -114,7 +114,7 @@ def read_header(data: bytes) -> FileHeader:
         raise JournalDamagedError(f"the file has version {version}, this program reads 1 to {VERSION}")
     size = FILE_HEADER.size + length
     name = data[FILE_HEADER.size : size]
-    if len(name) < length or checked(data[: FILE_HEADER.size], name) != data[:size]:
+    if len(name) < length or add_checksum(data[: FILE_HEADER.size], name) != data[:size]:
         raise JournalDamagedError("its header is damaged")
     return FileHeader(name.decode(), first, created, size)
 
@@ -173,7 +173,7 @@ class Decoder:
         if end > len(data):
             return 0
         start = at + _HEADER_BYTES
-        return end if checked(data[at:start], data[start:end])[:_HEADER_BYTES] == data[at:start] else 0
+        return end if add_checksum(data[at:start], data[start:end])[:_HEADER_BYTES] == data[at:start] else 0
 
     def _next_block(self, at: int) -> int:
         """Return the start of the next complete block from `at` on, or the end of the file."""

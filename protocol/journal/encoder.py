@@ -38,7 +38,7 @@ _WORDS: Final = Struct("<qqqqqQQQ")
 COMPILED: Final = not __file__.endswith(".py")  # interpreted, one call of struct is faster
 
 
-def checked(header: bytes, *rest: bytes) -> bytes:
+def add_checksum(header: bytes, *rest: bytes) -> bytes:
     """Return a block: the header with the checksum of all parts in its last 4 bytes, and the parts."""
     bare = header[:-4]
     checksum = crc32(bare)
@@ -68,7 +68,7 @@ class Encoder:
         """Return the header of a file that begins with the first buffered record."""
         name = self.node.encode()
         first: int = self.seq - self.count
-        return checked(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
+        return add_checksum(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
 
     def end_file(self) -> None:
         """End the file: later records belong to another file, which defines its names again."""
@@ -133,7 +133,7 @@ class Encoder:
         records = self._records.getvalue()
         heap = self._heap.getvalue()
         header = BLOCK_HEADER.pack(RECORDS_MAGIC, len(heap), len(records) // RECORD_BYTES, 0)
-        block = checked(header, records, heap)
+        block = add_checksum(header, records, heap)
         if self._names:
             block = _names_block(self._names) + block
             self._names = []
@@ -163,4 +163,4 @@ def _names_block(names: list[Name]) -> bytes:
             parts.append(_LENGTH.pack(len(text)))
             parts.append(text)
     rest = b"".join(parts)
-    return checked(BLOCK_HEADER.pack(NAMES_MAGIC, len(rest), len(names), 0), rest)
+    return add_checksum(BLOCK_HEADER.pack(NAMES_MAGIC, len(rest), len(names), 0), rest)

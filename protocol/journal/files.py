@@ -78,7 +78,7 @@ def drop_line(day: str, rows: int) -> str:
     return json.dumps({"dropped": day, "rows": rows}) + "\n"
 
 
-def drops(lines: Iterable[str]) -> Iterator[Drop]:
+def read_drops(lines: Iterable[str]) -> Iterator[Drop]:
     """Yield the dropped days of all lines of a manifest. Malformed lines are skipped."""
     above: dict[str, list[str]] = {}
     for line in lines:
@@ -92,7 +92,7 @@ def drops(lines: Iterable[str]) -> Iterator[Drop]:
             continue
 
 
-def parsed(name: str) -> FileName | None:
+def parse_name(name: str) -> FileName | None:
     """Return the parts of the name of a raw file (open or not) or a sealed file; None for other names."""
     raw = name.removesuffix(OPEN)
     if raw.endswith(SUFFIX):

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from protocol.journal.files import MANIFEST, FileName, drops, parsed
+from protocol.journal.files import MANIFEST, FileName, parse_name, read_drops
 
 MISSING: Final = "missing"
 DOUBLED: Final = "doubled"
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
     text: str
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A sealed file in the manifest; `latest`: microseconds since 1970 of its last event."""
 
     file: str
@@ -57,10 +57,10 @@ class Inventory:
     def __init__(self, lines: Iterable[str] | None, sealed: Iterable[str], raw: Iterable[str]) -> None:
         self.faults: list[Fault] = []
         self.strays: list[str] = []
-        self.listed: list[Listed] = []
-        self.present: list[Listed] = []
+        self.listed: list[ListedFile] = []
+        self.present: list[ListedFile] = []
         there = set(sealed)
-        raws = [name for name in map(parsed, raw) if name is not None and name.last is None]
+        raws = [name for name in map(parse_name, raw) if name is not None and name.last is None]
         if lines is None:
             self._look_without_manifest(there, raws)
             return
@@ -77,7 +77,7 @@ class Inventory:
         self._find_overlaps()
         self._find_beginnings(list(listed.values()), raws)
 
-    def changed(self, listed: Listed, sha256: str | None) -> Fault | None:
+    def find_change(self, listed: ListedFile, sha256: str | None) -> Fault | None:
         """Compare a file's digest; None: it is as listed. `sha256`: None for a file deleted since."""
         if sha256 == listed.sha256:
             return None
@@ -90,7 +90,7 @@ class Inventory:
 
     def _look_without_manifest(self, there: set[str], raws: list[FileName]) -> None:
         """Report a missing manifest, if sealed files exist."""
-        names = [parsed(path.rpartition("/")[2]) for path in there]
+        names = [parse_name(path.rpartition("/")[2]) for path in there]
         if any(name is not None and name.last is not None for name in names):
             text = "sealed files are there without it"
             self.faults.append(Fault(MISSING, MANIFEST, None, None, None, text))
@@ -98,7 +98,7 @@ class Inventory:
             self._find_beginnings([], raws)
 
     def _look_at_unlisted(self, path: str, raws: list[FileName]) -> None:
-        name = parsed(path.rpartition("/")[2])
+        name = parse_name(path.rpartition("/")[2])
         if name is None or name.last is None:
             self.strays.append(path)
             text = "it is not in the manifest, and its name is not that of a sealed file"
@@ -116,7 +116,7 @@ class Inventory:
         self.faults.append(Fault(DOUBLED, path, name.node, name.first, name.last, text))
 
     def _find_overlaps(self) -> None:
-        before: Listed | None = None
+        before: ListedFile | None = None
         for each in sorted(self.present, key=lambda listed: (listed.node, listed.first, listed.last)):
             if before is not None and before.node == each.node and each.first <= before.last:
                 self.strays.append(each.file)
@@ -124,7 +124,7 @@ class Inventory:
             else:
                 before = each
 
-    def _find_beginnings(self, listed: list[Listed], raws: list[FileName]) -> None:
+    def _find_beginnings(self, listed: list[ListedFile], raws: list[FileName]) -> None:
         firsts: dict[str, int] = {}
         for node, first in [(each.node, each.first) for each in listed] + [
             (each.node, each.first) for each in raws
@@ -135,26 +135,28 @@ class Inventory:
                 text = f"events 1 to {first - 1} of node '{node}' are in no file, nor were they dropped"
                 self.faults.append(Fault(MISSING, "", node, 1, first - 1, text))
 
-    def _add(self, what: str, listed: Listed, text: str) -> None:
+    def _add(self, what: str, listed: ListedFile, text: str) -> None:
         self.faults.append(Fault(what, listed.file, listed.node, listed.first, listed.last, text))
 
 
 def dropped_files(lines: Iterable[str]) -> set[str]:
     """Return the paths of the files that may be missing, as their days are dropped."""
-    return {file for drop in drops(lines) for file in drop.files}
+    return {file for drop in read_drops(lines) for file in drop.files}
 
 
-def _listed(lines: list[str]) -> dict[str, Listed]:
+def _listed(lines: list[str]) -> dict[str, ListedFile]:
     """Return the files in the manifest, dropped or not.
 
     Malformed lines are skipped, as a crash may cut a line.
     """
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedFile] = {}
     for line in lines:
         try:
             said: dict[str, Any] = json.loads(line)
             numbers = (int(said["first"]), int(said["last"]), int(said["latest"]))
-            found[said["file"]] = Listed(str(said["file"]), str(said["node"]), *numbers, str(said["sha256"]))
+            found[said["file"]] = ListedFile(
+                str(said["file"]), str(said["node"]), *numbers, str(said["sha256"])
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
     return found

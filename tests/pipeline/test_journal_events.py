@@ -12,7 +12,7 @@ from broker.journal.seal import delete_sealed, seal
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
-from pipeline.journal.raw import ends
+from pipeline.journal.raw import find_ends
 from tests.support.journal.handmade_journal import NODE, Scribe, file_of, put
 from tests.support.pipeline.journal_events import READ_BYTES as SIZE
 from tests.support.pipeline.journal_events import lose, read, seqs
@@ -36,7 +36,7 @@ def test_the_same_rows_come_out_of_live_ended_and_sealed_files(tmp_path: Path, s
     assert read(tmp_path, 1, 13, journal=journal) == live, "it is there twice"
     assert delete_sealed(tmp_path, time.time() + 1, 0)
     assert read(tmp_path, 1, 13, journal=journal) == live
-    assert ends(journal, SIZE) == {NODE: 13}
+    assert find_ends(journal, SIZE) == {NODE: 13}
 
 
 @pytest.mark.parametrize(("start", "end"), [(1, 31), (1, 2), (2, 9), (9, 11), (10, 22), (30, 31)])
@@ -53,16 +53,16 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path, scribe: Scribe) -> None:
     data = file_of(scribe, 2)
     path = put(tmp_path, data, ended=False)
     journal = FolderJournal(str(tmp_path))
-    assert ends(journal, SIZE) == {NODE: 7}
+    assert find_ends(journal, SIZE) == {NODE: 7}
     first = read(tmp_path, 1, 7, journal=journal)
     scribe.encoder._file -= 1  # the names that are there already are not told again
     scribe.life_of(7)
     scribe.tell(10, uid=3, place=3)
     more = scribe.encoder.take()
     path.write_bytes(data + more[:-5])
-    assert ends(journal, SIZE) == {NODE: 7}, "the last block is not whole"
+    assert find_ends(journal, SIZE) == {NODE: 7}, "the last block is not whole"
     path.write_bytes(data + more)
-    assert ends(journal, SIZE) == {NODE: 11}
+    assert find_ends(journal, SIZE) == {NODE: 11}
     rows = read(tmp_path, 7, 11, journal=journal)
     assert seqs(rows) == [7, 8, 9, 10]
     assert {row["queue"] for row in rows} == {"q"}, "its name stands in the part that was read before"

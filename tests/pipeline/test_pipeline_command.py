@@ -14,7 +14,7 @@ from pipeline import requirements
 from pipeline.arguments import duration, parser
 from pipeline.cluster import arguments_of
 from pipeline.command import main
-from pipeline.requirements import missing
+from pipeline.requirements import find_missing
 from tests.bench.journals import Planted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.nightly
-@pytest.mark.skipif(bool(missing()), reason=f"tests of the pipeline did not run: {missing()}")
+@pytest.mark.skipif(bool(find_missing()), reason=f"tests of the pipeline did not run: {find_missing()}")
 def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
     planted: tuple[Path, Planted], tmp_path: Path
 ) -> None:
@@ -112,8 +112,8 @@ def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest
     [("absent/r.html", "'absent/r.html': there is no such folder"), (".", "'.': it is a folder")],
 )
 def test_where_a_report_cannot_be_is_said_before_the_audit(report: str, told: str) -> None:
-    if missing():
-        pytest.skip(f"tests of the pipeline did not run: {missing()}")
+    if find_missing():
+        pytest.skip(f"tests of the pipeline did not run: {find_missing()}")
     done = run("run", "audit", "--report", report)
     assert (done.returncode, done.stderr) == (1, f"amqpd pipeline: cannot write the report {told}\n")
 
@@ -132,7 +132,7 @@ def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert "Java 17 or later" in missing()
+    assert "Java 17 or later" in find_missing()
 
 
 def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert missing().endswith(f"{java} is Java 8")
+    assert find_missing().endswith(f"{java} is Java 8")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("24h", 86_400), ("7d", 604_800)])
@@ -172,8 +172,8 @@ def test_arguments_survive_being_passed_on() -> None:
 
 
 def test_a_cluster_is_submitted_to(capsys: pytest.CaptureFixture[str]) -> None:
-    if missing():
-        pytest.skip(f"tests of the pipeline did not run: {missing()}")
+    if find_missing():
+        pytest.skip(f"tests of the pipeline did not run: {find_missing()}")
 
     assert main(["run", "audit", "--print-command", "--master", "spark://host:7077", "--conf", "a=b"]) == 0
 

@@ -20,7 +20,7 @@ from broker.journal.reader import JournalError, JournalReader
 from broker.journal.seal import delete_sealed, seal
 from pipeline.errors import PipelineError
 from pipeline.lake import retention
-from pipeline.lake.retention import dropped, retain
+from pipeline.lake.retention import list_dropped, retain
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import DAY, LOCK, MANIFEST
 from tests.support.journal.handmade_journal import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
@@ -171,7 +171,7 @@ def test_a_run_that_is_killed_before_a_day_is_hidden_has_taken_nothing(
         patched.setattr(Path, "rename", _die)
         with pytest.raises(KeyboardInterrupt):
             retain(sealed, KEEP_ONE, NOW)
-    assert [drop.day for drop in dropped(sealed)] == [FIRST]
+    assert [drop.day for drop in list_dropped(sealed)] == [FIRST]
     assert seqs(sealed) == [1, 2, 3, 4, 5, 6]
 
     assert retain(sealed, KEEP_ONE, NOW) == {"dropped": [FIRST], "rows": EVENTS_OF_LIFE}
@@ -183,7 +183,7 @@ def test_a_line_that_a_crash_has_cut_does_not_take_the_next_one_with_it(sealed: 
         manifest.write(b'{"file": "parquet/da')
 
     retain(sealed, KEEP_ONE, NOW)
-    assert [(drop.day, drop.rows, len(drop.files)) for drop in dropped(sealed)] == [(FIRST, 3, 1)]
+    assert [(drop.day, drop.rows, len(drop.files)) for drop in list_dropped(sealed)] == [(FIRST, 3, 1)]
     assert seqs(sealed) == [4, 5, 6]
 
 

@@ -37,10 +37,10 @@ def _escape(error: UnicodeError) -> tuple[bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     halves = error.object[error.start : error.end]
-    return b"".join(_escaped(ord(half)) for half in halves), error.end
+    return b"".join(_escape_octet(ord(half)) for half in halves), error.end
 
 
-def _escaped(half: int) -> bytes:
+def _escape_octet(half: int) -> bytes:
     """Return the escape of an octet that is not UTF-8, or of another half of a surrogate pair."""
     return b"\\\\x%02x" % (half - 0xDC00) if 0xDC80 <= half <= 0xDCFF else b"\\\\u%04x" % half
 
@@ -152,7 +152,7 @@ class _Durable(DurableWaiter):
             )
 
 
-async def on_disk(begin: Callable[[Callable[[str], None]], None]) -> str:
+async def await_disk(begin: Callable[[Callable[[str], None]], None]) -> str:
     """Start a change and wait until it is on disk; return "", or the reason why it will not be on disk.
 
     `begin` starts the change, and reports the result to the function that it is given.
@@ -167,7 +167,7 @@ async def on_disk(begin: Callable[[Callable[[str], None]], None]) -> str:
     return await future
 
 
-async def durable(store: MessageStore) -> None:
+async def await_sync(store: MessageStore) -> None:
     """Wait until everything appended so far is on disk. Raises ApiError if it may be lost."""
     waiter = _Durable()
     store.wait(waiter)

@@ -11,15 +11,15 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, QUEUE
-from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
-from broker.admin.api.exchanges import existing_exchange
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.exchanges import find_exchange
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, require_memory
-from broker.admin.api.queues import existing_queue
+from broker.admin.api.queues import find_queue
 from broker.admin.api.requests import Asker, Body, ExchangeName, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import field_table, table, text
-from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, shown_binding
+from broker.admin.json_documents import read_field_table, read_table, read_text
+from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, show_binding
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
@@ -49,7 +49,7 @@ def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
 
 def _show(item: Item) -> Shown:
     vhost, binding = item
-    return shown_binding(binding, vhost.name)
+    return show_binding(binding, vhost.name)
 
 
 async def _list(items: Iterator[Item] | list[Item], options: Options) -> Response:
@@ -96,9 +96,9 @@ async def post_binding(
     The header `location` has the path of the binding.
     """
     found = visitor.vhost(vhost)
-    key = text(body, "routing_key", "")
+    key = read_text(body, "routing_key", "")
     where = f"a binding from exchange '{source}' to '{destination}' in vhost '{vhost}'"
-    arguments = field_table(table(body, "arguments"), where)
+    arguments = read_field_table(read_table(body, "arguments"), where)
     if kind == "e":
         destination = "" if destination == "amq.default" else destination
     _require(visitor, found, source, kind, destination, key)
@@ -108,7 +108,7 @@ async def post_binding(
         found.bind_queue(destination, source, key, arguments, owner)
     else:
         found.bind_exchange(destination, source, key, arguments)
-    await durable(management.store)
+    await await_sync(management.store)
     location = f"{quote(destination, safe='')}/{quote(properties_key(key, arguments), safe='')}"
     return Response(status_code=CREATED, headers={"location": location})
 
@@ -144,19 +144,19 @@ async def delete_binding(
         found.unbind_queue(destination, source, binding.routing_key, binding.arguments, owner)
     else:
         found.unbind_exchange(destination, source, binding.routing_key, binding.arguments)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
 def _between(vhost: VirtualHost, source: str, kind: str, destination: str) -> list[Item]:
-    exchange = existing_exchange(vhost, source)
+    exchange = find_exchange(vhost, source)
     if kind == "q":
-        queue = existing_queue(vhost, destination)
+        queue = find_queue(vhost, destination)
         if source == DEFAULT_EXCHANGE:
             return [(vhost, queue)]
         found = exchange.outgoing.get(queue, {})
     else:
-        found = exchange.outgoing.get(existing_exchange(vhost, destination), {})
+        found = exchange.outgoing.get(find_exchange(vhost, destination), {})
     return [(vhost, binding) for binding in found.values()]
 
 

@@ -19,7 +19,7 @@ from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 
 Shown = dict[str, Any]
 
@@ -56,7 +56,7 @@ def channel_details(channel: ChannelState) -> Shown:
     }
 
 
-def shown_channel(channel: Channel, node: str) -> Shown:
+def show_channel(channel: Channel, node: str) -> Shown:
     """Show a channel."""
     connection, confirms, window = channel.connection, channel.confirms, channel.window
     origin = connection.origin
@@ -94,7 +94,7 @@ def _visible(management: Management, visitor: Visitor) -> list[Channel]:
 async def _list_channels(management: Management, channels: list[Channel], options: Options) -> Response:
     return await answer_list(
         channels,
-        lambda channel: shown_channel(channel, management.node),
+        lambda channel: show_channel(channel, management.node),
         options,
         lambda channel: (channel.connection.origin.name, str(channel.number).zfill(5)),
         channel_name,
@@ -123,7 +123,7 @@ async def get_channel(management: Managed, visitor: Asker, name: Name) -> JSONRe
             for channel in channels_of(connection):
                 if channel_name(channel) == name:
                     visitor.require_owner(connection.user, to_change=False)
-                    return JSONResponse(shown_channel(channel, management.node))
+                    return JSONResponse(show_channel(channel, management.node))
     raise not_found(f"no channel '{name}'")
 
 
@@ -150,7 +150,7 @@ def session_details(session: Session10State) -> Shown:
     }
 
 
-def shown_session(session: Session10) -> Shown:
+def show_session(session: Session10) -> Shown:
     """Show a session with its links."""
     links = [link for link in session.links.values() if not link.leaving]
     return {
@@ -213,7 +213,7 @@ def open_connections(management: Management, visitor: Visitor) -> list[Open]:
     return found if visitor.monitors else [each for each in found if each.user == visitor.name]
 
 
-def shown_connection(connection: Open, node: str) -> Shown:
+def show_connection(connection: Open, node: str) -> Shown:
     """Show a connection."""
     origin = connection.origin
     vhost = connection.virtual_host
@@ -238,7 +238,7 @@ def shown_connection(connection: Open, node: str) -> Shown:
         "frame_max": int(connection.frame_max),
         "channel_max": int(connection.channel_max),
         "channels": connection.channels_open(),
-        "client_properties": shown(connection.client_properties),
+        "client_properties": to_json(connection.client_properties),
         "connected_at": origin.since,
     }
 
@@ -252,7 +252,7 @@ def _protocol(connection: Open) -> str:
 async def _list(management: Management, connections: Iterable[Open], options: Options) -> Response:
     return await answer_list(
         connections,
-        lambda connection: shown_connection(connection, management.node),
+        lambda connection: show_connection(connection, management.node),
         options,
         lambda connection: (connection.origin.name,),
         lambda connection: connection.origin.name,
@@ -301,7 +301,7 @@ async def get_connection(management: Managed, visitor: Asker, name: Name) -> JSO
     """Return a connection."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
-    return JSONResponse(shown_connection(connection, management.node))
+    return JSONResponse(show_connection(connection, management.node))
 
 
 @router.delete("/connections/{name}", status_code=204)
@@ -322,7 +322,7 @@ async def list_sessions_of(management: Managed, visitor: Asker, name: Name) -> J
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
     sessions = [] if isinstance(connection, Connection091) else sessions_of(connection)
-    return JSONResponse([shown_session(session) for session in sessions])
+    return JSONResponse([show_session(session) for session in sessions])
 
 
 @router.get("/connections/{name}/channels")
@@ -332,7 +332,7 @@ async def list_channels_of(management: Managed, visitor: Asker, options: Options
     visitor.require_owner(connection.user, to_change=False)
     return await answer_list(
         channels_of(connection) if isinstance(connection, Connection091) else [],
-        lambda channel: shown_channel(channel, management.node),
+        lambda channel: show_channel(channel, management.node),
         options,
         lambda channel: (str(channel.number).zfill(5),),
         lambda channel: str(channel.number),

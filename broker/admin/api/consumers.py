@@ -10,7 +10,7 @@ from broker.adapters.amqp10.target import Target10
 from broker.admin.api.connections import channel_details, session_details
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.requests import Asker, Name, Visitor
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.core.arguments.consumer import ALSO_CONSUME
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import Holder
@@ -24,7 +24,7 @@ Shown = dict[str, Any]
 router = APIRouter(tags=["consumers"])
 
 
-def shown_consumer(consumer: QueueConsumer) -> Shown:
+def show_consumer(consumer: QueueConsumer) -> Shown:
     """Show a consumer."""
     queue, target = consumer.queue, consumer.target
     window: int = 0
@@ -34,7 +34,7 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
         window = target.credit.count_max
     arguments: Shown = {}
     if isinstance(target, Target091 | Target10):
-        arguments = {name: shown(value) for name, value in target.arguments.items()}
+        arguments = {name: to_json(value) for name, value in target.arguments.items()}
     if ALSO_CONSUME in arguments:  # the further queues, as they are now
         arguments[ALSO_CONSUME] = [each.queue.name for each in target.consumers if each is not consumer]
     return {
@@ -51,7 +51,7 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
     }
 
 
-def shown_holder(holder: Holder) -> Shown:
+def show_holder(holder: Holder) -> Shown:
     """Show the holder of a message: a consumer or basic.get, or a reader or operation without a channel."""
     details = _details(holder.target) if isinstance(holder, QueueConsumer) else {}
     return {"consumer_tag": holder.tag, "channel_details": details}
@@ -69,9 +69,9 @@ def _details(target: ConsumerTarget) -> Shown:
     return session_details(target.link.session) if isinstance(target, Target10) else {}
 
 
-def shown_consumers(queue: Queue) -> list[Shown]:
+def show_consumers(queue: Queue) -> list[Shown]:
     """Show all consumers of a queue."""
-    return [shown_consumer(consumer) for consumer in list(queue.manager.all)]
+    return [show_consumer(consumer) for consumer in list(queue.manager.all)]
 
 
 async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -> Response:
@@ -85,7 +85,7 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
     ]
     return await answer_list(
         consumers,
-        shown_consumer,
+        show_consumer,
         options,
         lambda consumer: (consumer.queue.vhost, consumer.queue.name, consumer.tag),
         lambda consumer: consumer.tag,

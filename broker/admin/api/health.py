@@ -8,7 +8,7 @@ from broker.adapters.access import QUEUE
 from broker.admin.api.answers import JSONResponse, bad_request
 from broker.admin.api.connections import open_connections
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.publish import channel_for, publish_message
+from broker.admin.api.publish import make_channel, publish_message
 from broker.admin.api.requests import Asker, Name
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.delivery.session import taker_of
@@ -156,7 +156,7 @@ async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JS
     rights.require(READ, QUEUE, ALIVENESS_QUEUE)
     queue = found.declare_queue(ALIVENESS_QUEUE, False, None, False, {})
     taken = publish_message(
-        channel_for(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
+        make_channel(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
     )
     consumer = taker_of(queue)
     entry = get_one(queue, consumer)

@@ -93,16 +93,16 @@ async def answer_list(
             headers={"cache-control": "no-cache"},
         )
     found = await _filtered(everything, options, name, slices)
-    first = first_of(options, len(found))
+    first = find_page_start(options, len(found))
     ordered = await _sorted(found, show, options, rank, first + options.page_size, slices)
     shown: list[Shown] = []
     for item in ordered[first:]:
-        shown.append(reduced(show(item), options.columns))
+        shown.append(select_columns(show(item), options.columns))
         await slices.breathe()
     return answer_page(shown, options, len(found), len(everything))
 
 
-def first_of(options: ListOptions, found: int) -> int:
+def find_page_start(options: ListOptions, found: int) -> int:
     """Return the place of the first item of the requested page, or of the first page, of `found` items.
 
     Raises ApiError if the page does not exist.
@@ -134,19 +134,19 @@ def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int
     )
 
 
-def reduced(shown: Any, columns: Sequence[tuple[str, ...]]) -> Any:
+def select_columns(shown: Any, columns: Sequence[tuple[str, ...]]) -> Any:
     """Return only some columns of an object, or of each object in a list; all columns if none is named."""
     if not columns:
         return shown
     if isinstance(shown, list):
-        return [reduced(item, columns) for item in shown]
+        return [select_columns(item, columns) for item in shown]
     if not isinstance(shown, dict):
         return shown
     kept: Shown = {}
     for key, value in shown.items():
         deeper = [column[1:] for column in columns if column[0] == key]
         if deeper:
-            kept[key] = value if () in deeper else reduced(value, deeper)
+            kept[key] = value if () in deeper else select_columns(value, deeper)
     return kept
 
 
@@ -220,7 +220,7 @@ async def _pieces(
     for start in range(0, len(items), PIECE):
         shown: list[str] = []
         for item in items[start : start + PIECE]:
-            shown.append(json.dumps(reduced(show(item), columns), separators=(",", ":")))
+            shown.append(json.dumps(select_columns(show(item), columns), separators=(",", ":")))
             await slices.breathe()
         yield opening + ",".join(shown)
         opening = ","

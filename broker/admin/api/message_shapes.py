@@ -8,7 +8,7 @@ from broker.adapters.formats.amqp091 import ContentView
 from broker.adapters.formats.either import annotated_content, content_for091
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import bad_request
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Body, Message
 from broker.core.ports import MessageStore
@@ -25,12 +25,12 @@ from protocol.conversion.parts import BodyParts
 BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a request has to truncate longer bodies
 
 
-def loaded(message: Message, store: MessageStore) -> bytes:
+def load_content(message: Message, store: MessageStore) -> bytes:
     """Return the content of a message from memory or disk. Raises the errors of MessageStore.load."""
     return message.content if message.content is not None else store.load(message)
 
 
-def shown_message(
+def show_message(
     server: Server,
     queue: Queue,
     entry: QueueEntry,
@@ -46,7 +46,7 @@ def shown_message(
     message = entry.message
     size = int(message.size)
     added = queue.entries.annotations_of(entry) if annotations is None else annotations
-    kept = loaded(message, server.store)
+    kept = load_content(message, server.store)
     kept = annotated_content(kept, added) if added else kept
     content = content_for091(server.conversions, message, kept)
     converted = is_sections(kept)
@@ -67,7 +67,7 @@ def shown_message(
         "payload_bytes": size,
         "redelivered": bool(entry.redelivered),
         "exchange": message.address.exchange,
-        "routing_key": shown(message.address.routing_key),
+        "routing_key": to_json(message.address.routing_key),
         "message_count": left,
         "protocol": "amqp-1.0" if converted else "amqp-0-9-1",
         "properties": properties,
@@ -96,7 +96,7 @@ def _beginning(store: MessageStore, body: Body, wanted: int, sections: bool) -> 
         enough = sum(map(len, raw if encoded else inside)) >= wanted or (parts.ended and not encoded)
         if raw and enough:  # the first body decides the kind
             break
-        content = loaded(piece, store)
+        content = load_content(piece, store)
         raw.append(content)
         if not sections:
             inside.append(body_of_frames(content))
@@ -114,8 +114,8 @@ def _properties(view: MessageView) -> dict[str, Any]:
     for name in PROPERTIES:
         value = view.property(name)
         if value is not None:
-            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else shown(value)
+            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else to_json(value)
     headers = view.headers()
     if headers:
-        found["headers"] = shown(headers)
+        found["headers"] = to_json(headers)
     return found

@@ -8,23 +8,23 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from broker.admin.api.answers import bad_request, durable, not_found
+from broker.admin.api.answers import await_sync, bad_request, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.message_shapes import BYTES_MAX, shown_message
-from broker.admin.api.queues import readable
+from broker.admin.api.message_shapes import BYTES_MAX, show_message
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
 from broker.admin.api.selection import (
     READY,
     entries_after,
     entry_at,
+    entry_state,
+    make_filter,
+    make_search,
     ready_entries,
-    search_of,
-    searched,
-    sieve_of,
-    state_of,
+    run_search,
 )
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import Fields, flag, number, text
+from broker.admin.json_documents import Fields, read_flag, read_number, read_text
 from broker.core.arguments.queue import RELEASED
 from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import EntryFilter, QueueEntry
@@ -60,24 +60,24 @@ async def get_messages(
     `selector` restricts the request to messages for which the condition is true. `position` begins at a ready
     message, counted from 1. `id` asks for a single message. The answer is 404 if no such message is ready.
     """
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     mode = _ackmode(body)
     if mode not in SETTLES + LEAVES:
         raise bad_request(f"ackmode '{mode}' is not known, allowed: {', '.join(LEAVES + SETTLES)}")
     pick = Pick.of(body, queue, management.store)
-    count = 1 if pick is not None and body.get("count") is None else number(body, "count")
+    count = 1 if pick is not None and body.get("count") is None else read_number(body, "count")
     if not 0 < count <= COUNT_MAX:
         raise bad_request(f"count {count} is not from 1 to {COUNT_MAX}")
-    encoding = text(body, "encoding", "auto")
+    encoding = read_text(body, "encoding", "auto")
     if encoding not in ("auto", "base64"):
         raise bad_request(f"encoding '{encoding}' is not known, allowed: auto, base64")
-    limit = number(body, "truncate") if body.get("truncate") is not None else None
+    limit = read_number(body, "truncate") if body.get("truncate") is not None else None
     if limit is not None and limit < 0:
         raise bad_request(f"truncate {limit} is negative")
-    sieve = sieve_of(body, management.store)
+    sieve = make_filter(body, management.store)
 
     def write(entry: QueueEntry, left: int) -> str:
-        return json.dumps(shown_message(management.server, queue, entry, left, encoding, limit))
+        return json.dumps(show_message(management.server, queue, entry, left, encoding, limit))
 
     if mode in LEAVES:
         written = await (look(queue, count, write, sieve) if pick is None else pick.look(count, write))
@@ -87,7 +87,7 @@ async def get_messages(
             written = await take(queue, count, mode, write, sieve)
         else:
             written = await pick.take(count, mode, write)
-        await durable(management.store)
+        await await_sync(management.store)
     if pick is not None and not written:
         raise not_found(f"no message with {pick} is ready in queue '{name}' in vhost '{vhost}'")
     return StreamingResponse(_joined(written), media_type="application/json")
@@ -114,10 +114,10 @@ class Pick:
         if len(asked) > 1:
             raise bad_request(f"{' and '.join(asked)} do not go together")
         if asked == ["id"]:
-            if body.get("count") is not None and number(body, "count") != 1:
-                raise bad_request(f"count {number(body, 'count')}: one message has an id")
-            return Pick(queue, store, 0, text(body, "id"))
-        position = number(body, "position")
+            if body.get("count") is not None and read_number(body, "count") != 1:
+                raise bad_request(f"count {read_number(body, 'count')}: one message has an id")
+            return Pick(queue, store, 0, read_text(body, "id"))
+        position = read_number(body, "position")
         if not 0 < position < 1 << 62:
             raise bad_request(f"position {position} is less than 1, or too large")
         return Pick(queue, store, position, "")
@@ -129,8 +129,8 @@ class Pick:
         """Return the selected messages without acquiring them, each as `write` formats it."""
         queue = self.queue
         if self._wanted:
-            entry = await searched(search_of(queue, self._wanted, self._store))
-            if entry is None or state_of(queue, entry) != READY or is_over(queue, entry):
+            entry = await run_search(make_search(queue, self._wanted, self._store))
+            if entry is None or entry_state(queue, entry) != READY or is_over(queue, entry):
                 return []
             return [write(entry, max(0, int(queue.ready) - 1))]
         start: QueueEntry | None = queue.entries.head
@@ -164,7 +164,7 @@ class Pick:
         try:
             while len(taken) < count:
                 begin_get(queue)
-                entry = await searched(self._search())
+                entry = await run_search(self._search())
                 if entry is None or not may_take(queue, entry):
                     break
                 size += int(entry.message.size)
@@ -182,14 +182,14 @@ class Pick:
 
     def _search(self) -> Search:
         if self._wanted:
-            return search_of(self.queue, self._wanted, self._store)
+            return make_search(self.queue, self._wanted, self._store)
         return PlaceSearch(self.queue, self._position - 1)  # an acquired message is not ready any more
 
 
 def _ackmode(body: Fields) -> str:
     if "requeue" in body and "ackmode" not in body:
-        return "ack_requeue_true" if flag(body, "requeue") else "ack_requeue_false"
-    return text(body, "ackmode")
+        return "ack_requeue_true" if read_flag(body, "requeue") else "ack_requeue_false"
+    return read_text(body, "ackmode")
 
 
 async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None = None) -> list[str]:

@@ -17,21 +17,21 @@ from broker.adapters.formats.amqp10 import View10, deaths_of, first_queue, witho
 from broker.adapters.formats.either import annotated, message_given
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.message_shapes import loaded
-from broker.admin.api.publish import check_header, message_content, payload_of, properties_of
-from broker.admin.api.queues import readable
+from broker.admin.api.message_shapes import load_content
+from broker.admin.api.publish import check_header, encode_message, read_payload, read_properties
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, MessageBody, Name
 from broker.admin.api.selection import (
     DEAD_LETTER,
     READY,
     deaths_after,
+    make_filter,
+    make_search,
     ready_entries,
-    search_of,
-    searched,
-    sieve_of,
+    run_search,
     state_to_operate_on,
 )
-from broker.admin.json_documents import Fields, flag, number, table, text
+from broker.admin.json_documents import Fields, read_flag, read_number, read_table, read_text
 from broker.auth.terms import WRITE
 from broker.core.delivery.session import taker_of
 from broker.core.entries.entry import AVAILABLE, QueueEntry
@@ -78,10 +78,10 @@ class Edit:
     """
 
     def __init__(self, body: Fields, frame_max: int, payload_max: int) -> None:
-        given = table(body, "properties")
-        headers = table(given, "headers")
+        given = read_table(body, "properties")
+        headers = read_table(given, "headers")
         bare = "headers" in given and given.pop("headers") is None
-        self._payload = payload_of(body, payload_max) if body.get("payload") is not None else None
+        self._payload = read_payload(body, payload_max) if body.get("payload") is not None else None
         if not given and not headers and not bare and self._payload is None:
             raise bad_request("nothing to edit: there is neither 'properties' nor 'payload'")
         unknown = [name for name in given if name not in _INDEXES]
@@ -91,7 +91,7 @@ class Edit:
             )
         kept: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         said = {name: value for name, value in headers.items() if value is not None}
-        content = message_content(properties_of(kept | ({"headers": said} if said else {})), b"", frame_max)
+        content = encode_message(read_properties(kept | ({"headers": said} if said else {})), b"", frame_max)
         self._said = Properties(content)
         if "expiration" in kept:
             parse_expiration(kept["expiration"])  # otherwise each message would be refused, if there were any
@@ -105,7 +105,7 @@ class Edit:
 
     def of(self, message: Message, store: MessageStore) -> Message:
         """Return the edited message. Raises ApiError, and the errors of MessageStore.load."""
-        content = loaded(message, store)
+        content = load_content(message, store)
         edited = (
             self._of_sections(message, content) if is_sections(content) else self._of091(message, content)
         )
@@ -122,7 +122,7 @@ class Edit:
                 properties.set_fields(fields + self._fields)
             if self._payload is not None:
                 size, body = len(self._payload), None
-                fresh = Properties(message_content({}, self._payload, self._frame_max))
+                fresh = Properties(encode_message({}, self._payload, self._frame_max))
                 for index in (*_INDEXES.values(), p.HEADERS):
                     fresh.adopt(properties, index)
                 properties = fresh
@@ -165,14 +165,14 @@ class Edit:
         return edited
 
 
-class Revived(NamedTuple):
+class RestoredMessage(NamedTuple):
     """A dead letter in its form before its death, and the queue in which it died first."""
 
     message: Message
     queue: str
 
 
-def revived(message: Message, store: MessageStore) -> Revived | None:
+def restore_dead_letter(message: Message, store: MessageStore) -> RestoredMessage | None:
     """Return a dead letter as it was before it died; None for a message that is no dead letter.
 
     No header refers to its deaths any more, so that it can die again like other messages. Raises the errors
@@ -180,11 +180,11 @@ def revived(message: Message, store: MessageStore) -> Revived | None:
     """
     if not message.died:
         return None
-    content = loaded(message, store)
-    return _revived10(message, content) if is_sections(content) else _revived091(message, content)
+    content = load_content(message, store)
+    return _restore10(message, content) if is_sections(content) else _restore091(message, content)
 
 
-def _revived091(message: Message, content: bytes) -> Revived | None:
+def _restore091(message: Message, content: bytes) -> RestoredMessage | None:
     properties = Properties(content)
     try:
         fields = properties.fields()
@@ -199,7 +199,7 @@ def _revived091(message: Message, content: bytes) -> Revived | None:
     return _alive(message, properties.content(), queue, first[-1].exchange, first[-1].routing_keys[0])
 
 
-def _revived10(message: Message, content: bytes) -> Revived | None:
+def _restore10(message: Message, content: bytes) -> RestoredMessage | None:
     queue = first_queue(content)
     first = [death for death in deaths_of(content) if death.queue == queue]
     if not first or not first[-1].routing_keys:
@@ -207,11 +207,11 @@ def _revived10(message: Message, content: bytes) -> Revived | None:
     return _alive(message, without_history(content), queue, first[-1].exchange, first[-1].routing_keys[0])
 
 
-def _alive(message: Message, content: bytes, queue: str, exchange: str, key: str) -> Revived:
+def _alive(message: Message, content: bytes, queue: str, exchange: str, key: str) -> RestoredMessage:
     copy = copy_of(message, content)
     copy.address = Address(exchange, key)
     copy.died = False
-    return Revived(copy, queue)
+    return RestoredMessage(copy, queue)
 
 
 def _text(fields: list[Field], wanted: bytes) -> str:
@@ -238,7 +238,7 @@ async def delete_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Delete messages without dead-lettering them."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     return await _operate(found, queue, _Selection(found, body), None, PUBLISHED)
 
 
@@ -247,7 +247,7 @@ async def move_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Move messages to the end of a queue, or through an exchange, as `to` says."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
     return await _operate(found, queue, _Selection(found, body), put, MOVED)
 
@@ -257,7 +257,7 @@ async def copy_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Copy messages to the end of a queue, or through an exchange, as `to` says."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
     return await _operate(found, queue, _Selection(found, body), put, COPIED)
 
@@ -267,7 +267,7 @@ async def edit_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: MessageBody
 ) -> JSONResponse:
     """Replace messages by edited ones, which are enqueued like new messages."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     rights = visitor.rights(found)
     rights.require(WRITE, QUEUE, name)
     _require_room(management)
@@ -287,15 +287,15 @@ async def redrive_messages(
 
     A redriven message is as it was published, without an expiration. Messages that are no dead letters stay.
     """
-    found, queue = readable(visitor, vhost, name)
-    via = text(body, "via", "queue")
+    found, queue = find_readable_queue(visitor, vhost, name)
+    via = read_text(body, "via", "queue")
     if via not in ("queue", "exchange"):
         raise bad_request(f"via '{via}' is not known, allowed: queue, exchange")
     _require_room(management)
     routes = _Routes(found, visitor.rights(found))
 
     def put(message: Message) -> tuple[Route, Message] | None:
-        letter = revived(message, found.store)
+        letter = restore_dead_letter(message, found.store)
         if letter is None:
             return None
         address = letter.message.address
@@ -314,7 +314,7 @@ class _Selection:
     """
 
     def __init__(self, vhost: VirtualHost, body: Fields) -> None:
-        self.sieve = sieve_of(body, vhost.store)
+        self.sieve = make_filter(body, vhost.store)
         self.ids: set[str] | None = None
         if body.get("ids") is not None:
             ids = body["ids"]
@@ -323,12 +323,12 @@ class _Selection:
             if len(ids) > MESSAGES_MAX:
                 raise bad_request(f"'ids' has {len(ids)} ids, an operation takes {MESSAGES_MAX}")
             self.ids = set(ids)
-        if sum((self.ids is not None, self.sieve is not None, flag(body, "all"))) != 1:
+        if sum((self.ids is not None, self.sieve is not None, read_flag(body, "all"))) != 1:
             raise bad_request("no messages are selected: set one of 'ids', 'selector' and 'all': true")
         if self.ids is not None and body.get("state") is not None:
             raise bad_request("'state' and 'ids' do not go together: an id is found whatever the state")
-        self.dead = state_to_operate_on(text(body, "state", READY)) == DEAD_LETTER
-        self.limit = number(body, "limit") if body.get("limit") is not None else MESSAGES_MAX
+        self.dead = state_to_operate_on(read_text(body, "state", READY)) == DEAD_LETTER
+        self.limit = read_number(body, "limit") if body.get("limit") is not None else MESSAGES_MAX
         if not 0 < self.limit <= MESSAGES_MAX:
             raise bad_request(f"limit {self.limit} is not from 1 to {MESSAGES_MAX}")
 
@@ -363,19 +363,19 @@ class _Routes:
 def _destination(management: Management, vhost: VirtualHost, rights: Rights, body: Fields) -> Put:
     """Return the destination that `to` names. Raises ApiError and BrokerError."""
     _require_room(management)
-    to = table(body, "to")
+    to = read_table(body, "to")
     routes = _Routes(vhost, rights)
     if set(to) == {"queue"}:
-        fixed = routes.to_queue(text(to, "queue"))
+        fixed = routes.to_queue(read_text(to, "queue"))
 
         def unchanged(message: Message) -> tuple[Route, Message]:
-            return fixed, copy_of(message, loaded(message, vhost.store))
+            return fixed, copy_of(message, load_content(message, vhost.store))
 
         return unchanged
     if not {"exchange"} <= set(to) <= {"exchange", "routing_key"}:
         raise bad_request("'to' has either 'queue', or 'exchange' and perhaps 'routing_key'")
-    exchange = text(to, "exchange")
-    given = text(to, "routing_key") if to.get("routing_key") is not None else None
+    exchange = read_text(to, "exchange")
+    given = read_text(to, "routing_key") if to.get("routing_key") is not None else None
     if given is not None:
         routes.through(exchange, given)
     else:
@@ -384,7 +384,7 @@ def _destination(management: Management, vhost: VirtualHost, rights: Rights, bod
 
     def published(message: Message) -> tuple[Route, Message]:
         route = routes.through(exchange, message.address.routing_key if given is None else given)
-        copy = copy_of(message, loaded(message, vhost.store))
+        copy = copy_of(message, load_content(message, vhost.store))
         copy.address = route.address
         return route, copy
 
@@ -431,7 +431,7 @@ async def _operate(
         refuse_stream(queue, "relieved of single messages")
     operation = _Operation(vhost, queue, way)
     try:
-        answer = await _gather(operation, selection, put)
+        answer = await _acquire_messages(operation, selection, put)
         operation.commit()
     except BaseException:
         operation.abort()
@@ -453,7 +453,7 @@ async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[Queu
         if death is not None:
             died.append(death)
             continue
-        entry = await searched(search_of(queue, wanted, store))
+        entry = await run_search(make_search(queue, wanted, store))
         if entry is not None:
             found.append(entry)
     for entry in sorted(found):
@@ -463,7 +463,7 @@ async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[Queu
         yield death
 
 
-def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[QueueEntry | Death]:
+def _select_messages(operation: _Operation, selection: _Selection) -> AsyncGenerator[QueueEntry | Death]:
     """Yield the messages of a selection."""
     queue = operation.queue
     if selection.ids is not None:
@@ -473,7 +473,7 @@ def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[Queu
     return ready_entries(queue, selection.sieve)
 
 
-def _given(queue: Queue, each: QueueEntry | Death) -> Message:
+def _with_annotations(queue: Queue, each: QueueEntry | Death) -> Message:
     """Return a message with the annotations of consumers. Raises the errors of MessageStore.load.
 
     A message that has expired loses its expiration, as its dead letter would. Otherwise it would expire again
@@ -491,12 +491,12 @@ def _id(queue: Queue, each: QueueEntry | Death) -> str:
     return message_id(queue, each) if isinstance(each, QueueEntry) else id_of(each.message, int(each.arrival))
 
 
-async def _gather(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
+async def _acquire_messages(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
     """Acquire the messages; return the content of the answer after success."""
     queue = operation.queue
     ids = None if selection.ids is None else set(selection.ids)
     done, size, more = 0, 0, False
-    async with aclosing(_chosen(operation, selection)) as chosen:
+    async with aclosing(_select_messages(operation, selection)) as chosen:
         async for each in chosen:
             if isinstance(each, Death) and (each.is_seized or each.lane is None):
                 continue  # another operation has removed the message
@@ -504,7 +504,7 @@ async def _gather(operation: _Operation, selection: _Selection, put: Put | None)
                 more = True
                 break
             if put is not None:
-                placed = put(_given(queue, each))
+                placed = put(_with_annotations(queue, each))
                 if placed is None:
                     continue
                 route, message = placed

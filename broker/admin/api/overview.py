@@ -10,13 +10,13 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, durable, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, not_found
 from broker.admin.api.connections import open_connections
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.vhosts import SUMMED_AT_ONCE
-from broker.admin.json_documents import text
+from broker.admin.json_documents import read_text
 from broker.admin.shapes import queue_counters
 from broker.core.broker import CLUSTER_NAME
 from broker.core.routing.kinds import KINDS
@@ -146,8 +146,8 @@ async def get_cluster_name(management: Managed, visitor: Asker) -> JSONResponse:
 @router.put("/cluster-name", status_code=CHANGED)
 async def put_cluster_name(management: Managed, visitor: Administrator, body: Body) -> Response:
     """Set the broker's name."""
-    management.broker.parameters.set(CLUSTER_NAME, text(body, "name"))
-    await durable(management.store)
+    management.broker.parameters.set(CLUSTER_NAME, read_text(body, "name"))
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 

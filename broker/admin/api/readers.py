@@ -9,7 +9,7 @@ from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_au
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Management, managed
 from broker.admin.api.requests import Asker, Body, Name, Visitor
-from broker.admin.json_documents import required
+from broker.admin.json_documents import require_field
 from broker.admin.readers import Position, Readers, Report
 from broker.auth.terms import READ
 
@@ -113,7 +113,7 @@ def _shown(readers: Readers, report: Report) -> dict[str, Any]:
 
 def _positions(body: Body) -> list[Position]:
     """Return the partitions of a report. Raises ApiError."""
-    given = required(body, "partitions")
+    given = require_field(body, "partitions")
     if not isinstance(given, list) or len(given) > PARTITIONS_MAX:
         raise bad_request(f"'partitions' is not a list of at most {PARTITIONS_MAX}")
     return [_position(each) for each in given]

@@ -54,7 +54,7 @@ class RawPaths:
         await self._app(scope, receive, send)
 
 
-def decoded(text: str) -> str:
+def decode_name(text: str) -> str:
     """Return a percent-encoded name decoded. Raises ApiError if the name is not UTF-8."""
     try:
         return unquote_to_bytes(text).decode()
@@ -62,12 +62,12 @@ def decoded(text: str) -> str:
         raise bad_request(f"'{text}' in the path is not UTF-8") from error
 
 
-Name = Annotated[str, Path(), AfterValidator(decoded)]
+Name = Annotated[str, Path(), AfterValidator(decode_name)]
 """A name in the path."""
 
 
 def _exchange(text: str) -> str:
-    name = decoded(text)
+    name = decode_name(text)
     return "" if name == "amq.default" else name
 
 

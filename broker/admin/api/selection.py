@@ -7,7 +7,7 @@ from typing import Final
 from broker.adapters.formats.either import SelectorFilter
 from broker.admin.api.answers import bad_request
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import Fields, text
+from broker.admin.json_documents import Fields, read_text
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
@@ -32,7 +32,7 @@ STATES: Final = (*LINKED, DEAD_LETTER)
 DEATHS: Final = 100  # messages that wait to be dead-lettered, found in one slice
 
 
-def state_of(queue: Queue, entry: QueueEntry) -> str:
+def entry_state(queue: Queue, entry: QueueEntry) -> str:
     """Return the state of an entry: ready, unacknowledged, or held for a retry."""
     if entry.state == AVAILABLE or queue.stream is not None:
         return READY
@@ -93,7 +93,7 @@ async def entries_after(
                 if entries.in_order:
                     break
             elif (
-                state_of(queue, entry) in states
+                entry_state(queue, entry) in states
                 and not (entry.owner is None and is_over(queue, entry))
                 and (sieve is None or sieve.passes(entry))
             ):
@@ -102,7 +102,7 @@ async def entries_after(
         end_browsing(queue, cursor)
 
 
-def stand_in(death: Death) -> QueueEntry:
+def make_unlinked_entry(death: Death) -> QueueEntry:
     """Return an unlinked entry that looks like the entry of a message that waits to be dead-lettered."""
     entry = QueueEntry(death.message, death.order)
     entry.state = DEQUEUED
@@ -129,7 +129,7 @@ async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> 
             number = int(death.number)
             if number > newest:
                 return
-            if death.lane is not None and (sieve is None or sieve.passes(stand_in(death))):
+            if death.lane is not None and (sieve is None or sieve.passes(make_unlinked_entry(death))):
                 yield death
             await slices.breathe()
 
@@ -169,7 +169,7 @@ async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
     return None
 
 
-async def searched(search: Search) -> QueueEntry | None:
+async def run_search(search: Search) -> QueueEntry | None:
     """Return the entry that a search finds. The answer is right until other work runs."""
     slices = Slices()
     try:
@@ -180,27 +180,27 @@ async def searched(search: Search) -> QueueEntry | None:
         search.end()
 
 
-def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
+def make_search(queue: Queue, wanted: str, store: MessageStore) -> Search:
     """Return the search for the message with this id, or else with this property message_id."""
     if is_message_id(wanted):
         return IdSearch(queue, wanted) if queue.stream is None else RowSearch(queue, wanted)
-    return FirstSearch(queue, sieve_of_message_id(wanted, store))
+    return FirstSearch(queue, make_message_id_filter(wanted, store))
 
 
-def sieve_of_message_id(wanted: str, store: MessageStore) -> SelectorFilter:
+def make_message_id_filter(wanted: str, store: MessageStore) -> SelectorFilter:
     """Return the filter that passes messages with this property message_id."""
     quoted = wanted.replace("'", "''")
     return SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store)
 
 
-async def dead_with(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
+async def find_dead_message(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
     """Return the message with this id or property message_id that waits to be dead-lettered."""
     backlog = existing_backlog(queue)
     if backlog is None:
         return None
     if is_message_id(wanted):
         return backlog.find(*numbers_of(wanted))
-    async with aclosing(deaths_after(queue, 0, sieve_of_message_id(wanted, store))) as deaths:
+    async with aclosing(deaths_after(queue, 0, make_message_id_filter(wanted, store))) as deaths:
         async for death in deaths:
             return death
     return None
@@ -213,9 +213,9 @@ def state_to_operate_on(state: str) -> str:
     return state
 
 
-def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
+def make_filter(body: Fields, store: MessageStore) -> SelectorFilter | None:
     """Return the filter of `selector`; None if the selector is empty. Raises ApiError: it is no selector."""
-    chosen = text(body, "selector", "")
+    chosen = read_text(body, "selector", "")
     if not chosen.strip():
         return None
     try:

@@ -38,12 +38,20 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from broker.adapters.amqp091.rows import Checker, stored
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found, on_disk
+from broker.admin.api.answers import ApiError, JSONResponse, await_disk, await_sync, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.publish import message_content, payload_of, properties_of
+from broker.admin.api.publish import encode_message, read_payload, read_properties
 from broker.admin.api.requests import OF_MESSAGES_MAX, Asker, Body, Name, Visitor, read_body
 from broker.admin.api.slices import Slices, gate
-from broker.admin.json_documents import Fields, JsonError, flag, number, read_json, table, text
+from broker.admin.json_documents import (
+    Fields,
+    JsonError,
+    read_flag,
+    read_json,
+    read_number,
+    read_table,
+    read_text,
+)
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
@@ -68,23 +76,25 @@ def conflict(reason: str) -> ApiError:
     return ApiError(409, "conflict", reason)
 
 
-def owned(management: Management, visitor: Visitor, vhost: str, query: str) -> Sink:
+def find_owned_sink(management: Management, visitor: Visitor, vhost: str, query: str) -> Sink:
     """Return a sink of the visitor, or any sink for an administrator. Raises ApiError, NotFound."""
     sink = management.broker.sinks.existing(visitor.vhost(vhost), query)
     visitor.require_owner(sink.user, True)
     return sink
 
 
-def attached(management: Management, visitor: Visitor, vhost: str, query: str, body: Fields) -> Sink:
+def find_attached_sink(
+    management: Management, visitor: Visitor, vhost: str, query: str, body: Fields
+) -> Sink:
     """Return a sink for the driver that attached last. Raises ApiError, NotFound, PreconditionFailed."""
-    sink = owned(management, visitor, vhost, query)
+    sink = find_owned_sink(management, visitor, vhost, query)
     check_epoch(sink, body)
     return sink
 
 
 def check_epoch(sink: Sink, body: Fields) -> None:
     """Refuse a request of an earlier driver. Raises ApiError, PreconditionFailed."""
-    epoch = number(body, "epoch")
+    epoch = read_number(body, "epoch")
     if epoch != sink.epoch:
         raise conflict(f"{sink.where()} has epoch {sink.epoch}, not {epoch}")
 
@@ -94,7 +104,7 @@ def check_checkpoint(sink: Sink, body: Fields) -> str:
 
     Raises ApiError, PreconditionFailed.
     """
-    checkpoint = text(body, "checkpoint", "")
+    checkpoint = read_text(body, "checkpoint", "")
     check_length("checkpoint", checkpoint)
     if not sink.serves(checkpoint):
         raise conflict(
@@ -105,22 +115,22 @@ def check_checkpoint(sink: Sink, body: Fields) -> str:
     return checkpoint
 
 
-def check_there(sink: Sink) -> None:
+def check_present(sink: Sink) -> None:
     """Refuse a sink that was deleted meanwhile. Raises ApiError."""
     if sink.gone:
         raise not_found(f"{sink.where()} was deleted")
 
 
-def checker_of(management: Management, visitor: Visitor, sink: Sink) -> Checker:
+def make_checker(management: Management, visitor: Visitor, sink: Sink) -> Checker:
     """Return the check whether the visitor may publish a sink's rows."""
     server = management.server
     rights = visitor.rights(sink.virtual_host)
     return Checker(rights, sink.virtual_host, int(server.frame_max), int(server.body_bytes_max))
 
 
-def count(body: Fields, name: str) -> int:
+def read_count(body: Fields, name: str) -> int:
     """Return a field with a count. Raises ApiError, PreconditionFailed."""
-    value = number(body, name)
+    value = read_number(body, name)
     if not 0 <= value < NUMBER_MAX:
         raise bad_request(f"{name} {value} is not from 0 to {NUMBER_MAX - 1}")
     return value
@@ -153,10 +163,10 @@ async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: N
     else:
         visitor.require_owner(sink.user, True)
         async with gate(sink):  # waits for a commit that has begun
-            check_there(sink)
+            check_present(sink)
             sinks.attach(found, query, visitor.name)
     epoch = int(sink.epoch)
-    await durable(management.store)
+    await await_sync(management.store)
     return JSONResponse({"epoch": epoch, "last_batch": int(sink.last), "moving_rows": int(sink.moving_rows)})
 
 
@@ -165,26 +175,26 @@ async def commit_batch(
     management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body
 ) -> JSONResponse:
     """Commit a batch and publish its rows, unless the batch is committed already."""
-    sink = attached(management, visitor, vhost, query, body)
-    batch = count(body, "batch")
-    wait = number(body, "wait") if body.get("wait") is not None else WAIT
+    sink = find_attached_sink(management, visitor, vhost, query, body)
+    batch = read_count(body, "batch")
+    wait = read_number(body, "wait") if body.get("wait") is not None else WAIT
     if not 0 <= wait <= WAIT_MAX:
         raise bad_request(f"wait {wait} is not from 0 to {WAIT_MAX} seconds")
     async with gate(sink):
-        check_there(sink)
+        check_present(sink)
         check_epoch(sink, body)
         checkpoint = check_checkpoint(sink, body)
         committed = batch <= sink.last
         if committed:
             management.store.require()
             sink.drop([each for each in sink.attempts.values() if each.batch <= batch])
-            await durable(management.store)
+            await await_sync(management.store)
         elif sink.moving:
             why = sink.blocked or "it is being published"
             raise conflict(f"{sink.where()} has not published batch {sink.last}: {why}")
         else:
             await _commit(management, visitor, sink, batch, checkpoint, body)
-    status = 200 if await _idle(sink, wait) else 202
+    status = 200 if await _await_published(sink, wait) else 202
     answer = {
         "committed": "already" if committed else True,
         "last_batch": int(sink.last),
@@ -198,14 +208,14 @@ async def commit_batch(
 @router.post("/staged-sinks/{vhost}/{query}/abort", status_code=204)
 async def abort_batch(management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body) -> Response:
     """Delete all attempts at a batch. A committed batch stays committed."""
-    sink = attached(management, visitor, vhost, query, body)
-    batch = count(body, "batch")
+    sink = find_attached_sink(management, visitor, vhost, query, body)
+    batch = read_count(body, "batch")
     async with gate(sink):
-        check_there(sink)
+        check_present(sink)
         check_epoch(sink, body)
         management.store.require()
         sink.drop([each for each in sink.attempts.values() if each.batch == batch])
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
@@ -220,16 +230,16 @@ async def delete_sink(
     ] = False,
 ) -> Response:
     """Delete a sink with its attempts and the number of its last batch."""
-    sink = owned(management, visitor, vhost, query)
+    sink = find_owned_sink(management, visitor, vhost, query)
     async with gate(sink):
-        check_there(sink)
+        check_present(sink)
         if sink.moving and not force:
             raise conflict(
                 f"{sink.where()} has yet to publish {sink.moving_rows} rows of batch {sink.last}: "
                 "they are lost with force=true"
             )
         management.broker.sinks.delete(sink)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
@@ -241,11 +251,11 @@ async def _commit(
     The user must still have the right to publish every row, as rights may have changed since the rows
     arrived.
     """
-    mandatory = flag(body, "mandatory", True)
-    winners = _winners(sink, batch, body)
+    mandatory = read_flag(body, "mandatory", True)
+    winners = _find_committed_attempts(sink, batch, body)
     slices = Slices()
     known: Known = set()
-    checker = checker_of(management, visitor, sink)
+    checker = make_checker(management, visitor, sink)
     for winner in winners:
         for entry in list(winner.queue.entries):
             checker.require_rights(content_of(entry.message, sink.virtual_host))
@@ -258,18 +268,18 @@ async def _commit(
                     f"a row of attempt {winner.number} of {sink.where()} cannot be published: {why}"
                 )
             await slices.breathe()
-    check_there(sink)
+    check_present(sink)
     management.store.require()
-    if _winners(sink, batch, body) != winners:
+    if _find_committed_attempts(sink, batch, body) != winners:
         raise conflict(f"the attempts of {sink.where()} have changed meanwhile")
-    trouble = await on_disk(lambda done: sink.commit(batch, winners, mandatory, checkpoint, done))
+    trouble = await await_disk(lambda done: sink.commit(batch, winners, mandatory, checkpoint, done))
     if trouble:
         raise ApiError(
             503, "service_unavailable", f"batch {batch} of {sink.where()} is not committed: {trouble}"
         )
 
 
-def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
+def _find_committed_attempts(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
     """Return the attempts that a commit names, if they have exactly the named rows. Raises ApiError."""
     named = body.get("attempts")
     if not isinstance(named, list) or not all(type(each) is int for each in named):
@@ -290,12 +300,12 @@ def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
             )
         seen.add(each)
     rows = sum(int(attempt.rows) for attempt in winners.values())
-    if rows != number(body, "rows"):
-        raise conflict(f"the attempts of {sink.where()} have {rows} rows, not {number(body, 'rows')}")
+    if rows != read_number(body, "rows"):
+        raise conflict(f"the attempts of {sink.where()} have {rows} rows, not {read_number(body, 'rows')}")
     return list(winners.values())
 
 
-async def _idle(sink: Sink, seconds: int) -> bool:
+async def _await_published(sink: Sink, seconds: int) -> bool:
     """Wait until everything committed is published; False after `seconds`."""
     done = asyncio.Event()
     sink.idle(done.set)
@@ -337,14 +347,14 @@ async def begin_attempt(
     management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body
 ) -> JSONResponse:
     """Begin an attempt at one partition of a batch."""
-    sink = attached(management, visitor, vhost, query, body)
-    batch, partition = count(body, "batch"), count(body, "partition")
+    sink = find_attached_sink(management, visitor, vhost, query, body)
+    batch, partition = read_count(body, "batch"), read_count(body, "partition")
     check_checkpoint(sink, body)
     if batch <= sink.last:
         return JSONResponse({"attempt": None})
     management.store.require()
     attempt = int(sink.begin(batch, partition).number)
-    await durable(management.store)  # otherwise another attempt could get its number after a restart
+    await await_sync(management.store)  # otherwise another attempt could get its number after a restart
     return JSONResponse({"attempt": attempt})
 
 
@@ -362,12 +372,12 @@ async def add_rows(
     ],
 ) -> JSONResponse:
     """Add rows to an attempt: all rows of the request or none. The answer comes when they are on disk."""
-    sink = owned(management, visitor, vhost, query)
+    sink = find_owned_sink(management, visitor, vhost, query)
     if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
         content = _chunks_of(management, await read_body(request, OF_MESSAGES_MAX))
     else:
         content = await read_body(request, BODY_MAX)
-    chunks = await _checked(content, checker_of(management, visitor, sink))
+    chunks = await _check_chunks(content, make_checker(management, visitor, sink))
     rows = sum(size for _, size in chunks)
     shortage = management.server.shortage.reason
     if shortage:
@@ -378,12 +388,12 @@ async def add_rows(
         raise not_found(f"{sink.where()} has no attempt {attempt} that rows may be added to")
     if start == found.rows:
         messages = [message for message, _ in chunks]
-        trouble = await on_disk(lambda done: found.add(messages, done))
+        trouble = await await_disk(lambda done: found.add(messages, done))
         if trouble:
             where = f"attempt {attempt} of {sink.where()}"
             raise ApiError(503, "service_unavailable", f"{where} has not stored these rows: {trouble}")
     elif start + rows == found.rows:  # a repeated request, whose answer was lost
-        await durable(management.store)
+        await await_sync(management.store)
     else:
         raise conflict(f"attempt {attempt} of {sink.where()} has {found.rows} rows, not {start}")
     return JSONResponse({"rows": start + rows})
@@ -394,18 +404,18 @@ async def drop_attempt(
     management: Managed, visitor: Asker, vhost: Name, query: Name, attempt: int
 ) -> Response:
     """Delete an attempt that is not committed."""
-    sink = owned(management, visitor, vhost, query)
+    sink = find_owned_sink(management, visitor, vhost, query)
     async with gate(sink):
         found = sink.attempts.get(attempt)
         if found is None:
             raise not_found(f"{sink.where()} has no attempt {attempt} that is not committed")
         management.store.require()
         sink.drop([found])
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
-async def _checked(content: bytes, checker: Checker) -> list[tuple[Message, int]]:
+async def _check_chunks(content: bytes, checker: Checker) -> list[tuple[Message, int]]:
     """Return the stored form and the number of rows of each chunk. Raises the errors of `check`."""
     slices = Slices()
     found: list[tuple[Message, int]] = []
@@ -441,10 +451,10 @@ def _chunks_of(management: Management, content: bytes) -> bytes:
     chunks: list[bytes] = []
     for place, each in enumerate(messages):
         try:
-            payload = payload_of(each, int(management.server.body_bytes_max))
-            properties = properties_of(table(each, "properties"))
-            frames = message_content(properties, payload, int(management.server.frame_max))
-            exchange, key = text(each, "exchange").encode(), text(each, "routing_key").encode()
+            payload = read_payload(each, int(management.server.body_bytes_max))
+            properties = read_properties(read_table(each, "properties"))
+            frames = encode_message(properties, payload, int(management.server.frame_max))
+            exchange, key = read_text(each, "exchange").encode(), read_text(each, "routing_key").encode()
         except PreconditionFailed as error:
             raise PreconditionFailed(f"message {place}: {error.text}") from error
         kind, spelt, body_bytes = columns_of(frames)

@@ -33,13 +33,13 @@ class Slices:
             await self.breathe()
 
 
-class Gated(Protocol):
+class GatedObject(Protocol):
     """An object with a slot for its lock, which the core does not read."""
 
     gate: object | None
 
 
-def gate(of: Gated) -> asyncio.Lock:
+def gate(of: GatedObject) -> asyncio.Lock:
     """Return the lock of a stage or a sink."""
     if not isinstance(of.gate, asyncio.Lock):
         of.gate = asyncio.Lock()

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.queues import readable
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
 from broker.admin.api.slices import Slices, gate
 from broker.admin.api.streams import CHUNKS
-from broker.admin.json_documents import Fields, number
+from broker.admin.json_documents import Fields, read_number
 from broker.core.message import Message
 from broker.core.operators.stage import Stage
 from broker.core.ports import MessageStore
@@ -41,8 +41,8 @@ async def attach_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
 ) -> JSONResponse:
     """Attach a reader to a queue. An earlier program with the same reader can no longer advance."""
-    _, queue = readable(visitor, vhost, name)
-    retain = number(body, "retain") if body.get("retain") is not None else 0
+    _, queue = find_readable_queue(visitor, vhost, name)
+    retain = read_number(body, "retain") if body.get("retain") is not None else 0
     if not 0 <= retain <= RETAIN_MAX:
         raise bad_request(f"retain {retain} is not from 0 to {RETAIN_MAX}")
     staging = management.broker.staging
@@ -50,13 +50,15 @@ async def attach_reader(
         async with gate(stage):  # waits for an advance that has begun
             if staging.found(queue, reader) is stage and not queue.deleted:
                 staging.attach(queue, reader, 0, retain)
-                await durable(management.store)
-                await _let_go(stage)
+                await await_sync(management.store)
+                await _remove_acknowledged(stage)
                 return JSONResponse(_shown(stage))
-        _, queue = readable(visitor, vhost, name)  # the queue may have been declared again meanwhile
+        _, queue = find_readable_queue(
+            visitor, vhost, name
+        )  # the queue may have been declared again meanwhile
     stage = staging.attach(queue, reader, time.time_ns() // 1000, retain)
     async with gate(stage):  # a later attachment gets a later epoch
-        await durable(management.store)
+        await await_sync(management.store)
         return JSONResponse(_shown(stage))
 
 
@@ -65,10 +67,10 @@ async def advance_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
 ) -> JSONResponse:
     """Remove acknowledged messages and stage further ones: both or neither."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
-    rows = number(body, "want_rows") if body.get("want_rows") is not None else ADVANCE_MAX
-    size = number(body, "want_bytes") if body.get("want_bytes") is not None else BYTES_MAX
+    rows = read_number(body, "want_rows") if body.get("want_rows") is not None else ADVANCE_MAX
+    size = read_number(body, "want_bytes") if body.get("want_bytes") is not None else BYTES_MAX
     if not 0 <= rows <= ADVANCE_MAX:
         raise bad_request(f"want_rows {rows} is not from 0 to {ADVANCE_MAX}")
     if size < 0:
@@ -77,7 +79,7 @@ async def advance_reader(
         if management.broker.staging.existing(queue, reader) is not stage:
             raise ApiError(409, "conflict", f"{_where(stage)} was released and attached again")
         if _is_new(stage, body):
-            await _advance(management, stage, number(body, "ack_upto"), rows, size)
+            await _advance(management, stage, read_number(body, "ack_upto"), rows, size)
         return JSONResponse(_shown(stage))
 
 
@@ -97,7 +99,7 @@ async def get_rows(
 
     With `gaps` missing messages are left out; without `gaps` the answer fails or breaks off.
     """
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     where = _where(stage)
     if start >= end:
@@ -123,7 +125,7 @@ async def get_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
 ) -> JSONResponse:
     """Return the number, the bytes and the age of the messages that are staged for a reader."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     now = int(management.broker.schedule.now())
     age = (now - stage.times[0][1]) / 1000 if stage.times and stage.rows > 0 else None
@@ -137,43 +139,43 @@ async def release_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
 ) -> Response:
     """Release all staged messages of a reader to their places in the queue, and delete the reader."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     slices = Slices()
     async with gate(stage):
         if management.broker.staging.existing(queue, reader) is not stage:
             raise not_found(f"{_where(stage)} was released")
-        await _forget_retained(management, stage)
+        await _remove_retained(management, stage)
         management.broker.staging.release(stage)
         while stage.give_back():
             await slices.breathe()
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
-async def _forget_retained(management: Management, stage: Stage) -> None:
+async def _remove_retained(management: Management, stage: Stage) -> None:
     """Remove all acknowledged messages. Raises ApiError, StoreFailed."""
     if stage.logged:
         management.store.require()
     retain, stage.retain = stage.retain, 0
     management.broker.staging.append(stage, stage.step(int(stage.first), 0))
     try:
-        await durable(management.store)
+        await await_sync(management.store)
     except ApiError:
         stage.retain = retain
         management.broker.staging.undo(stage)
         raise
-    await _let_go(stage)
+    await _remove_acknowledged(stage)
 
 
 def _is_new(stage: Stage, body: Fields) -> bool:
     """Whether an advance is new; False if it was done and its answer was lost. Raises ApiError."""
-    epoch = number(body, "epoch")
+    epoch = read_number(body, "epoch")
     if epoch != stage.epoch:
         raise ApiError(409, "conflict", f"{_where(stage)} has epoch {stage.epoch}, not {epoch}")
     if body.get("expect_next") is None:
         return True
-    expected = number(body, "expect_next")
+    expected = read_number(body, "expect_next")
     if expected == stage.next:
         return True
     if expected == stage.before:
@@ -209,15 +211,15 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
         raise
     broker.staging.append(stage, stage.step(acknowledged, broker.schedule.now()))
     try:
-        await durable(management.store)
+        await await_sync(management.store)
     except ApiError:
         broker.staging.undo(stage)
         raise
     stage.durable()
-    await _let_go(stage)
+    await _remove_acknowledged(stage)
 
 
-async def _let_go(stage: Stage) -> None:
+async def _remove_acknowledged(stage: Stage) -> None:
     """Remove all acknowledged messages that are not retained."""
     slices = Slices()
     while stage.leave():

@@ -13,13 +13,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.queues import readable
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import required
-from broker.admin.shapes import shown_partitions
+from broker.admin.json_documents import require_field
+from broker.admin.shapes import show_partitions
 from broker.admin.zero_copy import EXTENSION
 from broker.auth.terms import READ
 from broker.core.ports import StoredStream, StreamExtent
@@ -100,7 +100,7 @@ async def keep_offsets(
 ) -> Response:
     """Store the progress of a named consumer: `offsets`, one for each partition."""
     stream = _stream(visitor, vhost, name)
-    offsets = required(body, "offsets")
+    offsets = require_field(body, "offsets")
     if not isinstance(offsets, list) or not all(type(each) is int and 0 <= each < 2**62 for each in offsets):
         raise bad_request(f"'offsets' is not a list of offsets: {offsets!r}")
     if len(offsets) != len(stream.partitions):
@@ -110,7 +110,7 @@ async def keep_offsets(
         )
     management.store.require()
     stream.offsets.keep(consumer, offsets)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
@@ -121,7 +121,7 @@ async def forget_consumer(
     """Delete the stored progress of a named consumer, which begins anew the next time."""
     if not _stream(visitor, vhost, name).offsets.forget(consumer):
         raise not_found(f"stream '{name}' in vhost '{vhost}' knows no consumer '{consumer}'")
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
@@ -223,14 +223,14 @@ def _shown(stream: QueueStream) -> dict[str, Any]:
     kept = stream.offsets.kept.items()
     partitions = [
         {**each, "consumers": {consumer: offsets[number] for consumer, offsets in kept}}
-        for number, each in enumerate(shown_partitions(stream))
+        for number, each in enumerate(show_partitions(stream))
     ]
     return {"name": stream.queue.name, "vhost": stream.queue.vhost, "partitions": partitions}
 
 
 def _stream(visitor: Visitor, vhost: str, name: str) -> QueueStream:
     """Return the stream of a queue that the visitor may read. Raises ApiError and BrokerError."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stream = stream_of(queue)
     if stream is None:
         raise not_found(f"queue '{name}' in vhost '{vhost}' is no stream")

@@ -24,9 +24,9 @@ from broker.core.routing.kinds import new_exchange
 from broker.core.schedule import Schedule
 from broker.core.vhosts.vhost import VirtualHost
 
-_SOMEBODY = object()  # the owner of the exclusive queues of the copy
+_OWNER = object()  # the owner of the exclusive queues of the copy
 
-Make = Callable[[Target, Fields, str | None], None]
+Maker = Callable[[Target, Fields, str | None], None]
 Steps = Generator[None, None, None]
 
 OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
@@ -88,7 +88,7 @@ def trial_steps(
 
 
 def _copy_exchange(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
-    there, copy = _both(broker, trial, vhost)
+    there, copy = _find_vhosts(broker, trial, vhost)
     if there is None or copy is None or not isinstance(name, str) or name in copy.exchanges:
         return
     exchange = there.exchanges.get(name)
@@ -107,12 +107,12 @@ def _copy_exchange(broker: Broker, trial: Broker, vhost: object, name: object) -
 
 
 def _copy_queue(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
-    there, copy = _both(broker, trial, vhost)
+    there, copy = _find_vhosts(broker, trial, vhost)
     if there is None or copy is None or not isinstance(name, str) or name in copy.queues:
         return
     queue = there.queues.get(name)
     if queue is not None:
-        owner = None if queue.exclusive_owner is None else _SOMEBODY
+        owner = None if queue.exclusive_owner is None else _OWNER
         copy.add_queue(name, queue.durable, owner, queue.auto_delete, queue.arguments, 0)
 
 
@@ -123,7 +123,9 @@ def _copy_user(users: Users, trial: Users, name: object) -> None:
             trial.apply(change)
 
 
-def _both(broker: Broker, trial: Broker, name: object) -> tuple[VirtualHost | None, VirtualHost | None]:
+def _find_vhosts(
+    broker: Broker, trial: Broker, name: object
+) -> tuple[VirtualHost | None, VirtualHost | None]:
     if not isinstance(name, str):
         return None, None
     return broker.vhosts.get(name), trial.vhosts.get(name)
@@ -132,11 +134,11 @@ def _both(broker: Broker, trial: Broker, name: object) -> tuple[VirtualHost | No
 class Category(NamedTuple):
     """A kind of objects: the function that makes an object, and the fields that an object may have."""
 
-    make: Make
+    make: Maker
     fields: frozenset[str]
 
 
-def _category(make: Make, fields: str) -> Category:
+def _category(make: Maker, fields: str) -> Category:
     return Category(make, frozenset(fields.split()))
 
 
@@ -199,7 +201,7 @@ def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Ma
     return {"vhosts": [of_vhost | {"name": vhost}], **found} if of_vhost else found
 
 
-def clear_passwords(document: object) -> dict[str, str]:
+def find_clear_passwords(document: object) -> dict[str, str]:
     """Return the clear-text passwords of a document by user, which must be hashed before the import."""
     users = document.get("users", []) if isinstance(document, Mapping) else []
     found: dict[str, str] = {}
@@ -234,9 +236,9 @@ def import_steps(
         yield from _make_all(found, trial, vhost)
         yield from _check_queue_limits(trial.broker, broker)
     except DefinitionsError:
-        yield from _take_apart(trial.broker)
+        yield from _delete_trial(trial.broker)
         raise
-    yield from _take_apart(trial.broker)
+    yield from _delete_trial(trial.broker)
     yield from _make_all(found, Target(broker, users, passwords), vhost)
 
 
@@ -249,7 +251,7 @@ def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | No
                 _check_fields(fields, known)
                 make(target, fields, vhost)
             except BrokerError as error:
-                problems.append(f"{_described(category, fields, vhost)}: {error.text}")
+                problems.append(f"{_describe_object(category, fields, vhost)}: {error.text}")
                 if len(problems) == PROBLEMS_MAX:
                     raise DefinitionsError([*problems, "further problems are not shown"]) from error
             yield
@@ -286,7 +288,7 @@ def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
         raise DefinitionsError(problems)
 
 
-def _take_apart(trial: Broker) -> Steps:
+def _delete_trial(trial: Broker) -> Steps:
     """Delete the queues of the copy, one by one, and their bindings in slices.
 
     The copy as a whole is a reference cycle. The garbage collector would free 20,000 queues in one step of
@@ -301,7 +303,7 @@ def _take_apart(trial: Broker) -> Steps:
                 yield
 
 
-def _described(category: str, fields: Fields, vhost: str | None) -> str:
+def _describe_object(category: str, fields: Fields, vhost: str | None) -> str:
     kind = {"policies": "policy"}.get(category, category.removesuffix("s").replace("_", " "))
     if category == "bindings":
         name = f"from '{fields.get('source')}' to '{fields.get('destination')}'"
@@ -317,7 +319,7 @@ class LoadError(OSError):
     """The definitions cannot be loaded; the text names the file, and each wrong object."""
 
 
-def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
+def load_definitions(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
     """Import a file, all objects or none.
 
     `skip_unchanged`: do nothing if the content is that of the file loaded last. Raises LoadError.
@@ -334,7 +336,7 @@ def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None
         document = read_json(content)
     except JsonError as error:
         raise LoadError(f"load_definitions: {path}: {error}") from error
-    passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
+    passwords = {user: make_password(password) for user, password in find_clear_passwords(document).items()}
     try:
         for _ in import_steps(document, broker, users, passwords):
             pass

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.admin.definitions.exporter import export_pieces
-from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+from broker.admin.definitions.importer import DefinitionsError, find_clear_passwords, import_steps
 from broker.auth.passwords import make_password
 from broker.core.policies.policy import Policy
 from broker.core.queues.queue import Queue
@@ -34,8 +34,8 @@ def test_queues_are_durable_and_may_have_their_type_beside_their_arguments() -> 
 
 def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
     document = {"users": [{"name": "u", "password": "secret"}, {"name": "v", "password_hash": ""}, 5]}
-    assert clear_passwords(document) == {"u": "secret"}
-    assert clear_passwords([]) == {}
+    assert find_clear_passwords(document) == {"u": "secret"}
+    assert find_clear_passwords([]) == {}
     del document["users"][2]
     place = Place()
     password = make_password("secret", 0)

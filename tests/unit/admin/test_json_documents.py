@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.admin.json_documents import LEVELS_MAX, JsonError, field_table, read_json, read_json_steps
+from broker.admin.json_documents import LEVELS_MAX, JsonError, read_field_table, read_json, read_json_steps
 from broker.core.errors import PreconditionFailed
 
 VALUES = st.recursive(
@@ -141,8 +141,8 @@ def test_many_values_side_by_side_are_not_deep() -> None:
 
 def test_arguments_have_100_levels_and_no_more() -> None:
     table = {"a": json.loads(nested(99, "[", "]"))}
-    assert field_table(table, "queue 'q'") == table
+    assert read_field_table(table, "queue 'q'") == table
     with pytest.raises(
         PreconditionFailed, match="the arguments of queue 'q' are nested more than 100 levels"
     ):
-        field_table({"a": [table]}, "queue 'q'")
+        read_field_table({"a": [table]}, "queue 'q'")

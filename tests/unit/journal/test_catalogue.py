@@ -7,7 +7,7 @@ import json
 import pytest
 
 from protocol.journal.catalogue import Catalogue, Extent
-from protocol.journal.files import DAY, drop_line, drops, file_name, parsed, sealed_name, sealed_path
+from protocol.journal.files import DAY, drop_line, file_name, parse_name, read_drops, sealed_name, sealed_path
 
 START = 20_000 * DAY  # 2024-10-04, microseconds since 1970
 
@@ -24,9 +24,9 @@ def found(
 
 
 def test_names_say_what_is_in_files() -> None:
-    assert parsed(file_name("a-b", 7)) == ("a-b", 7, None)
-    assert parsed(file_name("a-b", 7) + ".open") == ("a-b", 7, None)
-    assert parsed(sealed_name("a-b", 7, 9)) == ("a-b", 7, 9)
+    assert parse_name(file_name("a-b", 7)) == ("a-b", 7, None)
+    assert parse_name(file_name("a-b", 7) + ".open") == ("a-b", 7, None)
+    assert parse_name(sealed_name("a-b", 7, 9)) == ("a-b", 7, 9)
     assert sealed_path("n", 1, 2, START).startswith("parquet/date=2024-10-04/hour=00/n-0")
 
 
@@ -34,7 +34,7 @@ def test_names_say_what_is_in_files() -> None:
     "name", ["", "x", "x.ajl", "-" + "0" * 20 + ".ajl", "n-1.ajl", "n-1-2.parquet", ".ajl.open"]
 )
 def test_other_names_say_nothing(name: str) -> None:
-    assert parsed(name) is None
+    assert parse_name(name) is None
 
 
 def test_a_day_that_is_dropped_takes_the_files_above_that_were_there() -> None:
@@ -45,7 +45,7 @@ def test_a_day_that_is_dropped_takes_the_files_above_that_were_there() -> None:
     others = ["", "[]", "1", '"dropped"', '{"dropped": []}', '{"file": 1}', '{"file": "x"}', first[:-3]]
     files = [json.dumps({"file": file}) for file in (one, two, late)]
 
-    assert list(drops([*others, *files[:2], first, *others, files[2], second])) == [
+    assert list(read_drops([*others, *files[:2], first, *others, files[2], second])) == [
         ("date=2024-10-04", 2, [one]),
         ("date=2024-10-04", 1, [late]),
     ]
