@@ -8,19 +8,19 @@ OWNED: Final = ("broker", "protocol", "config")
 
 
 def main() -> None:
-    """Check that the packages are amqpd's own, then hand over to the command line."""
+    """Check that the packages are amqpd's own, then run the command line."""
     foreign = foreign_package()
     if foreign:
         sys.stderr.write(f"amqpd: {foreign}; install amqpd into an environment of its own\n")
         sys.exit(2)
-    # not before the check: another distribution's `config` would end in an import error that explains nothing
+    # Not before the check: the import of another distribution's `config` would end in an unclear error.
     from broker.cli import command_line
 
     command_line(sys.argv[1:])(prog_name="amqpd")
 
 
 def control() -> None:
-    """The same for the command `amqpctl`."""
+    """Check the packages, then run the command line of `amqpctl`."""
     foreign = foreign_package()
     if foreign:
         sys.stderr.write(f"amqpctl: {foreign}; install amqpd into an environment of its own\n")
@@ -31,7 +31,7 @@ def control() -> None:
 
 
 def foreign_package() -> str:
-    """Say which package of ours another distribution has replaced; empty where none has."""
+    """Return the package of amqpd that another distribution has replaced; "" if none is replaced."""
     for name in OWNED:
         package = importlib.import_module(name)
         if getattr(package, "OWNER", None) != "amqpd":

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from broker import __version__
-from config.loader import CONFIG, Loaded, SettingsError, flag, load, variable
-from config.settings import Settings, absent, is_secret
+from config.loader import CONFIG, LoadedSettings, SettingsError, flag, load, variable
+from config.settings import Settings, is_secret, word_for_absent
 
 Command = Callable[..., None]
 
@@ -54,7 +54,7 @@ METAVARS: Final = {
 def command_line(arguments: Sequence[str]) -> typer.Typer:
     """Make the command that `arguments` name, or all commands if they name none, as for --help.
 
-    Importing what the other commands need would slow the start.
+    Importing the modules of the other commands would slow down the start.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -152,7 +152,7 @@ def check(
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
     try:
         if not any(folder.glob(f"*{SUFFIX}")):
-            raise StoreError(f"no log in {folder}")  # before anything is created there
+            raise StoreError(f"no log in {folder}")  # before the check creates files in the folder
         report = (log_check.repair if repair else log_check.check)(str(folder), RealDisk())
     except (StoreError, OSError) as error:
         typer.echo(f"amqpd: {error}", err=True)
@@ -194,7 +194,7 @@ def export_definitions(
     from broker import offline
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
-    with _told_in_one_line():
+    with _errors_in_one_line():
         pieces = offline.export_definitions(folder, vhost)
         if file == "-":
             sys.stdout.writelines(pieces)
@@ -203,15 +203,15 @@ def export_definitions(
 
 
 def _write_private(path: Path, pieces: Iterable[str]) -> None:
-    """Write a file that only its owner may read, for it has password hashes; whole, or not at all.
+    """Write a file that only its owner may read, as it has password hashes; the whole file or nothing.
 
-    What is no ordinary file (a pipe, a device) is written to as it is. Raises OSError.
+    A file that is not regular (a pipe, a device) is written directly. Raises OSError.
     """
     if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8") as stream:
             stream.writelines(pieces)
         return
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a symbolic link stays a link
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
     try:
         with open(descriptor, "w", encoding="utf-8") as stream:
@@ -236,14 +236,14 @@ def import_definitions(
     from broker import offline
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
-    with _told_in_one_line():
+    with _errors_in_one_line():
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         offline.import_definitions(folder, text, vhost)
 
 
 @contextmanager
-def _told_in_one_line() -> Iterator[None]:
-    """End with status 2 and what went wrong instead of a traceback."""
+def _errors_in_one_line() -> Iterator[None]:
+    """End with one line for each error and status 2 instead of a traceback."""
     from broker.core.errors import BrokerError
     from broker.offline import OfflineError
     from broker.store.errors import StoreError
@@ -260,7 +260,7 @@ def _told_in_one_line() -> Iterator[None]:
 def check_config(flags: dict[str, object]) -> None:
     """Show the settings that `serve` would use, and the place that sets each one."""
     loaded = _load(flags)
-    shown = {name: _shown(name, loaded.settings) for name in Settings.model_fields}
+    shown = {name: _show_setting(name, loaded.settings) for name in Settings.model_fields}
     width = max(len(f"{name} = {value}") for name, value in shown.items())
     for name, value in shown.items():
         typer.echo(f"{f'{name} = {value}':<{width}}  # {loaded.sources[name]}")
@@ -269,7 +269,7 @@ def check_config(flags: dict[str, object]) -> None:
 def pipeline(context: typer.Context) -> None:
     """Run jobs on Spark over journals and messages; needs the extra `pipeline`."""
     if find_spec("pipeline") is None:
-        typer.echo("amqpd: the package 'pipeline' is not there: pip install 'amqpd[pipeline]'", err=True)
+        typer.echo("amqpd: the package 'pipeline' is not installed: pip install 'amqpd[pipeline]'", err=True)
         raise typer.Exit(1)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "pipeline", *context.args])  # noqa: S606
@@ -282,8 +282,8 @@ def version() -> None:
     typer.echo(f"amqpd {__version__} ({flavour()}), Python {platform.python_version()}")
 
 
-def _load(flags: dict[str, object]) -> Loaded:
-    """Load the settings; one line for each thing that is wrong with them, and exit status 2."""
+def _load(flags: dict[str, object]) -> LoadedSettings:
+    """Load the settings. For wrong settings, print a line for each fault and end with status 2."""
     try:
         return load(flags, os.environ)
     except SettingsError as error:
@@ -292,25 +292,25 @@ def _load(flags: dict[str, object]) -> Loaded:
         raise typer.Exit(2) from error
 
 
-def _shown(name: str, settings: Settings) -> str:
+def _show_setting(name: str, settings: Settings) -> str:
     value = getattr(settings, name)
     if is_secret(name):
         return "(not shown)"
     if isinstance(value, tuple):
-        return "[" + ", ".join(_quoted(str(item)) for item in value) + "]"
+        return "[" + ", ".join(_quote_text(str(item)) for item in value) + "]"
     if isinstance(value, bool):
         return str(value).lower()
     if value is None:
-        return f'"{absent(name)}"'
-    return str(value) if isinstance(value, int) else _quoted(str(value))
+        return f'"{word_for_absent(name)}"'
+    return str(value) if isinstance(value, int) else _quote_text(str(value))
 
 
-def _quoted(text: str) -> str:
-    """A text as TOML has it."""
+def _quote_text(text: str) -> str:
+    """Return a text as a TOML string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _adder(command: Command) -> Callable[[typer.Typer, str], None]:
+def _make_adder(command: Command) -> Callable[[typer.Typer, str], None]:
     def add(app: typer.Typer, name: str) -> None:
         app.command(name)(command)
 
@@ -318,13 +318,13 @@ def _adder(command: Command) -> Callable[[typer.Typer, str], None]:
 
 
 COMMANDS: Final[dict[str, Callable[[typer.Typer, str], None]]] = {
-    "serve": _adder(serve),
-    "check": _adder(check),
-    "check-config": _adder(check_config),
+    "serve": _make_adder(serve),
+    "check": _make_adder(check),
+    "check-config": _make_adder(check_config),
     "definitions": lambda app, name: app.add_typer(_definitions_commands(), name=name),
     "bench": _add_bench,
     "journal": _add_journal,
     "pipeline": _add_pipeline,
-    "version": _adder(version),
+    "version": _make_adder(version),
 }
-"""Each command's name, in the order of --help, and what adds the command to the application."""
+"""The name of each command, in the order of --help, and the function that adds the command."""

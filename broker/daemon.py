@@ -1,7 +1,7 @@
-"""The daemon: wires everything, starts it, and stops it in order.
+"""The daemon: creates all parts of the broker, starts them, and stops them in order.
 
-*Owns* the event loop, signals, the executor threads and the order of start and stop. Recovery runs before
-anything listens; the sync of the last batch after nobody is connected any more.
+*Owns* the event loop, signals, the executor threads and the order of start and stop. Recovery runs before any
+listener opens. The last batch is synced after the last connection has closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextvars import Context
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import structlog
 import uvloop
@@ -40,7 +40,7 @@ from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
 from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
-from broker.journal.journal import journal_of
+from broker.journal.journal import create_journal
 from broker.net.alarm_clock import AlarmClock
 from broker.net.descriptors import connection_descriptors, raise_limit
 from broker.net.http_connections import HttpConnections
@@ -63,21 +63,18 @@ from broker.store.sync import HelperSyncer
 from config.settings import Settings
 from config.values import Endpoint
 
-if TYPE_CHECKING:
-    from broker.admin.server import AdminServer
-
 GRACE_SECONDS: Final = 5.0
 LAG_INTERVAL_SECONDS: Final = 0.1
 STORE_TICK_SECONDS: Final = 1.0
-PAUSE_SECONDS: Final = 0.05  # so long streams are read before others may have the disk for as long
-GC_THRESHOLDS: Final = (50_000, 20, 1000)  # collections of long-lived objects are rare: they stall the loop
+PAUSE_SECONDS: Final = 0.05  # streams are read for so long, then other work has the disk for as long
+GC_THRESHOLDS: Final = (50_000, 20, 1000)  # collections of long-lived objects are rare: they delay the loop
 DEFAULT_VHOST: Final = "/"
 
 _log = structlog.get_logger("amqpd")
 
 
 def run(settings: Settings) -> int:
-    """Run the daemon until SIGTERM or SIGINT; returns the exit status."""
+    """Run the daemon until SIGTERM or SIGINT; return the exit status."""
     logs.configure(settings.log_format, settings.log_level)
     return_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -85,12 +82,15 @@ def run(settings: Settings) -> int:
             return runner.run(Daemon(settings, runner.get_loop()).main())
         except (StoreError, ListenError, TlsError, AutoCreateError, OSError) as error:
             reason = _reason(error, settings.data_dir)
-            print(f"amqpd: {reason}", file=sys.stderr)  # noqa: T201  the one line that says why it ends
+            print(f"amqpd: {reason}", file=sys.stderr)  # noqa: T201  the one line that has the reason
             return 1
 
 
 def _reason(error: Exception, data_dir: Path) -> str:
-    """Why the daemon ends; if the data folder cannot be used, the user who needs it and the setting too."""
+    """Return the reason why the daemon ends.
+
+    For an unusable data folder, name the user and the setting too.
+    """
     if not isinstance(error, OSError) or not isinstance(error.filename, str):
         return str(error)
     named = error.filename
@@ -103,13 +103,26 @@ def _reason(error: Exception, data_dir: Path) -> str:
     )
 
 
+class AdminHttp(Protocol):
+    """The server of admin HTTP: an `AdminServer`, whose module is imported only where admin HTTP is on."""
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Listen on every address of `host` and serve. Returns the first address. Raises AdminError."""
+
+    def connection(self) -> tuple[object, object]:
+        """Make a connection, and its protocol, which the event loop calls."""
+
+    async def stop(self) -> None:
+        """Stop listening, and close all connections."""
+
+
 class Daemon:
     """A broker process: its parts, and the order in which they start and stop."""
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
         self.loop = loop
-        self._context = Context()  # of what no request does, although one may have asked for a turn
+        self._context = Context()  # for work of no request, although a request may have scheduled it
         self.stopping = asyncio.Event()
         self.writers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-log")
         self.password_threads = PasswordThreads(loop)
@@ -128,7 +141,9 @@ class Daemon:
         self._lag_timer: asyncio.TimerHandle | None = None
         self._tick_timer: asyncio.TimerHandle | None = None
         broker = self.broker = self._new_broker(self.alarm_clock.schedule)
-        self.journal = journal_of(settings, broker, view_of, loop.call_soon, loop.call_later, self._off_loop)
+        self.journal = create_journal(
+            settings, broker, view_of, loop.call_soon, loop.call_later, self._off_loop
+        )
         self.users = Users(self.log)
         broker.appliers["user"] = self.users.apply
         broker.definers.append(self.users.describe)
@@ -172,7 +187,7 @@ class Daemon:
         )
         self.server.shortage.measure = self._look_at_memory
         self.started, self.failure = False, ""
-        self.admin: AdminServer | None = None
+        self.admin: AdminHttp | None = None
         self.admin_handshakes: TlsListener | None = None
 
     def _new_broker(self, schedule: Schedule) -> Broker:
@@ -190,7 +205,7 @@ class Daemon:
         broker.exclusive_drain = self.settings.exclusive_drain_ms
         return broker
 
-    # -- the life of the process
+    # -- start and stop
 
     async def main(self) -> int:
         """Start, wait for a signal, stop."""
@@ -203,7 +218,7 @@ class Daemon:
             await self._first_start()
             await self.listener.open_all(self.settings)
             admin = await self._start_admin()
-            gc.freeze()  # what the start made is here to stay; do not look at it again
+            gc.freeze()  # the objects of the start live as long as the process; never check them again
             self._tell_ready(admin)
             self.started = True
             self._measure_lag(time.monotonic())
@@ -260,17 +275,19 @@ class Daemon:
         self.broker.declare_vhost(DEFAULT_VHOST)
         settings = self.settings
         if settings.load_definitions is not None:
-            from broker.admin.definitions.importer import load
+            from broker.admin.definitions.importer import load_definitions
 
-            load(settings.load_definitions, settings.definitions_skip_unchanged, self.broker, self.users)
+            load_definitions(
+                settings.load_definitions, settings.definitions_skip_unchanged, self.broker, self.users
+            )
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
             kept = await self._make_password(password)
             self.users.add_first(settings.default_user, kept, DEFAULT_VHOST)
-            _log.info("first user made", user=settings.default_user)
+            _log.info("first user created", user=settings.default_user)
 
     def _close_log(self) -> int:
-        """Close the log, and say so if that failed."""
+        """Close the log; log a failure."""
         try:
             close(self.broker, self.log)
         except StoreFailed as error:
@@ -281,9 +298,9 @@ class Daemon:
     # -- admin
 
     async def _start_admin(self) -> str:
-        """Serve admin HTTP where it was set; returns the addresses, as the ready line has them.
+        """Serve admin HTTP at the configured addresses; return the addresses in the form of the ready line.
 
-        Imported late: that takes long.
+        The modules are imported here, as the import is slow.
         """
         settings = self.settings
         plain = [] if settings.admin is None else [settings.admin]
@@ -309,8 +326,8 @@ class Daemon:
         shown = f"admin={logs.endpoints(at)}"
         return f"{shown} admin-tls={logs.endpoints(secure)}" if secure else shown
 
-    async def _listen_plain(self, admin: AdminServer, place: Endpoint) -> tuple[str, int]:
-        """Serve admin HTTP at `place`; returns the address. Raises AdminError."""
+    async def _listen_plain(self, admin: AdminHttp, place: Endpoint) -> tuple[str, int]:
+        """Serve admin HTTP at `place`; return the address. Raises AdminError."""
         host, port = await admin.listen(place.host, place.port)
         if not is_loopback(host):
             _log.warning(
@@ -320,10 +337,10 @@ class Daemon:
             )
         return place.host, port
 
-    async def _listen_secure(self, admin: AdminServer, place: Endpoint) -> tuple[str, int]:
-        """Serve admin HTTP over TLS at `place`; returns the address. Raises ListenError."""
+    async def _listen_secure(self, admin: AdminHttp, place: Endpoint) -> tuple[str, int]:
+        """Serve admin HTTP over TLS at `place`; return the address. Raises ListenError."""
         if self.admin_handshakes is None:
-            assert self.admin_tls is not None  # an address is refused without a certificate
+            assert self.admin_tls is not None  # the settings require a certificate
             self.admin_handshakes = TlsListener(
                 self.admin_tls,
                 self.loop,
@@ -343,11 +360,11 @@ class Daemon:
         return place.host, port
 
     def _reload(self) -> None:
-        """Read certificates again, for the connections to come."""
+        """Read the certificates again, for new connections."""
         reload_all(tls for tls in (self.tls, self.admin_tls) if tls is not None)
 
     async def _make_password(self, password: str) -> Password:
-        """Hash a password in a thread: that takes long."""
+        """Hash a password in a thread, as hashing is slow."""
         hashing = partial(make_password, password, self.settings.scram_iterations)
         return await self.password_threads.run(hashing)
 
@@ -356,17 +373,17 @@ class Daemon:
             return f"the log has failed: {self.log.failure}"
         return "" if self.started else "starting or stopping"
 
-    # -- what the parts ask for
+    # -- calls from the parts
 
     def _unique(self) -> str:
         return secrets.token_urlsafe(16)
 
     def _wants_commit(self) -> None:
-        """The first append of a batch: commit at the end of this turn of the loop."""
+        """Commit at the end of this turn of the loop, as a batch has its first append."""
         self.loop.call_soon(self.log.commit, context=self._context)
 
     def _off_loop(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Run `work` in a thread and call `done` on the loop with what it raised."""
+        """Run `work` in a thread, then call `done` on the loop with its exception or None."""
         future = self.loop.run_in_executor(self.writers, work)
         future.add_done_callback(lambda finished: done(finished.exception()))
 
@@ -374,7 +391,7 @@ class Daemon:
         self.loop.remove_reader(fd)
 
     def _check_streams(self) -> None:
-        """Read what streams have in a thread of its own, for half of the time: what is damaged is told."""
+        """Read all stored streams in a thread, half of the time, and log damaged rows."""
         files = stored_files(self.storage)
         if files:
             Thread(target=self._read_streams, args=(files,), name="amqpd-streams", daemon=True).start()
@@ -398,18 +415,18 @@ class Daemon:
             self.stopping.set()
 
     def _measure_lag(self, due: float) -> None:
-        """How late a timer comes is how long the loop was busy (the loop's clock stood still meanwhile)."""
+        """Record the delay of a timer, which is the time that the loop was busy."""
         now = time.monotonic()
         self.lag.observe(max(0.0, now - due))
         due = now + LAG_INTERVAL_SECONDS
         self._lag_timer = self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, due)
 
     def _look_at_memory(self) -> None:
-        """Measure between two ticks: much has come in."""
+        """Check memory between two ticks, as many messages have arrived."""
         self.resources.check(self.log.full or self.journal.holds_publishers)
 
     def _tick_store(self) -> None:
-        """Look for room after a full disk, tell when the log fails or comes back, watch memory and space."""
+        """Check free space, memory and failures, once a second; log when the log fails or recovers."""
         self._tick_timer = self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # also if this fails
         self.log.tick()
         self.journal.tick()
@@ -422,7 +439,7 @@ class Daemon:
             _log.warning("publishes are accepted again", was=self.failure)
         self.failure = failure
 
-    # -- what it says
+    # -- log lines
 
     def _tell_recovered(self, found: RecoveryReport, seconds: float) -> None:
         if found.torn:

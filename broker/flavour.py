@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import Final
 
 HOT_MODULES: Final = ("broker.core.queues.queue", "protocol.amqp091.wire")
-"""One module of each compiled top-level package; all are compiled together or not at all."""
+"""A module of each compiled top-level package. All packages are compiled, or none."""
 
 
 def flavour(modules: tuple[str, ...] = HOT_MODULES) -> str:

@@ -1,7 +1,7 @@
-"""Log lines on standard error: for people on a terminal, or one JSON object per line.
+"""Log lines on standard error: text for a terminal, or one JSON object per line.
 
 *Owns* the configuration of structlog and of the standard library's logging, whose records (asyncio, uvicorn,
-warnings) come out in the same form. Values that a peer chose cannot break a line or move the cursor.
+warnings) have the same form. Values from clients cannot break a line or move the cursor.
 """
 
 import logging
@@ -22,11 +22,11 @@ LEVELS: Final = {
 }
 
 QUIET: Final = {"uvicorn": logging.WARNING, "uvicorn.error": logging.ERROR, "asyncio": logging.WARNING}
-"""Loggers of libraries, and from which level on they tell what the daemon does not tell itself."""
+"""Loggers of libraries, and the lowest level that they log. The daemon logs the other events itself."""
 
 
 class Seldom:
-    """Lets one log line of a kind through in so many seconds, so that a flood does not fill the log."""
+    """Limits one kind of log line to one in an interval, so that a flood does not fill the log."""
 
     def __init__(self, clock: Callable[[], float], seconds: float = 10.0) -> None:
         self._clock = clock
@@ -44,18 +44,18 @@ class Seldom:
         return True
 
     def warning(self, log: FilteringBoundLogger, event: str, **values: object) -> None:
-        """Log a warning if a line may be written now, with how many were left out before."""
+        """Log a warning if a line may be written now, with the number of lines left out before."""
         if self.passes():
             log.warning(event, **values, not_logged=self.left_out())
 
     def left_out(self) -> int:
-        """The count of lines left out since the last call."""
+        """Return the number of lines left out since the last call."""
         count, self._left_out = self._left_out, 0
         return count
 
 
 def endpoints(addresses: Sequence[tuple[str, int]]) -> str:
-    """Addresses as `HOST:PORT` with commas between them; off if there are none."""
+    """Return addresses as `HOST:PORT` with commas between them; off without any."""
     return (
         ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses) or "off"
     )
@@ -115,14 +115,14 @@ def _renderer(log_format: str, out: TextIO) -> list[Processor]:
 
 
 def _name_logger(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Say which library a line comes from."""
+    """Add the name of the library that logs a line."""
     del logger, method
     event["logger"] = event["_record"].name
     return event
 
 
 def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
-    """Write a traceback. structlog's own shows the values of local variables, passwords among them."""
+    """Write a traceback without the values of local variables, which may be passwords."""
     plain = StringIO()
     structlog.dev.plain_traceback(plain, exc_info)
     out.write("\n".join(_visible(line) for line in plain.getvalue().split("\n")))
@@ -133,7 +133,7 @@ def _visible(text: str) -> str:
 
 
 def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Make control characters visible, so that no value can forge a line or steer a terminal."""
+    """Escape control characters, so that no value can forge a line or control a terminal."""
     del logger, method
     for key, value in event.items():
         if isinstance(value, str):

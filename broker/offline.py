@@ -1,4 +1,4 @@
-"""The broker without its daemon: what a command does with the data folder while nothing runs there."""
+"""The broker without a daemon: commands on the data folder of a stopped broker."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from broker.store.segment import SUFFIX
 from broker.store.sync import DiskSyncer
 
 WITH_EXPRESSIONS: Final = (POLICY, OPERATOR_POLICY, VHOST, "user")
-"""The kinds of changes that bring regular expressions, or take them away."""
+"""The kinds of changes that add or remove regular expressions."""
 
 
 class OfflineError(Exception):
-    """The command cannot do what it was asked for; the text says why."""
+    """The command cannot be done; the text has the reason."""
 
 
-class Closed:
-    """A broker that nobody is connected to, on a log."""
+class OfflineBroker:
+    """A broker on a log, without clients."""
 
     def __init__(self, folder: Path) -> None:
         disk = RealDisk()
         self.storage = FileStorage(str(folder), disk, DiskSyncer(disk), time.monotonic)
         self.log = Log(self.storage, self._describe)
-        schedule = Schedule(time.monotonic_ns, time.time_ns, _never)
+        schedule = Schedule(time.monotonic_ns, time.time_ns, _ignore_timer)
         self.broker = Broker(self.log, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
@@ -54,15 +54,15 @@ class Closed:
 
 
 def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
-    """The definitions that a log holds, as pieces of one JSON text; the log is only read.
+    """Return the definitions of a log as pieces of one JSON text; the log is only read.
 
-    Raises OfflineError, StoreError (while a daemon uses the log, or if it is damaged), OSError.
+    Raises OfflineError, StoreError (while a daemon uses the log, or if the log is damaged), OSError.
     """
     from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
 
     if not any(folder.glob(f"*{SUFFIX}")):
-        raise OfflineError(f"no log in {folder}")  # before anything is created there
-    closed = Closed(folder)
+        raise OfflineError(f"no log in {folder}")  # before the lock creates files in the folder
+    closed = OfflineBroker(folder)
     files = closed.storage.files
     files.lock()
     try:
@@ -81,36 +81,38 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
 
 
 def unusable_expressions(changes: Iterable[Change]) -> list[str]:
-    """The regular expressions of policies and permissions that match nothing, each with the reason.
+    """Return the regular expressions of policies and permissions that match nothing, each with the reason.
 
     `changes`: the definitions of a log, in order, which may be damaged.
     """
-    broker = Broker(MessageStore(), Counters(), str, Schedule(int, int, _never), view_of)
+    broker = Broker(MessageStore(), Counters(), str, Schedule(int, int, _ignore_timer), view_of)
     users = Users(MessageStore())
     broker.appliers["user"] = users.apply
     for change in changes:
         if str(change.get("kind", "")).split(".")[0] in WITH_EXPRESSIONS:
-            with suppress(ValueError):  # it does not read back: the damage is another line of the report
+            with suppress(ValueError):  # an unreadable change: the report has the damage in another line
                 broker.apply(change)
     return [*broker.objections(), *users.objections()]
 
 
 def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
-    """Import definitions into the log of a folder, which is made if it is not there; all or nothing.
+    """Import definitions into the log of a folder, all or none. A missing folder is created.
 
-    Raises OfflineError with a line for each object that is wrong, StoreError, StoreFailed, OSError.
+    Raises OfflineError with a line for each wrong object, StoreError, StoreFailed, OSError.
     """
-    from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+    from broker.admin.definitions.importer import DefinitionsError, find_clear_passwords, import_steps
     from broker.admin.json_documents import JsonError, read_json
 
     try:
         document = read_json(text)
     except JsonError as error:
         raise OfflineError(str(error)) from error
-    with opened(folder) as closed:
+    with open_log(folder) as closed:
         if vhost is not None and vhost not in closed.broker.vhosts:
             raise OfflineError(f"there is no vhost '{vhost}'")
-        passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
+        passwords = {
+            user: make_password(password) for user, password in find_clear_passwords(document).items()
+        }
         try:
             for _ in import_steps(document, closed.broker, closed.users, passwords, vhost):
                 pass
@@ -119,10 +121,10 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Closed]:
-    """Recover a log for changes, and close it cleanly whatever happens."""
+def open_log(folder: Path) -> Iterator[OfflineBroker]:
+    """Recover a log for changes, and close it cleanly also after an error."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    closed = Closed(folder)
+    closed = OfflineBroker(folder)
     closed.log.recover(Recovered(closed.broker))
     try:
         yield closed
@@ -130,5 +132,5 @@ def opened(folder: Path) -> Iterator[Closed]:
         close(closed.broker, closed.log)
 
 
-def _never(due: int) -> None:
-    """Nothing is due while nobody is served."""
+def _ignore_timer(due: int) -> None:
+    """Do nothing: a stopped broker has no timers."""

@@ -14,8 +14,8 @@ from typing import Final
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from config.settings import Settings, allowed, is_secret
-from config.values import folder, is_none, is_off
+from config.settings import Settings, allowed_values, is_secret
+from config.values import is_none, is_off, parse_folder
 
 PREFIX: Final = "AMQPD_"
 CONFIG: Final = "config"
@@ -34,7 +34,7 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenValue:
     """A value, and the place that set it."""
 
     value: object
@@ -42,33 +42,33 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """The settings, and for each name the place that set it."""
 
     settings: Settings
     sources: Mapping[str, str]
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
+def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> LoadedSettings:
     """Load the settings from `flags` (by setting name; None or an empty list: not set), environment and file.
 
     `flags["config"]` or AMQPD_CONFIG names the file. Raises SettingsError.
     """
     problems: list[str] = []
-    given = _from_environment(environ, problems)
+    given = _read_environment(environ, problems)
     for name, value in flags.items():
         if value is not None and value != []:
-            given[name] = Given(value, f"flag {flag(name)}")
+            given[name] = GivenValue(value, f"flag {flag(name)}")
     file = given.pop(CONFIG, None)
     if file is not None:
-        given = _from_file(file, problems) | given
+        given = _read_file(file, problems) | given
     _check_first_user(given, problems)
     _check_tls(given, problems)
-    settings = _validated(given, problems)
+    settings = _validate(given, problems)
     if settings is None or problems:
         raise SettingsError("\n".join(problems))
     sources = {name: given[name].source if name in given else "default" for name in Settings.model_fields}
-    return Loaded(settings, sources)
+    return LoadedSettings(settings, sources)
 
 
 def flag(name: str) -> str:
@@ -81,7 +81,7 @@ def variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def _validated(given: Mapping[str, Given], problems: list[str]) -> Settings | None:
+def _validate(given: Mapping[str, GivenValue], problems: list[str]) -> Settings | None:
     try:
         return Settings.model_validate({name: item.value for name, item in given.items()})
     except ValidationError as error:
@@ -89,20 +89,20 @@ def _validated(given: Mapping[str, Given], problems: list[str]) -> Settings | No
         return None
 
 
-def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Given]:
+def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, GivenValue]:
     names = {variable(name): name for name in (*Settings.model_fields, CONFIG)}
-    given: dict[str, Given] = {}
+    given: dict[str, GivenValue] = {}
     for key, value in sorted(environ.items()):
         if key in names:
-            given[names[key]] = Given(value, f"environment {key}")
+            given[names[key]] = GivenValue(value, f"environment {key}")
         elif key.startswith(PREFIX) and key not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(key):
-            problems.append(f"{key} (environment): no such setting; {_nearest(key, names)}")
+            problems.append(f"{key} (environment): no such setting; {_suggest_names(key, names)}")
     return given
 
 
-def _from_file(file: Given, problems: list[str]) -> dict[str, Given]:
+def _read_file(file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
     try:
-        path = folder(str(file.value))
+        path = parse_folder(str(file.value))
     except ValueError as error:
         problems.append(f"config = {str(file.value)!r} ({file.source}): {error}")
         return {}
@@ -112,21 +112,21 @@ def _from_file(file: Given, problems: list[str]) -> dict[str, Given]:
     except OSError as error:
         problems.append(f"config = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
         return {}
-    except ValueError as error:  # also a number of thousands of digits
+    except ValueError as error:  # ValueError: also for a number of thousands of digits
         problems.append(f"config = {str(path)!r} ({file.source}): not a TOML file: {error}")
         return {}
-    given: dict[str, Given] = {}
+    given: dict[str, GivenValue] = {}
     for key, value in content.items():
         if key in Settings.model_fields:
-            given[key] = Given(value, f"file {path}:{key}")
+            given[key] = GivenValue(value, f"file {path}:{key}")
         else:
             problems.append(
-                f"{key} (file {path}:{key}): no such setting; {_nearest(key, Settings.model_fields)}"
+                f"{key} (file {path}:{key}): no such setting; {_suggest_names(key, Settings.model_fields)}"
             )
     return given
 
 
-def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
+def _check_first_user(given: Mapping[str, GivenValue], problems: list[str]) -> None:
     """Refuse a first user other than `guest` without a configured password: the default is well known."""
     user = given.get("default_user")
     if user is not None and user.value != "guest" and "default_pass" not in given:
@@ -136,7 +136,7 @@ def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
         )
 
 
-def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
+def _check_tls(given: Mapping[str, GivenValue], problems: list[str]) -> None:
     """Refuse TLS settings that need another setting, and TLS settings without effect."""
     served = ["tls_listen", "websocket_tls_listen"]
     by_certificate = served + ([] if _is_set(given, "admin_tls_certificate") else ["admin_tls_listen"])
@@ -160,12 +160,12 @@ def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
         if _is_set(given, name) and not any(_is_set(given, other) for other in needed):
             item, other = given[name], needed[0]
             problems.append(
-                f"{name} = {_shown(item.value)} ({item.source}): {other} is missing; "
+                f"{name} = {_show_value(item.value)} ({item.source}): {other} is missing; "
                 f"set it by {flag(other)}, {variable(other)} or in the file"
             )
 
 
-def _is_set(given: Mapping[str, Given], name: str) -> bool:
+def _is_set(given: Mapping[str, GivenValue], name: str) -> bool:
     """Whether a setting has a value other than the word for none."""
     if name not in given:
         return False
@@ -173,23 +173,23 @@ def _is_set(given: Mapping[str, Given], name: str) -> bool:
     return value not in ([], ()) and not is_off(value) and not is_none(value)
 
 
-def _describe(detail: ErrorDetails, given: Mapping[str, Given]) -> str:
+def _describe(detail: ErrorDetails, given: Mapping[str, GivenValue]) -> str:
     name = str(detail["loc"][0])
     item = given[name]
-    shown = "(not shown)" if is_secret(name) else _shown(item.value)
+    shown = "(not shown)" if is_secret(name) else _show_value(item.value)
     reason = ""
     if detail["type"] == "value_error":
         reason = f"{detail['ctx']['error']}; "
-    return f"{name} = {shown} ({item.source}): {reason}allowed: {allowed(name)}"
+    return f"{name} = {shown} ({item.source}): {reason}allowed: {allowed_values(name)}"
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_shown(item) for item in value) + "]"
+        return "[" + ", ".join(_show_value(item) for item in value) + "]"
     return "(not shown)" if isinstance(value, SecretStr) else repr(value)
 
 
-def _nearest(key: str, names: Iterable[str]) -> str:
+def _suggest_names(key: str, names: Iterable[str]) -> str:
     """Name the settings with the closest names, or all settings if no name is close."""
     known = {name.removeprefix(PREFIX): name for name in sorted(names)}
     close = [known[name] for name in difflib.get_close_matches(key.removeprefix(PREFIX), known, n=2)]

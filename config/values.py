@@ -20,7 +20,7 @@ UNITS: Final[Mapping[str, int]] = {
     "tib": 2**40,
 }
 PORT_MAX: Final = 65535
-DIGITS_MAX: Final = 100  # more than any setting can mean, and few enough to be read
+DIGITS_MAX: Final = 100  # more than any setting needs, and few enough for int()
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+", re.ASCII)  # [RFC 6454 6.2]
@@ -35,11 +35,11 @@ class Endpoint:
     port: int
 
     def __str__(self) -> str:
-        """`HOST:PORT`, an IPv6 host in brackets."""
+        """Return `HOST:PORT`, with an IPv6 host in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def endpoint(value: object) -> Endpoint:
+def parse_endpoint(value: object) -> Endpoint:
     """Read `HOST:PORT` or `[IPv6]:PORT`. Raises ValueError."""
     if isinstance(value, Endpoint):
         return value
@@ -63,38 +63,38 @@ def endpoint(value: object) -> Endpoint:
     return Endpoint(host, int(port))
 
 
-def endpoints(value: object) -> tuple[Endpoint, ...]:
+def parse_endpoints(value: object) -> tuple[Endpoint, ...]:
     """Read one or more addresses: a list, or one text with commas between them. Raises ValueError."""
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
         raise ValueError("not a list of addresses")
-    found = tuple(endpoint(item) for item in items)
+    found = tuple(parse_endpoint(item) for item in items)
     fixed = [e for e in found if e.port]
     if len(set(fixed)) != len(fixed):
         raise ValueError("the same address twice")
     return found
 
 
-def endpoints_or_off(value: object) -> tuple[Endpoint, ...]:
+def parse_endpoints_or_off(value: object) -> tuple[Endpoint, ...]:
     """Read any number of addresses; none: an empty list, or `off`. Raises ValueError."""
     if value in ([], ()) or is_off(value):
         return ()
-    return endpoints(value)
+    return parse_endpoints(value)
 
 
 def is_off(value: object) -> bool:
-    """Whether a value is the word `off`, perhaps as the only item of a list, as flags have it."""
+    """Whether a value is the word `off`, or a list with only this word, as flags give it."""
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     return isinstance(value, str) and value.strip().lower() == "off"
 
 
-def endpoint_or_off(value: object) -> Endpoint | None:
+def parse_endpoint_or_off(value: object) -> Endpoint | None:
     """Read an address, or `off` as None. Raises ValueError."""
-    return None if value is None or is_off(value) else endpoint(value)
+    return None if value is None or is_off(value) else parse_endpoint(value)
 
 
-def text_or_off(value: object) -> str | None:
+def parse_text_or_off(value: object) -> str | None:
     """Read a text, or `off` as None. Raises ValueError."""
     if value is None or is_off(value):
         return None
@@ -103,7 +103,7 @@ def text_or_off(value: object) -> str | None:
     return value
 
 
-def origins(value: object) -> tuple[str, ...]:
+def parse_origins(value: object) -> tuple[str, ...]:
     """Read origins of web pages: a list, or one text with commas; or `any`, or `off`. Raises ValueError."""
     if value in ([], ()) or is_off(value):
         return ()
@@ -117,7 +117,7 @@ def origins(value: object) -> tuple[str, ...]:
     return found
 
 
-def patterns(value: object) -> tuple[str, ...]:
+def parse_patterns(value: object) -> tuple[str, ...]:
     """Read regular expressions: a list, or one text; none: an empty list, or `off`. Raises ValueError."""
     if value in ([], ()) or is_off(value):
         return ()
@@ -127,7 +127,7 @@ def patterns(value: object) -> tuple[str, ...]:
     return tuple(items)
 
 
-def one_of(allowed: Collection[str]) -> Callable[[object], tuple[str, ...]]:
+def make_words_parser(allowed: Collection[str]) -> Callable[[object], tuple[str, ...]]:
     """Read one or more of the allowed words: a list, or one text with commas. Raises ValueError."""
 
     def read(value: object) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def one_of(allowed: Collection[str]) -> Callable[[object], tuple[str, ...]]:
     return read
 
 
-def whole_number(value: object) -> int:
+def parse_whole_number(value: object) -> int:
     """Read an integer; truth values and fractions are refused. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -154,7 +154,7 @@ def whole_number(value: object) -> int:
     raise ValueError("not a whole number")
 
 
-def none_or_from(least: int) -> Callable[[int], int]:
+def make_minimum_check(least: int) -> Callable[[int], int]:
     """Accept 0 and numbers of at least `least`. Raises ValueError for numbers between."""
 
     def check(value: int) -> int:
@@ -165,7 +165,7 @@ def none_or_from(least: int) -> Callable[[int], int]:
     return check
 
 
-def size(value: object) -> int:
+def parse_size(value: object) -> int:
     """Read a number of bytes: `67108864`, `"64MiB"`, `"1.5 GB"`. Raises ValueError."""
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip().lower())
@@ -175,16 +175,16 @@ def size(value: object) -> int:
         if len(match[1]) > DIGITS_MAX:
             raise ValueError(f"a number of more than {DIGITS_MAX} digits")
         return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
-    return whole_number(value)
+    return parse_whole_number(value)
 
 
-def share_of(total: Callable[[], int]) -> Callable[[object], int]:
-    """Read a number of bytes as `size` does, or a percentage of `total()` bytes. Raises ValueError."""
+def make_share_parser(total: Callable[[], int]) -> Callable[[object], int]:
+    """Read a number of bytes as `parse_size` does, or a percentage of `total()` bytes. Raises ValueError."""
 
     def read(value: object) -> int:
         match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
-            return size(value)
+            return parse_size(value)
         percent = float(match[1])  # infinite, if it has hundreds of digits
         if not 0 < percent <= 100:
             raise ValueError("not a percentage above 0 and up to 100")
@@ -193,7 +193,7 @@ def share_of(total: Callable[[], int]) -> Callable[[object], int]:
     return read
 
 
-def folder(value: object) -> Path:
+def parse_folder(value: object) -> Path:
     """Read the path of a folder; `~` is the home folder. Raises ValueError."""
     if isinstance(value, str) and not value.strip():
         raise ValueError("the path is empty")
@@ -205,9 +205,9 @@ def folder(value: object) -> Path:
         raise ValueError("the home folder is not known") from error
 
 
-def file_or_none(value: object) -> Path | None:
+def parse_file_or_none(value: object) -> Path | None:
     """Read the path of a file, or `none` as None. Raises ValueError."""
-    return None if value is None or is_none(value) else folder(value)
+    return None if value is None or is_none(value) else parse_folder(value)
 
 
 def is_none(value: object) -> bool:
@@ -215,7 +215,7 @@ def is_none(value: object) -> bool:
     return isinstance(value, str) and value.strip().lower() == "none"
 
 
-def switch(value: object) -> bool:
+def parse_switch(value: object) -> bool:
     """Read `true` or `false`. Raises ValueError."""
     if isinstance(value, bool):
         return value
@@ -224,12 +224,12 @@ def switch(value: object) -> bool:
     raise ValueError("neither true nor false")
 
 
-def lower(value: object) -> object:
+def fold_case(value: object) -> object:
     """Fold the case of a word that is one of a fixed few."""
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def memory_bytes(root: Path = Path("/")) -> int:
+def read_memory_limit(root: Path = Path("/")) -> int:
     """Return the memory that this process may use: the machine's, or the limit of a control group."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for limit in _group_limits(root):

@@ -1,6 +1,6 @@
-"""Publish and consume as the image's first user with pika, and check that guest may not.
+"""Publish and consume as the image's first user with pika, and check that guest is refused.
 
-python docker/exchange_messages.py HOST:PORT      exits 0 if all of it holds
+python docker/exchange_messages.py HOST:PORT      exits 0 if all checks pass
 """
 
 import sys
@@ -8,7 +8,7 @@ import sys
 import pika
 from pika.exceptions import ProbableAuthenticationError
 
-USER = ("verify", "not-guest")  # what docker/verify sets
+USER = ("verify", "not-guest")  # as docker/verify sets it
 MESSAGES = 100
 
 
@@ -20,7 +20,7 @@ def connection(address: str, user: str, password: str) -> pika.BlockingConnectio
 
 
 def exchange(address: str) -> None:
-    """Publish persistent messages with confirms to a durable queue and get every one back in order."""
+    """Publish persistent messages with confirms to a durable queue, and get all of them in order."""
     bodies = [f"message {number}".encode() for number in range(MESSAGES)]
     with connection(address, *USER) as connected:
         channel = connected.channel()

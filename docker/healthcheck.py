@@ -1,23 +1,25 @@
-"""Exit 0 if the broker in this container is ready to take publishes and consumers, 1 if not.
+"""Exit 0 if the broker in this container accepts publishers and consumers, 1 if not.
 
-Where the admin server is off, or asks for a certificate, a broker that listens for AMQP counts as ready.
+If the admin server is off, or requires a certificate, a broker that listens for AMQP counts as ready.
 """
 
 import os
 import socket
 import ssl
 import sys
+import tomllib
 from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  the address to ask where the broker listens on all
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  where to connect
 PATIENCE_S = 4
-BROKER = Path("/proc/1/cmdline")  # what a container starts is its first process
+DEFAULTS = {"listen": "127.0.0.1:5672", "admin": "127.0.0.1:15672"}  # the broker's defaults
+BROKER = Path("/proc/1/cmdline")  # the first process of a container
 
 
 def listening(address: str) -> bool:
-    """Whether somebody takes connections at `address` (HOST:PORT)."""
+    """Whether a server accepts connections at `address` (HOST:PORT)."""
     try:
         with socket.create_connection(_place(address), PATIENCE_S):
             return True
@@ -26,9 +28,9 @@ def listening(address: str) -> bool:
 
 
 def ready(address: str, secure: bool = False) -> bool:
-    """Whether the broker, whose admin server listens on `address` (HOST:PORT), says that it is ready.
+    """Whether the broker whose admin server listens on `address` (HOST:PORT) reports that it is ready.
 
-    `secure`: over TLS. Whose certificate it is does not matter: the broker is on the same machine.
+    `secure`: over TLS. The certificate is not verified: the broker is on the same machine.
     """
     try:
         connection = (
@@ -48,19 +50,44 @@ def ready(address: str, secure: bool = False) -> bool:
 
 
 def setting(name: str, arguments: Sequence[str]) -> str:
-    """What the broker was told by a flag among its `arguments`, or else by the container's environment."""
+    """Return a setting as the broker has loaded it: flag before environment before file before default.
+
+    `arguments`: the command line of the broker. A list is one text with commas between its items.
+    """
+    found = given(name, arguments)
+    if found is None:
+        found = from_file(name, given("config", arguments))
+    return (DEFAULTS.get(name, "") if found is None else found).strip()
+
+
+def given(name: str, arguments: Sequence[str]) -> str | None:
+    """Return the value that a flag among `arguments`, or else the environment, gives to a setting."""
     flag = f"--{name.replace('_', '-')}"
-    found = os.environ.get(f"AMQPD_{name.upper()}", "")
+    found = os.environ.get(f"AMQPD_{name.upper()}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if argument == flag:
             found = following
         elif argument.startswith(flag + "="):
             found = argument.removeprefix(flag + "=")
-    return found.strip()
+    return found
+
+
+def from_file(name: str, file: str | None) -> str | None:
+    """Return the value of a setting in the settings file; None without a file that has the setting."""
+    if not file:
+        return None
+    try:
+        with Path(file).expanduser().open("rb") as stream:
+            found = tomllib.load(stream).get(name)
+    except (OSError, ValueError, RuntimeError):  # the broker refuses such a file and does not run
+        return None
+    if isinstance(found, list):
+        return ",".join(map(str, found)) or "off"  # without addresses
+    return None if found is None else str(found)
 
 
 def broker_arguments() -> list[str]:
-    """How the first process of this container was started; nothing if that cannot be read."""
+    """Return the command line of the container's first process; empty if it cannot be read."""
     try:
         return BROKER.read_text(errors="replace").split("\0")
     except OSError:
@@ -68,7 +95,7 @@ def broker_arguments() -> list[str]:
 
 
 def healthy(arguments: Sequence[str]) -> bool:
-    """Whether the broker that was started with `arguments` is ready."""
+    """Whether the broker with the command line `arguments` is ready."""
     admin = setting("admin", arguments)
     if admin.lower() != "off":
         return ready(admin)

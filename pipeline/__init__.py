@@ -1,1 +1,1 @@
-"""Data pipeline on Spark: journals that are read by jobs, and queues that Spark reads and writes."""
+"""The data pipeline on Spark: jobs over journals, and queues that Spark reads and publishes to."""

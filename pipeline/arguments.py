@@ -39,7 +39,7 @@ FLAGS: Final = {
     "url": (STORE,),
     "subscribe": (STORE,),
 }
-"""The jobs that take a flag; flags with defaults may be said of any."""
+"""The jobs that accept a flag; every job accepts flags with defaults."""
 
 MODES: Final = ("batch", "available-now", "continuous")
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def duration(text: str) -> float:
-    """Seconds of a text like 90s, 15m, 24h or 7d."""
+    """Return the seconds of a text like 90s, 15m, 24h or 7d."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"'{text}' is no time such as 90s, 15m, 24h or 7d")
@@ -126,56 +126,58 @@ def duration(text: str) -> float:
 
 
 def settings(pairs: Sequence[str], flag: str = "--conf") -> dict[str, str]:
-    """Settings out of KEY=VALUE. Raises PipelineError: one is not like that."""
+    """Return settings from KEY=VALUE texts. Raises PipelineError for another text."""
     for pair in pairs:
         if not re.fullmatch(r"[^=\s]+=.*", pair, re.DOTALL):
-            name = pair.partition("=")[0]  # the value may be a password
+            name = pair.partition("=")[0]  # not the value, which may be a password
             raise PipelineError(f"{flag} '{name}' is not KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 def is_live(options: argparse.Namespace) -> bool:
-    """Whether events are read that are not sealed yet."""
+    """Whether the job reads events that are not sealed yet."""
     return options.live or is_served(options.journal)
 
 
 def is_brief(options: argparse.Namespace) -> bool:
-    """Whether the job makes many plans and runs each once. A page has figures that look at all events."""
+    """Whether the job makes many plans and runs each once. Figures of a report need all events."""
     return options.job == "audit" and options.mode == "batch" and not options.report
 
 
 def check_arguments(options: argparse.Namespace) -> None:
-    """Raises PipelineError: the job wants what is not said, or does not take what is."""
+    """Raise PipelineError for a missing flag, and for a flag that the job does not accept."""
     for name, jobs in FLAGS.items():
         said = getattr(options, name)
         if said is not None and said is not False and options.job not in jobs:
             flag = name.replace("_", "-")
-            raise PipelineError(f"--{flag} is of {', '.join(jobs)}, not of {options.job}")
+            raise PipelineError(f"--{flag} is for {', '.join(jobs)}, not for {options.job}")
     if options.job == STORE:
         _require_of_store(options)
         return
     settings(options.option, "--option")
     if options.option and not is_live(options):
-        raise PipelineError(f"--option is of {STORE}, and of journals that are read live (--live, or by URL)")
+        raise PipelineError(
+            f"--option is for {STORE}, and for journals that are read live (--live, or by URL)"
+        )
     if options.job == "retain" and is_live(options):
-        raise PipelineError("retain deletes sealed files of a folder: it knows neither URLs nor --live")
+        raise PipelineError("retain deletes sealed files in a local folder: no URL, and no --live")
     if options.job in ("compact", "export") and not options.out:
-        raise PipelineError(f"{options.job} wants --out FOLDER")
+        raise PipelineError(f"{options.job} needs --out FOLDER")
     if options.job == "retain" and options.keep is None:
-        raise PipelineError("retain wants --keep, such as 30d")
+        raise PipelineError("retain needs --keep, such as 30d")
     if options.job == "lineage" and (options.message_id is None) == (options.msg_uid is None):
-        raise PipelineError("lineage wants --message-id or --msg-uid, one of them")
+        raise PipelineError("lineage needs either --message-id or --msg-uid")
     if options.mode != "batch" and (options.job != "audit" or not options.out):
-        raise PipelineError(f"--mode {options.mode} is of audit, and wants --out FOLDER")
+        raise PipelineError(f"--mode {options.mode} is for audit, and needs --out FOLDER")
     for name in ("report", "since"):
         if getattr(options, name) is not None and options.mode != "batch":
             raise PipelineError(
-                f"--{name} is of the mode batch: --mode {options.mode} goes on from where it was"
+                f"--{name} is for the mode batch: --mode {options.mode} continues from its last batch"
             )
 
 
 def check_report(report: Path) -> None:
-    """Raises PipelineError: the report could not be written, which is better known before the audit."""
+    """Raise PipelineError if the report cannot be written, before the audit starts."""
     if report.is_dir():
         raise PipelineError(f"cannot write the report '{report}': it is a folder")
     there = report if report.exists() else report.parent
@@ -187,5 +189,5 @@ def check_report(report: Path) -> None:
 def _require_of_store(options: argparse.Namespace) -> None:
     for name in ("url", "subscribe", "out"):
         if not getattr(options, name):
-            raise PipelineError(f"{STORE} wants --{name}")
+            raise PipelineError(f"{STORE} needs --{name}")
     settings(options.option, "--option")

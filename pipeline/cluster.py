@@ -21,7 +21,7 @@ NOT_PASSED: Final = ("command", "job", "print_command")
 
 
 def command(master: str, conf: Mapping[str, str], arguments: Sequence[str], sources: Path) -> list[str]:
-    """The words that start a job on a cluster."""
+    """Return the command that starts a job on a cluster."""
     words = [spark_submit(), "--master", master, "--name", "amqpd", "--py-files", str(sources)]
     for key, value in conf.items():
         words += ["--conf", f"{key}={value}"]
@@ -29,7 +29,7 @@ def command(master: str, conf: Mapping[str, str], arguments: Sequence[str], sour
 
 
 def submit(master: str, conf: Mapping[str, str], arguments: Sequence[str]) -> int:
-    """Start it, wait for it, and return its exit status."""
+    """Start a job on a cluster, wait for it, and return its exit status."""
     with tempfile.TemporaryDirectory() as folder:
         sources = Path(folder, "pipeline.zip")
         zip_sources(sources)
@@ -38,7 +38,7 @@ def submit(master: str, conf: Mapping[str, str], arguments: Sequence[str]) -> in
 
 
 def script(master: str, conf: Mapping[str, str], arguments: Sequence[str]) -> str:
-    """The same as lines of a shell, with the zip in the folder where they run."""
+    """Return the command as lines of a shell, with the zip in the working folder."""
     sources = Path("pipeline.zip")
     added = [
         f"{name}={shlex.quote(value)}"
@@ -68,7 +68,7 @@ def zip_sources(target: Path) -> None:
 
 
 def spark_submit() -> str:
-    """Where spark-submit is: that of SPARK_HOME, else that of pyspark."""
+    """Return the path of spark-submit: of SPARK_HOME, otherwise of pyspark."""
     home = os.environ.get("SPARK_HOME")
     if home is None:
         found = find_spec("pyspark")
@@ -77,7 +77,7 @@ def spark_submit() -> str:
 
 
 def arguments_of(options: argparse.Namespace) -> list[str]:
-    """Return the words of the command line that gave these options."""
+    """Return the words of the command line for these options."""
     words = ["run", options.job]
     for name, value in vars(options).items():
         flag = "--" + name.replace("_", "-")

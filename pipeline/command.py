@@ -1,4 +1,4 @@
-"""The command `amqpd pipeline`. Exit status: 0 clean, 1 it did not come about, 2 findings."""
+"""The command `amqpd pipeline`. Exit status: 0 clean, 1 the job failed, 2 findings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Final
 
 from pipeline.arguments import STORE, check_arguments, check_report, is_brief, parser, settings
 from pipeline.errors import PipelineError
-from pipeline.journal.options import shown
-from pipeline.requirements import missing
-from pipeline.terminal import tell
+from pipeline.journal.options import hide_password
+from pipeline.requirements import find_missing
+from pipeline.terminal import print_line
 
 CLEAN: Final = 0
 FAILED: Final = 1
@@ -26,7 +26,7 @@ OURS: Final = re.compile(r"^pipeline\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 def main(arguments: Sequence[str], submitted: bool = False) -> int:
-    """Do what the arguments say and return the exit status; a JSON summary goes to standard output.
+    """Run the command and return the exit status; a JSON summary goes to standard output.
 
     `submitted`: spark-submit has started this process, and has set up the session.
     """
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace, submitted: bool) -> int:
     check_arguments(options)
     if submitted:
         return run_here(options, None)
-    reason = missing()
+    reason = find_missing()
     if reason:
         raise PipelineError(reason)
     from pipeline.cluster import arguments_of, script, submit
@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace, submitted: bool) -> int:
 
 
 def run_here(options: argparse.Namespace, master: str | None) -> int:
-    """Run the job in this process. `master`: None is that of spark-submit. Raises PipelineError."""
+    """Run the job in this process. `master`: None: of spark-submit. Raises PipelineError."""
     from pyspark.errors import PySparkException
 
     from pipeline.runs import run
@@ -86,14 +86,14 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
         check_report(Path(options.report))
     started = time.monotonic()
     spark = build_session(master, settings(options.conf), is_brief(options))
-    source = options.subscribe if options.job == STORE else shown(options.journal)
-    tell(f"{options.job} of {source} on {spark.sparkContext.master}")
+    source = options.subscribe if options.job == STORE else hide_password(options.journal)
+    print_line(f"{options.job} of {source} on {spark.sparkContext.master}")
     since = None
     if options.since is not None:
         since = datetime.now(UTC) - timedelta(seconds=options.since)
     try:
-        with ProgressLine(spark, options.job, sys.stderr):
-            found, summary = run(spark, options, since, tell)
+        with ProgressLine(spark.sparkContext.statusTracker(), options.job, sys.stderr):
+            found, summary = run(spark, options, since, print_line)
     except PySparkException as error:
         raise PipelineError(f"{options.job} has failed: {cause(str(error))}") from error
     except OSError as error:
@@ -105,11 +105,11 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     body = {"job": options.job, of: source, "seconds": seconds, **summary}
     sys.stdout.write(json.dumps(body, default=str) + "\n")
     sys.stdout.flush()
-    tell(f"{options.job}: {'findings' if found else 'clean'}, {seconds} s")
+    print_line(f"{options.job}: {'findings' if found else 'clean'}, {seconds} s")
     return FOUND if found else CLEAN
 
 
 def cause(error: str) -> str:
-    """The line of an error of Spark that says what was wrong: our last one, or else the first."""
+    """Return the line of Spark's error with the cause: the last one of this package, or else the first."""
     ours: list[str] = OURS.findall(error)
     return ours[-1] if ours else error.splitlines()[0]

@@ -1,5 +1,5 @@
-"""Errors that a person can put right, told in one line."""
+"""Errors that the user can correct, shown as one line."""
 
 
 class PipelineError(Exception):
-    """The job cannot be done; the text says what is missing or wrong, and its value."""
+    """The job cannot be done; the text names the missing or wrong value."""

@@ -1,11 +1,12 @@
-"""The audit of a journal that goes on: each run, or each moment, only what is new.
+"""The audit of a growing journal: each run, or each batch, reads only new events.
 
-    <out>/checkpoint/                 of Spark: which files have been read, or events up to which
-    <out>/batch=N/node=NAME/...       what batch N leaves to the next: entries, told, queues
-    <out>/batch=N/node=NAME/findings  what is found among the entries of this batch
-    <out>/batch=N/summary.json        how many of each verdict there are until now; written last
+    <out>/checkpoint/                 of Spark: the files that were read, or the seqs
+    <out>/batch=N/node=NAME/...       the state that batch N leaves to the next: `entries`, `told`, `queues`
+    <out>/batch=N/node=NAME/findings  the findings among the entries of this batch
+    <out>/batch=N/summary.json        the number of entries by verdict until now; written last
 
-A batch reads only what the batch before has left and writes only its own folder: done again it does the same.
+A batch reads only what the batch before has left, and writes only its own folder. So a repeated batch has the
+same result.
 """
 
 from __future__ import annotations
@@ -22,12 +23,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.arguments import is_live, settings
-from pipeline.jobs.facts import lacks, not_judged
-from pipeline.jobs.portions import Carried, findings, is_over, joined, portion, queues_of, verdicts_of
+from pipeline.jobs.facts import describe_lacking, not_judged
+from pipeline.jobs.portions import (
+    Carried,
+    findings,
+    fold_portion,
+    is_over,
+    join_portions,
+    queues_of,
+    verdicts_of,
+)
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from pipeline.journal.frames import FILES, as_events, sealed_folder
-from pipeline.journal.options import source_of
-from pipeline.session import until_told
+from pipeline.journal.options import journal_source
+from pipeline.session import await_query
 
 GRACE: Final = 600.0
 FILES_OF_BATCH: Final = 100
@@ -41,7 +50,10 @@ Summary = dict[str, Any]
 def follow(
     spark: SparkSession, options: argparse.Namespace, tell: Callable[[str], None]
 ) -> tuple[bool, Summary]:
-    """Audit what is new, and go on for ever in the mode `continuous`; returns what is found until now."""
+    """Audit new events, endlessly in the mode `continuous`.
+
+    Returns whether there are findings, and the summary.
+    """
     out = Path(options.out)
     batches = Batches(spark, out, options.age, options.poison, tell)
     events = _events(spark, options)
@@ -52,7 +64,7 @@ def follow(
         query = writer.trigger(availableNow=True).start()
     else:
         query = writer.trigger(processingTime="5 seconds").start()
-    until_told(query)
+    await_query(query)
     summary = batches.latest()
     lacking = {name: node.get("lacking", "") for name, node in summary["nodes"].items()}
     return bool(summary["total_findings"]), summary | {"not_judged": not_judged(lacking) | NOT_FOLLOWED}
@@ -62,7 +74,7 @@ def _events(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
     if is_live(options):
         from pipeline.journal.frames import live_stream
 
-        return live_stream(spark, source_of(options.journal) | settings(options.option, "--option"))
+        return live_stream(spark, journal_source(options.journal) | settings(options.option, "--option"))
     stream = spark.readStream.schema(FILES).option("maxFilesPerTrigger", FILES_OF_BATCH)
     return as_events(stream.parquet(sealed_folder(options.journal)))
 
@@ -87,7 +99,7 @@ class Batches:
         self.grace = grace
 
     def take(self, events: DataFrame, number: int) -> None:
-        """Do a batch. Doing it again overwrites what it has written."""
+        """Audit the events of a batch. A repeated batch overwrites its own results."""
         folder = self.out / f"batch={number}"
         shutil.rmtree(folder, ignore_errors=True)
         before = self._before(number)
@@ -108,15 +120,15 @@ class Batches:
         self.tell(f"batch {number}: {total} findings; {verdicts}")
 
     def latest(self) -> Summary:
-        """The summary of the last batch that is whole."""
+        """Return the summary of the last complete batch."""
         return self._before(1 << 62)
 
     def _node(self, events: DataFrame, node: str, number: int, before: Summary) -> Summary:
-        """Fold a node's part of a batch, and write what is to be carried on."""
-        carried = portion(events.where(F.col("node") == node))
+        """Fold a node's part of a batch, and write the state for the next batch."""
+        carried = fold_portion(events.where(F.col("node") == node))
         known = before["nodes"].get(node)
         if known is not None:
-            carried = joined(self._read(before["batch"], node), carried)
+            carried = join_portions(self._read(before["batch"], node), carried)
         folder = self._folder(number, node)
         carried.told.coalesce(1).write.parquet(f"{folder}/told")
         carried.queues.coalesce(1).write.parquet(f"{folder}/queues")
@@ -139,7 +151,7 @@ class Batches:
             target = closed if row["over"] else verdicts
             target[row["verdict"]] = target.get(row["verdict"], 0) + row["count"]
         both = {name: verdicts.get(name, 0) + closed.get(name, 0) for name in {*verdicts, *closed}}
-        return {"verdicts": both, "closed": closed, "now": now, "lacking": lacks(queues_of(read))}
+        return {"verdicts": both, "closed": closed, "now": now, "lacking": describe_lacking(queues_of(read))}
 
     def _read(self, number: int, node: str) -> Carried:
         folder = self._folder(number, node)
@@ -149,7 +161,7 @@ class Batches:
         return str(self.out / f"batch={number}" / f"node={quote(node, safe='@')}")
 
     def _before(self, number: int) -> Summary:
-        """The summary of the last whole batch before one."""
+        """Return the summary of the last complete batch before `number`."""
         numbers = [
             int(path.parent.name.removeprefix("batch=")) for path in self.out.glob("batch=*/summary.json")
         ]
@@ -160,7 +172,7 @@ class Batches:
         return summary
 
     def _forget(self, number: int) -> None:
-        """Drop what old batches have carried on; their findings and summaries stay."""
+        """Delete the state of old batches; their findings and summaries stay."""
         for part in ("entries", "told", "queues"):
             for path in self.out.glob(f"batch={number - KEPT_BATCHES}/node=*/{part}"):
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The program that spark-submit starts: a job in the session that spark-submit has set up."""
+"""The program that spark-submit starts: a job in the session of spark-submit."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Whether what Spark needs is there: Java, pyspark, and workers that can import the connector."""
+"""The check of Spark's requirements: Java, pyspark, and workers that can import the connector."""
 
 from __future__ import annotations
 
@@ -9,31 +9,42 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PROBE: Final = """
 import sys
 sys.path += sys.argv[1:]
 import pyarrow, pamqp, mypy_extensions, pipeline.errors
 """
-"""The modules of the connector that a worker imports; `pyspark` itself comes with Spark."""
+"""The modules that a worker imports for the connector; Spark brings `pyspark` itself."""
 
 JAVA_MIN: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-def check_workers(spark: SparkSession) -> None:
-    """Raise PipelineError unless the interpreter of Spark's workers can import what this one does.
+class Context(Protocol):
+    """The part of Spark's context that `check_workers` reads."""
 
-    Without PYSPARK_PYTHON the workers start the python3 of PATH. It is that of the system where the virtual
-    environment of this interpreter is not activated; then Spark tells of a missing module at the first batch.
-    What this interpreter imports from zips counts: Spark hands them to its workers. Nothing is checked with
-    Spark Connect, whose clients cannot see the workers.
+    pythonExec: str  # noqa: N815 (Spark's name)
+
+
+class Session(Protocol):
+    """A Spark session, as a protocol: this module must work without pyspark."""
+
+    @property
+    def sparkContext(self) -> Context:  # noqa: N802 (Spark's name)
+        """Return the context. Raises PySparkException in a client of Spark Connect."""
+
+
+def check_workers(spark: Session) -> None:
+    """Raise PipelineError if the interpreter of Spark's workers cannot import the connector.
+
+    Without PYSPARK_PYTHON the workers start the python3 of PATH. If the virtual environment of this
+    interpreter is not activated, that is the system's python3, and Spark reports a missing module only at the
+    first batch. Zips on this interpreter's path count, as Spark passes them to its workers. With Spark
+    Connect nothing is checked, as its clients cannot see the workers.
     """
     from pyspark.errors import PySparkException
 
@@ -45,7 +56,7 @@ def check_workers(spark: SparkSession) -> None:
     if found == sys.executable:
         return
     if found is None:
-        raise PipelineError(f"Spark's workers start {said!r}, which is not there: {_remedy()}")
+        raise PipelineError(f"Spark's workers start {said!r}, which does not exist: {_remedy()}")
     words = [found, "-c", PROBE, *(path for path in sys.path if os.path.isfile(path))]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     if done.returncode:
@@ -63,8 +74,8 @@ def _remedy() -> str:
     )
 
 
-def missing() -> str:
-    """Name in one line what is missing of pyspark and Java; empty if both are there."""
+def find_missing() -> str:
+    """Return one line that says whether pyspark or Java is missing; "" if both are present."""
     if find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'amqpd[pipeline]'"
     java = java_command()
@@ -72,12 +83,14 @@ def missing() -> str:
         return f"Java {JAVA_MIN} or later is not installed: no java in JAVA_HOME or PATH"
     version = java_version(java)
     if version < JAVA_MIN:
-        return f"Java {JAVA_MIN} or later is wanted; {java} is {f'Java {version}' if version else 'no Java'}"
+        return (
+            f"Java {JAVA_MIN} or later is required; {java} is {f'Java {version}' if version else 'no Java'}"
+        )
     return ""
 
 
 def java_command() -> str | None:
-    """The java that Spark would start: that of JAVA_HOME, else that of PATH."""
+    """Return the java that Spark would start: of JAVA_HOME, otherwise of PATH."""
     home = os.environ.get("JAVA_HOME")
     if home:
         path = Path(home, "bin", "java")
@@ -86,7 +99,7 @@ def java_command() -> str | None:
 
 
 def java_version(java: str) -> int:
-    """The first number of its version; 0 if it does not say."""
+    """Return the major version of a java; 0 if it is unknown."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):

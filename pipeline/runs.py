@@ -1,4 +1,4 @@
-"""Runs of jobs: what each job reads, and where its results go."""
+"""Runs of jobs: their input, and the destination of their results."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.arguments import STORE, is_live, settings
-from pipeline.digest.sources import Digest, of_live, of_sealed
+from pipeline.digest.sources import Digest, live_journal_digest, sealed_journal_digest
 from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
-from pipeline.jobs.facts import lacks_by_node, not_judged
+from pipeline.jobs.facts import describe_lacking_by_node, not_judged
 from pipeline.jobs.order import order
 from pipeline.jobs.statistics import latency, poison, traffic
 from pipeline.journal.frames import read_events
-from pipeline.journal.options import shown, source_of
+from pipeline.journal.options import hide_password, journal_source
 from pipeline.lake.export import compact, export
 from pipeline.lake.retention import retain
 
@@ -31,13 +31,13 @@ FINDINGS: Final = {"at": TimestampType()} | dict.fromkeys(
     ("node", "vhost", "queue", "from_queue", "verdict", "op", "consumer", "what", "file", "text"),
     StringType(),
 )
-"""Columns of findings that are no numbers; any of them may have nothing but nulls."""
+"""Columns of findings that are no numbers; each of them may be null in all rows."""
 NEED_FULL: Final = {"latency": ("first_delivery", "processing"), "order": ("order",)}
 """The results of jobs that need the level `full`."""
 
 
 def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None, tell: Told) -> Outcome:
-    """Run a job; returns whether there are findings, and what to say. Raises PipelineError."""
+    """Run a job; return whether there are findings, and the summary. Raises PipelineError."""
     if options.job == STORE:
         return False, _store(spark, options, tell)
     if options.job == "retain":
@@ -71,12 +71,12 @@ def _events(spark: SparkSession, options: argparse.Namespace, since: datetime | 
 
 def _digest(spark: SparkSession, options: argparse.Namespace, since: datetime | None) -> Digest:
     if not is_live(options):
-        return of_sealed(spark, options.journal, options.poison, since)
-    return of_live(spark, _said(options), options.poison, since)
+        return sealed_journal_digest(spark, options.journal, options.poison, since)
+    return live_journal_digest(spark, _said(options), options.poison, since)
 
 
 def _said(options: argparse.Namespace) -> dict[str, str]:
-    return source_of(options.journal) | settings(options.option, "--option")
+    return journal_source(options.journal) | settings(options.option, "--option")
 
 
 def _store(spark: SparkSession, options: argparse.Namespace, tell: Told) -> dict[str, Any]:
@@ -110,23 +110,24 @@ def _write_findings(spark: SparkSession, rows: dict[str, list[dict[str, Any]]], 
 
 
 def _lineage(events: DataFrame, options: argparse.Namespace) -> Outcome:
-    wanted = {options.msg_uid} if options.msg_uid is not None else lives.uids_of(events, options.message_id)
+    wanted = {options.msg_uid} if options.msg_uid is not None else lives.find_uids(events, options.message_id)
     name = options.msg_uid if options.msg_uid is not None else f"'{options.message_id}'"
     rows = [row.asDict() for row in lives.lineage(events, wanted).collect()] if wanted else []
     if not rows:
-        raise PipelineError(f"no message {name} in '{shown(options.journal)}'")
+        raise PipelineError(f"no message {name} in '{hide_password(options.journal)}'")
     return False, {
         "messages": len({row["msg_uid"] for row in rows}),
-        "life": [lives.told(row) for row in rows],
+        "life": [lives.format_event(row) for row in rows],
     }
 
 
 def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
-    """A job whose result is a table; rows of poison and order are findings."""
+    """Run a job whose result is a table; rows of `poison` and `order` are findings."""
     job = options.job
     if job == "order" and not _has_deliveries(events):
         raise PipelineError(
-            f"order wants deliveries, and '{shown(options.journal)}' has none: the level `full` records them"
+            f"order needs deliveries, and '{hide_password(options.journal)}' has none: "
+            "the level `full` records them"
         )
     frame = _frame(events, options)
     if options.out:
@@ -136,7 +137,7 @@ def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
     total = len(rows) if len(rows) < ROWS_SHOWN else frame.count()
     summary: dict[str, Any] = {"rows": total, "first": rows}
     if job in NEED_FULL:
-        summary["not_judged"] = not_judged(lacks_by_node(events), NEED_FULL[job])
+        summary["not_judged"] = not_judged(describe_lacking_by_node(events), NEED_FULL[job])
     return job in ("poison", "order") and total > 0, summary
 
 

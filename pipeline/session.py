@@ -18,7 +18,7 @@ DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.codegen.cache.maxEntries": "1000",  # an audit has more than the 100 that there would be
+    "spark.sql.codegen.cache.maxEntries": "1000",  # an audit has more than the default of 100
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -27,28 +27,28 @@ DEFAULTS: Final = {
 }
 COLLECTOR: Final = "-XX:+UseParallelGC"  # a fifth less CPU than G1, on two cores
 LOCAL: Final = {
-    "spark.sql.shuffle.partitions": "8",  # small results are put together again by adaptive execution
+    "spark.sql.shuffle.partitions": "8",  # adaptive execution coalesces small results
     "spark.driver.memory": "3g",
     "spark.driver.extraJavaOptions": COLLECTOR,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.shuffle.compress": "true",
 }
-"""Settings for a driver and workers in one process."""
+"""Settings for driver and workers in one process."""
 BRIEF: Final = {"spark.driver.extraJavaOptions": f"{COLLECTOR} -XX:TieredStopAtLevel=1"}
-"""And where most code runs too briefly to be worth the JVM's second compiler."""
+"""Settings for jobs whose code runs too briefly for the JVM's second compiler."""
 
 LOOK_S: Final = 1
-BATCH_S: Final = 30  # the longest wait for a pause between two batches
+BATCH_S: Final = 30  # longest wait for the end of a batch
 BATCH_LOOK_S: Final = 0.01
 
 
 def build_session(master: str | None, conf: Mapping[str, str], brief: bool = False) -> SparkSession:
-    """Make the session. `master`: None is that of spark-submit. `conf` goes before our defaults.
+    """Make the session. `master`: None: of spark-submit. `conf` takes precedence over the defaults here.
 
-    `brief`: it makes many plans and runs each once, see BRIEF.
+    `brief`: the job makes many plans and runs each once, see BRIEF.
 
-    Workers start this interpreter: otherwise they take whatever python3 is first in PATH.
+    Workers start this interpreter. Otherwise they would start the first python3 in PATH.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -66,17 +66,15 @@ def build_session(master: str | None, conf: Mapping[str, str], brief: bool = Fal
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and workers are this process."""
+    """Whether driver and workers run in this process."""
     return master == "local" or master.startswith("local[")
 
 
-def until_told(query: StreamingQuery) -> None:
-    """Wait for the end of a query, and end it on SIGINT and SIGTERM: between two batches.
+def await_query(query: StreamingQuery) -> None:
+    """Wait for the end of a query; on SIGINT and SIGTERM end it between two batches.
 
-    If no pause between two batches is seen for 30 seconds, the batch under way is broken off. The next start
-    does that batch again.
-
-    Raises what the query has failed with.
+    If no pause between two batches is found for 30 seconds, the present batch is cancelled. The next start
+    repeats that batch. Raises the error of the query.
     """
     told = threading.Event()
 
@@ -96,7 +94,7 @@ def until_told(query: StreamingQuery) -> None:
 
 
 def _await_end_of_batch(query: StreamingQuery) -> None:
-    """Return when no batch is under way, after BATCH_S at the latest."""
+    """Wait until no batch is running, at most BATCH_S."""
     end = time.monotonic() + BATCH_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
         time.sleep(BATCH_LOOK_S)

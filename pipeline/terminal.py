@@ -1,36 +1,51 @@
-"""The output for a person while a job runs: lines on standard error, and Spark's progress."""
+"""Output for the user while a job runs: lines on standard error, and Spark's progress."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import Final, Protocol, TextIO
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-CLEAR: Final = "\r\x1b[K"  # of a terminal: this line is empty again
+CLEAR: Final = "\r\x1b[K"  # erases the present line of a terminal
 
 ON_TERMINAL_S: Final = 0.5
 ELSEWHERE_S: Final = 30.0
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """Write a line to standard error, in place of the progress line of a terminal."""
-    begun = CLEAR if sys.stderr.isatty() else ""  # a progress line, perhaps
+    begun = CLEAR if sys.stderr.isatty() else ""  # there may be a progress line
     sys.stderr.write(f"{begun}amqpd pipeline: {text}\n")
     sys.stderr.flush()
 
 
-class ProgressLine:
-    """Until it is left, says which tasks are under way: in one line of a terminal, elsewhere now and then."""
+class Stage(Protocol):
+    """A stage of a job, as Spark's status tracker describes it."""
 
-    def __init__(self, spark: SparkSession, job: str, out: TextIO, every: float | None = None) -> None:
-        """`every`: seconds between two looks; None is what fits `out`."""
-        self._tracker = spark.sparkContext.statusTracker()
+    stageId: int  # noqa: N815 (Spark's name)
+    numTasks: int  # noqa: N815
+    numCompletedTasks: int  # noqa: N815
+
+
+class Tracker(Protocol):
+    """The part of Spark's status tracker that the progress line reads. This module imports no pyspark."""
+
+    def getActiveStageIds(self) -> Sequence[int]:  # noqa: N802 (Spark's name)
+        """Return the numbers of the stages that run now."""
+
+    def getStageInfo(self, stageId: int, /) -> Stage | None:  # noqa: N802, N803
+        """Return the state of a stage; None: Spark does not know the stage any more."""
+
+
+class ProgressLine:
+    """Shows the running tasks of Spark until the context ends: in one line of a terminal, else in a log."""
+
+    def __init__(self, tracker: Tracker, job: str, out: TextIO, every: float | None = None) -> None:
+        """`every`: seconds between two updates; None: the interval that fits `out`."""
+        self._tracker = tracker
         self._job = job
         self._out = out
         self._on_terminal = out.isatty()

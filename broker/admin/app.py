@@ -1,10 +1,10 @@
-"""The admin HTTP application: product, health and metrics at once; the HTTP API from its first request on.
+"""The admin HTTP application: health and metrics at once; the HTTP API from the first request for the API on.
 
-Browsers say whose page a request is for: `Origin` [RFC 6454] with each request that may change something,
-and `Sec-Fetch-Site` [Fetch Metadata]. Other clients send neither, and are not asked for anything.
+Browsers name the page that sends a request: `Origin` [RFC 6454] in each request that may change something,
+and `Sec-Fetch-Site` [Fetch Metadata]. Other clients send neither header, and pass the check.
 
-The HTTP API takes FastAPI, whose import and routes cost more CPU time than the rest of the broker's start. A
-broker that is only probed and scraped never pays for the API.
+The HTTP API needs FastAPI. Import and routes cost more CPU time than the rest of the broker's start.
+A broker that is only probed and scraped never pays for the API.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from broker.admin.state import AdminState
 from broker.logs import Seldom
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-CHANGING: Final = "/api/aliveness-test"  # which declares a queue and publishes, by GET
+CHANGING: Final = "/api/aliveness-test"  # declares a queue and publishes, by GET
 OWN_SITES: Final = frozenset({"same-origin", "none"})
 PORTS: Final = {"http": 80, "https": 443}
 ANY: Final = "any"
@@ -55,15 +55,16 @@ Answer = tuple[int, dict[str, object]]
 """A status and the JSON object of the body."""
 
 
-def changes(method: str, path: str) -> bool:
+def is_changing(method: str, path: str) -> bool:
     """Whether a request may change something."""
     return method not in SAFE or path.startswith(CHANGING)
 
 
-def foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str]) -> str:
-    """The origin or the site for which a browser sent a request, if it is another one; "" if it is not.
+def find_foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str]) -> str:
+    """Return the foreign origin or site whose page sent a request; "" if no foreign page did.
 
-    `headers` have lower-case names. Pages of `origins` are welcome, of all if `any` is among them.
+    `headers` have lower-case names. Pages of `origins` may send requests, and pages of any origin if `any` is
+    among them.
     """
     found: dict[bytes, list[str]] = {b"origin": [], b"host": [], b"sec-fetch-site": []}
     for name, value in headers:
@@ -93,7 +94,7 @@ def _is_at(origin: str, host: str) -> bool:
 
 @final
 class Turns:
-    """Lets requests begin, in the order in which they have come.
+    """Lets requests begin in the order of their arrival, a few in each turn of the event loop.
 
     A thousand requests that arrive together would otherwise be answered in one turn of the event loop, and
     clients of AMQP wait for all of them. Requests begin for TURN_SECONDS in one turn of the loop. From then
@@ -164,8 +165,8 @@ class AdminApp:
         """Answer one request."""
         await self._turns.take()
         path = scope["path"].rstrip("/") or "/"
-        if changes(scope["method"], path):
-            foreign = foreign_site(scope["headers"], self._origins)
+        if is_changing(scope["method"], path):
+            foreign = find_foreign_site(scope["headers"], self._origins)
             if foreign:
                 self._seldom.warning(
                     _log,
@@ -216,11 +217,14 @@ class AdminApp:
         return 200, {"product": "amqpd", "version": state.version, "flavour": state.flavour}
 
     def _live(self) -> Answer:
-        """200 as long as the event loop turns."""
+        """Return 200 as long as the event loop runs."""
         return 200, {"status": "live"}
 
     def _ready(self) -> Answer:
-        """200 if clients can connect, consume, and publish or wait to publish; else 503 and the reason."""
+        """Return 200 if clients can connect, consume, and publish or wait to publish.
+
+        Otherwise return 503 and the reason.
+        """
         reason = self._state.not_ready()
         if not reason and self._state.measured.log.failure:
             reason = f"the log accepts nothing: {self._state.measured.log.failure}"
@@ -230,7 +234,10 @@ class AdminApp:
         return 200, {"status": "ready", "alarms": shortage} if shortage else {"status": "ready"}
 
     def _alarms(self) -> Answer:
-        """200 while no publisher is blocked; 503 and the reason while publishers wait for memory or disk."""
+        """Return 200 while no publisher is blocked.
+
+        While publishers wait for memory or disk, return 503 and the reason.
+        """
         shortage = self._state.measured.resources.shortage
         if shortage.reason:
             return 503, {
@@ -250,7 +257,7 @@ class AdminApp:
 
 
 def _without_bodies(send: Send) -> Send:
-    """Send the answer to GET as that to HEAD. [RFC 9110 9.3.2]"""
+    """Make the `send` for HEAD: the answer to GET without its body. [RFC 9110 9.3.2]"""
 
     async def send_head(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,7 +1,8 @@
-"""An HTTP connection of the admin port, with bounds: time to send a request in, size, strict framing.
+"""An HTTP connection of the admin port, with limits: time to send a request in, size, strict framing.
 
-uvicorn's protocol serves the requests. It has no time limit for a request, buffers 300 KiB of a body before
-anybody asks for the body, and lets h11 read what proxies read otherwise. These are bounded here.
+uvicorn's protocol serves the requests. uvicorn has no time limit for a request, and buffers 300 KiB of a body
+before the application reads the body. h11 accepts heads that proxies read in another way. This module limits
+all three.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PEER: Final = "amqpd.peer"
 """The extension of an ASGI scope that is the Peer who sent the request."""
 
 READ_BYTES: Final = 8 * 1024
-BODY_BYTES: Final = 4 * 1024  # of a body that are read before somebody asks for the body
+BODY_BYTES: Final = 4 * 1024  # of a body, read before the application reads the body
 
 _HEAD_END: Final = b"\r\n\r\n"
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
@@ -38,41 +39,44 @@ _log = structlog.get_logger("amqpd.admin")
 _seldom = Seldom(time.monotonic)
 
 
-def _tell(event: str, peer: str, reason: str) -> None:
+def _log_event(event: str, peer: str, reason: str) -> None:
     _seldom.warning(_log, event, peer=peer, reason=reason)
 
 
 class Bounds(NamedTuple):
-    """Limits of a peer's time, in seconds: for the head of a request, and for a body without progress."""
+    """Time limits for a peer, in seconds: for the head of a request, and for a body without progress."""
 
     header_seconds: float = 10.0
     body_seconds: float = 30.0
 
 
 class Watcher(Protocol):
-    """Counts the connections."""
+    """Counts the HTTP connections."""
 
     def add(self, connection: HttpConnection) -> None:
-        """A peer has connected, and has shaken hands if that is over TLS."""
+        """Count a connection. Over TLS the handshake is complete."""
 
     def logged_in(self, connection: HttpConnection) -> None:
-        """A request has begun whose user is known."""
+        """Note that a known user has sent a request on the connection."""
 
     def request_answered(self, connection: HttpConnection) -> None:
-        """The request has been answered."""
+        """Note that the request has been answered."""
 
     def remove(self, connection: HttpConnection) -> None:
-        """The connection is closed."""
+        """Remove a closed connection from the count."""
 
 
 class Peer(Protocol):
     """The sender of a request, for the application."""
 
     def logged_in(self) -> None:
-        """The user of the request is known: the connection must not give way to others."""
+        """Note that the user of the request is known.
+
+        The connection is not closed in favour of new ones then.
+        """
 
     def when_gone(self, call: Callable[[], None]) -> None:
-        """Call when the peer leaves before the request has been answered."""
+        """Call `call` when the peer disconnects before the request is answered."""
 
 
 class _StrictConnection(h11.Connection):
@@ -89,21 +93,23 @@ class _StrictConnection(h11.Connection):
             received = self.trailing_data[0] if in_body else b""
             event = super().next_event()
             if in_body and received and not isinstance(event, h11.Data):
-                left = self.trailing_data[0]  # of lines that are not complete, or behind the body
+                left = self.trailing_data[0]  # incomplete lines, or bytes behind the body
                 _check_lines(left if event is h11.NEED_DATA else received[: len(received) - len(left)])
             if isinstance(event, h11.Request):
                 _check_framing(event)
             return event
         except h11.RemoteProtocolError as error:
             self.trouble = str(error)
-            error.__traceback__ = None  # h11's error leads back to itself, and so would the connection
+            error.__traceback__ = None  # h11's error refers to itself, and would keep the connection alive
         raise h11.RemoteProtocolError(self.trouble)
 
 
 class HttpConnection(ZeroCopyProtocol):
-    """Serves the requests of one connection. `check` looks for a peer that takes too long, now and then.
+    """Serves the requests of one connection.
 
-    `front` is what the event loop talks to, once a client has connected.
+    `check`, called periodically, closes a connection with a slow peer.
+
+    `front` is the protocol that the event loop calls, once a client has connected.
     """
 
     def __init__(
@@ -125,14 +131,14 @@ class HttpConnection(ZeroCopyProtocol):
         self._known = False
         self._when_gone: Callable[[], None] | None = None
         self._heard_at = clock()  # when the last bytes came
-        self._waiting_since = clock()  # for a head, or for the rest of a body that nobody wants
+        self._waiting_since = clock()  # for a head, or for the rest of a body that nothing reads
         self._unsent = 0
         self._sent_at = clock()  # when the peer took bytes last
 
     # -- called by the event loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """A client has connected, perhaps when the server had begun to stop."""
+        """Accept a client, perhaps after the server has begun to stop."""
         if not self._is_open():
             self._let_memory_go()
             transport.abort()
@@ -143,7 +149,7 @@ class HttpConnection(ZeroCopyProtocol):
             self._watcher.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Parse bytes of the client."""
         if self.transport.is_closing():
             return
         if self.timeout_keep_alive_task is not None and self.conn.their_state is h11.IDLE:
@@ -152,10 +158,10 @@ class HttpConnection(ZeroCopyProtocol):
         super().data_received(data)
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete and len(cycle.body) >= BODY_BYTES:
-            self.flow.pause_reading()  # until somebody asks for the body
+            self.flow.pause_reading()  # until the application reads the body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Note that the socket is closed, and free all memory."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._tell_gone()
@@ -168,11 +174,11 @@ class HttpConnection(ZeroCopyProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not one of HTTP, and close."""
         reason = getattr(self.conn, "trouble", "") or msg
-        _tell("HTTP request refused", self.peer, reason)
+        _log_event("HTTP request refused", self.peer, reason)
         self._refuse(400, "bad_request", reason)
 
     def on_response_complete(self) -> None:
-        """A request has been answered."""
+        """Note that a request has been answered."""
         self._when_gone = None
         if self._known:
             self._known = False
@@ -184,14 +190,14 @@ class HttpConnection(ZeroCopyProtocol):
     # -- Peer
 
     def logged_in(self) -> None:
-        """The user of the request is known."""
+        """Note that the user of the request is known."""
         if not self._known and not self.transport.is_closing():
             self._known = True
             if self._watcher is not None:
                 self._watcher.logged_in(self)
 
     def when_gone(self, call: Callable[[], None]) -> None:
-        """Call when the peer leaves before the request has been answered; at once if that is so already."""
+        """Call `call` when the peer disconnects before the answer; at once if it has disconnected."""
         if self.cycle.disconnected:
             call()
         else:
@@ -206,30 +212,28 @@ class HttpConnection(ZeroCopyProtocol):
 
     @property
     def peer(self) -> str:
-        """The peer, as the log names it."""
+        """The peer's name in the log."""
         if self.client is None:
             return ""
         host, port = self.client
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def close_now(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self.transport.abort()
 
     def refuse(self) -> None:
-        """Tell a peer that has just connected that there are too many connections, and close."""
+        """Answer a new peer that there are too many connections, and close the connection."""
         self._refuse(503, "service_unavailable", "too many connections")
 
     def check(self) -> None:
         """Close the connection if its peer takes too long."""
         now = self._clock()
         if self._stalls(now):
-            _log.warning(
-                "HTTP connection closed", peer=self.peer, reason="the peer takes no more of an answer"
-            )
+            _log.warning("HTTP connection closed", peer=self.peer, reason="the peer does not read its answer")
             self.transport.abort()
         elif self.transport.is_closing():
-            pass  # what was written is on its way
+            pass  # the answer is being sent
         elif self.conn.their_state is h11.IDLE:
             idle = self.timeout_keep_alive_task is not None  # uvicorn closes the connection soon
             if not idle and now - self._waiting_since > self._bounds.header_seconds:
@@ -244,7 +248,7 @@ class HttpConnection(ZeroCopyProtocol):
                 self._too_slow("the body of the request does not come")
 
     def _stalls(self, now: float) -> bool:
-        """Whether the peer has taken nothing of what is to be sent for too long."""
+        """Whether the peer has taken none of the bytes to send for too long."""
         unsent = self.transport.get_write_buffer_size()
         if not unsent or unsent < self._unsent or not self._unsent:
             self._sent_at = now
@@ -253,11 +257,11 @@ class HttpConnection(ZeroCopyProtocol):
         return now - self._sent_at > longest
 
     def _too_slow(self, reason: str) -> None:
-        _tell("HTTP request timed out", self.peer, reason)
+        _log_event("HTTP request timed out", self.peer, reason)
         self._refuse(408, "request_timeout", reason)
 
     def _refuse(self, status: int, error: str, reason: str) -> None:
-        """Answer with a status if nothing has been answered yet, close, and take no more of the request."""
+        """Answer with a status if nothing has been answered yet, close, and read no more of the request."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             if cycle.response_started:
@@ -277,12 +281,12 @@ class HttpConnection(ZeroCopyProtocol):
             call()
 
     def _let_memory_go(self) -> None:
-        """Break the references that lead back here: buffers must not wait for a collection of cycles."""
+        """Break the reference cycles of this connection, so that its buffers are freed at once."""
         if self.front is not None:
             self.front.forget()
         self.app = self._application
         if self.cycle is not None and self.cycle.response_complete:
-            self.cycle.on_response = _do_nothing  # a cycle that is not complete ends by itself
+            self.cycle.on_response = _do_nothing  # an incomplete cycle ends by itself
 
     async def _extended(self, scope: Any, receive: Any, send: Any) -> None:
         extensions = scope.setdefault("extensions", {})
@@ -290,40 +294,40 @@ class HttpConnection(ZeroCopyProtocol):
         try:
             await super()._extended(scope, receive, send)
         finally:
-            extensions.clear()  # the scope belongs to the connection
+            extensions.clear()  # the scope refers to the connection
 
 
 class Front(asyncio.BufferedProtocol):
     """The protocol that the event loop calls: the loop reads into one small buffer of all connections.
 
-    By itself the loop reads 250 KiB at once, all of which a connection would have to keep.
+    Without this protocol the loop reads 250 KiB at once, and each connection would keep its own buffer.
     """
 
     def __init__(self, connection: HttpConnection) -> None:
         self.connection: HttpConnection | None = connection
 
     def forget(self) -> None:
-        """Call the connection no more."""
+        """Drop the connection: later calls of the loop do nothing."""
         self.connection = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected."""
+        """Pass a new client to the connection."""
         if self.connection is not None:
             self.connection.front = self
             self.connection.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Pass the end of the socket to the connection."""
         if self.connection is not None:
             self.connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client takes no more for now."""
+        """Stop sending: the client's receive buffer is full."""
         if self.connection is not None:
             self.connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client takes more."""
+        """Go on sending: the client has read."""
         if self.connection is not None:
             self.connection.resume_writing()
 
@@ -332,12 +336,12 @@ class Front(asyncio.BufferedProtocol):
         return _VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` bytes have come."""
+        """Parse `nbytes` received bytes."""
         if self.connection is not None:
             self.connection.data_received(bytes(_VIEW[:nbytes]))
 
     def eof_received(self) -> None:
-        """The client has closed its side; closing ours is the answer."""
+        """Close the connection, as the client has closed its side."""
 
 
 def _do_nothing() -> None:
@@ -351,7 +355,7 @@ def _check_head(received: bytes) -> None:
 
 
 def _check_lines(received: bytes) -> None:
-    """Refuse what `_check_head` refuses in lines of a head, or in the lines between and behind chunks."""
+    """Refuse malformed lines of a head, or lines between and behind chunks, as `_check_head` does."""
     if _BARE_LF.search(received):
         raise h11.RemoteProtocolError("a line ends with LF instead of CRLF")
     if _FOLD.search(received):
@@ -359,7 +363,7 @@ def _check_lines(received: bytes) -> None:
 
 
 def _check_framing(request: h11.Request) -> None:
-    """Refuse a body whose end is told in two ways. Raises RemoteProtocolError."""
+    """Refuse a body with two contradictory lengths. Raises RemoteProtocolError."""
     names = {name for name, _ in request.headers}
     if b"transfer-encoding" in names:
         if b"content-length" in names:

@@ -1,9 +1,10 @@
-r"""JSON documents that others wrote: read strictly, fields held to types, field tables in and out.
+r"""JSON documents of clients: strict reading, typed fields, and field tables in both directions.
 
-The functions for fields raise PreconditionFailed. A field that is null is absent.
+The functions for fields raise PreconditionFailed. A field that is null counts as absent.
 
-JSON can spell halves of characters (`"\ud800"`), which UTF-8 cannot, and Python's reader takes numbers that
-JSON does not have (`NaN`, and `1e999` as infinity). Neither could be logged or shown, so neither is let in.
+JSON can spell halves of surrogate pairs (`"\ud800"`), which UTF-8 cannot encode. Python's reader accepts
+numbers that JSON does not have (`NaN`, and `1e999` as infinity). Neither could be logged or shown, so both
+are refused.
 """
 
 import json
@@ -20,91 +21,102 @@ Fields = Mapping[str, Any]
 
 _I64_MIN = -(2**63)
 _I64_MAX = 2**63 - 1
-_DEPTH_MAX = 64
+
+LEVELS_MAX: Final = 128
+"""Maximum levels of nested objects and lists in a JSON document. An export of stored values has up to 103."""
+
+STORED_LEVELS_MAX: Final = 100
+"""Maximum levels of nested objects and lists in a stored value, as in field tables of AMQP 0-9-1."""
+
+_OPENING: Final = ("{", "[")
+_TOO_DEEP: Final = f"the JSON document is nested more than {LEVELS_MAX} levels deep"
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_HALVES: Final = ("\\ud", "\\uD")  # how halves of characters begin where they are spelt
+_HALVES: Final = ("\\ud", "\\uD")  # the beginning of an escaped half of a surrogate pair
 
 
-def required(fields: Fields, name: str) -> Any:
-    """A field that has to be there; it may be null."""
+def require_field(fields: Fields, name: str) -> Any:
+    """Return a required field, whose value may be null."""
     if name not in fields:
         raise PreconditionFailed(f"'{name}' is missing")
     return fields[name]
 
 
-def text(fields: Fields, name: str, default: str | None = None) -> str:
-    """A string; without a default it has to be there."""
-    value = _value(fields, name, default)
+def read_text(fields: Fields, name: str, default: str | None = None) -> str:
+    """Return a string. A field without a default is required."""
+    value = _find_value(fields, name, default)
     if not isinstance(value, str):
-        raise _wrong(name, "a string", value)
+        raise _refuse_type(name, "a string", value)
     return value
 
 
-def flag(fields: Fields, name: str, default: bool = False) -> bool:
-    """A boolean, also written as a string."""
-    value = _value(fields, name, default)
+def read_flag(fields: Fields, name: str, default: bool = False) -> bool:
+    """Return a boolean. The strings "true" and "false" are accepted too."""
+    value = _find_value(fields, name, default)
     if value in ("true", "false"):
         return bool(value == "true")
     if not isinstance(value, bool):
-        raise _wrong(name, "a boolean", value)
+        raise _refuse_type(name, "a boolean", value)
     return value
 
 
-def number(fields: Fields, name: str) -> int:
-    """A whole number, also written as a string; it has to be there."""
-    value = _value(fields, name, None)
+def read_number(fields: Fields, name: str) -> int:
+    """Return a required whole number. A string of digits is accepted too."""
+    value = _find_value(fields, name, None)
     if isinstance(value, str):
         try:
             return int(value)
         except ValueError:
             pass
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(name, "a whole number", value)
+        raise _refuse_type(name, "a whole number", value)
     return value
 
 
-def table(fields: Fields, name: str) -> dict[str, Any]:
-    """An object, by default empty; an empty list stands for one too. [RabbitMQ]"""
+def read_table(fields: Fields, name: str) -> dict[str, Any]:
+    """Return an object, by default empty. An empty list counts as an empty object. [RabbitMQ]"""
     value = fields.get(name)
     if value is None or value == []:
         return {}
     if not isinstance(value, Mapping):
-        raise _wrong(name, "an object", value)
+        raise _refuse_type(name, "an object", value)
     return dict(value)
 
 
-def tags_of(fields: Fields) -> tuple[str, ...]:
-    """The tags: a list or, as RabbitMQ had them before 3.9, a string with commas between them."""
-    value = _value(fields, "tags", "")
+def read_tags(fields: Fields) -> tuple[str, ...]:
+    """Return the tags: a list or, as in RabbitMQ before 3.9, a string with commas between the tags."""
+    value = _find_value(fields, "tags", "")
     if isinstance(value, str):
         return tuple(tag.strip() for tag in value.split(",") if tag.strip())
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise _wrong("tags", "a list of strings", value)
+        raise _refuse_type("tags", "a list of strings", value)
     return tuple(value)
 
 
-def _value(fields: Fields, name: str, default: Any) -> Any:
+def _find_value(fields: Fields, name: str, default: Any) -> Any:
     value = fields.get(name)
     if value is None and default is None:
         raise PreconditionFailed(f"'{name}' is missing")
     return default if value is None else value
 
 
-def _wrong(name: str, wanted: str, value: Any) -> PreconditionFailed:
+def _refuse_type(name: str, wanted: str, value: Any) -> PreconditionFailed:
     return PreconditionFailed(f"'{name}' is not {wanted}: {json.dumps(value)}")
 
 
-def shown(value: object) -> object:
-    """A field value in JSON. Times are seconds since 1970; what is not UTF-8 is shown with backslashes."""
+def to_json(value: object) -> object:
+    """Return a field value as JSON. Times are seconds since 1970.
+
+    Octets that are not UTF-8 become escapes with backslashes.
+    """
     if isinstance(value, dict):
-        return {_text(str(name)): shown(item) for name, item in value.items()}
+        return {_to_text(str(name)): to_json(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [shown(item) for item in value]
+        return [to_json(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, str):
-        return _text(value)
+        return _to_text(value)
     if isinstance(value, datetime):
         return int(value.timestamp())
     if isinstance(value, Decimal):
@@ -114,38 +126,68 @@ def shown(value: object) -> object:
     return value if value is None or isinstance(value, int | float) else str(value)
 
 
-def _text(value: str) -> str:
+def _to_text(value: str) -> str:
     try:
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # half a character that stands for no octet
+    except UnicodeEncodeError:  # a half of a surrogate pair that encodes no octet
         return value.encode("utf-8", "backslashreplace").decode()
 
 
-def field_table(value: object, where: str) -> dict[str, object]:
-    """A JSON object as a field table.
+def read_field_table(value: object, where: str) -> dict[str, object]:
+    """Return a JSON object as a field table.
 
     Raises:
-        PreconditionFailed: it holds what no field table can hold; `where` says whose arguments they are.
+        PreconditionFailed: a value does not fit into a field table; `where` names the owner of the arguments.
     """
     if value is None or value == []:
         return {}
     if not isinstance(value, Mapping):
         raise PreconditionFailed(f"the arguments of {where} are not an object")
-    _check_value(value, where, 0)
+    _require_levels(value, f"the arguments of {where} are")
+    _check_value(value, where)
     return dict(value)
 
 
-def _check_value(value: object, where: str, depth: int) -> None:
-    if depth > _DEPTH_MAX:
-        raise PreconditionFailed(f"the arguments of {where} are nested more than {_DEPTH_MAX} deep")
+def read_stored_value(fields: Fields, name: str) -> Any:
+    """Return a required field whose value, which may be null, is stored as it is.
+
+    Raises:
+        PreconditionFailed: the field is missing, or its value has more than STORED_LEVELS_MAX levels.
+    """
+    value = require_field(fields, name)
+    _require_levels(value, f"'{name}' is")
+    return value
+
+
+def _require_levels(value: object, subject: str) -> None:
+    """Raise PreconditionFailed if a value is too deep to be shown again; `subject` includes the verb."""
+    if _is_deeper(value, STORED_LEVELS_MAX):
+        raise PreconditionFailed(f"{subject} nested more than {STORED_LEVELS_MAX} levels deep")
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether a JSON value has more than `levels` objects and lists within each other."""
+    containers = [value] if isinstance(value, (dict, list)) else []
+    while containers and levels:
+        levels -= 1
+        containers = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, (dict, list))
+        ]
+    return bool(containers)
+
+
+def _check_value(value: object, where: str) -> None:
     if isinstance(value, Mapping):
         for name, item in value.items():
             if not 0 < len(name.encode("utf-8", "surrogatepass")) <= 255:
                 raise PreconditionFailed(f"an argument of {where} has a name of not 1 to 255 bytes: '{name}'")
-            _check_value(item, where, depth + 1)
+            _check_value(item, where)
     elif isinstance(value, list):
         for item in value:
-            _check_value(item, where, depth + 1)
+            _check_value(item, where)
     elif isinstance(value, str):
         try:
             value.encode()
@@ -156,11 +198,14 @@ def _check_value(value: object, where: str, depth: int) -> None:
 
 
 class JsonError(ValueError):
-    """The text is no JSON, or holds what cannot be kept; the message says what is wrong, and where."""
+    """The text is not JSON, or has a value that cannot be stored.
+
+    The message names the fault and its place.
+    """
 
 
 def read_json(content: bytes | str) -> Any:
-    """The value that a text has. Raises JsonError."""
+    """Return the value of a JSON text. Raises JsonError."""
     reader = _Reader(content)
     value = reader.value("")
     reader.expect_end()
@@ -168,9 +213,9 @@ def read_json(content: bytes | str) -> Any:
 
 
 def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
-    """The same step by step: a member of the outermost object, or an element of a list that is a member.
+    """Read a JSON text in steps: a member of the outermost object, or an element of a list that is a member.
 
-    Raises JsonError.
+    Returns the value. Raises JsonError.
     """
     reader = _Reader(content)
     if not reader.passes("{"):
@@ -186,11 +231,11 @@ def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
             found[name] = elements
             more = not reader.passes("]")
             while more:
-                elements.append(reader.value(f"{name}[{len(elements)}]"))
+                elements.append(reader.value(f"{name}[{len(elements)}]", LEVELS_MAX - 2))
                 more = reader.goes_on("]")
                 yield
         else:
-            found[name] = reader.value(name)
+            found[name] = reader.value(name, LEVELS_MAX - 1)
         more = reader.goes_on("}")
         yield
     reader.expect_end()
@@ -198,7 +243,7 @@ def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
 
 
 class _Reader:
-    """Reads a text from its beginning on. All methods raise JsonError."""
+    """Reads a text from its beginning. All methods raise JsonError."""
 
     def __init__(self, content: bytes | str) -> None:
         try:
@@ -207,32 +252,37 @@ class _Reader:
         except UnicodeError as error:
             raise JsonError(f"not JSON: {error}") from error
         self._decoder = json.JSONDecoder(parse_float=self._number, parse_constant=self._number)
-        self._odd = False  # whether a number was among what was read that JSON does not have
+        self._odd = False  # whether the value read last has a number that JSON does not have
         self._at = 0
         self._skip()
 
-    def value(self, place: str) -> Any:
-        """The value that comes next; `place` is what refusals call it."""
+    def value(self, place: str, levels: int = LEVELS_MAX) -> Any:
+        """Read the next value, which may have `levels` levels; `place` is its name in refusals."""
         start = self._at
         try:
             value, self._at = self._decoder.raw_decode(self._text, start)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise JsonError(f"not JSON: {error}") from error
+        except RecursionError as error:
+            raise JsonError(_TOO_DEEP) from error
+        openings = sum(self._text.count(mark, start, self._at) for mark in _OPENING)
+        if openings > levels and _is_deeper(value, levels):
+            raise JsonError(_TOO_DEEP)
         if self._odd or any(self._text.find(half, start, self._at) >= 0 for half in _HALVES):
             self._odd = False
-            _check(value, place)
+            _check_values(value, place)
         self._skip()
         return value
 
     def name(self) -> str:
-        """The name of a member, with the colon behind it."""
+        """Read the name of a member, and the colon behind the name."""
         name = self.value("") if self._text.startswith('"', self._at) else None
         if not isinstance(name, str) or not self.passes(":"):
             raise self._unexpected('a name and ":"')
         return name
 
     def passes(self, mark: str) -> bool:
-        """Whether a mark comes next; it is passed then."""
+        """Whether `mark` comes next. If so, the reader moves behind the mark."""
         if not self._text.startswith(mark, self._at):
             return False
         self._at += 1
@@ -240,7 +290,7 @@ class _Reader:
         return True
 
     def goes_on(self, closing: str) -> bool:
-        """Whether another item follows; false when the closing mark does. Either is passed."""
+        """Whether another item follows; False at the closing mark. The reader moves behind either mark."""
         if self.passes(","):
             return True
         if not self.passes(closing):
@@ -248,7 +298,7 @@ class _Reader:
         return False
 
     def expect_end(self) -> None:
-        """Nothing may follow."""
+        """Require the end of the text."""
         if self._at < len(self._text):
             raise self._unexpected("the end")
 
@@ -267,8 +317,8 @@ class _Reader:
         return JsonError(f"not JSON: {json.JSONDecodeError(f'Expecting {wanted}', self._text, self._at)}")
 
 
-def _check(value: Any, place: str) -> None:
-    """Refuse what cannot be kept, wherever it stands in a value. Raises JsonError."""
+def _check_values(value: Any, place: str) -> None:
+    """Refuse numbers and halves of surrogate pairs that cannot be stored, at any depth. Raises JsonError."""
     waiting = [(value, place)]
     while waiting:
         value, place = waiting.pop()
@@ -289,4 +339,4 @@ def _check_text(text: str, place: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JsonError(f"{place or 'a name'} has half a character: {text!a}") from error
+        raise JsonError(f"{place or 'a name'} has half a character: {read_text!a}") from error

@@ -1,7 +1,8 @@
-"""Metrics in Prometheus's text format 0.0.4, taken from plain integers at scrape time.
+"""Metrics in Prometheus's text format 0.0.4, read from plain integers at scrape time.
 
-What does not grow comes from a collector in a registry of its own. Samples per queue are written here, in
-slices between which the event loop does other work: with 100,000 queues a scrape must not hold up messages.
+A collector in a registry of its own yields the metrics whose number is fixed. The samples of queues are
+written here, in slices between which the event loop does other work: with 100,000 queues a scrape must not
+delay messages.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ TOTALS: Final = {
     "channels_opened": "Channels and sessions opened.",
     "channels_closed": "Channels and sessions closed.",
 }
-"""Totals since start, and what each counts; `Counters` has them under these names, `messages_` taken off."""
+"""Totals since the start, and their help texts. `Counters` has these names without `messages_`."""
 
 PER_QUEUE: Final = {
     "ready": ("queue_messages_ready", "Ready messages of the queue."),
@@ -133,7 +134,7 @@ class Described(NamedTuple):
     text: str
 
 
-def described() -> list[Described]:
+def describe_metrics() -> list[Described]:
     """Return all metrics but those of the process, in the order of a scrape."""
     build = ("version", "flavour", "python")
     return [
@@ -141,7 +142,9 @@ def described() -> list[Described]:
         *(Described(f"amqpd_{name}", GAUGE, (), text) for name, text in GAUGES.items()),
         *(Described(f"amqpd_{name}_total", COUNTER, (), text) for name, text in TOTALS.items()),
         *(
-            Described(f"{DEAD_LETTERED}{reason}_total", COUNTER, DEAD_LETTERED_LABELS, _dead_lettered(reason))
+            Described(
+                f"{DEAD_LETTERED}{reason}_total", COUNTER, DEAD_LETTERED_LABELS, _dead_lettered_help(reason)
+            )
             for reason in REASONS
         ),
         Described(f"{DROPPED[0]}_total", COUNTER, DROPPED_LABELS, DROPPED[1]),
@@ -159,13 +162,13 @@ _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class BrokerCollector(Collector):
-    """Everything but the queues one by one."""
+    """The metrics of the broker as a whole."""
 
     def __init__(self, state: AdminState) -> None:
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        """Take the numbers."""
+        """Yield all metrics with their present values."""
         measured = self._state.measured
         build = {
             "version": self._state.version,
@@ -195,9 +198,9 @@ class Exposition:
         ProcessCollector(registry=self._registry)
 
     async def write(self) -> AsyncIterator[bytes]:
-        """The whole text in pieces; other work runs between them."""
+        """Write the whole text in pieces. Other work runs between the pieces."""
         yield generate_latest(self._registry)
-        # lists and text, nothing that the garbage collector follows: 100,000 pairs would keep it busy
+        # Lists of text have nothing that the garbage collector follows: 100,000 pairs would keep it busy.
         labels, queues = await self._labelled()
         consumers = 0
         for attribute, (metric, text) in PER_QUEUE.items():
@@ -224,7 +227,10 @@ class Exposition:
         yield f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {consumers}\n".encode()
 
     async def _labelled(self) -> tuple[list[str], list[MeasuredQueue]]:
-        """Every queue there is now, and its labels. One deleted during the scrape shows its last numbers."""
+        """Return the labels of every queue, and the queues.
+
+        A queue deleted during the scrape keeps its last values.
+        """
         labels: list[str] = []
         queues: list[MeasuredQueue] = []
         for vhost, found in list(self._measured.broker.vhosts.items()):
@@ -274,15 +280,15 @@ def _readers(readers: Readers) -> Metric:
 
 
 def _dead_letters(counters: Counters) -> Iterable[Metric]:
-    """By reason, under RabbitMQ's names: its dashboards ask for them. [RabbitMQ rabbit_global_counters]
+    """Yield the dead letters by reason under RabbitMQ's names, which its dashboards query.
 
-    Under a name of ours also those that were dropped on their way, and why.
+    Dropped dead letters have a name of amqpd, with the cause. [RabbitMQ rabbit_global_counters]
     """
     for reason, dead_lettered, surely, discarded in zip(
         REASONS, counters.dead_lettered, counters.dead_lettered_surely, counters.discarded, strict=True
     ):
         family = CounterMetricFamily(
-            f"{DEAD_LETTERED}{reason}", _dead_lettered(reason), labels=DEAD_LETTERED_LABELS
+            f"{DEAD_LETTERED}{reason}", _dead_lettered_help(reason), labels=DEAD_LETTERED_LABELS
         )
         family.add_metric(("rabbit_classic_queue", "at_most_once"), dead_lettered - surely)
         family.add_metric(("rabbit_classic_queue", "at_least_once"), surely)
@@ -296,7 +302,7 @@ def _dead_letters(counters: Counters) -> Iterable[Metric]:
     yield dropped
 
 
-def _dead_lettered(reason: str) -> str:
+def _dead_lettered_help(reason: str) -> str:
     return (
         f"Messages that died for the reason {reason} and arrived in another queue; "
         "with the strategy disabled: messages that the queue does not dead-letter."

@@ -1,4 +1,4 @@
-"""How far programs are that read in bulk, as they report it: kept in memory, for a while, and bounded."""
+"""The progress of programs that read in bulk, as they report it: kept in memory for a while, and limited."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 READERS_MAX: Final = 1000
 KEPT_S: Final = 600.0
-"""For how long a report is kept without another one."""
+"""Seconds for which a report is kept without a newer report."""
 
 
 class Position(NamedTuple):
-    """A partition: a reader goes on with the offset `next`, and `end` is behind the last message there."""
+    """A partition: the reader reads the offset `next` next, and `end` is behind the last message."""
 
     queue: str
     partition: int
@@ -19,12 +19,12 @@ class Position(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """How many messages it has still to read."""
+        """The number of messages that the reader has not read yet."""
         return max(self.end - self.next, 0)
 
 
 class Report(NamedTuple):
-    """A reader's report, and the time of the clock when it came; `user`: its sender."""
+    """A reader's report, and the time of its arrival; `user` sent the report."""
 
     vhost: str
     name: str
@@ -46,7 +46,7 @@ class Readers:
         self._reports: dict[tuple[str, str], Report] = {}
 
     def take(self, vhost: str, name: str, user: str, positions: Sequence[Position]) -> bool:
-        """Keep a report instead of the last one of this name; false: there are too many readers."""
+        """Replace the last report of this name; False if there are too many readers."""
         self._drop_old()
         if (vhost, name) not in self._reports and len(self._reports) >= READERS_MAX:
             return False
@@ -54,7 +54,7 @@ class Readers:
         return True
 
     def find(self, vhost: str, name: str) -> Report | None:
-        """The report of a reader."""
+        """Return the report of a reader; None without one."""
         self._drop_old()
         return self._reports.get((vhost, name))
 
@@ -68,7 +68,7 @@ class Readers:
         return list(self._reports.values())
 
     def age(self, report: Report) -> float:
-        """How many seconds ago it came."""
+        """Return the age of a report in seconds."""
         return self._clock() - report.at
 
     def _drop_old(self) -> None:

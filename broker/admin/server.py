@@ -25,20 +25,21 @@ ACCEPTED_AT_ONCE: Final = 8
 """Connections that are accepted in a turn of the event loop, which accepts one for each descriptor."""
 TICK_S: Final = 0.5
 GRACE_S: Final = 1
-"""Seconds that a request in flight may still take when the server stops."""
+"""Seconds that a request in progress may still take when the server stops."""
 
 ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-"""A name may stand for an address that this machine does not have, such as localhost for ::1 without IPv6."""
+"""Errors of addresses that this machine does not have: localhost may mean ::1 on a machine without IPv6."""
 
 
 class AdminError(OSError):
-    """The admin address cannot be listened on; the text names it and says why."""
+    """The server cannot listen on the admin address; the text names the address and the reason."""
 
 
 class AdminServer:
     """Serves one ASGI application on any number of addresses.
 
-    `watcher` knows the connections. `connection` serves one that another accepted, as over TLS.
+    `watcher` counts the connections. `connection` makes a connection for a socket that another listener
+    accepts, such as the TLS listener.
     """
 
     def __init__(
@@ -88,8 +89,11 @@ class AdminServer:
         return connection, Front(connection)
 
     async def stop(self) -> None:
-        """Stop listening, give requests in flight a moment, then close. Harmless if nothing was served."""
-        self._stopping = True  # connections that the loop has accepted may still come
+        """Stop listening, wait GRACE_S for requests in progress, then close.
+
+        Harmless if nothing was served.
+        """
+        self._stopping = True  # the loop may still deliver accepted connections
         for listening in self._listening:
             listening.close()
         self._listening.clear()
@@ -108,7 +112,7 @@ class AdminServer:
             self._clock = None
 
     def _tick(self) -> None:
-        """Set the date of the answers [RFC 9110 6.6.1], and look for peers that take too long."""
+        """Set the date of the answers [RFC 9110 6.6.1], and close connections with slow peers."""
         self._clock = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
         for connection in list(self._state.connections):
@@ -121,7 +125,7 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
     missing: OSError | None = None
     try:
         for family, address in await _resolve(host, port):
-            # where the system chose a port for the first address, the others get the same
+            # Where the system chose a port for the first address, the other addresses get the same port.
             chosen = sockets[0].getsockname()[1] if sockets else port
             try:
                 sockets.append(_listener(family, (address[0], chosen, *address[2:])))
@@ -155,7 +159,7 @@ def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)  # bound is not taken: two sockets may be bound to a port until one listens
+        listener.listen(BACKLOG)  # two sockets may bind a port until one of them listens
         listener.setblocking(False)
     except OSError:
         listener.close()
@@ -175,15 +179,15 @@ def admin_server(
     bounds: Bounds,
     origins: Collection[str],
 ) -> AdminServer:
-    """Make the server of metrics, health and the API, which listens nowhere yet.
+    """Make the server of metrics, health and the API; it listens nowhere yet.
 
-    `listeners` are all addresses that the daemon listens on, each with its protocol; more may come later.
-    Web pages of `origins` may change things.
+    `listeners` has all addresses that the daemon listens on, each with its protocol; addresses may be added
+    later. Web pages of `origins` may send requests that change something.
     """
     started = time.monotonic()
 
     def load_api() -> Application:
-        # imported here, in a thread: FastAPI and the routes take longer than the rest of the broker's start
+        # Imported here, in a thread: FastAPI and the routes take longer than the rest of the broker's start.
         from broker.admin.api.management import Management
         from broker.admin.api.routes import create_api
 

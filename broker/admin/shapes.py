@@ -1,9 +1,9 @@
-"""Objects as the API shows them, in RabbitMQ's fields; limits of virtual hosts. [RabbitMQ vhost limits]"""
+"""Objects as the API shows them, with RabbitMQ's fields; limits of virtual hosts. [RabbitMQ vhost limits]"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
@@ -25,7 +25,7 @@ LIMITS_OF_VHOSTS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
 
 LIMITS_COMPONENT: Final = "vhost-limits"
 LIMITS_PARAMETER: Final = "limits"
-"""Among the parameters of a virtual host its limits are the one of this name, of that component."""
+"""The name of the parameter that has the limits of a virtual host, in the component LIMITS_COMPONENT."""
 
 Shown = dict[str, Any]
 
@@ -33,20 +33,20 @@ BINDING_ORDER: Final = ("vhost", "source", "destination_type", "destination", "r
 
 
 def vhost_limits(vhost: VirtualHost) -> dict[str, int]:
-    """The limits that are set."""
+    """Return the limits that are set for a virtual host."""
     both = ((MAX_CONNECTIONS, vhost.connections_max), (MAX_QUEUES, vhost.queues_max))
     return {name: limit for name, limit in both if limit is not None}
 
 
 def set_vhost_limits(broker: Broker, vhost: VirtualHost, limits: Mapping[str, int]) -> None:
-    """Replace the limits, unless they are these; negative ones are none. Raises what the core raises."""
+    """Replace the limits unless they are equal; a negative limit means none. Raises BrokerError."""
     wanted = {name: limit for name, limit in limits.items() if limit >= 0}
     if wanted != vhost_limits(vhost):
         broker.limit_vhost(vhost.name, wanted.get(MAX_CONNECTIONS), wanted.get(MAX_QUEUES))
 
 
 def queue_counters(queue: Queue) -> dict[str, int]:
-    """Return a queue's counters since the start, under RabbitMQ's names; `replaced` is ours."""
+    """Return a queue's counters since the start, under RabbitMQ's names; `replaced` is amqpd's own."""
     latest = queue.entries.latest
     return {
         "publish": int(queue.published),
@@ -57,23 +57,24 @@ def queue_counters(queue: Queue) -> dict[str, int]:
     }
 
 
-def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
-    """A queue; `stats` are its counters with their rates. Held are messages that wait to be tried again.
+def show_queue(queue: Queue, node: str, stats: Shown) -> Shown:
+    """Show a queue. `stats` has its counters with their rates.
 
-    `messages_dlx` and `message_bytes_dlx`: RabbitMQ's names for those that wait to be dead-lettered.
-    Delayed are those that are not in the queue yet; `messages` does not count them.
+    `messages_dlx` and `message_bytes_dlx` are RabbitMQ's names for messages that wait to be dead-lettered.
+    Held messages wait for a retry. Delayed messages have not entered the queue; `messages` does not count
+    them.
     """
     ready, unacked, held, dead = int(queue.ready), int(queue.unacked), int(queue.held), int(queue.dead)
     ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
     held_bytes, dead_bytes = int(queue.held_bytes), int(queue.dead_bytes)
     return {
-        "name": shown(queue.name),
+        "name": to_json(queue.name),
         "vhost": queue.vhost,
         "type": type_of(queue.arguments),
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive_owner is not None,
-        "arguments": shown(queue.arguments),
+        "arguments": to_json(queue.arguments),
         "node": node,
         "state": "running",
         "stopped": stopped(queue),
@@ -96,7 +97,7 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
 
 
 def _feature_fields(queue: Queue) -> Shown:
-    """Return the fields of features, which only queues that use the feature have."""
+    """Return the fields of features, for queues that use the feature."""
     fields: Shown = {}
     rules = queue.rules
     if rules is not None and rules.dead_letter_reasons:
@@ -109,7 +110,7 @@ def _feature_fields(queue: Queue) -> Shown:
         fields["lost_at_restart"] = {"messages": int(volatile.lost), "estimated": volatile.estimated}
     stream = stream_of(queue)
     if stream is not None:
-        fields["partitions"] = shown_partitions(stream)
+        fields["partitions"] = show_partitions(stream)
     memory = memory_of(queue)
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)
@@ -117,7 +118,7 @@ def _feature_fields(queue: Queue) -> Shown:
     return fields
 
 
-def shown_partitions(stream: QueueStream) -> list[Shown]:
+def show_partitions(stream: QueueStream) -> list[Shown]:
     """Show the partitions of a stream: offsets from `first` up to `next`, exclusively, can be read."""
     return [
         {
@@ -131,8 +132,8 @@ def shown_partitions(stream: QueueStream) -> list[Shown]:
     ]
 
 
-def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
-    """An exchange; `messages_delayed` is how many it holds until they are due."""
+def show_exchange(exchange: Exchange, vhost: str) -> Shown:
+    """Show an exchange. `messages_delayed` is the number of messages that the exchange delays."""
     held: Shown = {}
     if isinstance(exchange, DelayedExchange) and isinstance(exchange.delays, Delays):
         held["messages_delayed"] = len(exchange.delays)
@@ -143,14 +144,14 @@ def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
         "durable": exchange.durable,
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
-        "arguments": shown(exchange.arguments),
+        "arguments": to_json(exchange.arguments),
         **held,
         **_policy_fields(exchange.effect),
     }
 
 
 def _policy_fields(effect: Effect) -> Shown:
-    """RabbitMQ shows the one policy that applies: here that is the highest; `policies` has them all."""
+    """Show the highest policy as RabbitMQ shows the one policy that applies; `policies` has all of them."""
     return {
         "policy": effect.policies[0].name if effect.policies else None,
         "operator_policy": effect.operator_policies[0].name if effect.operator_policies else None,
@@ -160,20 +161,22 @@ def _policy_fields(effect: Effect) -> Shown:
     }
 
 
-def shown_binding(binding: Binding | Queue, vhost: str) -> Shown:
-    """A binding; `properties_key` tells it from others between the same two.
+def show_binding(binding: Binding | Queue, vhost: str) -> Shown:
+    """Show a binding.
 
-    A queue stands for the binding that every queue has: to the default exchange, by its own name.
+    `properties_key` identifies the binding among those with the same source and destination.
+
+    A queue represents its binding to the default exchange, by its own name.
     """
     if isinstance(binding, Queue):
         return _default_binding(binding)
     return {
         "source": binding.source.name,
         "vhost": vhost,
-        "destination": shown(binding.destination_name),
+        "destination": to_json(binding.destination_name),
         "destination_type": binding.destination_type,
-        "routing_key": shown(binding.routing_key),
-        "arguments": shown(binding.arguments),
+        "routing_key": to_json(binding.routing_key),
+        "arguments": to_json(binding.arguments),
         "properties_key": properties_key(binding.routing_key, binding.arguments),
     }
 
@@ -182,19 +185,19 @@ def _default_binding(queue: Queue) -> Shown:
     return {
         "source": "",
         "vhost": queue.vhost,
-        "destination": shown(queue.name),
+        "destination": to_json(queue.name),
         "destination_type": "queue",
-        "routing_key": shown(queue.name),
+        "routing_key": to_json(queue.name),
         "arguments": {},
         "properties_key": properties_key(queue.name, {}),
     }
 
 
 def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
-    """Routing key and arguments of a binding as one segment of a path.
+    """Return routing key and arguments of a binding as one segment of a path.
 
-    [RabbitMQ pack_binding_props]: `~` for neither; else the key, and behind a `~` a digest of the arguments
-    if there are any. A `~` in the key is encoded, and so is `%`, that no two keys look alike.
+    [RabbitMQ pack_binding_props]: `~` for neither; else the key, and behind a `~` a digest of the arguments,
+    if any. `~` and `%` in the key are encoded, so that no two keys are equal.
     """
     if not routing_key and not arguments:
         return "~"
@@ -204,7 +207,7 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     return f"{key}~{digest_of(fingerprint(arguments))}"
 
 
-def described_vhost(vhost: VirtualHost) -> Shown:
+def describe_vhost(vhost: VirtualHost) -> Shown:
     """Describe a virtual host by its metadata."""
     metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
     if vhost.default_queue_type is not None:
@@ -217,8 +220,8 @@ def described_vhost(vhost: VirtualHost) -> Shown:
     }
 
 
-def shown_user(user: User) -> Shown:
-    """A user with the hash of the password, which definitions need."""
+def show_user(user: User) -> Shown:
+    """Show a user with the hash of the password, which definitions need."""
     return {
         "name": user.name,
         "password_hash": user.password.hash,
@@ -228,7 +231,7 @@ def shown_user(user: User) -> Shown:
     }
 
 
-def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
+def show_permission(user: str, vhost: str, permission: Permission) -> Shown:
     """Show a user's permissions in a virtual host."""
     return {
         "user": user,
@@ -239,18 +242,18 @@ def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
     }
 
 
-def shown_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) -> Shown:
+def show_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) -> Shown:
     """Show a user's permissions at a topic exchange."""
     return {"user": user, "vhost": vhost, "exchange": exchange, "write": topic.write, "read": topic.read}
 
 
-def shown_policy(policy: Policy, vhost: str) -> Shown:
-    """A policy, or an operator policy, in its virtual host."""
-    return {"vhost": vhost} | described_policy(policy)
+def show_policy(policy: Policy, vhost: str) -> Shown:
+    """Show a policy or an operator policy, with its virtual host."""
+    return {"vhost": vhost} | describe_policy(policy)
 
 
-def described_policy(policy: Policy) -> Shown:
-    """A policy, or an operator policy."""
+def describe_policy(policy: Policy) -> Shown:
+    """Show a policy or an operator policy."""
     return {
         "name": policy.name,
         "pattern": policy.pattern,
@@ -260,22 +263,25 @@ def described_policy(policy: Policy) -> Shown:
     }
 
 
-def shown_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
-    """Show an object's effective values: each with its source and what it won over; `idle` have no effect."""
+def show_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
+    """Show an object's effective values, each with its source and overridden values.
+
+    Values of `idle` have no effect.
+    """
     return {
         key: {
-            "value": shown(effective.value),
-            "source": _shown_claim(effective.source),
-            "overrides": _shown_claims(effective.others),
+            "value": to_json(effective.value),
+            "source": _show_claim(effective.source),
+            "overrides": _show_claims(effective.others),
             **({"no_effect": True} if key in idle else {}),
         }
         for key, effective in found.items()
     }
 
 
-def _shown_claims(claims: Iterable[Claim]) -> list[Shown]:
-    return [_shown_claim(claim) | {"value": shown(claim.value)} for claim in claims]
+def _show_claims(claims: Iterable[Claim]) -> list[Shown]:
+    return [_show_claim(claim) | {"value": to_json(claim.value)} for claim in claims]
 
 
-def _shown_claim(claim: Claim) -> Shown:
+def _show_claim(claim: Claim) -> Shown:
     return {"kind": claim.kind, "name": claim.name}

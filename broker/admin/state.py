@@ -1,4 +1,4 @@
-"""The daemon's figures for the admin surface: plain values, without locks and without waits."""
+"""The daemon's numbers for the admin HTTP server: plain values, read without locks and without waiting."""
 
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ class Measures(Protocol):
 
     @property
     def counts(self) -> Sequence[int]:
-        """How many fell into each bucket; one more than there are bounds."""
+        """The number of durations in each bucket; one more bucket than there are bounds."""
 
     @property
     def sum(self) -> float:
-        """All durations added up."""
+        """The sum of all durations."""
 
 
 class MeasuredQueue(Protocol):
@@ -30,23 +30,23 @@ class MeasuredQueue(Protocol):
 
     @property
     def ready(self) -> int:
-        """Entries that consumers may take."""
+        """Ready messages."""
 
     @property
     def unacked(self) -> int:
-        """Entries that consumers hold."""
+        """Unacknowledged messages."""
 
     @property
     def ready_bytes(self) -> int:
-        """Bodies of the ready entries."""
+        """Bytes of the bodies of ready messages."""
 
     @property
     def unacked_bytes(self) -> int:
-        """Bodies of the entries that consumers hold."""
+        """Bytes of the bodies of unacknowledged messages."""
 
     @property
     def held(self) -> int:
-        """Entries that wait for their next delivery."""
+        """Messages that wait for a retry."""
 
     @property
     def dead(self) -> int:
@@ -62,7 +62,7 @@ class MeasuredQueue(Protocol):
 
     @property
     def memory(self) -> object | None:
-        """The memory of message ids, if the queue has one."""
+        """The duplicates filter, if the queue has one."""
 
 
 class MeasuredTopology(Protocol):
@@ -94,7 +94,7 @@ class MeasuredBroker(Protocol):
 
     @property
     def journal(self) -> Journal:
-        """How much is journaled."""
+        """The journal, with its counts of events."""
 
 
 class MeasuredLog(Protocol):
@@ -106,47 +106,47 @@ class MeasuredLog(Protocol):
 
     @property
     def segment_count(self) -> int:
-        """How many segments there are."""
+        """Number of segments."""
 
     @property
     def damaged_segments(self) -> int:
-        """How many of them have turned out not to read back."""
+        """Number of segments that could not be read back."""
 
     @property
     def sync_latency(self) -> Measures:
-        """How long syncs took."""
+        """Durations of syncs."""
 
     @property
     def failure(self) -> str:
-        """Why the log accepts nothing any more; empty while it does."""
+        """The reason why the log refuses appends; empty while the log works."""
 
 
 class MeasuredShortage(Protocol):
-    """The resources that the machine is short of."""
+    """A shortage of memory or disk space, for which publishers wait."""
 
     @property
     def reason(self) -> str:
-        """In words; empty while there is enough."""
+        """The shortage in words; empty without one."""
 
     @property
     def memory(self) -> bool:
-        """Whether it is memory."""
+        """Whether memory is short."""
 
     @property
     def disk(self) -> bool:
-        """Whether it is space on the disk."""
+        """Whether disk space is short."""
 
     @property
     def held(self) -> Sized:
-        """The publishers that wait."""
+        """The connections that wait to publish."""
 
 
 class MeasuredResources(Protocol):
-    """The process's use of the machine at the last look, and the limits; in bytes."""
+    """The process's use of memory and disk at the last check, and the limits; in bytes."""
 
     @property
     def shortage(self) -> MeasuredShortage:
-        """The resources that are short."""
+        """The present shortage."""
 
     @property
     def memory_max(self) -> int:
@@ -154,7 +154,7 @@ class MeasuredResources(Protocol):
 
     @property
     def disk_free(self) -> int:
-        """Free space where the data is; -1 where the system does not tell."""
+        """Free space on the disk of the data; -1 if the system does not report it."""
 
     @property
     def disk_free_min(self) -> int:
@@ -163,7 +163,7 @@ class MeasuredResources(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """Everything that the metrics are taken from."""
+    """All sources of the metrics."""
 
     broker: MeasuredBroker
     log: MeasuredLog
@@ -173,10 +173,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class AdminState:
-    """The part of the daemon that the admin surface may see.
+    """The part of the daemon that the admin HTTP server may see.
 
-    `not_ready` says why the daemon cannot do its work yet or any more; empty when it can. `readers` are what
-    programs tell of themselves.
+    `not_ready` returns the reason why the daemon does not serve clients, or "". `readers` has the progress
+    that programs report.
     """
 
     version: str

@@ -1,4 +1,4 @@
-"""Parts of files over HTTP, which the kernel sends as they lie there. [ASGI, Zero Copy Send 1.0]"""
+"""Parts of files over HTTP, which the kernel sends directly from the file. [ASGI, Zero Copy Send 1.0]"""
 
 import asyncio
 import errno
@@ -10,9 +10,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 EXTENSION: Final = "http.response.zerocopysend"
-PIECE_BYTES: Final = 512 * 1024  # that are sent before others have their turn
-COPIED_BYTES: Final = 64 * 1024  # that are read at once where the kernel does not send them itself
-STALLED_SECONDS: Final = 300  # for which a peer may take nothing: it keeps a file that may have been deleted
+PIECE_BYTES: Final = 512 * 1024  # sent before other work runs
+COPIED_BYTES: Final = 64 * 1024  # read at once where the kernel cannot send the file
+STALLED_SECONDS: Final = 300  # that a peer may take nothing: it keeps a file open that may be deleted
 GONE: Final = frozenset(
     {
         errno.EPIPE,
@@ -29,7 +29,7 @@ NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class _Part:
-    """Bytes of a file in an answer: h11 frames them, and takes their number only."""
+    """Bytes of a file in an answer. h11 frames the part, and uses only its length."""
 
     def __init__(self, fd: int, offset: int, count: int) -> None:
         self.fd = fd
@@ -43,8 +43,8 @@ class _Part:
 class ZeroCopyProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 for applications that send parts of files, by their descriptors.
 
-    A part has `file`, `offset`, `count` and `more_body`. If the peer goes the application hears of it, as of
-    any disconnection, and what it sends after that goes nowhere. Over TLS parts are read and encrypted.
+    A part has `file`, `offset`, `count` and `more_body`. If the peer disconnects, the application gets
+    http.disconnect, and whatever it sends later is dropped. Over TLS parts are read and encrypted.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -52,7 +52,10 @@ class ZeroCopyProtocol(H11Protocol):
         self._application: Any = self.app
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """A client has connected. A failed TLS handshake, which nobody reports, leaves no cycle behind."""
+        """Accept a client.
+
+        A failed TLS handshake, which is not reported, leaves no reference cycle behind.
+        """
         self.app = self._extended
         super().connection_made(transport)
 
@@ -69,16 +72,16 @@ class ZeroCopyProtocol(H11Protocol):
             if scope["method"] != "HEAD" and not await deliver(part, send):
                 cycle.disconnected = True
                 cycle.message_event.set()
-            await asyncio.sleep(0)  # or an application that is to stop would not hear of it before its end
+            await asyncio.sleep(0)  # otherwise a cancelled application would notice that only at its end
             if not message.get("more_body", False):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         await self._application(scope, receive, send_any)
 
     async def _sent(self, part: _Part, send: Any) -> bool:
-        """Send a part, on a descriptor of the connection that the transport does not know of.
+        """Send a part on a duplicate of the connection's descriptor, which the transport does not know.
 
-        False: not all of it, as the peer has gone.
+        Returns False if the peer has disconnected before the end of the part.
         """
         if self.transport.is_closing():
             return False
@@ -100,7 +103,7 @@ class ZeroCopyProtocol(H11Protocol):
             connection.close()
 
     async def _copied(self, part: _Part, send: Any) -> bool:
-        """Send a part as any other body; returns as `_sent`. Raises EOFError: the file is shorter."""
+        """Send a part as an ordinary body; returns as `_sent`. Raises EOFError: the file is shorter."""
         offset, left = part.offset, part.count
         while left and not self.transport.is_closing():
             data = os.pread(part.fd, min(left, COPIED_BYTES), offset)
@@ -113,8 +116,11 @@ class ZeroCopyProtocol(H11Protocol):
         return not left
 
     async def _framed(self, part: _Part, connection: socket.socket) -> bool:
-        """Raises OSError: TimeoutError, the peer has stalled; EOFError: the file is shorter."""
-        while self.transport.get_write_buffer_size():  # what is to go before it
+        """Send a part by the kernel.
+
+        Raises TimeoutError: the peer takes nothing; EOFError: the file is shorter.
+        """
+        while self.transport.get_write_buffer_size():  # bytes that go before the part
             await self._writable(connection)
             await asyncio.sleep(0)
         if self.transport.is_closing():
@@ -143,7 +149,7 @@ class ZeroCopyProtocol(H11Protocol):
             await asyncio.sleep(0)
 
     async def _writable(self, connection: socket.socket) -> None:
-        """Wait until the peer takes more, or has gone. Raises TimeoutError."""
+        """Wait until the peer takes more, or has disconnected. Raises TimeoutError."""
         ready = asyncio.Event()
         self.loop.add_writer(connection, ready.set)
         try:

@@ -1,4 +1,4 @@
-"""The client's end of AMQP 0-9-1: one connection with one channel, a sender, and a consumer."""
+"""The bench's client of AMQP 0-9-1: one connection with one channel, a sender, and a consumer."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ NO_BOUND: Final = 1 << 30
 _ACK_HEAD: Final = _FRAME_HEAD.pack(c.FRAME_METHOD, CHANNEL, 13) + struct.pack(">I", c.BASIC_ACK)
 _SINGLE: Final = b"\x00\xce"
 _MULTIPLE: Final = b"\x01\xce"
-_TAIL_BYTES: Final = 7  # of the body, checked together with the frame end
+_TAIL_BYTES: Final = 7  # of the body, compared together with the frame end
 
 
 class Client091(Connection[base.Frame]):
-    """Subclasses take the data plane in `content` and `confirm`; all else is answered or awaited here."""
+    """A connection.
+
+    Subclasses handle messages in `content` and confirms in `confirm`; all else is handled here.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,8 +59,8 @@ class Client091(Connection[base.Frame]):
         if not isinstance(tune, commands.Connection.Tune):
             raise BenchError(f"{tune.name} in answer to the login")
         self.frame_max = min(tune.frame_max or self.frame_max, self.frame_max)
-        # no heartbeats: a broker that stops answering is noticed because nothing arrives
-        self.write(frame(0, commands.Connection.TuneOk(tune.channel_max, self.frame_max, 0)))
+        # No heartbeats: a broker that stops answering is noticed because nothing arrives.
+        self.write(encode_method(0, commands.Connection.TuneOk(tune.channel_max, self.frame_max, 0)))
         await self.call(commands.Connection.Open(address.virtual_host), channel=0)
         await self.call(commands.Channel.Open())
 
@@ -67,21 +70,21 @@ class Client091(Connection[base.Frame]):
 
     async def call(self, method: base.Frame, channel: int = CHANNEL) -> base.Frame:
         """Send a method and wait for the answer. Raises BenchError."""
-        return await self.ask(frame(channel, method), method.name)
+        return await self.ask(encode_method(channel, method), method.name)
 
     def content(self, start: int, end: int) -> int:
-        """Take the delivery at `start` of the buffer, which is filled up to `end`; return where it is over.
+        """Handle the delivery at `start` of the buffer, and return the end of the delivery.
 
-        Returning `start` means that the delivery is not complete yet.
+        The buffer is filled up to `end`. Return `start` while the delivery is incomplete.
         """
         raise BenchError("a delivery on a connection that does not consume")
 
     def confirm(self, tag: int, multiple: bool, nack: bool) -> None:
-        """Take the broker's basic.ack or basic.nack."""
+        """Handle the broker's basic.ack or basic.nack."""
         raise BenchError("a confirm on a connection that does not publish")
 
     def consume(self, end: int) -> int:
-        """Take the frames from the beginning of the buffer (Connection)."""
+        """Handle the frames from the beginning of the buffer (Connection)."""
         buffer, start = self._buffer, 0
         while end - start >= c.FRAME_OVERHEAD:
             kind, channel, size = _FRAME_HEAD.unpack_from(buffer, start)
@@ -102,14 +105,14 @@ class Client091(Connection[base.Frame]):
                 else:
                     self._method(channel, decode_method(method, bytes(buffer[start + 7 : after - 1])))
             elif kind != c.FRAME_HEARTBEAT:
-                raise BenchError(f"a frame of type {kind} where none belongs")
+                raise BenchError(f"an unexpected frame of type {kind}")
             start = after
         return start
 
     def _method(self, channel: int, method: base.Frame) -> None:
         if isinstance(method, commands.Connection.Close | commands.Channel.Close):
             ok = commands.Channel.CloseOk() if channel else commands.Connection.CloseOk()
-            self.write(frame(channel, ok))
+            self.write(encode_method(channel, ok))
             self.fail(BenchError(f"the broker says {method.reply_code} {method.reply_text}"))
         elif isinstance(method, commands.Connection.Blocked):
             self.blocked = self.paused = True
@@ -119,17 +122,17 @@ class Client091(Connection[base.Frame]):
         elif isinstance(method, commands.Basic.Cancel):
             raise BenchError(f"the broker cancelled consumer {method.consumer_tag}")
         elif not self.answered(method):
-            raise BenchError(f"{method.name} out of the blue")
+            raise BenchError(f"an unexpected {method.name}")
 
 
-def frame(channel: int, method: base.Frame) -> bytes:
+def encode_method(channel: int, method: base.Frame) -> bytes:
     """Return a whole method frame."""
     return method_frame(channel, method.index, method.marshal())
 
 
-def template(exchange: str, key: str, size: int, persistent: bool, frame_max: int) -> Template:
-    """The frames of one publish."""
-    publish = frame(CHANNEL, commands.Basic.Publish(0, exchange, key, False, False))
+def make_template(exchange: str, key: str, size: int, persistent: bool, frame_max: int) -> Template:
+    """Return the frames of one publish as a template."""
+    publish = encode_method(CHANNEL, commands.Basic.Publish(0, exchange, key, False, False))
     key_end = len(publish) - KEY_TAIL
     properties = struct.pack(">HB", 0x1000, 2) if persistent else struct.pack(">H", 0)  # delivery-mode alone
     head = struct.pack(">HHQ", c.CLASS_BASIC, 0, size) + properties
@@ -143,7 +146,7 @@ def template(exchange: str, key: str, size: int, persistent: bool, frame_max: in
 
 
 class Sender091(Client091):
-    """Publishes for a publisher."""
+    """Publishes the messages of a publisher."""
 
     def __init__(self, plan: Plan, flow: Traffic, lanes: list[tuple[int, str]], exchange: str) -> None:
         super().__init__()
@@ -159,16 +162,18 @@ class Sender091(Client091):
         plan = self._plan
         for _, queue in self._lanes:
             key = routing_key(queue, 0) if self._exchange else queue
-            self._templates.append(template(self._exchange, key, plan.size, plan.persistent, self.frame_max))
+            self._templates.append(
+                make_template(self._exchange, key, plan.size, plan.persistent, self.frame_max)
+            )
         if plan.confirm:
             await self.call(commands.Confirm.Select())
 
     def message_bytes(self, turn: int) -> int:
-        """How long a message of a lane is (Sender)."""
+        """Return the size of a lane's messages (Sender)."""
         return len(self._templates[turn].data)
 
     def room(self, turn: int) -> int:
-        """No bound: a broker that wants no more says so, and `paused` is set (Sender)."""
+        """No limit: a broker that takes no more messages stops reading, and `paused` is set (Sender)."""
         return NO_BOUND
 
     def send(self, turn: int, count: int, sequence: int, now: int) -> None:
@@ -176,12 +181,12 @@ class Sender091(Client091):
         self.write(self._templates[turn].batch(count, self._lanes[turn][0], sequence, now, self._plan.keys))
 
     def confirm(self, tag: int, multiple: bool, nack: bool) -> None:
-        """Tell the publisher (Client091)."""
+        """Pass a confirm to the publisher (Client091)."""
         if self.publisher is not None:
             self.publisher.confirm(0 if multiple else tag, tag, nack)
 
     def resumed(self) -> None:
-        """The socket or the broker takes messages again (Connection)."""
+        """Resume publishing (Connection)."""
         if self.publisher is not None:
             self.publisher.resume()
 
@@ -212,7 +217,7 @@ class Consumer091(Client091):
             await self.call(consume)
 
     def finish(self) -> None:
-        """Acknowledge what waits for its group of `ack_every` to fill."""
+        """Acknowledge the deliveries of an incomplete group of `ack_every`."""
         tag = self.receipts.following - 1
         if not self._plan.auto_ack and self._acked < tag:
             self.write(_ACK_HEAD + tag.to_bytes(8, "big") + _MULTIPLE)
@@ -223,7 +228,7 @@ class Consumer091(Client091):
         self._flow.settled.set()
 
     def content(self, start: int, end: int) -> int:
-        """Take all deliveries that are complete."""
+        """Handle all complete deliveries."""
         now = monotonic_ns()
         place, count = start, 0
         while True:
@@ -249,7 +254,7 @@ class Consumer091(Client091):
         return int.from_bytes(buffer[place + 7 : place + 11], "big") == c.BASIC_DELIVER
 
     def _take_apart(self, start: int, end: int, now: int) -> int:
-        """Take one delivery frame by frame; return where it ends, or `start` if it is not complete."""
+        """Handle one delivery frame by frame; return its end, or `start` if it is not complete."""
         buffer = self._buffer
         header = start + c.FRAME_OVERHEAD + self._frame_size(start, c.FRAME_METHOD)
         if end - header < c.FRAME_OVERHEAD:
@@ -283,21 +288,21 @@ class Consumer091(Client091):
         return int(size)
 
     def _learn(self, start: int, tag_place: int, after: int) -> None:
-        """Have the shape of the delivery from `start` to `after` remembered."""
+        """Remember the shape of the delivery from `start` to `after`."""
         body = after - 1 - self._plan.size
         filler = self._plan.size - STAMP_BYTES
-        tail = min(filler, _TAIL_BYTES)  # 0 or 7, or what there is between
+        tail = min(filler, _TAIL_BYTES)  # 0 or 7, or the length of a shorter body
         if 0 < tail < _TAIL_BYTES:
             return
-        # fields: mark, delivery tag, mark, number, time, mark; the marks are size and method id of the first
-        # frame, end of the header frame with head of the body frame, and the body's tail with the frame end
+        # Fields: mark, delivery tag, mark, number, time, mark. The marks are: size and method id of the first
+        # frame; end of the header frame with head of the body frame; the body's tail with the frame end.
         before_tag, before_body = tag_place - start - 11, body - 8 - tag_place - 8
         last = "Q" if tail else "B"
         shape = struct.Struct(f">3xQ {before_tag}xQ {before_body}xQ QQ {filler - tail}x{last}")
         self.receipts.learn(shape, bytes(self._buffer[start:after]))
 
     def _acknowledge(self) -> None:
-        """Acknowledge the deliveries up to the last as the plan says, in one write."""
+        """Acknowledge the deliveries up to the last one as the plan requires, in one write."""
         every, last = self._plan.ack_every, self.receipts.following - 1
         if every == 1:
             tags = [tag.to_bytes(8, "big") for tag in range(self._acked + 1, last + 1)]

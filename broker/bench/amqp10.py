@@ -1,4 +1,4 @@
-"""The client's end of AMQP 1.0: a connection and session, a sender, a consumer. [amqp-1.0 2.4 to 2.7, 5.3]"""
+"""The bench's client of AMQP 1.0: a connection with session, sender, consumer. [amqp-1.0 2.4 to 2.7, 5.3]"""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from protocol.amqp10.windows import LinkCredit, OutgoingWindow
 
 CHANNEL: Final = 0
 FRAME_MAX: Final = 131072
-WINDOW: Final = (1 << 31) - 1  # transfers that this side takes: links have credit
+WINDOW: Final = (1 << 31) - 1  # transfers that this side accepts; links have credit
 NO_CREDIT_BOUND: Final = 1 << 30
 ID_MASK: Final = (1 << 32) - 1  # of delivery-ids, which wrap
 
@@ -52,17 +52,17 @@ _SASL: Final = b"AMQP\x03\x01\x00\x00"
 _AMQP: Final = b"AMQP\x00\x01\x00\x00"
 _MAGIC: Final = b"AMQP"
 _FRAME_HEAD: Final = struct.Struct(">IBBH")
-_DESCRIBED: Final = b"\x00\x53"  # and the descriptor follows, in one octet
+_DESCRIBED: Final = b"\x00\x53"  # the descriptor follows, in one octet
 
 Answer10 = Composite | bytes
 C = TypeVar("C", bound=Composite)
 
 _TAG_BYTES: Final = 4
-_ID_AND_TAG: Final = struct.Struct(">IHI")  # delivery-id, how the tag is encoded, and the tag: the id again
+_ID_AND_TAG: Final = struct.Struct(">IHI")  # delivery-id, constructor of the tag, and the tag: the id
 _TAG_HEAD: Final = 0xA000 | _TAG_BYTES
 
 _ACCEPTED: Final = disposition(CHANNEL, True, 0, 0, True, ACCEPTED_VALUE)
-_FIRST_AT: Final = 16  # where in it the first delivery-id is, with its constructor before it
+_FIRST_AT: Final = 16  # offset of the first delivery-id, behind its constructor
 _FIRST_LAST: Final = struct.Struct(">IBI")
 _UINT_HEAD: Final = struct.Struct(">BI")
 _TRANSFER: Final = b"\x00\x53\x14"
@@ -70,13 +70,15 @@ _UINT: Final = 0x70
 _MARK_BYTES: Final = 16  # of a frame: header, performative and handle
 GROUPS_MAX: Final = 65536  # that one read can fill
 _TAIL_BYTES: Final = 8  # of the body
-_DATA_HEAD_BYTES: Final = 8  # of a data section of more than 255 bytes, as the bench's are
+_DATA_HEAD_BYTES: Final = 8  # of a data section of more than 255 bytes, as the bench sends
 
 
 class Client10(Connection[Answer10]):
-    """Subclasses take the data plane in `transfers`, `credit` and `outcome`.
+    """A connection.
 
-    `frame_max`: the largest frame that the broker takes. `window`: the transfers that it takes.
+    Subclasses handle messages in `transfers`, credit in `credit`, and settlement in `outcome`.
+
+    `frame_max`: the largest frame that the broker accepts. `window`: the transfers that the broker accepts.
     """
 
     def __init__(self) -> None:
@@ -114,7 +116,7 @@ class Client10(Connection[Answer10]):
         await self.call(Close(), Close)
 
     async def call(self, performative: Composite, kind: type[C], frame_kind: int = AMQP_FRAME) -> C:
-        """Send a performative and wait for the answer, which is of this kind. Raises BenchError."""
+        """Send a performative and wait for the answer of type `kind`. Raises BenchError."""
         name = type(performative).__name__
         answer = await self.ask(frame(CHANNEL, encode_composite(performative), frame_kind), name)
         if not isinstance(answer, kind):
@@ -125,28 +127,28 @@ class Client10(Connection[Answer10]):
         """Attach a link. Raises BenchError. [amqp-1.0 2.6.3]"""
         answer = await self.call(attach, Attach)
         if (answer.target if answer.role else answer.source) is None:
-            await self.ask(b"", f"attach of {attach.name}")  # the detach follows, which says why
+            await self.ask(b"", f"attach of {attach.name}")  # the detach follows, with the reason
 
-    # -- what a subclass does
+    # -- methods of subclasses
 
     def transfers(self, start: int, end: int) -> int:
-        """Take the delivery at `start` of the buffer, which is filled up to `end`; return where it is over.
+        """Handle the delivery at `start` of the buffer, and return the end of the delivery.
 
-        Returning `start` means that the delivery is not complete yet.
+        The buffer is filled up to `end`. Return `start` while the delivery is incomplete.
         """
         raise BenchError("a delivery on a connection that does not consume")
 
     def credit(self, handle: int, count: int, credit: int) -> None:
-        """The broker takes `credit` deliveries behind the first `count` of a link. [amqp-1.0 2.6.7]"""
+        """Handle a flow: the broker accepts `credit` deliveries behind the first `count`. [amqp-1.0 2.6.7]"""
 
     def outcome(self, first: int, last: int, accepted: bool) -> None:
-        """The broker has settled deliveries, from one delivery-id to another."""
+        """Handle the settlement of the deliveries from one delivery-id to another."""
         raise BenchError("an outcome on a connection that does not publish")
 
     # -- frames
 
     def consume(self, end: int) -> int:
-        """Take the frames from the beginning of the buffer (Connection)."""
+        """Handle the frames from the beginning of the buffer (Connection)."""
         buffer, start = self._buffer, 0
         while end - start >= FRAME_HEADER_BYTES:
             if buffer.startswith(_MAGIC, start):
@@ -187,26 +189,26 @@ class Client10(Connection[Answer10]):
             self._take(decode_composite(body)[0])
 
     def _take(self, answer: Answer10) -> None:
-        """Give an answer to who waits for it."""
+        """Give an answer to the call that waits for it."""
         if isinstance(answer, SaslMechanisms):
-            return  # whether PLAIN is one of them the outcome says
+            return  # the outcome says whether PLAIN is accepted
         if isinstance(answer, Close | End | Detach) and (answer.error is not None or not self._closing):
             error = answer.error
             why = f"{error.condition} {error.description or ''}" if error else type(answer).__name__
             raise BenchError(f"the broker says {why}")
         if not self.answered(answer):
-            raise BenchError(f"{_shown(answer)} out of the blue")
+            raise BenchError(f"an unexpected {_shown(answer)}")
 
-    # -- the rest
+    # -- helpers of the session
 
     async def _greet(self, header: bytes) -> None:
-        """Agree on the layer of the protocol that is to follow. [amqp-1.0 2.2]"""
+        """Exchange protocol headers for the next layer. [amqp-1.0 2.2]"""
         answer = await self.ask(header, "protocol header")
         if answer != header:
             raise BenchError(f"{_shown(answer)} in answer to the protocol header {_shown(header)}")
 
     def _keep_alive(self, seconds: float) -> None:
-        """Let the broker hear something as often as it wants to. [amqp-1.0 2.4.5]"""
+        """Send empty frames within the broker's idle timeout. [amqp-1.0 2.4.5]"""
         if self.failure is None and not self._closed:
             self.write(EMPTY_FRAME)
             asyncio.get_running_loop().call_later(seconds, self._keep_alive, seconds)
@@ -217,12 +219,12 @@ def _shown(answer: Answer10) -> str:
 
 
 def exchange_address(exchange: str, key: str) -> str:
-    """The address of an exchange with a routing key. [RabbitMQ AMQP 1.0 addresses, version 2]"""
+    """Return the address of an exchange with a routing key. [RabbitMQ AMQP 1.0 addresses, version 2]"""
     return f"/exchanges/{quote(exchange)}/{quote(key)}"
 
 
 class Transfers:
-    """A message as it is sent on a link, in frames; `to`: its address, if the link has none."""
+    """A message in the frames of a link; `to`: the message's address, if the link has no target address."""
 
     def __init__(self, handle: int, plan: Plan, to: str, frame_max: int) -> None:
         front = encode_composite(Header(durable=True)) if plan.persistent else b""
@@ -244,7 +246,7 @@ class Transfers:
         self.template = Template(data, front_at + len(front), front_at + key_at)
 
     def number(self, batch: bytearray, first: int) -> None:
-        """Give the messages in `batch` their delivery-ids and tags, from `first` on."""
+        """Write the delivery-ids and tags of the messages in `batch`, from `first` on."""
         pack, step = _ID_AND_TAG.pack_into, len(self.template.data)
         for place in self._id_places:
             for number, at in enumerate(range(place, len(batch), step), first):
@@ -252,7 +254,7 @@ class Transfers:
 
 
 def _frames(link: TransferTemplate, number: int, settled: bool, parts: list[bytes]) -> list[bytes]:
-    """The frames of a delivery."""
+    """Return the frames of a delivery."""
     split = SplitTransfer(link, number, number.to_bytes(_TAG_BYTES, "big"), settled, parts)
     frames: list[bytes] = []
     last = False
@@ -265,7 +267,10 @@ def _frames(link: TransferTemplate, number: int, settled: bool, parts: list[byte
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Sender10(Client10):
-    """Publishes for a publisher: deliveries are settled at once, or by the broker with confirms."""
+    """Publishes the messages of a publisher.
+
+    Deliveries are settled when sent, or by the broker with confirms.
+    """
 
     def __init__(self, plan: Plan, flow: Traffic, lanes: list[tuple[int, str]], exchange: str) -> None:
         super().__init__()
@@ -285,10 +290,12 @@ class Sender10(Client10):
             address = queue_address(queue)
             if self._exchange:
                 address = exchange_address(self._exchange, routing_key(queue, 0))
-            numbered = plan.keys != 1  # then each message says where it goes
+            numbered = plan.keys != 1  # then each message has its own address
             transfers = Transfers(handle, plan, address if numbered else "", self.frame_max)
             if transfers.frames > self.window.left:
-                raise BenchError(f"--size: {transfers.frames} frames, the broker takes {self.window.left}")
+                raise BenchError(
+                    f"--size: {transfers.frames} frames a message, the broker allows {self.window.left}"
+                )
             self._links.append(transfers)
             attach = Attach(
                 name=f"bench-{handle:05d}",
@@ -302,11 +309,11 @@ class Sender10(Client10):
             await self.attach(attach)
 
     def message_bytes(self, turn: int) -> int:
-        """How long a message of a lane is (Sender)."""
+        """Return the size of a lane's messages (Sender)."""
         return len(self._links[turn].template.data)
 
     def room(self, turn: int) -> int:
-        """As many as credit and window allow (Sender)."""
+        """Return the number of messages that credit and window allow (Sender)."""
         window: int = self.window.left
         credit: int = self._credits[turn].left
         return min(window // self._links[turn].frames, credit)
@@ -324,19 +331,19 @@ class Sender10(Client10):
         self.write(batch)
 
     def credit(self, handle: int, count: int, credit: int) -> None:
-        """Take more on a link (Client10)."""
+        """Note the credit of a link (Client10)."""
         if handle < len(self._credits):
             self._credits[handle].grant(count, credit)
 
     def outcome(self, first: int, last: int, accepted: bool) -> None:
-        """Tell the publisher (Client10)."""
+        """Pass a settlement to the publisher (Client10)."""
         if self.publisher is not None:
             following = self._sent & ID_MASK
             low, high = (self._sent + distance(following, number) + 1 for number in (first, last))
             self.publisher.confirm(low, high, not accepted)
 
     def resumed(self) -> None:
-        """The socket or the broker takes more (Connection)."""
+        """Resume publishing (Connection)."""
         if self.publisher is not None:
             self.publisher.resume()
 
@@ -346,7 +353,7 @@ class Sender10(Client10):
 
 
 class _Link:
-    """The link of a queue: how much it has received, and how many deliveries more it allows."""
+    """The link of a queue: its received deliveries, and its remaining credit."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -363,9 +370,9 @@ class Consumer10(Client10):
         self._run_flow = flow
         self._queues = queues
         self._links = [_Link() for _ in queues]
-        self._link = self._links[0]  # of the delivery that was taken apart last: others like it are its
+        self._link = self._links[0]  # of the delivery that was decoded last
         self._credit = plan.prefetch or NO_CREDIT_BOUND
-        self._settled = 0  # every delivery before it
+        self._settled = 0  # every delivery before this one is settled
         self._incoming = 0  # transfers
         self._transfer = Transfer()
 
@@ -384,7 +391,7 @@ class Consumer10(Client10):
         self._replenish()
 
     def finish(self) -> None:
-        """Settle what waits for its group of `ack_every` to fill (Consumer)."""
+        """Settle the deliveries of an incomplete group of `ack_every` (Consumer)."""
         following = self.receipts.following
         if not self._plan.auto_ack and self._settled < following:
             self._settle([(self._settled, following - 1)])
@@ -394,7 +401,7 @@ class Consumer10(Client10):
         self._run_flow.settled.set()
 
     def transfers(self, start: int, end: int) -> int:
-        """Take all deliveries that are complete (Client10)."""
+        """Handle all complete deliveries (Client10)."""
         now = monotonic_ns()
         place, count = start, 0
         while True:
@@ -415,7 +422,7 @@ class Consumer10(Client10):
         return after
 
     def _take_up(self, deliveries: int, transfers: int) -> None:
-        """Count what has come on the link."""
+        """Count deliveries that arrived on the link."""
         link = self._link
         link.received += deliveries
         link.credit -= deliveries
@@ -424,11 +431,11 @@ class Consumer10(Client10):
     # -- one delivery
 
     def _transfer_at(self, place: int, end: int) -> bool:
-        """Whether a transfer begins at `place`, and its head is complete."""
+        """Whether a transfer with a complete head begins at `place`."""
         return end - place > _MARK_BYTES and self._buffer[place + 8 : place + 11] == _TRANSFER
 
     def _take_apart(self, start: int, end: int, now: int) -> int:
-        """Take one delivery frame by frame; return where it ends, or `start` if it is not complete."""
+        """Handle one delivery frame by frame; return its end, or `start` if it is not complete."""
         transfer, place = self._transfer, start
         pieces: list[bytes] = []
         more, number, handle = True, NONE, NONE
@@ -465,9 +472,9 @@ class Consumer10(Client10):
         return payload[layout.body + (5 if short else _DATA_HEAD_BYTES) : layout.body_end]
 
     def _learn(self, start: int, after: int, number: int) -> None:
-        """Have the shape of the delivery from `start` to `after` remembered, if it can be.
+        """Remember the shape of the delivery from `start` to `after`, if possible.
 
-        Its delivery-id has to be encoded in four octets: a broker may encode small ones in one or none.
+        The delivery-id must have four octets: a broker may encode small delivery-ids in one octet or none.
         """
         handle = self._links.index(self._link)
         id_at = _MARK_BYTES if handle == 0 else _MARK_BYTES + 1
@@ -482,13 +489,13 @@ class Consumer10(Client10):
         if shape.size == after - start:
             self.receipts.learn(shape, bytes(self._buffer[start:after]))
 
-    # -- what is said to the broker
+    # -- frames to the broker
 
     def _settle_groups(self) -> None:
-        """Settle the deliveries up to the last as the plan says, in one write."""
+        """Settle the deliveries up to the last one as the plan requires, in one write."""
         every, following = self._plan.ack_every, self.receipts.following
         firsts = range(self._settled, following - every + 1, every)
-        if len(firsts) > GROUPS_MAX:  # deliveries are not numbered as they should be
+        if len(firsts) > GROUPS_MAX:  # the delivery-ids are not consecutive
             self._settle([(self._settled, following - 1)])
         elif firsts:
             self._settle([(first, first + every - 1) for first in firsts])
@@ -502,7 +509,7 @@ class Consumer10(Client10):
         self.write(out)
 
     def _replenish(self) -> None:
-        """Allow more on links that have used up half of their credit; never more than is to be unsettled."""
+        """Renew the credit of links that have used half of it, within the limit of unsettled deliveries."""
         waiting = 0 if self._plan.auto_ack else self.receipts.following - self._settled
         credit = self._credit - waiting
         for handle, link in enumerate(self._links):

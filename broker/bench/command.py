@@ -1,4 +1,4 @@
-"""The command `amqpd bench`. Exit status: 0, 1 when a check failed, 2 when the run did not come about."""
+"""The command `amqpd bench`. Exit status: 0, 1 when a check failed, 2 when the run could not be done."""
 
 import asyncio
 from typing import Annotated, Final
@@ -8,7 +8,7 @@ from rich.console import Console
 
 from broker.bench.connection import BenchError
 from broker.bench.plan import Address, Plan, PlanError
-from broker.bench.report import print_json, print_tables, progress_on
+from broker.bench.report import print_json, print_tables, show_progress
 from broker.bench.result import Result
 from broker.bench.runner import Progress, run
 
@@ -104,8 +104,8 @@ def bench(
             seconds=DEFAULT_SECONDS if duration is None and count is None else duration,
             count=count,
         )
-        with progress_on(errors) as progress:
-            result = carry_out(plan, broker_pid, progress)
+        with show_progress(errors) as progress:
+            result = run_plan(plan, broker_pid, progress)
     except (PlanError, BenchError) as error:
         errors.print(f"amqpd bench: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(NOT_CARRIED_OUT) from error
@@ -116,7 +116,7 @@ def bench(
         raise typer.Exit(CHECK_FAILED)
 
 
-def carry_out(plan: Plan, broker_pid: int | None, progress: Progress) -> Result:
+def run_plan(plan: Plan, broker_pid: int | None, progress: Progress) -> Result:
     """Run `plan` in an event loop of its own. Raises BenchError."""
     import uvloop
 

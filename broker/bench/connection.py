@@ -1,4 +1,4 @@
-"""The client's end of one connection of any protocol: a socket, a buffer, and who waits for an answer."""
+"""The bench's connection, for any protocol: a socket, a buffer, and the call that waits for an answer."""
 
 import asyncio
 from typing import Final, Generic, TypeVar, cast
@@ -14,19 +14,19 @@ Answer = TypeVar("Answer")
 
 
 class BenchError(Exception):
-    """The broker refused something, broke the protocol or went away."""
+    """The broker refused a request, violated the protocol or closed the connection."""
 
 
 class Connection(asyncio.BufferedProtocol, Generic[Answer]):
-    """A connection; frames are read in place in a buffer that grows to the largest message.
+    """A connection. Frames are read in place in a buffer that grows to the largest message.
 
-    Subclasses log in, and take frames in `consume`.
+    Subclasses log in, and handle frames in `consume`.
     """
 
     def __init__(self) -> None:
         self.failure: BenchError | None = None
-        self.paused = False  # the socket takes no more, or `blocked`
-        self.blocked = False  # the broker asked to stop publishing
+        self.paused = False  # the socket's buffer is full, or `blocked`
+        self.blocked = False  # the broker has blocked publishers
         self._socket_full = False
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(BUFFER_BYTES)
@@ -43,18 +43,18 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
             raise BenchError(f"cannot connect to {address.host} port {address.port}: {error}") from error
 
     async def close(self) -> None:
-        """Close the connection; the broker has then seen everything written to it, unless it is `blocked`."""
+        """Close the connection. The broker has read everything written before, unless it is `blocked`."""
         if self._transport is None or self.failure is not None or self._closed:
             return
         try:
-            if not self.blocked:  # the broker reads nothing more of it
+            if not self.blocked:  # a blocked broker reads no more
                 await self.say_goodbye()
         finally:
             self._closed = True
             self._transport.close()
 
     async def ask(self, data: bytes, what: str) -> Answer:
-        """Send a question and wait for the answer. Raises BenchError."""
+        """Send a request and wait for the answer. Raises BenchError."""
         if self.failure is not None:
             raise self.failure
         self._answer = asyncio.get_running_loop().create_future()
@@ -68,33 +68,33 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
             raise self.failure from error
 
     def write(self, data: bytes | bytearray) -> None:
-        """Hand frames to the socket; what comes after the end of the connection is dropped."""
+        """Write frames to the socket; after the end of the connection they are dropped."""
         if self._transport is not None and self.failure is None:
             self._transport.write(data)
 
-    # -- what a subclass does
+    # -- methods of subclasses
 
     async def say_goodbye(self) -> None:
         """Close the connection as the protocol does. Raises BenchError."""
         raise NotImplementedError
 
     def consume(self, end: int) -> int:
-        """Take the frames from the beginning of the buffer; return where the first incomplete one begins.
+        """Handle the frames from the beginning of the buffer; return the start of the first incomplete one.
 
         Raises BenchError, ProtocolError, PeerError.
         """
         raise NotImplementedError
 
     def resumed(self) -> None:
-        """Publishing may go on after `paused`."""
+        """Resume publishing after `paused`."""
 
     def failed(self) -> None:
-        """The connection has ended; `failure` says why."""
+        """Handle the end of the connection; `failure` has the reason."""
 
-    # -- what subclasses call
+    # -- calls from subclasses
 
     def answered(self, answer: Answer) -> bool:
-        """Give `answer` to the call that waits; return False if none waits."""
+        """Give `answer` to the call that waits; False if no call waits."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(answer)
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
         self.failed()
 
     def go_on(self) -> None:
-        """The socket or the broker takes more."""
+        """Resume: the socket or the broker accepts bytes again."""
         self.paused = self._socket_full or self.blocked
         if not self.paused:
             self.resumed()
@@ -120,25 +120,25 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
     # -- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        """Keep the transport of the connected socket."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's has another base class
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """End the connection, as the socket is closed."""
         self.fail(BenchError(f"the broker closed the connection{f': {error}' if error else ''}"))
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """Pause: the socket's buffer is full."""
         self._socket_full = self.paused = True
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
+        """Resume: the socket's buffer has room."""
         self._socket_full = False
         self.go_on()
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """The free part of the buffer, which doubles when a message does not fit."""
+        """Return the free part of the buffer, which doubles when a message does not fit."""
         if self._filled * 2 > len(self._buffer):
             larger = bytearray(len(self._buffer) * 2)
             larger[: self._filled] = memoryview(self._buffer)[: self._filled]
@@ -146,7 +146,7 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, count: int) -> None:
-        """Look at all frames that are complete, and keep the rest for later."""
+        """Handle all complete frames, and keep the rest."""
         end = self._filled + count
         try:
             start = self.consume(end)

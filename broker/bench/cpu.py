@@ -1,4 +1,4 @@
-"""CPU time of a process on this machine, its descendants included."""
+"""CPU time of a process on this machine and of its descendants."""
 
 import os
 import time
@@ -10,11 +10,11 @@ _CPUCLOCK_SCHED: Final = 2  # user and system time [Linux, include/linux/posix-t
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system seconds of `pid`, of its living descendants and of those it has waited for.
+    """Return the user and system seconds of `pid` and its descendants, ended ones included.
 
-    Raises ProcessLookupError if there is no such process.
+    Raises ProcessLookupError if `pid` does not exist.
     """
-    ended: dict[int, int] = {}  # ticks of those that it has waited for
+    ended: dict[int, int] = {}  # ticks of ended processes that were waited for
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -31,10 +31,10 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _own(pid: int) -> float:
-    """CPU seconds of the threads of `pid`, to the nanosecond; 0 if the process has ended.
+    """Return the CPU seconds of the threads of `pid`, to the nanosecond; 0 if the process has ended.
 
-    /proc/PID/stat counts in ticks of 10 ms, which a short measurement may be shorter than.
-    The clock's number is that of clock_getcpuclockid(3), which Python does not have.
+    /proc/PID/stat counts in ticks of 10 ms, which is too coarse for a short measurement. Python lacks
+    clock_getcpuclockid(3), so the number of the clock is computed here.
     """
     try:
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
@@ -43,7 +43,7 @@ def _own(pid: int) -> float:
 
 
 def _stat(process: Path) -> list[str]:
-    """The fields of /proc/PID/stat behind the command's name; none if the process has ended. [proc(5)]"""
+    """Return the fields of /proc/PID/stat behind the name; empty if the process has ended. [proc(5)]"""
     try:
         text = (process / "stat").read_text()
     except OSError:

@@ -1,7 +1,7 @@
 """Messages of a run: batches that differ in number and time, routing keys, and checks on arrival.
 
-Deliveries of one run all have the same shape, so after the first has been taken apart carefully, the others
-are walked with one precompiled struct; whatever does not fit it exactly goes the careful way again.
+All deliveries of one run have the same shape. The first delivery is decoded completely. The others are read
+with one precompiled struct; a delivery that does not match the shape is decoded completely again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OTHERS: Final = (
     "#.%s",
     "%s.eu.*.#",
     "%s",
-)  # filled with a word of its own each
+)  # each place has a word of its own
 
 FILLER: Final = bytes(range(1, 256))
 
@@ -30,12 +30,12 @@ _STAMP: Final = struct.Struct(">QQ")
 
 
 def routing_key(queue: str, number: int) -> str:
-    """The key of a message for `queue`; keys differ in their last KEY_DIGITS characters."""
+    """Return the key of a message for `queue`; keys differ in their last KEY_DIGITS characters."""
     return f"{queue}.eu.{number % KEYS_MAX:0{KEY_DIGITS}d}"
 
 
-def patterns(queues: list[str], count: int) -> Iterator[tuple[str, str]]:
-    """`count` bindings, as queue and pattern; the first ones are those that match."""
+def make_patterns(queues: list[str], count: int) -> Iterator[tuple[str, str]]:
+    """Yield `count` bindings, as queue and pattern; the first bindings are those that match."""
     for queue in queues:
         yield queue, f"{queue}.*.#"
     for number in range(count - len(queues)):
@@ -49,12 +49,12 @@ def body_filler(size: int) -> bytes:
 
 
 def blank_body(size: int) -> bytes:
-    """A body of `size` bytes without its stamp."""
+    """Return a body of `size` bytes without its stamp."""
     return bytes(STAMP_BYTES) + body_filler(size)
 
 
 class Template:
-    """A message in frames: where in `data` the stamp belongs, and where a routing key ends."""
+    """A message in frames: the offsets in `data` of the stamp, and of the end of the routing key."""
 
     def __init__(self, data: bytes, stamp_at: int, key_end: int) -> None:
         self.data = data
@@ -62,9 +62,9 @@ class Template:
         self.key_end = key_end
 
     def batch(self, count: int, lane: int, sequence: int, now: int, keys: int) -> bytearray:
-        """`count` messages of `lane`, from `sequence` on, published at `now` (nanoseconds).
+        """Return `count` messages of `lane`, from `sequence` on, published at `now` (nanoseconds).
 
-        `keys`: how many routing keys there are; 0: each message has its own; 1: it is in the template.
+        `keys`: number of different routing keys; 0: each message has its own; 1: the key of the template.
         """
         batch = bytearray(self.data * count)
         stamp, step = _STAMP.pack_into, len(self.data)
@@ -80,24 +80,24 @@ class Template:
 class Receipts:
     """The deliveries of one consumer, which the protocol numbers from `first` on, modulo `mask` + 1.
 
-    A shape is a struct of six fields: mark, delivery number, mark, number and time of the message, mark. All
-    bytes between them are of no interest.
+    A shape is a struct of six fields: mark, delivery number, mark, number and time of the message, mark. The
+    bytes between the fields are not compared.
     """
 
     def __init__(self, plan: Plan, flow: Traffic, first: int, mask: int) -> None:
-        self.damaged = 0  # bodies that are not what was published
-        self.misnumbered = 0  # deliveries whose number is not the one after the last
-        self.following = first  # the number that the next delivery should have
+        self.damaged = 0  # bodies that differ from the published ones
+        self.misnumbered = 0  # deliveries whose number does not follow the last one
+        self.following = first  # the number of the next delivery
         self._flow = flow
         self._mask = mask
         self._size = plan.size
         self._filler = body_filler(plan.size)
-        self._last: dict[int, int] = {}  # highest sequence per lane, kept by the checker
+        self._last: dict[int, int] = {}  # highest sequence of each lane, updated by the checker
         self._shape: struct.Struct | None = None
         self._marks: tuple[object, object, object] = (0, 0, 0)
 
     def walk(self, buffer: bytearray, start: int, end: int, now: int) -> tuple[int, int]:
-        """Take deliveries of the known shape; return where the first other one begins, and their number."""
+        """Count deliveries of the known shape; return where the first other one begins, and their number."""
         shape = self._shape
         if shape is None or end - start < shape.size:
             return start, 0
@@ -131,7 +131,7 @@ class Receipts:
         return start + count * shape.size, count
 
     def judge(self, number: int, body: bytes, now: int) -> None:
-        """Check one delivery, which the protocol has given this number."""
+        """Check one delivery with its number in the protocol."""
         if number != self.following:
             self.following = self._number(number, self.following)
         self.following += 1
@@ -148,7 +148,7 @@ class Receipts:
         self._shape, self._marks = shape, (fields[0], fields[2], fields[5])
 
     def _number(self, found: int, following: int) -> int:
-        """Return the number to go on from when a delivery has number `found` and not `following`."""
+        """Return the number to continue with when a delivery has number `found` instead of `following`."""
         if found == following & self._mask:
             return following
         self.misnumbered += 1

@@ -1,11 +1,11 @@
-"""The plan of a run of `amqpd bench`: the broker, how many of each, how much, and how it is checked."""
+"""The plan of a run of `amqpd bench`: the broker, the connections, the load, and the checks."""
 
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 STAMP_BYTES: Final = 16
-"""Smallest body: it carries lane and sequence number (8 bytes) and the time of publishing (8 bytes)."""
+"""Smallest body: lane and sequence number (8 bytes), and the time of publishing (8 bytes)."""
 
 AMQP_091: Final = "0-9-1"
 AMQP_10: Final = "1.0"
@@ -15,12 +15,12 @@ LANES_MAX: Final = 1 << 16
 
 
 class PlanError(ValueError):
-    """A plan that cannot be carried out; the text names the option and what is allowed."""
+    """An impossible plan; the text names the option and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the broker listens and who logs in."""
+    """The broker's address, and the user."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Address:
 
     @staticmethod
     def parse(url: str) -> "Address":
-        """Read amqp://user:password@host:port/vhost; left out parts are guest, guest, localhost, 5672, /."""
+        """Read amqp://user:password@host:port/vhost. Defaults are guest, guest, localhost, 5672, /."""
         parts = urlsplit(url)
         if parts.scheme != "amqp":
             raise PlanError(f"--url {url!r}: allowed is amqp://user:password@host:port/vhost")
@@ -48,7 +48,7 @@ class Address:
         )
 
     def __str__(self) -> str:
-        """The address without the password."""
+        """Return the address without the password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.user}@{host}:{self.port} vhost {self.virtual_host}"
 
@@ -66,16 +66,16 @@ class Plan:
     persistent: bool = False
     durable: bool = False
     stream: bool = False
-    confirm: int = 0  # most unconfirmed messages per publisher; 0: no confirms
-    prefetch: int = 0  # 0: no bound
+    confirm: int = 0  # most unconfirmed messages of a publisher; 0: no confirms
+    prefetch: int = 0  # 0: no limit
     auto_ack: bool = False
     ack_every: int = 1
-    rate: float = 0.0  # 0: as fast as it goes
-    seconds: float | None = None  # either this
-    count: int | None = None  # or this ends the publishing
-    in_flight: int = 10_000  # most messages published and not yet received; 0: no bound
-    bindings: int = 0  # of a topic exchange that is published through; 0: through the default exchange
-    keys: int = 1  # different routing keys for each queue then; 0: every message has a new one
+    rate: float = 0.0  # 0: no limit
+    seconds: float | None = None  # the publishing ends after these seconds,
+    count: int | None = None  # or after so many messages
+    in_flight: int = 10_000  # most messages published and not received yet; 0: no limit
+    bindings: int = 0  # of the topic exchange that is published to; 0: the default exchange
+    keys: int = 1  # different routing keys of each queue with bindings; 0: each message has its own
 
     def __post_init__(self) -> None:
         for wrong, text in (
@@ -114,16 +114,18 @@ class Plan:
 
     @property
     def lanes(self) -> list[tuple[int, int]]:
-        """Each (publisher, queue) pair, which numbers its own messages; the index is the lane's number."""
-        pairs = ((p, q) for p in range(self.publishers) for q in spread(p, self.publishers, self.queues))
+        """Return each pair of publisher and queue. The index is the lane's number."""
+        pairs = (
+            (p, q) for p in range(self.publishers) for q in assign_queues(p, self.publishers, self.queues)
+        )
         return list(pairs)
 
     @property
     def bounded_in_flight(self) -> int:
-        """The bound on messages in flight that applies: none without consumers."""
+        """Return the limit of messages in flight that applies: none without consumers."""
         return self.in_flight if self.consumers else 0
 
 
-def spread(member: int, members: int, queues: int) -> list[int]:
-    """The queues of one publisher or consumer: all queues get one, and nobody is without a queue."""
+def assign_queues(member: int, members: int, queues: int) -> list[int]:
+    """Return the queues of one publisher or consumer: every queue has one, and every member has a queue."""
     return [member % queues] if members >= queues else list(range(member, queues, members))

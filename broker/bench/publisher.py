@@ -1,4 +1,4 @@
-"""A publisher: batches as large as confirm window, messages in flight, rate and the broker allow."""
+"""A publisher: its batches are limited by the confirm window, messages in flight, the rate and the broker."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ _KEEP: Final = 4096
 
 BATCH_BYTES: Final = 64 * 1024
 BATCH_MESSAGES: Final = 200
-TICK_S: Final = 0.001  # how often a publisher with a rate looks what is due
+TICK_S: Final = 0.001  # interval in which a publisher with a rate publishes due messages
 
 
 class Confirms:
-    """A channel's publisher confirms, which may come singly, multiply and in any order. [RabbitMQ confirms]
+    """A channel's publisher confirms: single, multiple, and in any order. [RabbitMQ confirms]
 
-    Delivery tags count the channel's publishes from 1. Latency goes into `histogram`, in nanoseconds.
+    Delivery tags count the channel's publishes from 1. Latencies are added to `histogram`, in nanoseconds.
     """
 
     def __init__(self, histogram: Histogram) -> None:
         self.published = 0
         self.settled = 0  # acked and nacked
         self.nacked = 0
-        self.wrong = 0  # confirms of tags that are unknown or were confirmed before
+        self.wrong = 0  # confirms of unknown tags, and of tags confirmed before
         self._histogram = histogram
-        self._low = 0  # every tag up to here is settled
-        self._early: set[int] = set()  # settled tags above it
+        self._low = 0  # every tag up to this one is settled
+        self._early: set[int] = set()  # settled tags above `_low`
         self._firsts: list[int] = []  # first tags of batches,
-        self._times: list[int] = []  # and when each batch was published
+        self._times: list[int] = []  # and the time of each batch
 
     @property
     def outstanding(self) -> int:
-        """Messages published and neither acked nor nacked."""
+        """Return the number of messages that are neither acked nor nacked."""
         return self.published - self.settled
 
     def sent(self, count: int, time: int) -> None:
-        """The next `count` tags were published at `time` (nanoseconds)."""
+        """Note that the next `count` tags were published at `time` (nanoseconds)."""
         self._firsts.append(self.published + 1)
         self._times.append(time)
         self.published += count
 
     def settle(self, first: int, last: int, nack: bool, now: int) -> None:
-        """The tags from `first` to `last` are acked or nacked.
+        """Settle the tags from `first` to `last`.
 
-        `first` 0: all up to `last`; both 0: all.
+        `first` 0: all tags up to `last`; both 0: all tags.
         """
         if first == 0 or (first == self._low + 1 < last and not self._early):
             count = self._settle_up_to(last or self.published, now)
@@ -97,17 +97,17 @@ class Confirms:
             early.remove(low)
         self._low = low
         if len(self._firsts) > _KEEP:
-            settled = bisect_right(self._firsts, low) - 1  # the batch of `low` may not be over
+            settled = bisect_right(self._firsts, low) - 1  # the batch of `low` may be incomplete
             if settled > _KEEP // 2:
                 del self._firsts[:settled]
                 del self._times[:settled]
 
 
 class Publisher:
-    """Publishes to its queues in turn, as much as confirm window, messages in flight and rate allow."""
+    """Publishes to its queues round-robin, within the confirm window, messages in flight and the rate."""
 
     def __init__(self, plan: Plan, flow: Traffic, lanes: list[int], sender: Sender) -> None:
-        """`lanes` are the numbers of this publisher's lanes, in the order of the turns of `sender`."""
+        """`lanes`: the numbers of this publisher's lanes, in the order of the indexes of `sender`."""
         self.confirms = Confirms(flow.confirmation)
         self.sender = sender
         sender.publisher = self
@@ -123,20 +123,20 @@ class Publisher:
 
     @property
     def held_up(self) -> bool:
-        """Whether nothing is published for a good reason: the rate, or the broker asked for a stop."""
+        """Whether publishing waits for the rate, or for a broker that has blocked publishers."""
         return self._ticking or self.sender.blocked
 
     def start(self) -> None:
-        """Begin to publish."""
+        """Start to publish."""
         self._began = monotonic_ns()
         self.pump()
 
     def resume(self) -> None:
-        """The socket or the broker takes messages again (Publishing)."""
+        """Resume publishing (Publishing)."""
         self._schedule()
 
     def confirm(self, first: int, last: int, nack: bool) -> None:
-        """Count what the broker confirmed, and publish that many more (Publishing)."""
+        """Count confirms, and publish as many messages again (Publishing)."""
         now = monotonic_ns()
         confirms = self.confirms
         before = confirms.settled
@@ -145,9 +145,9 @@ class Publisher:
         self._schedule()
 
     def pump(self) -> None:
-        """Publish one batch, and come back if more is allowed.
+        """Publish one batch, and schedule the next one if more is allowed.
 
-        Nothing is published before `start`: credit for the first links comes while others are attached.
+        Nothing is published before `start`: the first links get credit while others are being attached.
         """
         self._scheduled = False
         sender = self.sender
@@ -163,7 +163,7 @@ class Publisher:
                 self._schedule()
 
     def _find_room(self) -> int:
-        """Go on to the next lane for which the broker takes messages; return how many it takes."""
+        """Select the next lane for which the broker accepts messages; return how many it accepts."""
         for _ in self._lanes:
             room = self.sender.room(self._turn)
             if room > 0:
@@ -172,14 +172,14 @@ class Publisher:
         return 0
 
     def _allowance(self) -> int:
-        """How many messages may be published now; where none, `pump` is called again when that changes."""
+        """Return how many messages may be published now. If none, `pump` is called when that changes."""
         allowed = self._flow.allowance()
         if allowed <= 0:
             if self._flow.publishing:
                 self._flow.wait(self._schedule)
             return 0
         if self._plan.confirm:
-            allowed = min(allowed, self._plan.confirm - self.confirms.outstanding)  # `confirm` comes back
+            allowed = min(allowed, self._plan.confirm - self.confirms.outstanding)  # `confirm` calls again
         if self._rate and allowed > 0:
             allowed = min(allowed, int((monotonic_ns() - self._began) * self._rate / 1e9) - self._sent)
             if allowed <= 0:

@@ -1,4 +1,4 @@
-"""How a run shows itself: a progress line while it goes on, a table or one JSON line at its end."""
+"""The output of a run: a progress line, then a table or one line of JSON."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.table import Table
 
-from broker.bench.result import Result, latencies_us
+from broker.bench.result import Result, compute_latencies_us
 from broker.bench.runner import Progress
 from broker.bench.traffic import Traffic
 
@@ -15,8 +15,8 @@ PLAIN_EVERY_S = 5.0
 
 
 @contextmanager
-def progress_on(console: Console) -> Iterator[Progress]:
-    """Show progress on `console`: one changing line on a terminal, elsewhere a line now and then."""
+def show_progress(console: Console) -> Iterator[Progress]:
+    """Show progress on `console`: one changing line on a terminal, otherwise a line at intervals."""
     meter = Meter()
     if console.is_terminal:
         with console.status("starting") as status:
@@ -34,7 +34,7 @@ def progress_on(console: Console) -> Iterator[Progress]:
 
 
 class Meter:
-    """Turns counts into rates since it was last asked."""
+    """Computes rates from counts since its last call."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -42,7 +42,7 @@ class Meter:
         self._received = 0
 
     def line(self, flow: Traffic, seconds: float) -> str:
-        """The progress line `seconds` after the start."""
+        """Return the progress line `seconds` after the start."""
         elapsed = max(seconds - self._seconds, 1e-9)
         published = (flow.published - self._published) / elapsed
         received = (flow.received - self._received) / elapsed
@@ -54,7 +54,7 @@ class Meter:
 
 
 def print_json(console: Console, result: Result) -> None:
-    """Print everything as one line."""
+    """Print all figures as one line of JSON."""
     console.out(json.dumps(result.to_json()), highlight=False)
 
 
@@ -76,7 +76,7 @@ def print_tables(console: Console, result: Result) -> None:
     times = Table(box=None, pad_edge=False)
     times.add_column("latency, µs")
     rows = (("publish to receipt", result.receipt), ("publish to confirm", result.confirmation))
-    measured = [(name, figures) for name, histogram in rows if (figures := latencies_us(histogram))]
+    measured = [(name, figures) for name, histogram in rows if (figures := compute_latencies_us(histogram))]
     if measured:
         for heading in measured[0][1]:
             times.add_column(heading, justify="right")

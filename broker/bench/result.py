@@ -43,7 +43,7 @@ class Result:
         return self.own_cpu * 1e6 / max(self.published, 1)
 
     def to_json(self) -> dict[str, object]:
-        """Everything as one JSON-able dict; latencies in microseconds, no password."""
+        """Return all figures as a dict for JSON; latencies in microseconds, no password."""
         plan = self.plan
         broker_cpu = self.broker_cpu_us
         return {
@@ -71,8 +71,8 @@ class Result:
             "published_per_s": round(self.rate(self.published)),
             "confirmed_per_s": round(self.rate(self.confirmed)),
             "received_per_s": round(self.rate(self.received)),
-            "receipt_us": latencies_us(self.receipt),
-            "confirm_us": latencies_us(self.confirmation),
+            "receipt_us": compute_latencies_us(self.receipt),
+            "confirm_us": compute_latencies_us(self.confirmation),
             "broker_cpu_us_per_message": None if broker_cpu is None else round(broker_cpu, 3),
             "own_cpu_us_per_message": round(self.own_cpu_us, 3),
             "checks": self.checks,
@@ -80,8 +80,8 @@ class Result:
         }
 
 
-def latencies_us(histogram: Histogram) -> dict[str, float] | None:
-    """Percentiles and maximum in microseconds; None where nothing was measured."""
+def compute_latencies_us(histogram: Histogram) -> dict[str, float] | None:
+    """Return percentiles and maximum in microseconds; None without values."""
     if not histogram.count:
         return None
     figures = {f"p{percent:g}": histogram.percentile(percent) / 1000 for percent in PERCENTILES}

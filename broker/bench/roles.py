@@ -1,4 +1,4 @@
-"""The roles of a run's connections, whatever protocol they speak."""
+"""The roles of a run's connections, for every protocol."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from broker.bench.plan import Address
 
 
 class Peer(Protocol):
-    """A connection. `failure`: why it has ended."""
+    """A connection. `failure`: the reason of its end."""
 
     failure: BenchError | None
 
@@ -16,7 +16,7 @@ class Peer(Protocol):
         """Connect and log in. Raises BenchError."""
 
     async def close(self) -> None:
-        """Close the connection; the broker has then seen everything written to it. Raises BenchError."""
+        """Close the connection. The broker has read everything written before. Raises BenchError."""
 
 
 class Consumer(Peer, Protocol):
@@ -28,26 +28,27 @@ class Consumer(Peer, Protocol):
         """Consume from every queue. Raises BenchError."""
 
     def finish(self) -> None:
-        """Settle what waits for its group of `ack_every` to fill."""
+        """Settle the deliveries of an incomplete group of `ack_every`."""
 
 
 class PublisherPort(Protocol):
-    """The publisher's end of a sender: decides when to publish, and learns of confirms."""
+    """The publisher of a sender: publishes at the right time, and counts confirms."""
 
     def confirm(self, first: int, last: int, nack: bool) -> None:
-        """The broker has taken, or refused, messages `first` to `last` of the connection, counted from 1.
+        """Handle the broker's ack or nack of messages `first` to `last` of the connection, counted from 1.
 
-        `first` 0: all before `last` too, and `last` 0 then: all.
+        `first` 0: all messages up to `last`; both 0: all messages.
         """
 
     def resume(self) -> None:
-        """More may be published now."""
+        """Resume publishing."""
 
 
 class Sender(Peer, Protocol):
-    """Sends messages to its lanes, which are numbered by their turns 0, 1, ...
+    """Sends messages to its lanes, which have the indexes 0, 1, ...
 
-    `paused`: nothing may be sent. `blocked`: the broker has asked for that. `publisher`: who is told.
+    `paused`: nothing may be sent. `blocked`: the broker has blocked publishers. `publisher`: gets confirms
+    and resumes.
     """
 
     paused: bool
@@ -55,13 +56,16 @@ class Sender(Peer, Protocol):
     publisher: PublisherPort | None
 
     async def prepare(self) -> None:
-        """Make ready to send. Raises BenchError."""
+        """Prepare to send. Raises BenchError."""
 
     def message_bytes(self, turn: int) -> int:
-        """How long a message of a lane is, in frames."""
+        """Return the size of a lane's messages in frames."""
 
     def room(self, turn: int) -> int:
-        """How many messages the broker takes now; where none, the publisher is told when it takes more."""
+        """Return how many messages the broker accepts now.
+
+        If none, the publisher is resumed when it accepts more.
+        """
 
     def send(self, turn: int, count: int, sequence: int, now: int) -> None:
         """Send `count` messages from `sequence` on, published at `now` (nanoseconds)."""

@@ -1,4 +1,4 @@
-"""A run: declare queues, connect, publish, wait for messages on their way, judge, delete."""
+"""A run: declare queues, connect, publish, wait for the last messages, check, delete."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from broker.bench.amqp091 import Client091, Consumer091, Sender091
 from broker.bench.amqp10 import Consumer10, Sender10
 from broker.bench.connection import BenchError
 from broker.bench.cpu import cpu_seconds
-from broker.bench.messages import patterns
-from broker.bench.plan import AMQP_091, AMQP_10, Plan, spread
+from broker.bench.messages import make_patterns
+from broker.bench.plan import AMQP_091, AMQP_10, Plan, assign_queues
 from broker.bench.publisher import Publisher
 from broker.bench.result import Result
 from broker.bench.roles import Consumer, Peer, Sender
 from broker.bench.traffic import Traffic
 
-PATIENCE_S = 10.0  # how long nothing may move before what is missing counts as lost
-SETTLING_S = 2  # how long the counts of the queues may lag behind what the broker has answered
+PATIENCE_S = 10.0  # without progress for so long, missing messages count as lost
+SETTLING_S = 2  # so long may the counts of queues lag behind the broker's answers
 PROGRESS_S = 0.5
 
 Progress = Callable[[Traffic, float], None]
@@ -32,7 +32,7 @@ Progress = Callable[[Traffic, float], None]
 
 
 class Speaker(NamedTuple):
-    """The sender and the consumer of a protocol, made of plan, traffic, and lanes or queues."""
+    """The sender and the consumer of a protocol, constructed from plan, traffic, and lanes or queues."""
 
     sender: Callable[[Plan, Traffic, list[tuple[int, str]], str], Sender]
     consumer: Callable[[Plan, Traffic, list[str]], Consumer]
@@ -47,21 +47,21 @@ SPEAKERS: Final = {
 async def declare_bindings(control: Client091, exchange: str, queues: list[str], plan: Plan) -> None:
     """Declare the exchange and its bindings. Raises BenchError.
 
-    Each queue is bound with one pattern that matches the keys published for it. All other bindings are of the
-    first queue and match nothing that is published; their patterns have words, `*` and `#` in many places.
+    Each queue has one binding whose pattern matches the keys published for it. All other bindings belong to
+    the first queue and match no published key. Their patterns have words, `*` and `#` in many places.
     """
     await control.call(commands.Exchange.Declare(0, exchange, "topic", False, False, False, False, False, {}))
-    for queue, pattern in patterns(queues, plan.bindings):
+    for queue, pattern in make_patterns(queues, plan.bindings):
         await control.call(commands.Queue.Bind(0, queue, exchange, pattern, False, {}))
 
 
 async def run(plan: Plan, broker_pid: int | None, progress: Progress) -> Result:
-    """Carry out `plan`. Raises BenchError if the broker refuses something or goes away."""
+    """Run `plan`. Raises BenchError if the broker refuses a request or closes a connection."""
     return await Run(plan, broker_pid).run(progress)
 
 
 class Run:
-    """The connections of one run and the figures that come from them."""
+    """The connections of one run and its figures."""
 
     def __init__(self, plan: Plan, broker_pid: int | None) -> None:
         self.plan = plan
@@ -69,7 +69,7 @@ class Run:
         self.flow = Traffic(plan)
         name = secrets.token_hex(4)  # queues of its own, so that runs do not meet each other's messages
         self.queues = [f"amqpd-bench-{name}-{number:05d}" for number in range(plan.queues)]
-        self.control = Client091()  # queues are declared and counted over AMQP 0-9-1 in any case
+        self.control = Client091()  # queues are always declared and counted over AMQP 0-9-1
         self.exchange = f"amqpd-bench-{name}" if plan.bindings else ""
         speaker = SPEAKERS[plan.protocol]
         self.publishers: list[Publisher] = []
@@ -78,13 +78,13 @@ class Run:
             self.publishers.append(Publisher(plan, self.flow, [lane for lane, _ in lanes], sender))
         self.consumers: list[Consumer] = [
             speaker.consumer(
-                plan, self.flow, [self.queues[q] for q in spread(number, plan.consumers, plan.queues)]
+                plan, self.flow, [self.queues[q] for q in assign_queues(number, plan.consumers, plan.queues)]
             )
             for number in range(plan.consumers)
         ]
 
     async def run(self, progress: Progress) -> Result:
-        """See `run` of the module."""
+        """Run the plan; see the function `run`."""
         await self.control.open(self.plan.address)
         try:
             for queue in self.queues:
@@ -124,7 +124,7 @@ class Run:
                 counts, moved = flow.counts, now
             elif now - moved > PATIENCE_S * 1e9:
                 flow.stop()
-                await self._count_left()  # raises if the broker answers nobody
+                await self._count_left()  # raises if the broker does not answer
                 break
         self._raise_failure()
         ended = max(flow.last_change, began + 1) if self._awaits_something() else monotonic_ns()
@@ -149,7 +149,7 @@ class Run:
         )
 
     def _checks(self, left: int) -> dict[str, int]:
-        """Everything that must be 0; `left` messages were in the queues at the end: all of a stream's are."""
+        """Return the counts that must be 0. `left`: messages in the queues at the end; streams keep all."""
         flow, plan = self.flow, self.plan
         confirms = [publisher.confirms for publisher in self.publishers]
         checks = {"unconfirmed": 0, "nacked": 0, "wrong_confirms": 0}
@@ -189,7 +189,7 @@ class Run:
             raise BenchError(f"--broker-pid: {error}") from error
 
     async def _left(self, expected: int) -> int:
-        """How many messages the queues hold; a broker whose counts lag behind gets time to catch up."""
+        """Return the messages in the queues; counts that lag behind get SETTLING_S to catch up."""
         left = await self._count_left()
         give_up = monotonic_ns() + SETTLING_S * 10**9
         while left != expected and monotonic_ns() < give_up:
@@ -208,9 +208,9 @@ class Run:
         return left
 
     async def _clean_up(self) -> None:
-        """Delete the queues, and leave nothing behind if the run failed half-way.
+        """Delete the queues, also after a run that failed half-way.
 
-        A broker that does not answer is asked for nothing more.
+        A broker that does not answer gets no further request.
         """
         if self.control.failure is not None:
             return
@@ -228,7 +228,7 @@ class Run:
         return (*self.consumers, *(publisher.sender for publisher in self.publishers))
 
     def _lanes(self) -> list[list[tuple[int, str]]]:
-        """The lanes of each publisher: number and queue."""
+        """Return the lanes of each publisher: number and queue."""
         lanes: list[list[tuple[int, str]]] = [[] for _ in range(self.plan.publishers)]
         for number, (publisher, queue) in enumerate(self.plan.lanes):
             lanes[publisher].append((number, self.queues[queue]))

@@ -1,7 +1,7 @@
-"""The state that all publishers and consumers of a run share: budgets, counts, order, latencies.
+"""The state that all publishers and consumers of a run share: limits, counts, order, latencies.
 
-A *lane* is what one publisher sends to one queue: numbered from 0 without gaps. The number travels in the
-body as one unsigned 64-bit integer, lane << LANE_SHIFT | sequence.
+A *lane* is the messages of one publisher to one queue, numbered from 0 without gaps. The body has the number
+as one unsigned 64-bit integer: lane << LANE_SHIFT | sequence.
 """
 
 from __future__ import annotations
@@ -21,25 +21,23 @@ _SUB_BITS: Final = 6  # 64 buckets per power of two: a bucket is at most 1.6 per
 class Checker:
     """Counts losses, duplicates and messages out of order over all lanes.
 
-    `expected` maps a lane to the number that must come next, while everything before it has come and in order
-    and only one consumer reads the lane; a receiver that meets exactly this number may advance it itself.
-    Every other number goes to `see`.
+    `expected` maps a lane to its next number, as long as all messages before have arrived in order and only
+    one consumer reads the lane. A receiver of exactly this number may increment it itself. Every other number
+    is passed to `see`.
     """
 
     def __init__(self, lanes: int, shared: bool = False) -> None:
-        """Watch `lanes` lanes; `shared` when several consumers read one queue and each sees gaps."""
+        """Check `lanes` lanes; `shared`: several consumers read one queue, and each receives gaps."""
         self.expected: dict[int, int] = {} if shared else {lane: lane << LANE_SHIFT for lane in range(lanes)}
         self.duplicates = 0
         self.reordered = 0
-        self.foreign = 0  # of no lane
+        self.foreign = 0  # messages of no lane
         self._shared = shared
-        self._next = [0] * lanes  # everything below has come; stale while `expected` has the lane
-        self._ahead: list[set[int]] = [
-            set() for _ in range(lanes)
-        ]  # came before something that belongs before
+        self._next = [0] * lanes  # all numbers below have arrived; outdated while `expected` has the lane
+        self._ahead: list[set[int]] = [set() for _ in range(lanes)]  # arrived before lower numbers
 
     def see(self, number: int, last: dict[int, int]) -> None:
-        """Take `number` from a body; `last` is the receiver's own: its highest sequence per lane."""
+        """Check `number` of a body; `last` is the receiver's own highest sequence of each lane."""
         lane, sequence = number >> LANE_SHIFT, number & SEQUENCE_MASK
         if lane >= len(self._next):
             self.foreign += 1
@@ -60,14 +58,14 @@ class Checker:
         self._advance(lane)
 
     def received(self, lane: int) -> int:
-        """How many different messages of `lane` have come."""
+        """Return how many different messages of `lane` have arrived."""
         expected = self.expected.get(lane)
         if expected is not None:
             return expected & SEQUENCE_MASK
         return self._next[lane] + len(self._ahead[lane])
 
     def lost(self, published: list[int]) -> int:
-        """How many of the messages published on each lane have not come."""
+        """Return how many of the messages published on each lane have not arrived."""
         return sum(count - self.received(lane) for lane, count in enumerate(published))
 
     def _advance(self, lane: int) -> None:
@@ -89,7 +87,7 @@ class Histogram:
         self._buckets: dict[int, int] = {}
 
     def add(self, value: int, times: int = 1) -> None:
-        """Count `value` `times` times; a clock that stepped back counts as 0."""
+        """Count `value` `times` times. A negative value, of a clock that was set back, counts as 0."""
         value = max(value, 0)
         shift = max(value.bit_length() - _SUB_BITS - 1, 0)
         bucket = (shift << _SUB_BITS) + (value >> shift)
@@ -98,7 +96,7 @@ class Histogram:
         self.greatest = max(self.greatest, value)
 
     def percentile(self, percent: float) -> int:
-        """The value, within a bucket's width, that `percent` per cent of all values do not exceed."""
+        """Return the value that `percent` per cent of all values do not exceed, within a bucket's width."""
         wanted = self.count * percent / 100
         seen = 0
         for bucket in sorted(self._buckets):
@@ -114,7 +112,7 @@ def _upper_bound(bucket: int) -> int:
 
 
 class Traffic:
-    """Counts of the run, and who waits for them to move. Latencies are in nanoseconds."""
+    """The counts of a run, and the publishers that wait for progress. Latencies are in nanoseconds."""
 
     def __init__(self, plan: Plan) -> None:
         lanes = plan.lanes
@@ -126,8 +124,8 @@ class Traffic:
         self.received = 0
         self.sequences = [0] * len(lanes)  # next number of each lane
         self.publishing = True
-        self.last_change = 0  # monotonic nanoseconds: when something was last received or confirmed
-        self.settled = asyncio.Event()  # publishing is over and all has come, or a connection failed
+        self.last_change = 0  # monotonic nanoseconds of the last receipt or confirm
+        self.settled = asyncio.Event()  # all messages have arrived, or a connection failed
         self._count = plan.count
         self._in_flight = plan.bounded_in_flight
         self._expects_receipts = plan.consumers > 0
@@ -136,7 +134,7 @@ class Traffic:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Return how many were published, confirmed and received; the run goes on while these change."""
+        """Return the published, confirmed and received messages; the run continues while these change."""
         return self.published, self.confirmed, self.received
 
     def allowance(self) -> int:
@@ -158,7 +156,7 @@ class Traffic:
         self._waiting.add(resume)
 
     def took(self, count: int, now: int) -> None:
-        """`count` messages were received."""
+        """Count `count` received messages."""
         self.received += count
         self.last_change = now
         if self._waiting and self.publishing:
@@ -169,14 +167,14 @@ class Traffic:
             self._check_settled()
 
     def confirmed_more(self, count: int, now: int) -> None:
-        """The broker confirmed `count` messages more."""
+        """Count `count` more confirms of the broker."""
         self.confirmed += count
         self.last_change = now
         if not self.publishing:
             self._check_settled()
 
     def stop(self) -> None:
-        """No more publishing; what was published is still awaited."""
+        """Stop publishing; the published messages are still awaited."""
         self.publishing = False
         self._check_settled()
 

@@ -15,15 +15,15 @@ TIMEOUT_SECONDS: Final = 60
 
 
 class RefusedError(Exception):
-    """The broker does not do what it was asked for; the text says why."""
+    """The broker refuses the request; the text has the reason."""
 
 
 class UnreachableError(Exception):
     """No broker answers at the address."""
 
 
-class MeaninglessError(Exception):
-    """Something was given that no broker can be asked for; the text says what."""
+class InvalidValueError(Exception):
+    """A value cannot be sent to any broker; the text says which value and why."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -36,12 +36,12 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Client:
     """A client of the HTTP API of one broker, with one user. The client uses no proxy.
 
-    `ca` is a file of authorities that may have signed the broker's certificate, by default those of the
-    system; `certificate` is a file with the certificate and key of the client.
+    `ca` is a file with the authorities that may have signed the broker's certificate, by default those of the
+    system. `certificate` is a file with the certificate and key of the client.
 
     Paths are given in segments: a slash in a name is no separator. Raises UnreachableError at once for an
-    address that is not one of HTTP, MeaninglessError for a user or password that is no text, and for files
-    that cannot be used.
+    address that is not an HTTP URL. Raises MeaninglessError for a user or password that is not UTF-8, and for
+    unusable files.
     """
 
     def __init__(self, url: str, user: str, password: str, ca: str = "", certificate: str = "") -> None:
@@ -50,7 +50,7 @@ class Client:
         self._base = url.rstrip("/") + "/api/"
         handlers: list[Any] = [urllib.request.ProxyHandler({}), _NoRedirect]
         if url.startswith("https:"):
-            handlers.append(urllib.request.HTTPSHandler(context=_trusting(ca, certificate)))
+            handlers.append(urllib.request.HTTPSHandler(context=_make_tls_context(ca, certificate)))
         self._opener = urllib.request.build_opener(*handlers)
         self._user = user
         for part in (user, password):
@@ -63,22 +63,25 @@ class Client:
         return self._ask("GET", path, None, query)
 
     def put(self, *path: str, body: Mapping[str, object]) -> None:
-        """Make or change something. Raises RefusedError, UnreachableError."""
+        """Create or change an object. Raises RefusedError, UnreachableError."""
         self._ask("PUT", path, body, {})
 
     def patch(self, *path: str, body: Mapping[str, object]) -> None:
-        """Change a part of something. Raises RefusedError, UnreachableError."""
+        """Change a part of an object. Raises RefusedError, UnreachableError."""
         self._ask("PATCH", path, body, {})
 
     def post(self, *path: str, body: object) -> Any:
-        """Have something done. Raises RefusedError, UnreachableError."""
+        """Run an action. Raises RefusedError, UnreachableError."""
         return self._ask("POST", path, body, {})
 
     def delete(self, *path: str, reason: str = "", **query: str) -> None:
-        """Take something away. Raises RefusedError, UnreachableError; MeaninglessError for such a reason."""
+        """Delete an object.
+
+        Raises RefusedError, UnreachableError; MeaninglessError for a reason that is not UTF-8.
+        """
         _require_text(reason)
         if not reason.isprintable():
-            raise MeaninglessError(f"the reason {reason!r} is not one line of printable text")
+            raise InvalidValueError(f"the reason {reason!r} is not one line of printable text")
         as_bytes = reason.encode().decode("latin-1")  # headers are bytes, written as characters
         self._ask("DELETE", path, None, query, {"x-reason": as_bytes} if reason else {})
 
@@ -93,7 +96,7 @@ class Client:
         for part in (*path, *query.values()):
             _require_text(part)
         if not all(path):
-            raise MeaninglessError("a name is empty")  # without it the path would be that of something else
+            raise InvalidValueError("a name is empty")  # the path would be that of another object
         url = self._base + "/".join(quote(segment, safe="") for segment in path)
         if query:
             url += "?" + urlencode({name.replace("_", "-"): value for name, value in query.items()})
@@ -119,18 +122,18 @@ class Client:
                 f"no answer from {self._base}: {getattr(error, 'reason', error)}"
             ) from error
         except ValueError as error:
-            raise UnreachableError(f"{self._base} does not answer as a broker") from error
+            raise UnreachableError(f"{self._base} does not answer as amqpd's HTTP API does") from error
 
 
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
-    except ValueError:  # brackets that do not belong together
+    except ValueError:  # unbalanced brackets
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc) and url.isascii()
 
 
-def _trusting(ca: str, certificate: str) -> ssl.SSLContext:
+def _make_tls_context(ca: str, certificate: str) -> ssl.SSLContext:
     """Make a context that trusts `ca` and shows `certificate`. Raises MeaninglessError."""
     file = ca
     try:
@@ -139,16 +142,16 @@ def _trusting(ca: str, certificate: str) -> ssl.SSLContext:
         if certificate:
             context.load_cert_chain(certificate)
     except OSError as error:
-        raise MeaninglessError(f"{file}: {error.strerror or error}") from error
+        raise InvalidValueError(f"{file}: {error.strerror or error}") from error
     return context
 
 
 def _require_text(text: str) -> None:
-    """Refuse what stands for bytes of an argument or variable that are not UTF-8. Raises MeaninglessError."""
+    """Refuse an argument or variable whose bytes are not UTF-8. Raises MeaninglessError."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise MeaninglessError(f"{text!r} is not UTF-8") from error
+        raise InvalidValueError(f"{text!r} is not UTF-8") from error
 
 
 def _reason(status: int, content: bytes) -> str:

@@ -9,7 +9,7 @@ from broker.ctl import delayed, listing, messages, objects, people, policies
 
 
 class Form(StrEnum):
-    """How lists are shown."""
+    """The format of lists."""
 
     TABLE = "table"
     JSON = "json"

@@ -1,4 +1,4 @@
-"""The messages that queues hold until their date."""
+"""Delayed messages of queues."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""Lists, and what is running."""
+"""Lists of objects, and the broker's status."""
 
 from typing import Annotated, Final
 

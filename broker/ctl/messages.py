@@ -1,10 +1,10 @@
-"""Messages of a queue: looked at, counted, and many of them deleted, moved, copied, edited or redriven."""
+"""Messages of a queue: listed, counted, deleted, moved, copied, edited or redriven."""
 
 from typing import Annotated, Any, Final
 
 import typer
 
-from broker.ctl.objects import from_json
+from broker.ctl.objects import parse_json
 from broker.ctl.output import print_json, show
 from broker.ctl.session import VirtualHost, session
 
@@ -23,7 +23,7 @@ Dead = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Number of messages at most; 0: all.")]
 DEAD_LETTER: Final = "dead-letter"
-AT_ONCE: Final = 2000  # of one operation; each is all or nothing
+AT_ONCE: Final = 2000  # of one operation, which changes all of them or none
 LimitOfOne = Annotated[int, typer.Option(min=1, max=AT_ONCE, help="Number of messages at most.")]
 ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue that gets the messages.")]
 ToExchange = Annotated[
@@ -79,7 +79,7 @@ def list_messages(
 
 
 def _columns(messages: list[dict[str, Any]]) -> tuple[str, ...]:
-    """The columns of a table, with the reason of death if some messages wait to be dead-lettered."""
+    """Return the columns of a table, with the reason of death if some messages wait to be dead-lettered."""
     died = any("dead_letter" in message for message in messages)
     return (*COLUMNS[:-1], *DEATH, COLUMNS[-1]) if died else COLUMNS
 
@@ -166,7 +166,7 @@ def edit_messages(
     vhost: VirtualHost = "/",
 ) -> None:
     """Edit messages in one operation; edited messages are enqueued like new ones."""
-    body = _which(selector, ids, everything, dead) | {"properties": from_json(properties)}
+    body = _which(selector, ids, everything, dead) | {"properties": parse_json(properties)}
     body |= {} if payload is None else {"payload": payload}
     _operate_once(context, vhost, queue, "edit", body, limit)
 
@@ -205,9 +205,9 @@ def _to(queue: str, exchange: str | None, key: str | None) -> dict[str, Any]:
 def _operate(
     context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
 ) -> None:
-    """Do it, again and again until the limit is reached or nothing is left; tell how many there were.
+    """Repeat an operation until the limit is reached or no message is left; print the number of messages.
 
-    No more than are there when it begins: what is moved may come back to the queue.
+    Not more messages than the queue has at the beginning, as a moved message may return to the queue.
     """
     done = 0
     with session(context) as found:
@@ -225,13 +225,13 @@ def _operate(
 def _operate_once(
     context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
 ) -> None:
-    """Do it once, as the same messages would be found again; tell how many there were."""
+    """Run an operation once, as a second run would select the same messages; print the number of messages."""
     with session(context) as found:
         step = {"limit": limit}
         answer = found.client.post("queues", vhost, queue, "messages", what, body=body | step)
         typer.echo(answer["done"])
         if answer["more"] and answer["done"] < limit:
-            typer.echo("amqpctl: there are more, but no more content is taken at once", err=True)
+            typer.echo("amqpctl: messages are left: one operation takes no more content", err=True)
 
 
 COMMANDS: Final = (

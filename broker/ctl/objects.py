@@ -1,4 +1,4 @@
-"""Virtual hosts, queues and connections are made and taken away; definitions go out and in."""
+"""Virtual hosts, queues and connections: create and delete; definitions: export and import."""
 
 import json
 import os
@@ -11,6 +11,9 @@ import typer
 from broker.ctl.session import VirtualHost, session
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the object.")]
+LEVELS_MAX: Final = 128
+"""Objects and lists within each other that the HTTP API takes in a body."""
+
 OnlyVirtualHost = Annotated[
     str | None,
     typer.Option("--vhost", "-p", metavar="NAME", help="Only the definitions of this virtual host."),
@@ -46,7 +49,7 @@ def declare_queue(
     vhost: VirtualHost = "/",
 ) -> None:
     """Declare a queue."""
-    body = {"durable": durable, "auto_delete": auto_delete, "arguments": from_json(arguments)}
+    body = {"durable": durable, "auto_delete": auto_delete, "arguments": parse_json(arguments)}
     with session(context) as found:
         found.client.put("queues", vhost, name, body=body)
 
@@ -62,19 +65,41 @@ def alter_queue(
     vhost: VirtualHost = "/",
 ) -> None:
     """Alter a queue: all changes or none."""
-    body = {"arguments": from_json(arguments)}
+    body = {"arguments": parse_json(arguments)}
     body |= {"name": new_name} if new_name else {}
     body |= {"exclusive": False} if shared else {}
     with session(context) as found:
         found.client.patch("queues", vhost, name, body=body)
 
 
-def from_json(text: str) -> Any:
-    """The value of an option that is JSON."""
+_TOO_DEEP: Final = object()
+
+
+def parse_json(text: str, name: str = "") -> Any:
+    """Return the value of a JSON text, which refusals call `name`, or else by its content.
+
+    Raises:
+        typer.BadParameter: the text is not JSON, or has more levels than the broker's HTTP API takes.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text} is not JSON: {error}") from error
+        raise typer.BadParameter(f"{name or text} is not JSON: {error}") from error
+    except RecursionError:  # some 900 levels
+        value = _TOO_DEEP
+    if value is _TOO_DEEP or _levels_of(value) > LEVELS_MAX:
+        raise typer.BadParameter(f"{name or 'the JSON text'} is nested more than {LEVELS_MAX} levels deep")
+    return value
+
+
+def _levels_of(value: object) -> int:
+    """Return how many objects and lists a JSON value has within each other at most."""
+    levels = 0
+    values = [value]
+    while containers := [each for each in values if isinstance(each, (dict, list))]:
+        levels += 1
+        values = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
+    return levels
 
 
 def delete_queue(
@@ -167,10 +192,7 @@ def import_definitions(
     """Import definitions from a file: all of them, or none and a line for each wrong object."""
     with session(context) as found:
         content = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        try:
-            document = json.loads(content)
-        except ValueError as error:
-            raise typer.BadParameter(f"{file} is not JSON: {error}") from error
+        document = parse_json(content, file)
         found.client.post("definitions", *([] if vhost is None else [vhost]), body=document)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: str) -> None:
-    """Print a list, `form` being table or json. A column may be deep: `message_stats.publish`."""
+    """Print a list; `form`: table or json. A column may have levels: `message_stats.publish`."""
     if form == "json":
         print_json([{column: _at(row, column) for column in columns} for row in rows])
         return
@@ -32,7 +32,7 @@ def _at(row: Any, column: str) -> Any:
 
 
 def _text(value: object) -> str:
-    """A value in a table: what could break a line or move the cursor is escaped."""
+    """Return a value for a table; characters that break a line or move the cursor are escaped."""
     if value is None:
         return ""
     if isinstance(value, str):

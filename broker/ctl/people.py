@@ -1,4 +1,4 @@
-"""Users and what they may do."""
+"""Users and their permissions."""
 
 from typing import Annotated, Final
 
@@ -54,7 +54,7 @@ def set_user_tags(
 ) -> None:
     """Replace the tags of a user; without TAGS the user has no tags."""
     with session(context) as found:
-        found.client.get("users", user)  # or it would be made
+        found.client.get("users", user)  # PUT would create a missing user
         found.client.put("users", user, body={"tags": tags or []})
 
 

@@ -1,10 +1,10 @@
-"""Policies, and what they come to."""
+"""Policies, and effective arguments."""
 
-import json
 from typing import Annotated, Any, Final
 
 import typer
 
+from broker.ctl.objects import parse_json
 from broker.ctl.output import print_json, show
 from broker.ctl.session import VirtualHost, session
 
@@ -41,7 +41,12 @@ def set_policy(
     operator: Operator = False,
 ) -> None:
     """Set a policy, and wait until the policy holds for everything that it matches."""
-    body = {"pattern": pattern, "definition": _json(definition), "priority": priority, "apply-to": apply_to}
+    body = {
+        "pattern": pattern,
+        "definition": parse_json(definition, "the definition"),
+        "priority": priority,
+        "apply-to": apply_to,
+    }
     with session(context) as found:
         found.client.put(_kind(operator), vhost, name, body=body)
 
@@ -83,13 +88,6 @@ def explain(
 
 def _claim(claim: dict[str, str]) -> str:
     return f"{claim['kind'].replace('_', ' ')} {claim['name']}"
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"the definition is not JSON: {error}") from error
 
 
 COMMANDS: Final = (list_policies, set_policy, clear_policy, explain)

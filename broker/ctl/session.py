@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.ctl.client import Client, MeaninglessError, RefusedError, UnreachableError
+from broker.ctl.client import Client, InvalidValueError, RefusedError, UnreachableError
 
 REFUSED: Final = 1
 MEANINGLESS: Final = 2
@@ -21,7 +21,7 @@ VirtualHost = Annotated[str, typer.Option("--vhost", "-p", metavar="NAME", help=
 
 @dataclass(frozen=True)
 class Session:
-    """Made once for the command that is run."""
+    """The broker's client and the output format of one command."""
 
     client: Client
     form: str
@@ -29,7 +29,7 @@ class Session:
 
 @contextmanager
 def session(context: typer.Context) -> Iterator[Session]:
-    """The session of a command; what goes wrong ends it with one line and its status."""
+    """Open the session of a command; an error ends the command with one line and its status."""
     options = context.obj
     try:
         client = Client(
@@ -40,23 +40,23 @@ def session(context: typer.Context) -> Iterator[Session]:
             certificate=options["certificate"],
         )
         yield Session(client, options["format"])
-    except MeaninglessError as error:
-        raise _ended(str(error), MEANINGLESS) from error
+    except InvalidValueError as error:
+        raise _end_command(str(error), MEANINGLESS) from error
     except RefusedError as error:
-        raise _ended(str(error), REFUSED) from error
+        raise _end_command(str(error), REFUSED) from error
     except UnreachableError as error:
-        raise _ended(str(error), UNREACHABLE) from error
+        raise _end_command(str(error), UNREACHABLE) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise _ended(str(error), REFUSED) from error
+        raise _end_command(str(error), REFUSED) from error
 
 
 def new_password(prompt: str) -> str:
-    """A password for somebody: asked for at a terminal, else the first line of standard input."""
+    """Read a password: at a terminal by a prompt, otherwise from the first line of standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=True))
     password = sys.stdin.readline().rstrip("\n")
     if not password:
-        raise _ended("a password is expected on standard input", 2)
+        raise _end_command("a password is expected on standard input", 2)
     return password
 
 
@@ -67,11 +67,11 @@ def _own_password(options: dict[str, str]) -> str:
     if options["user"] == "guest":
         return "guest"
     if not sys.stdin.isatty():
-        raise _ended(f"set {PASSWORD_VARIABLE} to the password of user '{options['user']}'", 2)
+        raise _end_command(f"set {PASSWORD_VARIABLE} to the password of user '{options['user']}'", 2)
     return str(typer.prompt(f"Password of {options['user']}", hide_input=True))
 
 
-def _ended(text: str, status: int) -> typer.Exit:
+def _end_command(text: str, status: int) -> typer.Exit:
     for line in text.splitlines():
         typer.echo(f"amqpctl: {line}", err=True)
     return typer.Exit(status)

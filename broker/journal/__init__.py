@@ -1,1 +1,1 @@
-"""The journal: what became of every message, on disk, and what reads it."""
+"""The journal: events of every message on disk, and its readers."""

@@ -1,4 +1,4 @@
-"""The journal's files as others read them, while they are written, sealed and let go."""
+"""The journal's files for readers, while files are written, sealed and deleted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from broker.journal.writer import JournalWriter
 from protocol.journal.catalogue import Catalogue, Extent, File
 from protocol.journal.files import LIVE, MANIFEST, PARQUET
 
-STEP_BYTES: Final = 32 * 1024  # of the manifest, that are read in one step
-SETTLED_NS: Final = 1_000_000_000  # a folder that has changed since then may have changed again, unseen
+STEP_BYTES: Final = 32 * 1024  # of the manifest, read in one step
+SETTLED_NS: Final = 1_000_000_000  # a folder changed more recently may change again without a new time
 
 
 class _Folder:
-    """The names in a folder, which are read again when it has changed."""
+    """The names in a folder, which are read again after a change."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class _Folder:
         self.names: list[str] = []
 
     def look(self) -> bool:
-        """Read the names; whether they may be others than before. Raises OSError, if it is there at all."""
+        """Read the names; return whether they may have changed. Raises OSError for an existing folder."""
         try:
             changed = os.stat(self._path).st_mtime_ns
             if changed == self._changed:
@@ -40,27 +40,27 @@ class _Folder:
 
 
 class Chosen(NamedTuple):
-    """A file that is read, which is open, and how many bytes of it are whole."""
+    """An open file for reading, and the number of its complete bytes."""
 
     file: FileIO
     size: int
 
 
 class ServedJournal:
-    """The journals in a broker's folder: its own, which `recorder` and `writer` make, and others."""
+    """The journals in a broker's folder: its own, of `recorder` and `writer`, and others."""
 
     def __init__(self, recorder: Recorder, writer: JournalWriter) -> None:
         self.recorder = recorder
         self.writer = writer
         folder = str(writer.folder)
         self._manifest = os.path.join(folder, MANIFEST)
-        self._known = (0, 0)  # which manifest, and how far it has been read
+        self._known = (0, 0)  # identity of the manifest, and the bytes read of it
         self._live = _Folder(os.path.join(folder, LIVE))
         self._days = _Folder(os.path.join(folder, PARQUET))
         self._catalogue = Catalogue()
 
     def refresh(self) -> Generator[None, None, None]:
-        """Look at what there is now, in small steps. Raises OSError."""
+        """Read the folder and the manifest again, in small steps. Raises OSError."""
         while self._learn():
             yield
         if any([self._live.look(), self._days.look()]):
@@ -68,7 +68,7 @@ class ServedJournal:
         yield
 
     def extents(self) -> dict[str, Extent]:
-        """How far the journals of all nodes go, as of the last look; that of this one as of now."""
+        """Return the extent of each node's journal at the last `refresh`; the broker's own is current."""
         found = self._catalogue.extents()
         begins, own = self.writer.begins, self.writer.node
         if own in found or self.recorder.on:
@@ -77,7 +77,7 @@ class ServedJournal:
         return found
 
     def files(self, node: str, start: int, end: int | None) -> Iterator[tuple[File, int | None]]:
-        """The files with events of `node` from one seq to another, and their bytes; None: it is gone."""
+        """Yield the files with events of `node` between two seqs, and their sizes; None: it is deleted."""
         for file in self._catalogue.files(node, start, end):
             last = file.last
             if last is None and node == self.writer.node:
@@ -85,7 +85,7 @@ class ServedJournal:
             yield file._replace(last=last), self._size(file)
 
     def open(self, name: str) -> Chosen | None:
-        """Open the file with this name, which the caller closes; None: there is none, or it is gone."""
+        """Open the file with this name, which the caller closes; None: it does not exist."""
         file = self._catalogue.find(name)
         if file is None:
             return None
@@ -110,12 +110,12 @@ class ServedJournal:
         return None
 
     def _paths(self, file: File) -> list[str]:
-        """Where it may be: one that was open may have been ended since."""
+        """Return the possible paths of a file: an open file may have been completed since."""
         paths = [file.path] if file.state != "open" else [file.path, file._replace(state="ended").path]
         return [str(self.writer.folder / path) for path in paths]
 
     def _learn(self) -> bool:
-        """Read on in the manifest, for a while; whether there may be more. Raises OSError."""
+        """Read the next part of the manifest; return whether more may follow. Raises OSError."""
         number, at = self._known
         try:
             with open(self._manifest, "rb") as file:

@@ -1,4 +1,4 @@
-"""The commands `amqpd journal`. Exit status: 0, 1 when it did not come about, 2 when something was found."""
+"""The commands `amqpd journal`. Exit status: 0, 1 when the command failed, 2 when it found faults."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.journal.life import life_of, told_one
+from broker.journal.life import format_event, trace_message
 from broker.journal.reader import JournalError, JournalReader
-from broker.journal.verification import Verification, hold
+from broker.journal.verification import Verification, check_sealed_files
 from protocol.journal.records import OPS
 from protocol.journal.rows import Row
 
@@ -36,7 +36,7 @@ app = typer.Typer(
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _errors_in_one_line() -> Iterator[None]:
     """Turn errors into a single line and exit status 1."""
     try:
         yield
@@ -48,11 +48,11 @@ def _told() -> Iterator[None]:
 
 
 def _line(as_json: bool) -> Callable[[Row], str]:
-    return (lambda row: json.dumps(row._asdict())) if as_json else told_one
+    return (lambda row: json.dumps(row._asdict())) if as_json else format_event
 
 
-def _tell_damages(reading: JournalReader) -> None:
-    """Say what could not be read; then the exit status says so too."""
+def _report_damages(reading: JournalReader) -> None:
+    """Print the unreadable parts, and set the exit status."""
     for damage in reading.damages:
         typer.echo(damage.told(), err=True)
     if reading.damages:
@@ -77,21 +77,21 @@ def cat(
         raise typer.BadParameter(f"no operation '{min(unknown)}'; there are {', '.join(OPS[1:])}")
     from_time = int((time.time() - since) * 1e6) if since > 0 else 0
     line = _line(as_json)
-    with _told():
+    with _errors_in_one_line():
         reading = JournalReader(folder, node)
         for row in reading.rows():
             if row.op in wanted and row.ts >= from_time and queue in (None, row.queue):
                 print(line(row))  # noqa: T201
         sys.stdout.flush()
-        _tell_damages(reading)
+        _report_damages(reading)
 
 
 @app.command()
 def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
     """Verify the files against the manifest, that no event is missing, and that each queue adds up."""
-    with _told():
+    with _errors_in_one_line():
         found = Verification()
-        held = hold(folder)
+        held = check_sealed_files(folder)
         damages: list[str] = []
         try:
             reading = JournalReader(folder, node)
@@ -140,17 +140,17 @@ def seal(
 ) -> None:
     """Seal complete files as Parquet, and delete old raw ones."""
     if find_spec("pyarrow") is None:
-        typer.echo("amqpd journal: sealing takes pyarrow: pip install 'amqpd[journal]'", err=True)
+        typer.echo("amqpd journal: sealing needs pyarrow: pip install 'amqpd[journal]'", err=True)
         raise typer.Exit(FAILED)
     from broker.journal.seal import BusyError
 
     damaged = False
     while True:
-        with _told():
+        with _errors_in_one_line():
             try:
                 damaged |= _seal_once(folder, retention)
             except BusyError:
-                if not follow:  # else it goes on when the other one has ended: `retain` may take minutes
+                if not follow:  # with `follow` it waits: another process, such as `retain`, may take minutes
                     raise
         if not follow:
             break
@@ -160,8 +160,8 @@ def seal(
 
 
 def _seal_once(folder: Path, retention: float) -> bool:
-    """Seal what there is and let go of what is old; whether something could not be read."""
-    from broker.journal.seal import let_go
+    """Seal complete files and delete old ones; return whether a part was unreadable."""
+    from broker.journal.seal import delete_sealed
     from broker.journal.seal import seal as sealing
 
     damaged = False
@@ -171,7 +171,7 @@ def _seal_once(folder: Path, retention: float) -> bool:
             damaged = True
             typer.echo(f"bytes {hole.start} to {hole.end} of it could not be read", err=True)
     if retention >= 0:
-        for path in let_go(folder, time.time(), retention * SECONDS_OF_HOUR):
+        for path in delete_sealed(folder, time.time(), retention * SECONDS_OF_HOUR):
             print(f"{path}: deleted", flush=True)  # noqa: T201
     return damaged
 
@@ -179,7 +179,7 @@ def _seal_once(folder: Path, retention: float) -> bool:
 @app.command()
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show the files of the journal, and how many are sealed."""
-    with _told():
+    with _errors_in_one_line():
         reading = JournalReader(folder)
         found = {
             "raw_files": len(reading.live),
@@ -206,16 +206,16 @@ def show(
 ) -> None:
     """Show the life of a message, with its dead letters and copies."""
     if (message_id is None) == (msg_uid is None):
-        raise typer.BadParameter("which message? say --message-id or --msg-uid")
+        raise typer.BadParameter("no message is named: set --message-id or --msg-uid")
     line = _line(as_json)
-    with _told():
+    with _errors_in_one_line():
         reading = JournalReader(folder, node)
-        rows = life_of(reading.rows, message_id, msg_uid)
+        rows = trace_message(reading.rows, message_id, msg_uid)
         for row in rows:
             print(line(row))  # noqa: T201
     if not rows:
         name = f"message-id '{message_id}'" if msg_uid is None else f"number {msg_uid}"
         typer.echo(f"amqpd journal: no message with {name} in {folder}", err=True)
-    _tell_damages(reading)
+    _report_damages(reading)
     if not rows:
         raise typer.Exit(FOUND)

@@ -1,6 +1,6 @@
-"""The files of a journal: raw files, the manifest of sealed files, and where the next file begins.
+"""The files of a journal: raw files, the manifest of sealed files, and the start of the next file.
 
-The manifest has a line of JSON for each sealed file, and lines about days that are dropped.
+The manifest has a line of JSON for each sealed file, and lines about dropped days.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocol.journal.records import END, FORMAT, RECORD_BYTES
 class Sealed(NamedTuple):
     """A sealed file: its path in the journal's folder, its records, and the SHA-256 of its bytes.
 
-    `earliest` and `latest` are microseconds since 1970. `ended`: its last event is that of a clean stop.
+    `earliest` and `latest` are microseconds since 1970. `ended`: its last event is a clean stop.
     """
 
     file: str
@@ -35,9 +35,9 @@ class Sealed(NamedTuple):
 
 
 def read_manifest(manifest: Path) -> Iterator[Sealed]:
-    """All files that were ever sealed, those too that were dropped since; none if there is no manifest.
+    """Yield all sealed files, dropped ones too; none without a manifest.
 
-    What is no line is passed over: a crash may cut one.
+    Malformed lines are skipped: a crash may cut a line.
     """
     for line in _manifest_lines(manifest):
         try:
@@ -46,13 +46,13 @@ def read_manifest(manifest: Path) -> Iterator[Sealed]:
             continue
 
 
-def dropped(manifest: Path) -> set[str]:
-    """Paths of sealed files that the pipeline's job `retain` has deleted, or was killed before it did."""
+def dropped_paths(manifest: Path) -> set[str]:
+    """Return the paths of sealed files that the pipeline's job `retain` has deleted, or would delete."""
     return {file for drop in read_drops(_manifest_lines(manifest)) for file in drop.files}
 
 
-def line_of(sealed: Sealed) -> str:
-    """A file's line."""
+def format_line(sealed: Sealed) -> str:
+    """Return the line of a file in the manifest."""
     return json.dumps(sealed._asdict()) + "\n"
 
 
@@ -63,22 +63,22 @@ def _manifest_lines(manifest: Path) -> list[str]:
         return []
 
 
-class Found(NamedTuple):
-    """Where the journal of a node goes on: `next_seq`. `crashed`: it does not end with a clean stop."""
+class NextFile(NamedTuple):
+    """The start of a node's next journal file. `crashed`: the journal does not end with a clean stop."""
 
     next_seq: int
     crashed: bool
 
 
-class Last(NamedTuple):
-    """The seq of the last event that is there, and whether with it the broker ended as it should."""
+class LastEvent(NamedTuple):
+    """The seq of the last event, and whether the event is a clean stop."""
 
     seq: int
     ended: bool
 
 
-def live_files(folder: Path, node: str | None = None) -> list[Path]:
-    """The files of a node, or of all, that are not sealed and gone, oldest first; the open one too."""
+def list_raw_files(folder: Path, node: str | None = None) -> list[Path]:
+    """Return the raw files of a node, or of all nodes, oldest first, with the open one."""
     found = []
     for path in (folder / LIVE).glob(f"*{SUFFIX}*"):
         said = parse_file_name(path.name)
@@ -87,34 +87,36 @@ def live_files(folder: Path, node: str | None = None) -> list[Path]:
     return [path for _, _, path in sorted(found)]
 
 
-def find(folder: Path, node: str) -> Found:
-    """Where the journal of `node` goes on; a file that had not been ended is cut to its whole blocks.
+def find_next_file(folder: Path, node: str) -> NextFile:
+    """Find the start of the next file of `node`. A file that was still open is cut to its complete blocks.
 
     Raises OSError.
     """
     lasts = [
-        Last(sealed.last, sealed.ended) for sealed in read_manifest(folder / MANIFEST) if sealed.node == node
+        LastEvent(sealed.last, sealed.ended)
+        for sealed in read_manifest(folder / MANIFEST)
+        if sealed.node == node
     ]
-    files = live_files(folder, node)
+    files = list_raw_files(folder, node)
     left_open = False
     for path in files:
         if path.name.endswith(OPEN):
             left_open = True
-            lasts += [_end_file(path), Last(_first_of(path) - 1, False)]
+            lasts += [_end_file(path), LastEvent(_first_of(path) - 1, False)]
         elif path is files[-1]:
-            lasts += [_last_of(path), Last(_first_of(path) - 1, False)]
+            lasts += [_last_of(path), LastEvent(_first_of(path) - 1, False)]
     if not lasts:
-        return Found(1, False)
+        return NextFile(1, False)
     last = max(lasts)
-    return Found(last.seq + 1, left_open or not last.ended)
+    return NextFile(last.seq + 1, left_open or not last.ended)
 
 
-def last_of(decoder: Decoder) -> Last:
-    """The last event of a file, which is read to its end; seq 0 if there is none."""
-    last = Last(0, False)
+def read_last_event(decoder: Decoder) -> LastEvent:
+    """Return the last event of a file, which is read to its end; seq 0 without events."""
+    last = LastEvent(0, False)
     for block in decoder.blocks():
         record = Record._make(unpack(FORMAT, block.records[-RECORD_BYTES:]))
-        last = Last(record.seq, record.op == END)
+        last = LastEvent(record.seq, record.op == END)
     return last
 
 
@@ -124,25 +126,25 @@ def _first_of(path: Path) -> int:
     return said.first
 
 
-def _last_of(path: Path) -> Last:
+def _last_of(path: Path) -> LastEvent:
     try:
-        return last_of(Decoder(path.read_bytes()))
+        return read_last_event(Decoder(path.read_bytes()))
     except JournalDamagedError:
-        return Last(0, False)
+        return LastEvent(0, False)
 
 
-def _end_file(path: Path) -> Last:
-    """End a file that a crash has left open; one without an event goes."""
+def _end_file(path: Path) -> LastEvent:
+    """Complete a file that a crash has left open; a file without events is deleted."""
     try:
         decoder = Decoder(path.read_bytes())
     except JournalDamagedError:
         path.unlink()
-        return Last(0, False)
-    last = last_of(decoder)
+        return LastEvent(0, False)
+    last = read_last_event(decoder)
     if last.seq == 0:
         path.unlink()
         return last
     if decoder.holes and decoder.holes[-1].start == decoder.end:
         os.truncate(path, decoder.end)
     path.rename(path.with_name(path.name.removesuffix(OPEN)))
-    return Last(last.seq, False)
+    return LastEvent(last.seq, False)

@@ -1,4 +1,4 @@
-"""The journal of a running broker: made by its settings, opened, written, looked after and ended."""
+"""The journal of a running broker: created from settings, opened, written, supervised and closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from config.settings import Settings
 
 FLUSH_SECONDS: Final = 0.05
 CHECKPOINT_TICKS: Final = 60
-SLICE: Final = 5000  # queues that are described in one turn
+SLICE: Final = 5000  # queues described in one turn
 
 OffLoop = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 
@@ -29,10 +29,13 @@ _log = structlog.get_logger("amqpd")
 
 @final
 class BrokerJournal:
-    """The daemon's journal: opened, written, synced and ended. Make it before recovery: queues ask for it.
+    """The daemon's journal: opened, written, synced and closed.
 
-    `soon` calls something at the end of this turn of the loop, `later` after so many seconds. `mandatory`:
-    publishers wait while it cannot be written; `synced`: it is synced each second, by `off_loop`.
+    Create it before recovery, which creates queues.
+
+    `soon` calls a function at the end of this turn of the loop, `later` after a number of seconds.
+    `mandatory`: publishers wait while the journal cannot be written. `synced`: the journal is synced each
+    second, in a thread of `off_loop`.
     """
 
     def __init__(
@@ -66,11 +69,11 @@ class BrokerJournal:
 
     @property
     def holds_publishers(self) -> bool:
-        """Whether publishers are to wait for it."""
+        """Whether publishers must wait for the journal."""
         return self._mandatory and self.recorder.on and bool(self.writer.failure or self.writer.limit < FULL)
 
     def start(self, version: str) -> None:
-        """Recovery is over: say which version has started, and what each queue holds."""
+        """Record the start with the version, and the contents of each queue. Recovery has ended."""
         self.recorder.started = True
         if self.recorder.on:
             self.recorder.began(version)
@@ -80,10 +83,10 @@ class BrokerJournal:
             recorder.recovered()
 
     def tick(self) -> None:
-        """Look after it, once a second."""
+        """Check the journal, once a second."""
         writer = self.writer
         if not self.recorder.on:
-            if writer.failure:  # it could not say that nothing is journaled
+            if writer.failure:  # it could not record that journaling is off
                 writer.stay_away()
             return
         writer.tick(writer.free_bytes())
@@ -98,9 +101,9 @@ class BrokerJournal:
             self._sync()
 
     def stop(self, closed: bool) -> None:
-        """The broker stops: say what will be there again, and end the file.
+        """Record the broker's stop with the messages that a restart recovers, and close the file.
 
-        `closed`: so the log is as the queues are. If not, the next start says what there is, after a gap.
+        `closed`: the log was closed cleanly. Otherwise the next start records the contents, after a gap.
         """
         if self.recorder.on:
             if closed:
@@ -109,7 +112,7 @@ class BrokerJournal:
             self.writer.close(closed)
 
     def served(self) -> ServedJournal:
-        """The files as others read them."""
+        """Return the files for readers."""
         return ServedJournal(self.recorder, self.writer)
 
     def _recorders(self) -> Iterator[WatchedQueue]:
@@ -120,7 +123,7 @@ class BrokerJournal:
                     yield recorder
 
     def _checkpoint(self, recorders: Iterator[WatchedQueue]) -> None:
-        """Say how much is in each queue, in slices."""
+        """Record the counts of each queue, in slices."""
         described = 0
         for recorder in islice(recorders, SLICE):
             described += 1
@@ -129,7 +132,7 @@ class BrokerJournal:
             self._soon(lambda: self._checkpoint(recorders))
 
     def _wait(self) -> None:
-        """The first record of a turn."""
+        """Schedule the flush: this is the first record of a turn."""
         self._soon(self._turn_over)
         if not self._flushes:
             self._flushes = True
@@ -147,7 +150,7 @@ class BrokerJournal:
         if fd < 0 or self._syncs:
             return
         self._syncs = True
-        copy = os.dup(fd)  # the file may be ended meanwhile
+        copy = os.dup(fd)  # the file may be completed meanwhile
         self._off_loop(lambda: _sync_and_close(copy), self._after_sync)
 
     def _after_sync(self, error: BaseException | None) -> None:
@@ -156,7 +159,7 @@ class BrokerJournal:
             _log.error("the journal cannot be synced", reason=str(error))
 
     def _tell(self) -> None:
-        """Say what has changed for the worse, or for the better."""
+        """Log a new failure of the journal, or its end."""
         writer = self.writer
         if writer.failure != self._failure:
             self._failure = writer.failure
@@ -182,12 +185,12 @@ def _sync_and_close(fd: int) -> None:
         os.close(fd)
 
 
-def microseconds() -> int:
-    """The time, in microseconds since 1970."""
+def current_time_us() -> int:
+    """Return the time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
-def journal_of(
+def create_journal(
     settings: Settings,
     broker: Broker,
     views: Views,
@@ -195,14 +198,14 @@ def journal_of(
     later: Callable[[float, Callable[[], None]], object],
     off_loop: OffLoop,
 ) -> BrokerJournal:
-    """A journal for a broker that is about to recover; it has no file before there is a record.
+    """Create the journal of a broker before its recovery; its file is created with the first record.
 
     Raises OSError: its folder cannot be read.
     """
     writer = JournalWriter(
         settings.journal_dir or settings.data_dir / "journal",
         settings.node_name,
-        microseconds,
+        current_time_us,
         settings.journal_file_bytes,
         settings.journal_file_s,
         settings.journal_free_min,
@@ -211,7 +214,7 @@ def journal_of(
         broker,
         writer,
         settings.journal,
-        microseconds,
+        current_time_us,
         views,
         soon,
         later,

@@ -1,4 +1,4 @@
-"""The life of one message, from journals: what it was made of and what was made of it included."""
+"""The life of one message, from journals, with its origin and its dead letters and copies."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from protocol.journal.rows import Row
 
 
-def life_of(
+def trace_message(
     rows: Callable[[], Iterable[Row]], message_id: str | None = None, uid: int | None = None
 ) -> list[Row]:
-    """The events of the messages with this message-id, or with this number, and of their kin.
+    """Return the events of the messages with this message-id or number, and of related messages.
 
-    Kin are a message's dead letters and copies, and what it is one of. `rows` gives all events, once for each
-    step between kin, as they may be far more than memory holds.
+    Related messages are dead letters and copies of a message, and the message that it was made of. `rows`
+    returns all events, once for each step of the relation, as they may not fit into memory.
     """
     wanted = set() if uid is None else {uid}
     if message_id is not None:
@@ -35,14 +35,14 @@ def life_of(
     return []
 
 
-def told(rows: Iterable[Row]) -> Iterator[str]:
-    """A line for each event, for people."""
+def format_events(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield a line for each event."""
     for row in rows:
-        yield told_one(row)
+        yield format_event(row)
 
 
-def told_one(row: Row) -> str:
-    """An event in a line."""
+def format_event(row: Row) -> str:
+    """Return an event as a line."""
     words = [f"{time_text(row.ts)} {row.seq:>10} {row.op:<13}"]
     if row.queue is not None:
         words.append(f"{row.vhost} {row.queue}" if row.vhost != "/" else row.queue)
@@ -77,5 +77,5 @@ def told_one(row: Row) -> str:
 
 
 def time_text(microseconds: int) -> str:
-    """A time, UTC, with microseconds."""
+    """Return a time in UTC, with microseconds."""
     return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,4 @@
-"""Journals as they are on disk, read beside a broker that writes: events in the order of their seqs."""
+"""Journals on disk, read while a broker writes: events in the order of their seqs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.journal.files import Sealed, dropped, live_files, read_manifest
+from broker.journal.files import Sealed, dropped_paths, list_raw_files, read_manifest
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.files import MANIFEST, OPEN, parse_file_name
 from protocol.journal.rows import Row, rows
 
 
 def sealed_rows(path: Path, node: str) -> Iterator[Row]:
-    """The events of a sealed file. Takes pyarrow. Raises OSError and pyarrow's ArrowInvalid: it is none."""
+    """Yield the events of a sealed file. Needs pyarrow. Raises OSError; ArrowInvalid for another file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -27,11 +27,11 @@ def sealed_rows(path: Path, node: str) -> Iterator[Row]:
 
 
 class JournalError(Exception):
-    """The request cannot be carried out; the text says why."""
+    """The command cannot be done; the text has the reason."""
 
 
 class Damage(NamedTuple):
-    """Bytes of a file, from `start` up to `end`, that cannot be read, and why; none: all of it."""
+    """Unreadable bytes of a file, from `start` up to `end`, and the reason. No bounds: the whole file."""
 
     path: Path
     start: int
@@ -39,27 +39,27 @@ class Damage(NamedTuple):
     why: str
 
     def told(self) -> str:
-        """A line for a person."""
+        """Return the damage as a line."""
         where = f"bytes {self.start} to {self.end}: " if self.end > self.start else ""
         return f"{self.path}: {where}{self.why}"
 
 
 class JournalReader:
-    """The events of all journals in a folder, of one node after the other. `damages` grows as it goes on.
+    """The events of all journals in a folder, one node after the other. `damages` grows with the reading.
 
-    Files that have been sealed are read as they were, as long as that is kept, and then from Parquet. Those
-    that retention took are not missed: a journal begins behind them.
+    The raw form of a sealed file is read as long as it exists, then the Parquet file. Files that retention
+    has deleted are not missed: a journal begins behind them.
 
-    Raises JournalError: there is no journal in the folder, or of `node`.
+    Raises JournalError: the folder has no journal, or none of `node`.
     """
 
     def __init__(self, folder: Path, node: str | None = None) -> None:
         self.folder = folder
         self.damages: list[Damage] = []
-        self.live = live_files(folder, node)
+        self.live = list_raw_files(folder, node)
         known = {_node_and_first(path) for path in self.live}
         sealed = [each for each in read_manifest(folder / MANIFEST) if node is None or each.node == node]
-        gone = dropped(folder / MANIFEST)
+        gone = dropped_paths(folder / MANIFEST)
         self.sealed = [
             each
             for each in sealed
@@ -71,11 +71,11 @@ class JournalReader:
             raise JournalError(f"no journal{whose} in {folder}")
 
     def raw_bytes(self) -> int:
-        """Return the bytes of the raw files; a file that was deleted since counts as nothing."""
+        """Return the bytes of the raw files; a file deleted since counts as empty."""
         return sum(_size_of(path) for path in self.live)
 
     def rows(self) -> Iterator[Row]:
-        """All events. `damages` are those of the last time."""
+        """Yield all events. `damages` are those of this reading."""
         self.damages.clear()
         files: list[tuple[str, int, Path | Sealed]] = [(each.node, each.first, each) for each in self.sealed]
         files += [(*_node_and_first(path), path) for path in self.live]
@@ -88,19 +88,19 @@ class JournalReader:
         try:
             yield from sealed_rows(path, sealed.node)
         except FileNotFoundError:
-            if sealed.file not in dropped(self.folder / MANIFEST):  # else it has just been
-                self.damages.append(Damage(path, 0, 0, "it is in the manifest and is not there"))
-        except ValueError as error:  # as pyarrow has it
+            if sealed.file not in dropped_paths(self.folder / MANIFEST):  # otherwise it was dropped meanwhile
+                self.damages.append(Damage(path, 0, 0, "it is listed in the manifest, but missing"))
+        except ValueError as error:  # pyarrow's error
             self.damages.append(Damage(path, 0, 0, f"it cannot be read: {error}"))
 
     def _rows_of(self, path: Path) -> Iterator[Row]:
         try:
             data = path.read_bytes()
-        except FileNotFoundError:  # it has been ended, or sealed, since
+        except FileNotFoundError:  # it was completed or sealed meanwhile
             path = path.with_name(path.name.removesuffix(OPEN))
             try:
                 data = path.read_bytes()
-            except FileNotFoundError:  # or let go of, too
+            except FileNotFoundError:  # or deleted
                 said = _node_and_first(path)
                 for sealed in read_manifest(self.folder / MANIFEST):
                     if (sealed.node, sealed.first) == said:
@@ -114,12 +114,12 @@ class JournalReader:
             return
         yield from rows(decoder)
         for hole in decoder.holes:
-            if hole.end < len(data) or not path.name.endswith(OPEN):  # else it is being written
-                self.damages.append(Damage(path, hole.start, hole.end, "it is not a whole block"))
+            if hole.end < len(data) or not path.name.endswith(OPEN):  # otherwise it is being written
+                self.damages.append(Damage(path, hole.start, hole.end, "it is no complete block"))
 
 
 def _size_of(path: Path) -> int:
-    for name in (path.name, path.name.removesuffix(OPEN)):  # it may have been ended since
+    for name in (path.name, path.name.removesuffix(OPEN)):  # it may have been completed meanwhile
         with suppress(FileNotFoundError):
             return path.with_name(name).stat().st_size
     return 0

@@ -1,4 +1,4 @@
-"""The journal that the queue core tells of its steps: records of queues, of streams, and of all else."""
+"""The journal as the queue core calls it: records of queues, of streams, and of the broker."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LEVEL_REASONS: Final = [r.reason_number(name) for name in LEVELS]
 SHUTDOWN: Final = r.reason_number("shutdown")
 _LEVEL: Final = r.reason_number("level")
 
-# reasons, in the order of the numbers that the core has for them
+# Reasons, in the order of their numbers in the core.
 _WAY_NAMES: Final = ("", "dead_letter", "moved", "copied", "delayed", "own", "edited", "redriven")
 WAY_REASONS: Final = [r.reason_number(name) for name in _WAY_NAMES]
 _DEATHS: Final = [r.reason_number(name) for name in REASONS]
@@ -51,13 +51,13 @@ _RETURNS: Final = [r.reason_number(name) for name in OUTCOMES]
 _REPLACED: Final = r.reason_number("replaced")
 _IMMEDIATE: Final = r.reason_number("immediate")
 
-FLUSH_COUNT: Final[i64] = 512  # records; so many are written at once
-NAMES_MAX: Final = 65_536  # of routes; then all are forgotten
-GIVEN_BITS: Final = 11  # of the numbers that are given to messages in one microsecond
+FLUSH_COUNT: Final[i64] = 512  # records that are written at once
+NAMES_MAX: Final = 65_536  # of routes; above this number all are dropped
+GIVEN_BITS: Final = 11  # of the numbers assigned to messages in one microsecond
 CHANGES: Final = frozenset(("vhost", "exchange", "binding", "policy", "operator_policy", "parameter", "user"))
-"""The definitions of the log of which changes are journaled, by the first word of their kinds.
+"""The definitions whose changes are journaled, by the first word of their kinds in the log.
 
-Queues say themselves that they are declared and deleted, and alterations of queues come from the core.
+Queues report their own declaration and deletion, and the core reports alterations of queues.
 """
 
 SECRET: Final = frozenset(("password_hash", "hashing", "verifier"))
@@ -70,11 +70,11 @@ _REFUSALS: Final = [
 ]
 
 CURRENT: Final[ContextVar[Operator | None]] = ContextVar("operator", default=None)
-"""The operator whose HTTP request is being worked on. Tasks and callbacks inherit it from their request."""
+"""The operator of the present HTTP request. Tasks and callbacks inherit it from their request."""
 
 
 class WatchedQueue(QueueJournal):
-    """Made for one queue that is journaled, which it calls `name`; `level`: how much, its place in LEVELS."""
+    """The recorder of one journaled queue. `name`: its name in records. `level`: its place in LEVELS."""
 
     def __init__(self, recorder: Recorder, queue: Queue, level: i64) -> None:
         self.recorder = recorder
@@ -83,7 +83,7 @@ class WatchedQueue(QueueJournal):
         self.name = recorder.queue(queue)
 
     def begin(self) -> None:
-        """The queue is journaled from here on: it is new, or there already."""
+        """Record the beginning of the queue's journal: the queue is new, or existed before."""
         queue = self.queue
         if queue.published == 0 and self.count() == 0:
             who = self.recorder.actor_name(self.recorder.current_actor())
@@ -94,18 +94,18 @@ class WatchedQueue(QueueJournal):
             self.tell(r.LEVEL, 0, 0, NO_PLACE, LEVEL_REASONS[self.level])
 
     def set_level(self, level: i64) -> None:
-        """Record more or less of it from here on."""
+        """Record a change of the level."""
         if level != self.level:
             self.level = level
             self.tell(r.LEVEL, 0, 0, NO_PLACE, LEVEL_REASONS[level])
 
     def stop(self) -> None:
-        """The queue is journaled no longer."""
+        """Record the end of the queue's journal."""
         self._checkpoint(_LEVEL)
         self.tell(r.LEVEL, 0, 0, NO_PLACE, LEVEL_REASONS[0])
 
     def stopped(self) -> None:
-        """The broker stops, and the log is closed: say what goes with it, and what will be there again."""
+        """Record the broker's stop: the messages that a restart loses, and those that it recovers."""
         queue = self.queue
         if queue.number == 0:
             self.tell(r.QUEUE_DELETE, self.count(), 0, NO_PLACE, SHUTDOWN)
@@ -116,14 +116,14 @@ class WatchedQueue(QueueJournal):
         self.tell(r.CHECKPOINT, self.count() - lost, 0, self.last_place(), SHUTDOWN)
 
     def checkpoint(self) -> None:
-        """Say how much is in the queue now, and how much is recorded of it, as who reads a part may ask."""
+        """Record the count and the level of the queue, for readers of a part of the journal."""
         self._checkpoint(LEVEL_REASONS[self.level])
 
     def _checkpoint(self, reason: i64) -> None:
         self.tell(r.CHECKPOINT, self.count(), self.queue.unacked, self.last_place(), reason)
 
     def recovered(self) -> None:
-        """Say what is in the queue after a restart."""
+        """Record the contents of the queue after a restart."""
         raise NotImplementedError
 
     def count(self) -> i64:
@@ -139,48 +139,48 @@ class WatchedQueue(QueueJournal):
         raise NotImplementedError
 
     def renamed(self) -> None:
-        """The queue is called otherwise from here on (QueueJournal)."""
+        """Record a new name of the queue (QueueJournal)."""
         self.name = self.recorder.renamed(self.name, self.queue)
 
     def deleted(self) -> None:
-        """The queue is deleted, with all that is in it now (QueueJournal)."""
+        """Record the deletion of the queue with its messages (QueueJournal)."""
         who = self.recorder.actor_name(self.recorder.current_actor())
         self.tell(r.QUEUE_DELETE, self.count(), 0, NO_PLACE, 0, who)
 
     def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
-        """All entries from one place to another leave (QueueJournal)."""
+        """Record that all entries from one place to another leave (QueueJournal)."""
         self.tell(r.PURGE, count, first, last, 0, self.recorder.actor_name(by))
 
     def current_actor(self) -> object | None:
-        """The actor of what happens now (QueueJournal)."""
+        """Return the actor of the present step (QueueJournal)."""
         return self.recorder.current_actor()
 
     def tell(
         self, op: i64, count: i64, other: i64, place: i64, reason: i64, actor: Name | None = None
     ) -> None:
-        """Record a fact that is of no message."""
+        """Record an event that concerns no single message."""
         recorder = self.recorder
         if recorder.limit > 0 and recorder.started:
             recorder.write(op, 0, place, other, self.name, None, actor, count, 0, reason, 0, b"")
 
 
 def flags_of(message: Message) -> i64:
-    """The flags of a message itself."""
+    """Return the flags of a message."""
     if message.persistent:
         return r.PERSISTENT
     return 0
 
 
 def outlives(entry: QueueEntry, queue: Queue) -> bool:
-    """Whether `entry` is in the log, so that it is in `queue` after a restart."""
+    """Whether `entry` is in the log, and so in `queue` after a restart."""
     return queue.logged and entry.message.sequence > 0
 
 
 @final
 class QueueRecorder(WatchedQueue):
-    """Records each way of a message into its queue and out of it."""
+    """Records each event that brings a message into its queue, changes its state, or removes it."""
 
-    # ---- the queue itself
+    # ---- events of the queue
 
     def count(self) -> i64:
         """The count of messages in the queue (WatchedQueue)."""
@@ -205,7 +205,7 @@ class QueueRecorder(WatchedQueue):
         return tail.order if tail is not entries.head else NO_PLACE
 
     def recovered(self) -> None:
-        """Say what is in the queue after a restart, entry by entry; then how many, and what is recorded."""
+        """Record the contents of the queue after a restart, entry by entry, then the count and the level."""
         count: i64 = 0
         for entry in self.queue.entries:
             self._recovered(entry.message, entry.order, entry.delivery_count)
@@ -233,14 +233,14 @@ class QueueRecorder(WatchedQueue):
         )
 
     def _deaths(self) -> list[Death]:
-        """Messages that wait to be dead-lettered: they have not left."""
+        """Return the messages that wait to be dead-lettered, as they count as contents."""
         backlog = existing_backlog(self.queue)
         return [] if backlog is None else backlog.deaths()
 
-    # ---- ways in
+    # ---- entries enter
 
     def enqueued(self, entry: QueueEntry, source: Source) -> None:
-        """`entry` is new (QueueJournal)."""
+        """Record that `entry` is enqueued (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit == 0:
             return
@@ -260,10 +260,10 @@ class QueueRecorder(WatchedQueue):
             recorder.message_id(message),
         )
 
-    # ---- in between
+    # ---- entries change
 
     def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """`entry` goes to `consumer` (QueueJournal)."""
+        """Record the delivery of `entry` to `consumer` (QueueJournal)."""
         if self.level == FULL_LEVEL and self.recorder.limit == FULL_LEVEL:
             flags: i64 = 0
             if entry.redelivered:
@@ -273,12 +273,12 @@ class QueueRecorder(WatchedQueue):
             self._step(r.DELIVER, entry, consumer, flags, 0)
 
     def staged(self, entry: QueueEntry, holder: Holder) -> None:
-        """`entry` is set apart for a reader (QueueJournal)."""
+        """Record that `entry` is staged for a reader (QueueJournal)."""
         if self.recorder.limit > 0:
             self._step(r.STAGE, entry, holder, 0, 0)
 
     def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
-        """`consumer` gives `entry` back (QueueJournal)."""
+        """Record that `consumer` returns `entry` (QueueJournal)."""
         if self.recorder.limit > 0:
             bit = 0
             while outcome > 1:
@@ -286,10 +286,10 @@ class QueueRecorder(WatchedQueue):
                 bit += 1
             self._step(r.REQUEUE, entry, consumer, 0, _RETURNS[bit])
 
-    # ---- ways out
+    # ---- entries leave
 
     def settled(self, entry: QueueEntry, consumer: Holder) -> None:
-        """`consumer` is done with `entry` (QueueJournal)."""
+        """Record that `consumer` has settled `entry` (QueueJournal)."""
         if self.recorder.limit > 0:
             flags: i64 = 0
             if consumer.no_ack:
@@ -297,7 +297,7 @@ class QueueRecorder(WatchedQueue):
             self._step(r.ACK, entry, consumer, flags, 0)
 
     def discarded(self, entry: QueueEntry, reason: i64) -> None:
-        """`entry` leaves, and nothing comes of it (QueueJournal)."""
+        """Record that `entry` is discarded without a dead letter (QueueJournal)."""
         if self.recorder.limit > 0:
             op: i64 = r.REJECT
             if reason == EXPIRED:
@@ -315,7 +315,7 @@ class QueueRecorder(WatchedQueue):
         to: QueueState | None,
         by: Holder | None,
     ) -> None:
-        """A message becomes a dead letter (QueueJournal)."""
+        """Record that a message becomes a dead letter (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit > 0:
             if uid == 0:
@@ -327,12 +327,12 @@ class QueueRecorder(WatchedQueue):
             )
 
     def replaced(self, entry: QueueEntry) -> None:
-        """A later message has taken the place of `entry` (QueueJournal)."""
+        """Record that a later message replaces `entry` (QueueJournal)."""
         if self.recorder.limit > 0:
             self._step(r.REPLACE, entry, None, 0, _REPLACED)
 
     def removed(self, message: Message, order: i64, deliveries: i64, way: i64) -> None:
-        """An operator takes a message away (QueueJournal)."""
+        """Record that an operator removes a message (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit > 0:
             uid = message.uid
@@ -355,7 +355,7 @@ class QueueRecorder(WatchedQueue):
             )
 
     def unwanted(self, entry: QueueEntry) -> None:
-        """`entry` was for consumers that wait, and none could have it (QueueJournal)."""
+        """Record that no consumer could take `entry`, an immediate message (QueueJournal)."""
         if self.recorder.limit > 0:
             self._step(r.EXPIRE, entry, None, 0, _IMMEDIATE)
 
@@ -388,7 +388,10 @@ class QueueRecorder(WatchedQueue):
 
 @final
 class StreamRecorder(WatchedQueue):
-    """Records rows by their offsets. A row is told when it is appended, before it is on disk."""
+    """Records rows of a stream by their offsets.
+
+    A row is recorded when it is appended, before it is on disk.
+    """
 
     def count(self) -> i64:
         """The count of rows (WatchedQueue)."""
@@ -404,9 +407,9 @@ class StreamRecorder(WatchedQueue):
         return NO_PLACE
 
     def recovered(self) -> None:
-        """Say how many rows there are after a restart (WatchedQueue), without a list of them.
+        """Record the number of rows after a restart, without a list of them (WatchedQueue).
 
-        Retention has taken rows when the stream was opened, before anything could be told.
+        Retention has removed rows when the stream was opened, before the journal started.
         """
         stream = stream_of(self.queue)
         if stream is not None:
@@ -416,13 +419,13 @@ class StreamRecorder(WatchedQueue):
         self.tell(r.CHECKPOINT, self.count(), 0, NO_PLACE, LEVEL_REASONS[self.level])
 
     def enqueued(self, entry: QueueEntry, source: Source) -> None:
-        """Nothing to tell (QueueJournal): the row was told when it was appended."""
+        """Do nothing: the row was recorded when it was appended (QueueJournal)."""
 
     def unwanted(self, entry: QueueEntry) -> None:
-        """Nothing to tell (QueueJournal): streams take immediate messages."""
+        """Do nothing: streams take immediate messages (QueueJournal)."""
 
     def appended(self, message: Message, offset: i64, source: Source) -> None:
-        """A message is appended (QueueJournal)."""
+        """Record an appended message (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit == 0:
             return
@@ -443,7 +446,7 @@ class StreamRecorder(WatchedQueue):
         )
 
     def shown(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """A consumer is sent a row (QueueJournal)."""
+        """Record a row that is sent to a consumer (QueueJournal)."""
         recorder = self.recorder
         if self.level == FULL_LEVEL and recorder.limit == FULL_LEVEL:
             actor = recorder.consumer(consumer)
@@ -451,7 +454,7 @@ class StreamRecorder(WatchedQueue):
             recorder.write(r.READ, 0, entry.order - 1, 0, self.name, None, actor, size, 0, 0, 0, b"")
 
     def trimmed(self, first: i64, last: i64, count: i64) -> None:
-        """Retention takes rows away (QueueJournal)."""
+        """Record the rows that retention removes (QueueJournal)."""
         self.tell(r.TRIM, count, first, last, 0)
 
 
@@ -472,19 +475,19 @@ def _json_of(change: dict[str, object]) -> bytes:
 
 
 def level_number(level: str) -> i64:
-    """How much is journaled: the place of a level in LEVELS."""
+    """Return the place of a level in LEVELS."""
     return LEVELS.index(level)
 
 
 @final
 class Recorder(Journal):
-    """Makes records, which `encoder` holds until they are written.
+    """Makes records, which `encoder` buffers until they are written.
 
-    `level`: what holds for queues without a level of their own, and for what concerns no queue. `limit`: what
-    the disk bears, at most. `flush` writes what there is. `clock`: microseconds since 1970; it is read once
-    in a turn, whose first record calls `wait`: who sets `stale` when the turn is over, and flushes soon. The
-    numbers of messages and queues for which the log has none are made of the time of the start, so that they
-    are not given twice.
+    `level`: the level of queues without a level of their own, and of events of the broker. `limit`: the
+    highest level that the disk has room for. `flush` writes the buffered records. `clock` returns
+    microseconds since 1970, and is read once in a turn of the loop. The first record of a turn calls `wait`,
+    which sets `stale` at the end of the turn, and flushes soon. Messages and queues without a number in the
+    log get numbers that contain the time of the start, so that no number is assigned twice.
     """
 
     def __init__(
@@ -517,13 +520,13 @@ class Recorder(Journal):
         self._given: i64 = clock() << GIVEN_BITS
         self._routes: dict[tuple[str, str], Name] = {}
         self._peers: dict[tuple[str, str], Name] = {}  # queues that are not journaled
-        self._descendant: Message | None = None  # the last message that was made of another,
-        self._descendant_of: i64 = 0  # and the number of that
+        self._descendant: Message | None = None  # the last message that was made of another message,
+        self._descendant_of: i64 = 0  # and the number of that other message
 
-    # ---- what the core asks and tells (Journal)
+    # ---- calls from the core (Journal)
 
     def level_of(self, queue: Queue) -> str:
-        """Out of LEVELS, what holds for `queue` (Journal)."""
+        """Return the level of LEVELS that applies to `queue` (Journal)."""
         level = queue.effective.get(JOURNAL, self.level)
         assert isinstance(level, str), "arguments are checked before a queue is made"
         return level
@@ -550,12 +553,12 @@ class Recorder(Journal):
         return recorder
 
     def began(self, version: str) -> None:
-        """The broker has started."""
+        """Record the start of the broker."""
         if self.limit > 0:
             self.write(r.START, 0, NO_PLACE, 0, None, None, None, 0, 0, 0, 0, version.encode())
 
     def unroutable(self, message: Message, source: Source) -> None:
-        """A message was published to no queue (Journal)."""
+        """Record a message that was routed to no queue (Journal)."""
         if self.level_number > 0 and self.limit > 0:
             uid = self.identify(message)
             self.write(
@@ -574,7 +577,7 @@ class Recorder(Journal):
             )
 
     def current_actor(self) -> object | None:
-        """Return the actor of what happens now (Journal)."""
+        """Return the actor of the present step (Journal)."""
         actor = self.actor
         return CURRENT.get() if actor is None else actor
 
@@ -586,7 +589,7 @@ class Recorder(Journal):
         reason: i64,
         queue: object | None = None,
     ) -> None:
-        """A message for this address was refused (Journal)."""
+        """Record that a message for this address was refused (Journal)."""
         place = queue if isinstance(queue, Queue) else None
         journaled = self.level_number > 0 or (place is not None and place.journal is not None)
         if journaled and self.limit > 0:
@@ -606,7 +609,7 @@ class Recorder(Journal):
             )
 
     def rolled_back(self, source: Source, publishes: i64, settlements: i64, why: str) -> None:
-        """A transaction has been rolled back (Journal)."""
+        """Record the rollback of a transaction (Journal)."""
         if self.level_number > 0 and self.limit > 0:
             actor = self._publisher_of(source)
             self.write(
@@ -614,7 +617,7 @@ class Recorder(Journal):
             )
 
     def changed(self, change: dict[str, object]) -> None:
-        """A definition has changed (Journal). No password, hash or value of a parameter is told.
+        """Record a changed definition, without passwords, hashes and values of parameters (Journal).
 
         The value of a parameter may be anything, such as a URL with a password.
         """
@@ -628,12 +631,12 @@ class Recorder(Journal):
             self.write(r.CHANGE, 0, NO_PLACE, 0, None, None, who, 0, 0, 0, 0, text)
 
     def defined(self, change: dict[str, object]) -> None:
-        """The log has been told of a definition."""
+        """Record a definition that was appended to the log."""
         if str(change["kind"]).split(".")[0] in CHANGES:
             self.changed(change)
 
     def confirmed(self, session: Session, count: i64) -> None:
-        """A client has been told that `count` messages are safe (Journal)."""
+        """Record that `count` messages were confirmed to a client (Journal)."""
         if self.level_number == FULL_LEVEL and self.limit == FULL_LEVEL:
             self.write(r.CONFIRM, 0, NO_PLACE, 0, None, None, self.connection(session), count, 0, 0, 0, b"")
 
@@ -667,7 +670,10 @@ class Recorder(Journal):
             self.flush()
 
     def identify(self, message: Message) -> i64:
-        """The number of a message, which it has from now on. `origin`: that of what it was made of, or 0."""
+        """Assign a number to a message and return it.
+
+        `origin`: the number of the message it was made of, or 0.
+        """
         uid = message.uid
         self.origin = 0
         if uid > 0:
@@ -698,12 +704,15 @@ class Recorder(Journal):
     # ---- names
 
     def new_name(self, kind: i64, fields: tuple[str, ...]) -> Name:
-        """A name that the records to come can use."""
+        """Return a name for use in later records."""
         self._names += 1
         return Name(self._names, kind, fields)
 
     def queue(self, queue: Queue) -> Name:
-        """A name for a queue. One that the log has no number for gets one of those that it will not give."""
+        """Return the name of a queue.
+
+        A queue that is not in the log gets a number that the log never assigns.
+        """
         number = queue.number
         if number == 0:
             self._given += 1
@@ -711,11 +720,11 @@ class Recorder(Journal):
         return self.new_name(QUEUE, (queue.vhost, queue.name, str(int(number))))
 
     def renamed(self, name: Name, queue: Queue) -> Name:
-        """The name for a queue that is the same and has another one from now on."""
+        """Return the new name of a renamed queue."""
         return self.new_name(QUEUE, (queue.vhost, queue.name, name.fields[2]))
 
     def peer(self, queue: QueueState) -> Name:
-        """The name for a queue that something went to."""
+        """Return the name of another queue that a message went to."""
         journal = queue.journal if isinstance(queue, Queue) else None
         if isinstance(journal, WatchedQueue):
             return journal.name
@@ -728,7 +737,7 @@ class Recorder(Journal):
         return found
 
     def route(self, address: Address) -> Name:
-        """The name of an exchange and a routing key."""
+        """Return the name of an exchange and a routing key."""
         name = address.name
         if isinstance(name, Name):
             return name
@@ -746,7 +755,7 @@ class Recorder(Journal):
         return self.connection(source) if isinstance(source, Session) else None
 
     def connection(self, session: Session) -> Name | None:
-        """The name of a connection and its channel; of a session that no client has, that of its operator."""
+        """Return the name of a connection and its channel; without a client, of the session's operator."""
         name = session.name
         if isinstance(name, Name):
             return name
@@ -761,7 +770,7 @@ class Recorder(Journal):
         return found
 
     def consumer(self, consumer: Holder) -> Name:
-        """The name of a consumer; of a holder that no client has, with the operator of each step."""
+        """Return the name of a consumer; for a holder without a client, with the operator of each step."""
         if not isinstance(consumer, QueueConsumer):
             return self._acting_for(CURRENT.get() or self._nobody, consumer.tag)
         name = consumer.name
@@ -794,7 +803,7 @@ class Recorder(Journal):
         return found
 
     def operator(self, operator: Operator) -> Name:
-        """The name of an operator with the request."""
+        """Return the name of an operator with the request."""
         name = operator.name
         if isinstance(name, Name):
             return name
@@ -803,7 +812,7 @@ class Recorder(Journal):
         return found
 
     def maker(self, source: Source) -> Name | None:
-        """The name of the actor who brings a message from `source` into a queue; None: the broker does."""
+        """Return the name of the actor who brings a message from `source` into a queue; None: the broker."""
         if isinstance(source, Session):
             return self.connection(source)
         if source.way in (PUBLISHED, MOVED, COPIED, EDITED, REDRIVEN):
@@ -811,7 +820,7 @@ class Recorder(Journal):
         return None
 
     def _of_connection(self, connection: Connection) -> Name:
-        """The name of a connection without a channel."""
+        """Return the name of a connection without a channel."""
         name = connection.label
         if isinstance(name, Name):
             return name
@@ -820,7 +829,7 @@ class Recorder(Journal):
         return found
 
     def actor_name(self, actor: object | None) -> Name | None:
-        """The name of an actor of `who`."""
+        """Return the name of an actor of `who`."""
         if isinstance(actor, Operator):
             return self.operator(actor)
         if isinstance(actor, Session):

@@ -1,7 +1,7 @@
-"""Sealing: journal files that are ended become Parquet, for who reads very many events. Takes pyarrow.
+"""Sealing: completed journal files become Parquet files, for readers of very many events. Needs pyarrow.
 
-A file is made under a name that begins with a dot, synced, renamed, and then noted in the manifest: what is
-there under its own name is whole. Doing it again does the same again.
+A Parquet file is written under a name that begins with a dot, synced, renamed, and then listed in the
+manifest. So a file under its final name is complete. Sealing again after a crash writes the same file again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from broker.journal.files import Sealed, dropped, line_of, live_files, read_manifest
+from broker.journal.files import Sealed, dropped_paths, format_line, list_raw_files, read_manifest
 from broker.journal.reader import JournalError
 from protocol.journal.columns import table_of
 from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
@@ -28,24 +28,24 @@ ROWS_OF_GROUP: Final = 1 << 20
 
 
 class BusyError(JournalError):
-    """Another process works on the sealed files; try again a little later."""
+    """Another process seals or deletes files now; try again later."""
 
 
 class SealedNow(NamedTuple):
-    """A file that has been sealed, and what of it could not be read."""
+    """A file that was sealed, and its unreadable parts."""
 
     sealed: Sealed
     holes: list[Hole]
 
 
 def seal(folder: Path) -> Generator[SealedNow, None, None]:
-    """Seal all files in a journal's folder that are ended and not sealed yet.
+    """Seal all completed files in a journal's folder that are not sealed yet.
 
     Raises JournalError: a file cannot be read; BusyError; OSError.
     """
-    with _alone(folder):
+    with _lock_journal(folder):
         done = {(each.node, each.first) for each in read_manifest(folder / MANIFEST)}
-        for path in live_files(folder):
+        for path in list_raw_files(folder):
             if path.name.endswith(OPEN):
                 continue
             try:
@@ -57,17 +57,17 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
             yield SealedNow(_seal(folder, decoder), decoder.holes)
 
 
-def let_go(folder: Path, now: float, retention: float) -> list[Path]:
-    """Delete raw files that have been sealed, if they were ended `retention` seconds ago; returns which.
+def delete_sealed(folder: Path, now: float, retention: float) -> list[Path]:
+    """Delete raw files that are sealed and were completed `retention` seconds ago; return their paths.
 
-    `now`: seconds since 1970. Raises what `seal` raises; the sealed files must be there and whole, but for
-    those that were dropped since: nobody wants their events any more.
+    `now`: seconds since 1970. Raises the errors of `seal`. The sealed file must exist and be complete, unless
+    its day was dropped.
     """
     gone = []
-    with _alone(folder):
+    with _lock_journal(folder):
         sealed = {(each.node, each.first): each for each in read_manifest(folder / MANIFEST)}
-        unneeded = dropped(folder / MANIFEST)
-        for path in live_files(folder):
+        unneeded = dropped_paths(folder / MANIFEST)
+        for path in list_raw_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
                 continue
             said = parse_file_name(path.name)
@@ -87,9 +87,9 @@ def _require_whole(folder: Path, sealed: Sealed) -> None:
         with path.open("rb") as file:
             digest = file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
-        raise JournalError(f"{path} is in the manifest and is not there; raw files stay") from error
+        raise JournalError(f"{path} is listed in the manifest, but missing; raw files are kept") from error
     if digest != sealed.sha256:
-        raise JournalError(f"{path} is not what the manifest says; raw files stay")
+        raise JournalError(f"{path} differs from its digest in the manifest; raw files are kept")
 
 
 def _seal(folder: Path, decoder: Decoder) -> Sealed:
@@ -118,7 +118,7 @@ def _seal(folder: Path, decoder: Decoder) -> Sealed:
 
 
 def _write(table: Any, path: Path) -> str:
-    """Write the file, whole and on disk before it has its name; returns its SHA-256."""
+    """Write a file and sync it before it gets its name; return its SHA-256."""
     dotted = path.with_name("." + path.name)
     pq.write_table(
         table,
@@ -139,8 +139,8 @@ def _write(table: Any, path: Path) -> str:
 def _note(manifest: Path, sealed: Sealed) -> None:
     with manifest.open("ab") as file:
         if file.tell() > 0 and not manifest.read_bytes().endswith(b"\n"):
-            file.write(b"\n")  # a crash has cut the line before
-        file.write(line_of(sealed).encode())
+            file.write(b"\n")  # a crash has cut the last line
+        file.write(format_line(sealed).encode())
         file.flush()
         os.fsync(file.fileno())
 
@@ -154,7 +154,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_journal(folder: Path) -> Iterator[None]:
     """Lock a journal against other processes that seal or delete files. Raises JournalError, BusyError."""
     if not folder.is_dir():
         raise JournalError(f"no journal in {folder}")

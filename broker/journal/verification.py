@@ -1,4 +1,4 @@
-"""Whether a journal is whole and adds up: its files by their digests, its queues by their events."""
+"""The check of a journal: its files by their digests, and the contents of its queues by their events."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ LEAVING: Final = frozenset({"ack", "reject", "expire", "dead_letter", "drop_over
 FINDINGS_MAX: Final = 1000
 
 
-class Held(NamedTuple):
-    """Faults; `files`: how many listed files are there; `next`: the number to go on with, None: no more."""
+class FileCheck(NamedTuple):
+    """The faults of files. `files`: listed files that exist. `next`: the number to continue with, or None."""
 
     faults: list[Fault]
     files: int
     next: int | None
 
 
-def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
+def check_sealed_files(folder: Path, start: int = 0, bytes_max: int | None = None) -> FileCheck:
     """Compare names with the manifest, and digests of listed files from number `start` on.
 
-    Numbers count all files of the manifest, which only grows. A file may be dropped while others are read.
-    Faults of names are found with `start` 0 only. `bytes_max`: about so many bytes are read at most. Raises
-    OSError.
+    Numbers count all files of the manifest, which only grows. A file may be dropped during the check. Faults
+    of names are found with `start` 0 only. `bytes_max`: approximate limit of bytes to read. Raises OSError.
     """
-    inventory = look(folder)
+    inventory = list_present_files(folder)
     size = 0
     present = {listed.file for listed in inventory.present}
     dropped: set[str] = set()
@@ -40,7 +39,7 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
         if listed.file not in present:
             continue
         if bytes_max is not None and size >= bytes_max:
-            return Held(inventory.faults, len(present), at)
+            return FileCheck(inventory.faults, len(present), at)
         path = folder / listed.file
         try:
             with path.open("rb") as file:
@@ -49,26 +48,29 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
         except FileNotFoundError:
             digest = None
             if listed.file not in dropped:
-                dropped = dropped_files(lines_of(folder) or [])
+                dropped = dropped_files(read_manifest_lines(folder) or [])
             if listed.file in dropped:
                 continue
         inventory.compare_digest(listed, digest)
-    return Held(inventory.faults, len(present), None)
+    return FileCheck(inventory.faults, len(present), None)
 
 
-def look(folder: Path) -> Inventory:
-    """The files of the folder, listed before the manifest is read: the manifest may grow meanwhile."""
+def list_present_files(folder: Path) -> Inventory:
+    """Return the files of the folder.
+
+    The manifest is read later, as it may grow meanwhile.
+    """
     sealed = [
         str(path.relative_to(folder))
         for path in (folder / PARQUET).rglob(f"*{SEALED}")
         if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
     ]
     raw = [path.name for path in (folder / LIVE).glob("*")]
-    return Inventory(lines_of(folder), sealed, raw)
+    return Inventory(read_manifest_lines(folder), sealed, raw)
 
 
-def lines_of(folder: Path) -> list[str] | None:
-    """Return the lines of the manifest; None: there is none."""
+def read_manifest_lines(folder: Path) -> list[str] | None:
+    """Return the lines of the manifest; None: no manifest."""
     try:
         return (folder / MANIFEST).read_text().splitlines()
     except FileNotFoundError:
@@ -76,12 +78,11 @@ def lines_of(folder: Path) -> list[str] | None:
 
 
 class Verification:
-    """The findings in a journal; `take` all events, then read them. Each finding is a line for a person.
+    """The findings in a journal. Pass all events to `take`, then read the findings, each a line of text.
 
-    A `gap` in the journal ends what is known of all queues of its node until their next checkpoint, and
-    explains why so many events before it are missing as it says: that is told in `gaps` and is no finding.
-    Nor is the list compared that
-    a restart was at: the one behind the gap may be the rest of it.
+    After a `gap` in the journal the state of all queues of its node is unknown until their next checkpoint. A
+    gap also explains as many missing events before it as it names: they are listed in `gaps` and are no
+    finding. A restart's list of contents that a gap interrupts is not compared.
     """
 
     def __init__(self) -> None:
@@ -90,15 +91,15 @@ class Verification:
         self.findings: list[str] = []
         self.unmentioned = 0  # findings beyond FINDINGS_MAX
         self.queues = 0
-        self.checked = 0  # balances that were compared
+        self.checked = 0  # compared balances
         self._node = ""
         self._seq = 0
         self._depths: dict[int, int | None] = {}
-        self._listed: int | None = 0  # entries of the list that a restart is at; queues follow one another
-        self._closed: set[int] = set()  # queues that the last clean stop so far has told of
+        self._listed: int | None = 0  # entries of the present list after a restart
+        self._closed: set[int] = set()  # queues recorded in the last clean stop so far
 
     def take(self, rows: Iterable[Row]) -> None:
-        """Look at events, those of a node in the order of their seqs."""
+        """Check events; the events of a node are in the order of their seqs."""
         for row in rows:
             self._look_at(row)
 
@@ -115,9 +116,9 @@ class Verification:
             self._node = row.node
             self._seq = row.seq - 1
             self._depths = {}
-            self._listed = 0 if row.seq == 1 else None  # else it may begin in the middle of a list
+            self._listed = 0 if row.seq == 1 else None  # a later file may begin in the middle of a list
             self._closed = set()
-        first = row.seq  # of those that the journal says may be missing
+        first = row.seq  # of the events that the journal reports as missing
         if row.op == "gap" or (row.op == "level" and row.queue_id is None and row.reason == "off"):
             self.gaps += 1
             self._forget()
@@ -130,7 +131,7 @@ class Verification:
             self.find(f"events {self._seq + 1} to {first - 1} of node '{row.node}' are missing")
             self._forget()
         self._seq = row.seq
-        if row.op == "end":  # what was not journaled then may have changed
+        if row.op == "end":  # messages may have changed while nothing was journaled
             self._depths = {
                 queue: self._depths[queue] if queue in self._closed else None for queue in self._depths
             }
@@ -140,7 +141,7 @@ class Verification:
             self._account(row, row.queue_id)
 
     def _forget(self) -> None:
-        """Events may be missing here."""
+        """Forget the known state, as events may be missing here."""
         self._depths = dict.fromkeys(self._depths)
         self._listed = None
 
@@ -168,7 +169,7 @@ class Verification:
             if row.reason == "off":
                 self._depths[queue] = None
         elif depth is not None:
-            self._depths[queue] = depth + _change(row)
+            self._depths[queue] = depth + _count_change(row)
             if row.op == "queue_delete" and depth != row.quantity:
                 self._compare(row, depth)
 
@@ -183,8 +184,8 @@ class Verification:
             )
 
 
-def _change(row: Row) -> int:
-    """By how much a queue has more messages after it."""
+def _count_change(row: Row) -> int:
+    """Return the change of a queue's message count by an event."""
     if row.op in ("enqueue", "append"):
         return 1
     if row.op in LEAVING:

@@ -1,4 +1,4 @@
-"""Journal files as they are written: one after the other, each for a while or up to a size."""
+"""The writer of journal files: one after the other, each up to an age or a size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.journal.files import Found, find
+from broker.journal.files import NextFile, find_next_file
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import LIVE, OPEN, file_name
@@ -25,12 +25,12 @@ FULL: Final[i64] = 2
 
 @final
 class JournalWriter:
-    """Writes what `encoder` holds into the journal of `node` in `folder`, which is made when it is needed.
+    """Writes the records of `encoder` into the journal of `node` in `folder`, which is created when needed.
 
-    `clock`: microseconds since 1970. A file is closed at `bytes_max` bytes, or when it is `seconds_max` old.
-    With less than `free_min` bytes of free space the `limit` goes down: no deliveries, with less than half
-    of that nothing. Nothing here raises for what the disk does: what is not written is counted in `lost`,
-    `failure` says why, and what is written next begins with a gap.
+    `clock`: microseconds since 1970. A file is completed at `bytes_max` bytes, or at the age of
+    `seconds_max`. Below `free_min` bytes of free space `limit` falls to a level without deliveries, and below
+    half of that to nothing. Errors of the disk raise nothing: `lost` counts the events that were not written,
+    `failure` has the reason, and the next records begin with a gap.
 
     Raises OSError: the folder cannot be read.
     """
@@ -48,7 +48,7 @@ class JournalWriter:
         self.folder = folder.absolute()
         self.node = node
         self._live = self.folder / LIVE
-        found: Found = find(folder, node)
+        found: NextFile = find_next_file(folder, node)
         self.encoder = Encoder(node, found.next_seq)
         self.crashed = found.crashed
         self.failure = ""
@@ -64,30 +64,30 @@ class JournalWriter:
         self._fd = -1
         self._path = ""
         self._size: i64 = 0
-        self._begins: i64 = 0  # the seq of its first event
+        self._begins: i64 = 0  # the seq of the file's first event
         self._began: i64 = 0
-        self._missing_from: i64 = 0  # the first seq of those that could not be written, until some can
+        self._missing_from: i64 = 0  # the first seq that could not be written, until writing works again
         if found.crashed:
             self._tell_gap(CRASHED)
 
     @property
     def behind(self) -> int:
-        """The seq behind the last event that a reader of the files finds, or never will."""
+        """Return the seq behind the last event that readers find in the files or will never find."""
         return int(self.encoder.seq - self.encoder.count)
 
     @property
     def begins(self) -> int:
-        """The seq with which the file begins that is open, or would begin."""
+        """Return the first seq of the open file, or of the next one."""
         return int(self._begins) if self._fd >= 0 else self.behind
 
     def whole_bytes(self, name: str) -> int | None:
-        """How much of the file with this name has been written, in whole blocks; None: it is not open."""
+        """Return the bytes of an open file in complete blocks; None: the file is not open."""
         if self._fd < 0 or os.path.basename(self._path) != name + OPEN:
             return None
         return int(self._size)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered records."""
         encoder = self.encoder
         if encoder.count == 0:
             return
@@ -110,14 +110,14 @@ class JournalWriter:
             self._finish()
 
     def tick(self, free: int) -> None:
-        """Look after it, once a second or so; `free`: bytes of free space, negative: nobody knows."""
+        """Check the file's age and the free space, once a second; `free`: bytes, negative if unknown."""
         self._guard(free)
         self.flush()
         if self._fd >= 0 and self._clock() - self._began >= self._seconds_max * MICROSECONDS:
             self._finish()
 
     def free_bytes(self) -> int:
-        """Free space where the journal is, or is to be; -1: the system does not tell."""
+        """Return the free space on the journal's disk; -1 if the system does not report it."""
         folder = self._live
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
@@ -128,11 +128,11 @@ class JournalWriter:
         return found.f_bavail * found.f_frsize
 
     def to_sync(self) -> int:
-        """The file that is written, to be synced by the caller; -1: there is none."""
+        """Return the descriptor of the open file, which the caller syncs; -1 without one."""
         return self._fd
 
     def close(self, ended: bool = True) -> None:
-        """Write what waits, say that this is the end if it is as it should be, and end the file."""
+        """Write the buffered records, record a clean stop if `ended`, and complete the file."""
         if ended and self.encoder.seq > self._first:
             self._say(r.END, 0, b"")
         self.flush()
@@ -140,13 +140,13 @@ class JournalWriter:
             self._finish()
 
     def stay_away(self) -> None:
-        """The broker has started and journals nothing: if there is a journal from before it says so."""
+        """Record that journaling is off, if the folder has a journal from before."""
         if self.encoder.seq > 1:
             self._say(r.LEVEL, r.reason_number("off"), b"")
             self.close()
 
     def _begin(self, first: i64) -> None:
-        """Begin a new file, which appears under its name once it has a header."""
+        """Begin a new file, which gets its name once it has a header."""
         self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = str(self._live / (file_name(self.node, int(first)) + OPEN))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -166,7 +166,7 @@ class JournalWriter:
         self.written += len(data)
 
     def _finish(self) -> None:
-        """The file is whole: it has its name from now on."""
+        """Complete the file, which gets its final name."""
         fd, self._fd = self._fd, -1
         self.encoder.end_file()
         try:
@@ -176,7 +176,7 @@ class JournalWriter:
             self._break_off(error)
 
     def _failed(self, first: i64, count: i64, error: OSError) -> None:
-        """Count records as lost, and cut off the part of them that was written: readers would find a hole."""
+        """Count records as lost, and cut the part that was written: readers would find a hole."""
         self.lost += count
         if self._missing_from == 0:
             self._missing_from = first
@@ -190,7 +190,7 @@ class JournalWriter:
         self._break_off(error)
 
     def _break_off(self, error: OSError) -> None:
-        """Records may be missing up to here: a gap is the first that waits, so that it is directly behind."""
+        """Note that records before this point may be missing: the next record is a gap."""
         self.failure = error.strerror or str(error)
         self._tell_gap(FAILED + self.failure.encode())
 
@@ -211,7 +211,7 @@ class JournalWriter:
             pass
 
     def _guard(self, free: int) -> None:
-        """Set the limit by the free space."""
+        """Set the limit from the free space."""
         limit = FULL
         if 0 <= free < self._free_min:
             limit = LIFECYCLE if free >= self._free_min // 2 else OFF
@@ -223,14 +223,14 @@ class JournalWriter:
         self._say(r.LEVEL, r.reason_number(("off", "lifecycle", "full")[limit]), b"")
 
     def _tell_gap(self, why: bytes) -> None:
-        """Record a gap, and which seqs may be missing: those since the first that could not be written.
+        """Record a gap with the seqs that may be missing, since the first one that could not be written.
 
-        A crash takes no seqs: the next start goes on behind the last event that it finds.
+        A crash loses no seqs: the next start continues behind the last event that it finds.
         """
         seq = self.encoder.seq
         first = seq if self._missing_from == 0 else self._missing_from
         self.encoder.record(self._clock(), r.GAP, 0, -1, first, None, None, None, seq - first, 0, 0, 0, why)
 
     def _say(self, op: i64, reason: i64, text: bytes) -> None:
-        """Record a fact about the journal itself."""
+        """Record an event of the journal itself."""
         self.encoder.record(self._clock(), op, 0, -1, 0, None, None, None, 0, 0, reason, 0, text)

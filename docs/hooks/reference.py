@@ -29,7 +29,7 @@ from broker.adapters import extensions
 from broker.adapters.extensions import Extensions, of_rules
 from broker.admin.api.routes import create_api
 from broker.admin.app import PAGES as PLAIN_PAGES
-from broker.admin.metrics import Described, described
+from broker.admin.metrics import Described, describe_metrics
 from broker.cli import command_line
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
@@ -44,7 +44,7 @@ from broker.core.policies.policy import (
 )
 from broker.ctl.command import control_line
 from config.loader import flag, variable
-from config.settings import Settings, allowed
+from config.settings import Settings, allowed_values
 from pipeline.arguments import FLAGS, JOBS
 from pipeline.command import main as run_pipeline
 
@@ -216,7 +216,7 @@ def settings() -> str:
             name,
             field.description or "",
             [
-                ("Value", allowed(name)),
+                ("Value", allowed_values(name)),
                 ("Default", code(json.dumps(defaults[name]))),
                 ("Flag", code(flag(name))),
                 ("Environment", code(variable(name))),
@@ -247,7 +247,7 @@ def metrics() -> str:
                 sentence(each.text),
                 [("Type", each.kind), ("Labels", ", ".join(map(code, each.labels)))],
             )
-            for each in [*described(), *of_process()]
+            for each in [*describe_metrics(), *of_process()]
         ),
     )
 

@@ -1,1 +1,1 @@
-"""`format("amqp")`: Spark reads from brokers and writes to them."""
+"""`format("amqp")`: Spark reads from brokers and publishes to them."""

@@ -15,18 +15,18 @@ from pyspark.sql.types import StructType
 from pipeline.connector.columns import Bodies, Columns
 from pipeline.connector.messages import Details
 from pipeline.connector.options import AMQP, SourceOptions
-from pipeline.connector.plan import Slice, of_batch
+from pipeline.connector.plan import Slice, plan_batch
 from pipeline.connector.schema import source_schema
-from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
+from pipeline.connector.streams import DataLossError, fetch_range, fetch_staged
 
-ROWS: Final = 16_384  # of a batch that goes to Spark, if it has not as many bytes as it may before that
+ROWS: Final = 16_384  # rows of a batch for Spark, unless the byte limit is reached first
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
-def read(
+def read_range(
     options: SourceOptions, schema: StructType, part: Slice, keys: frozenset[object] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All messages of a range, or an error. `keys`: only those with one of these routing keys.
+    """Yield all messages of a range, or raise an error. `keys`: only messages with one of these routing keys.
 
     Raises DataLossError, ServerError.
     """
@@ -52,7 +52,7 @@ def read(
             if chosen.num_rows:
                 yield chosen, size * chosen.num_rows // batch.num_rows
 
-    yield from _joined(wanted_rows(), options.fetch_bytes)
+    yield from _join_batches(wanted_rows(), options.fetch_bytes)
     missing = wanted.end - wanted.start - rows
     if missing:
         what = (
@@ -67,17 +67,17 @@ def read(
 def _batches(
     options: SourceOptions, columns: Columns, part: Slice, gaps: bool
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Rows in the portions in which they come, and about how many bytes each has."""
+    """Yield rows as they arrive, with their approximate bytes."""
     if options.transport == AMQP:
-        from pipeline.connector.foreign_streams import consumed
+        from pipeline.connector.foreign_streams import consume_range
 
-        for batch in consumed(options, columns, part.wanted):
+        for batch in consume_range(options, columns, part.wanted):
             yield batch, batch.column("value").nbytes
         return
     chunks = (
-        fetched(options.server, part.wanted, gaps)
+        fetch_range(options.server, part.wanted, gaps)
         if part.reader is None
-        else fetched_of_stage(options.server, part.reader, part.wanted, gaps)
+        else fetch_staged(options.server, part.reader, part.wanted, gaps)
     )
     for chunk, start, end in chunks:
         yield columns.batch(chunk, start, end), chunk.header.size * (end - start) // chunk.rows
@@ -86,14 +86,14 @@ def _batches(
 def _bodies(options: SourceOptions, schema: StructType) -> Bodies | None:
     if options.body_format == "binary":
         return None
-    from pipeline.connector.bodies import JsonBodies, strings
+    from pipeline.connector.bodies import JsonBodies, decode_text
 
     value: Any = schema["value"].dataType
-    return strings if options.body_format == "string" else JsonBodies(value)
+    return decode_text if options.body_format == "string" else JsonBodies(value)
 
 
-def _joined(batches: Iterator[tuple[pa.RecordBatch, int]], most: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their overhead, and have about `most` bytes."""
+def _join_batches(batches: Iterator[tuple[pa.RecordBatch, int]], most: int) -> Iterator[pa.RecordBatch]:
+    """Join small batches into batches of about `most` bytes."""
     waiting: list[pa.RecordBatch] = []
     rows = total = 0
     for batch, size in batches:
@@ -111,15 +111,18 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def sampled(options: SourceOptions) -> list[bytes]:
-    """The bodies of the first messages, as the column `value` has them. Raises what `read` raises."""
+def sample_bodies(options: SourceOptions) -> list[bytes]:
+    """Return the bodies of the first messages, as the column `value` has them.
+
+    Raises the errors of `read_range`.
+    """
     plain = replace(options, body_format="binary", properties=False, headers=False)
     schema = source_schema(None, plain.properties, plain.headers)
     bodies: list[bytes] = []
-    for wanted in of_batch(options):
+    for wanted in plan_batch(options):
         few = wanted._replace(end=min(wanted.end, wanted.start + options.sample_rows - len(bodies)))
         if few.start >= few.end:
             break
-        for batch in read(plain, schema, Slice(few, None)):
+        for batch in read_range(plain, schema, Slice(few, None)):
             bodies += batch.column("value").to_pylist()
     return bodies

@@ -1,4 +1,4 @@
-"""Bodies as text, or as the columns of a schema that JSON is read into."""
+"""Bodies as text, or as columns of a schema for JSON bodies."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pipeline.connector.choices import OptionError
 from pipeline.connector.schema import CORRUPT
 
 Reader = Callable[[Any], Any]
-"""Makes a value of a type out of one of JSON. Raises _UNREADABLE."""
+"""Converts a JSON value into a value of a Spark type. Raises _UNREADABLE."""
 
 _UNREADABLE: Final = (ValueError, TypeError, ArithmeticError, RecursionError)
-"""Errors of reading a body, and of pyarrow taking the values that were read."""
+"""Errors while a body is read, and while pyarrow converts the values."""
 
 _INTEGERS: Final = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 
-def strings(values: pa.Array, field: pa.Field) -> pa.Array:
-    """Bodies as text; octets that are no UTF-8 are replaced."""
+def decode_text(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Return bodies as text; octets that are not UTF-8 are replaced."""
     try:
         return values.cast(field.type)
     except pa.ArrowInvalid:
@@ -34,23 +34,23 @@ def strings(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 class JsonBodies:
-    """Reads JSON objects into the fields of a schema; fields that are not there are null.
+    """Reads JSON objects into the fields of a schema; missing fields are null.
 
-    What cannot be read is in the field `_corrupt_record` of the schema, and all other fields are null.
+    The field `_corrupt_record` of the schema has an unreadable body, and all other fields are null then.
     [Spark from_json, mode PERMISSIVE]
     """
 
     def __init__(self, schema: T.StructType) -> None:
-        self._read = reader_of(T.StructType([each for each in schema.fields if each.name != CORRUPT]))
+        self._read = make_reader(T.StructType([each for each in schema.fields if each.name != CORRUPT]))
         self._nothing = dict.fromkeys(schema.names)
 
     def __call__(self, values: pa.Array, field: pa.Field) -> pa.Array:
-        """The column."""
+        """Return the column."""
         bodies = values.to_pylist()
         rows = [self._row(body) for body in bodies]
         try:
             return pa.array(rows, field.type)
-        except _UNREADABLE:  # text with half a surrogate pair, say
+        except _UNREADABLE:  # for example text with a half of a surrogate pair
             return pa.array(
                 [
                     row if _fits(row, field.type) else self._unread(body)
@@ -64,7 +64,7 @@ class JsonBodies:
             found = self._read(json.loads(body, parse_float=Decimal))
         except _UNREADABLE:
             return self._unread(body)
-        return self._unread(body) if found is None else {**self._nothing, **found}  # null is no object
+        return self._unread(body) if found is None else {**self._nothing, **found}  # JSON's null is no object
 
     def _unread(self, body: bytes) -> dict[str, Any]:
         return self._nothing | {CORRUPT: body.decode(errors="replace")}
@@ -78,20 +78,23 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     return True
 
 
-def with_corrupt(schema: T.StructType) -> T.StructType:
-    """A schema with the field for what cannot be read, which is text."""
+def add_corrupt_field(schema: T.StructType) -> T.StructType:
+    """Return a schema with the text field for unreadable bodies."""
     text = T.StructField(CORRUPT, T.StringType())
     fields = [text if each.name == CORRUPT else each for each in schema.fields]
     return T.StructType(fields if text in fields else [*fields, text])
 
 
-def inferred(bodies: Sequence[bytes]) -> T.StructType:
-    """The schema of JSON objects. Raises OptionError: there are none, or they are of different kinds."""
+def infer_schema(bodies: Sequence[bytes]) -> T.StructType:
+    """Return the schema of JSON objects.
+
+    Raises OptionError: no body is an object, or their schemas differ.
+    """
     objects = []
     for body in bodies:
         try:
             found = json.loads(body)
-            text = json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is refused
+            text = json.dumps(found, ensure_ascii=False).encode()  # refuses a half of a surrogate pair
         except _UNREADABLE:
             continue
         if isinstance(found, dict):
@@ -110,7 +113,7 @@ def inferred(bodies: Sequence[bytes]) -> T.StructType:
 
 
 def _known(kind: pa.DataType) -> pa.DataType:
-    """A type that Spark has: what is always null is text, and times have the zone UTC."""
+    """Return a type that Spark supports: null becomes text, and times have the zone UTC."""
     if pa.types.is_null(kind):
         return pa.string()
     if pa.types.is_timestamp(kind):
@@ -122,10 +125,10 @@ def _known(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def reader_of(kind: T.DataType) -> Reader:
-    """Return the function that reads a type out of JSON; null is always read.
+def make_reader(kind: T.DataType) -> Reader:
+    """Return the function that reads a type from JSON; null is always accepted.
 
-    Raises OptionError: the type cannot be read out of JSON.
+    Raises OptionError: the type cannot be read from JSON.
     """
     read = _reader(kind)
     return lambda value: None if value is None else read(value)
@@ -138,25 +141,25 @@ def _reader(kind: T.DataType) -> Reader:
     if isinstance(kind, T.StringType):
         return lambda value: value if isinstance(value, str) else json.dumps(value, default=float)
     if isinstance(kind, T.FloatType | T.DoubleType):
-        return lambda value: float(_of(value, int, Decimal))
+        return lambda value: float(_require_type(value, int, Decimal))
     if isinstance(kind, T.BooleanType):
-        return lambda value: _of(value, bool)
+        return lambda value: _require_type(value, bool)
     if isinstance(kind, T.TimestampType):
         return _timestamp
     if isinstance(kind, T.DateType):
-        return lambda value: date.fromisoformat(_of(value, str))
+        return lambda value: date.fromisoformat(_require_type(value, str))
     if isinstance(kind, T.DecimalType):
         step, digits = Decimal(1).scaleb(-kind.scale), Context(kind.precision)
-        return lambda value: Decimal(_of(value, int, Decimal)).quantize(step, context=digits)
+        return lambda value: Decimal(_require_type(value, int, Decimal)).quantize(step, context=digits)
     if isinstance(kind, T.ArrayType):
-        element = reader_of(kind.elementType)
-        return lambda value: [element(each) for each in _of(value, list)]
+        element = make_reader(kind.elementType)
+        return lambda value: [element(each) for each in _require_type(value, list)]
     if isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
-        entry = reader_of(kind.valueType)
-        return lambda value: {key: entry(each) for key, each in _of(value, dict).items()}
+        entry = make_reader(kind.valueType)
+        return lambda value: {key: entry(each) for key, each in _require_type(value, dict).items()}
     if isinstance(kind, T.StructType):
-        fields = {each.name: reader_of(each.dataType) for each in kind.fields}
-        return lambda value: _struct(_of(value, dict), fields)
+        fields = {each.name: make_reader(each.dataType) for each in kind.fields}
+        return lambda value: _struct(_require_type(value, dict), fields)
     raise OptionError(f"option 'bodySchema' has the type {kind.simpleString()}, which JSON is not read into")
 
 
@@ -164,25 +167,25 @@ def _struct(value: dict[str, Any], fields: dict[str, Reader]) -> dict[str, Any]:
     return {name: read(value.get(name)) for name, read in fields.items()}
 
 
-def _of(value: Any, *kinds: type) -> Any:
+def _require_type(value: Any, *kinds: type) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise TypeError(f"{value!r} is of another type")
     return value
 
 
 def _integer(value: Any, bits: int) -> int:
-    number = _of(value, int, Decimal)
-    if not -(1 << bits) <= number < 1 << bits or number != int(number):  # int(1e999999999) takes for ever
+    number = _require_type(value, int, Decimal)
+    if not -(1 << bits) <= number < 1 << bits or number != int(number):  # int(1e999999999) would not end
         raise ValueError(f"{value!r} is no integer of {bits + 1} bits")
     return int(number)
 
 
 def _timestamp(value: Any) -> datetime:
-    """ISO 8601, in UTC if no zone is said; or seconds since 1970."""
+    """Read a time in ISO 8601, by default in UTC, or in seconds since 1970."""
     if isinstance(value, str):
         found = datetime.fromisoformat(value)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     try:
-        return datetime.fromtimestamp(float(_of(value, int, Decimal)), UTC)
+        return datetime.fromtimestamp(float(_require_type(value, int, Decimal)), UTC)
     except OSError as error:
         raise ValueError(f"{value!r} is no time") from error

@@ -1,4 +1,4 @@
-"""Values of options, held to types; URLs, shown to people without what logs in."""
+"""Values of options with their types, and URLs without their credentials for messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class OptionError(PipelineError):
 
 
 class Choices:
-    """Options by their names, in which case does not count; values are text.
+    """Options by name, ignoring case; values are text.
 
-    Every function raises OptionError. What has been asked for is known then, and `refuse_others` names the
+    All functions raise OptionError. Every option that was read counts as known; `refuse_others` refuses the
     rest.
     """
 
@@ -33,7 +33,7 @@ class Choices:
         self._asked: set[str] = set()
 
     def text(self, *names: str) -> str | None:
-        """The value of the first of these names that is given: the others are older names of it."""
+        """Return the value of the first given name of an option; the later names are older ones."""
         self._asked |= {name.lower() for name in names}
         found = [name for name in names if name.lower() in self._given]
         if len(found) > 1:
@@ -52,16 +52,16 @@ class Choices:
         raise OptionError(f"option '{name}' is '{value}'; it is one of {', '.join(words)}")
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
+        """Return a boolean."""
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
 
     def number(self, name: str, default: int, least: int = 1) -> int:
-        """A whole number, `least` or more."""
+        """Return a whole number of at least `least`."""
         found = self.count(name, least=least)
         return default if found is None else found
 
     def count(self, *names: str, least: int = 1) -> int | None:
-        """A whole number, `least` or more; None if it is not said."""
+        """Return a whole number of at least `least`; None without one."""
         value = self.text(*names)
         if value is None:
             return None
@@ -70,7 +70,7 @@ class Choices:
         return int(value)
 
     def seconds(self, name: str, default: float) -> float:
-        """A time such as 500ms, 30s, 15m, 1h, in seconds."""
+        """Return a time such as 500ms, 30s, 15m or 1h, in seconds."""
         value = self.text(name)
         if value is None:
             return default
@@ -86,24 +86,24 @@ class Choices:
             raise OptionError(f"format '{self._source}' has no option '{min(left)}'")
 
 
-def bare(text: str, instead: str = "") -> str:
-    """URLs, with commas between them, without user names and passwords, also where these are not encoded.
+def hide_credentials(text: str, instead: str = "") -> str:
+    """Return URLs, with commas between them, without user names and passwords, encoded or not.
 
-    All that may be of a password is left out: what is before the last @ of a URL.
+    Everything that may belong to a password is removed: the part before the last @ of a URL.
     """
     return _LOGIN.sub(rf"\1{instead}", text)
 
 
-def split(option: str, url: str, schemes: Collection[str], like: str) -> SplitResult:
-    """The parts of a URL. Raises OptionError, which tells no password."""
-    place = bare(url)
+def split_url(option: str, url: str, schemes: Collection[str], like: str) -> SplitResult:
+    """Return the parts of a URL. Raises OptionError, whose text contains no password."""
+    place = hide_credentials(url)
     part: SplitResult | None = None
     wrong = True
-    with suppress(ValueError):  # which may quote the password
+    with suppress(ValueError):  # its text may contain the password
         part = urlsplit(url.strip())
         astray = _is_astray(url, part)
         if astray:
-            place = bare(url, "...@")
+            place = hide_credentials(url, "...@")
         elif part.hostname:
             place = f"{part.scheme}://{part.hostname}"
         wrong = astray or part.scheme not in schemes or not part.hostname or part.port == 0
@@ -116,7 +116,7 @@ def split(option: str, url: str, schemes: Collection[str], like: str) -> SplitRe
 
 
 def _is_astray(url: str, part: SplitResult) -> bool:
-    """Whether an @ may end a password that has a '/', '?' or '#': it is no host's that has no colon."""
+    """Whether an @ may end a password that has a '/', '?' or '#'. A host name with an @ has no colon."""
     if "@" not in url or "@" in part.netloc:
         return False
     return ":" in part.netloc.rpartition("]")[2] or "@" in part.query + part.fragment
@@ -124,11 +124,11 @@ def _is_astray(url: str, part: SplitResult) -> bool:
 
 def has_password(url: str) -> bool:
     """Whether a URL has a password."""
-    with suppress(ValueError):  # no URL at all
+    with suppress(ValueError):  # no URL
         return urlsplit(url.strip()).password is not None
     return "@" in url
 
 
-def without_login(part: SplitResult) -> str:
-    """The URL of a server."""
+def strip_credentials(part: SplitResult) -> str:
+    """Return the URL of a server without credentials."""
     return f"{part.scheme}://{part.netloc.rpartition('@')[2]}{part.path}".rstrip("/")

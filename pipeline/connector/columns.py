@@ -1,4 +1,4 @@
-"""Rows of chunks as Arrow columns, without looking at each row where that can be avoided."""
+"""Rows of chunks as Arrow columns, in most cases without a loop over the rows."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipeline.connector.offsets import Place
 from protocol.streams.chunk import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, SECTIONS, Chunk
 
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
-OFFSETS: Final = 16_384  # that are made at once, as most chunks follow on another
+OFFSETS: Final = 16_384  # computed at once, as most chunks follow one another
 Bodies = Callable[[pa.Array, pa.Field], pa.Array]
-"""Makes the column `value` out of an array of binaries, given its field."""
+"""Makes the column `value` from an array of binaries and its field."""
 
 
 class Columns:
-    """Makes record batches with the fields of `schema` out of the chunks of one partition.
+    """Makes record batches with the fields of `schema` from the chunks of one partition.
 
     `bodies`: None leaves `value` binary.
     """
@@ -29,13 +29,13 @@ class Columns:
         self._place = place
         self._bodies = bodies
         self._wants = wants
-        self._same: dict[str, pa.Array] = {}  # what all rows have in common, as long as it was ever wanted
+        self._same: dict[str, pa.Array] = {}  # columns with the same value in all rows
         self._lengthen(1024)
-        self._offsets = pa.array([], pa.int64())  # dense
+        self._offsets = pa.array([], pa.int64())  # consecutive offsets
         self._offset = 0  # the first of them
 
     def batch(self, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:
-        """The rows of a chunk with the offsets from `start` up to `end`, exclusively."""
+        """Return the rows of a chunk with the offsets from `start` up to `end`, exclusively."""
         first = chunk.header.first
         row, count = start - first, end - start
         messages = self._messages(chunk, row, count)
@@ -57,7 +57,7 @@ class Columns:
         return self._made(columns, messages)
 
     def batch_of(self, messages: list[Message], offsets: list[int]) -> pa.RecordBatch:
-        """The same of single messages; when the broker got them is not known."""
+        """Return single messages as a batch without the times of their arrival, which are unknown."""
         count = len(messages)
         columns: dict[str, Any] = {
             "value": pa.array([each.body for each in messages], pa.binary()),
@@ -72,7 +72,7 @@ class Columns:
         return self._made(columns, messages)
 
     def _dense(self, start: int, count: int) -> pa.Array:
-        """The offsets from `start` on."""
+        """Return `count` offsets from `start` on."""
         at = start - self._offset
         if at < 0 or at + count > len(self._offsets):
             self._offsets = pc.add(self._first("number", max(count, OFFSETS)), start)
@@ -81,7 +81,7 @@ class Columns:
         return self._offsets.slice(at, count)
 
     def _first(self, name: str, count: int) -> pa.Array:
-        """The first rows of a column that is the same whatever they are."""
+        """Return the first rows of a column that has the same value in all rows."""
         if count > len(self._same[name]):
             self._lengthen(count)
         return self._same[name].slice(0, count)
@@ -109,7 +109,7 @@ class Columns:
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _messages(self, chunk: Chunk, row: int, count: int) -> list[Message] | None:
-        """Each message for itself; None where columns will do."""
+        """Return single messages if the schema or their kind needs them; None if columns suffice."""
         every = self._wants.properties or self._wants.headers
         kinds = chunk.data[chunk.kinds + row : chunk.kinds + row + count] if chunk.kinds else b""
         if not every and SECTIONS not in kinds:
@@ -126,10 +126,10 @@ def _binaries(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
 
 
 def _texts(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
-    """Names as text; octets that are no UTF-8 are replaced."""
+    """Return names as text; octets that are not UTF-8 are replaced."""
     found = _sliced(chunk, column, pa.string()).slice(row, count)
     where = chunk.columns[column]
-    if chunk.data[where.start : where.end].isascii():  # so it needs no validating
+    if chunk.data[where.start : where.end].isascii():  # ASCII needs no validation
         return found
     try:
         found.validate(full=True)
@@ -140,7 +140,7 @@ def _texts(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
 
 
 def _sliced(chunk: Chunk, column: int, kind: pa.DataType) -> pa.Array:
-    """A column of all rows, where it lies."""
+    """Return a column of all rows without copying."""
     found = chunk.columns[column]
     data = pa.py_buffer(chunk.data)
     starts = data.slice(int(found.offsets), 4 * (chunk.rows + 1))

@@ -1,4 +1,4 @@
-"""Streams of any broker that has them over AMQP 0-9-1: what they have is found out by consuming.
+"""Streams of any broker that offers streams over AMQP 0-9-1. Consuming finds their offsets.
 
 [RabbitMQ streams, "Consuming"]
 """
@@ -16,7 +16,14 @@ from pamqp import base, commands, common
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.columns import Columns
-from pipeline.connector.link import AwayError, Link, connect, framed, method_of, refusal
+from pipeline.connector.link import (
+    ConnectionLostError,
+    Link,
+    connect,
+    encode_method,
+    parse_method,
+    unexpected_method_error,
+)
 from pipeline.connector.messages import Details, Message
 from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
@@ -28,14 +35,14 @@ from protocol.streams.chunk import BASIC
 from protocol.streams.rows import content_of
 
 PREFETCH: Final = 5000
-ROWS: Final = 5000  # of a batch, if it has not as many bytes as it may before that
-QUIET_S: Final = 0.25  # a stream that gives nothing more for so long has been read to its end,
-LOOK_S: Final = 1.0  # or as far as this took; so long it is waited for what is not known to be there
-EMPTY_S: Final = 5.0  # one that gives nothing at all for so long is empty
-PART_S: Final = 30.0  # for which the rest of a message is waited for
+ROWS: Final = 5000  # rows of a batch, unless the byte limit is reached first
+QUIET_S: Final = 0.25  # a stream without a further message for so long has been read to its end
+LOOK_S: Final = 1.0  # limit of this look-up; also the wait for messages that may not exist
+EMPTY_S: Final = 5.0  # a stream without any message for so long is empty
+PART_S: Final = 30.0  # maximum wait for the rest of a message
 OFFSET: Final = "x-stream-offset"
 PARTITION: Final = "x-stream-partition"
-OURS: Final = "amqpd"  # the broker whose streams may have partitions, which it tells with each message
+OURS: Final = "amqpd"  # the broker whose streams may have partitions; a header names the partition
 _OFFSET_FIELD: Final = bytes((len(OFFSET),)) + OFFSET.encode() + b"l"
 _BODY_SIZE: Final = struct.Struct(">4xQ")
 
@@ -50,10 +57,10 @@ class Delivery(NamedTuple):
 
 
 class ForeignStreams:
-    """The streams that options name, as any broker tells of them."""
+    """The streams that options name, in any broker, which are read over AMQP."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Raises OptionError: they are to be named in a way that only this broker knows."""
+        """Raises OptionError: the options select streams in a way that only amqpd supports."""
         if options.pattern is not None:
             raise OptionError(
                 "option 'subscribePattern' is not for transport 'amqp', which cannot list streams"
@@ -71,30 +78,30 @@ class ForeignStreams:
                 )
         self._server = options.server
         self._names = options.names or tuple(place.queue for place in options.assigned)
-        self._patience: dict[str, float] = {}  # for a stream's first message, as the last time has told
+        self._patience: dict[str, float] = {}  # wait for a stream's first message, from the last lookup
 
     def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
-        """The streams, each of which is one partition. Raises ServerError.
+        """Return the streams, each as one partition. Raises ServerError.
 
-        `known`: offsets that they had come to: the messages before these are waited for as answers are.
+        `known`: offsets that they had reached; earlier messages are awaited with the timeout of an answer.
         """
         return [self._partition(name, known.get(Place(name, 0), 0)) for name in self._names]
 
     def at_time(self, place: Place, moment: int) -> int:
-        """The first offset that is delivered for a time: messages just before it may be too. [RabbitMQ]"""
+        """Return the offset where delivery for a time begins, perhaps with earlier messages. [RabbitMQ]"""
         offset = self._first_of(place.queue, datetime.fromtimestamp(moment / 1e6, UTC), EMPTY_S)
         return 1 << 62 if offset is None else offset
 
     def reach(self, place: Place, start: int, size: int) -> int:
-        """Not known: options are held to that."""
+        """Raise OptionError: the sizes of messages are unknown. The options were checked before."""
         raise OptionError(f"the sizes of messages of '{place.queue}' are not known")
 
     def keep(self, reader: str, offsets: Offsets) -> None:
-        """Nothing is kept: options are held to that."""
+        """Raise OptionError: no offsets are stored. The options were checked before."""
         raise OptionError(f"where '{reader}' is, is not kept")
 
     def _partition(self, name: str, known: int) -> Partition:
-        """Where a stream begins and ends: a slow one is no empty one."""
+        """Return the partition with its bounds. A slow stream is not taken for an empty one."""
         place, timeout = Place(name, 0), self._server.timeout
         count = self._count_of(name)
         patience = timeout if count or known > 0 else self._patience.get(name, EMPTY_S)
@@ -107,9 +114,9 @@ class ForeignStreams:
         return Partition(place, "", 0, 0)
 
     def _count_of(self, name: str) -> int:
-        """How many messages a stream has, as far as the broker tells.
+        """Return the number of messages of a stream, if the broker reports it.
 
-        RabbitMQ says 0, or what it had some seconds ago, of which retention may have taken some since.
+        RabbitMQ reports 0 or an outdated number. Retention may have removed messages since.
         """
         link = connect(self._server)
         try:
@@ -129,9 +136,10 @@ class ForeignStreams:
         return None
 
     def _next_of(self, name: str, known: int, told: int) -> int:
-        """The offset behind the last message of a stream that has some.
+        """Return the offset behind the last message of a stream with messages.
 
-        The first one, and what is up to `known`, are waited for as answers are; `told` may be wrong.
+        The first message, and messages up to `known`, are awaited with the timeout of an answer; `told` may
+        be wrong.
         """
         timeout = self._server.timeout
         consumer = _Consumer(connect(self._server), name, "last", PREFETCH)
@@ -147,13 +155,13 @@ class ForeignStreams:
         return found
 
 
-def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """The messages of a range; without `failOnDataLoss` as far as they come.
+def consume_range(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range; without `failOnDataLoss` as many as arrive.
 
     Raises DataLossError, ServerError.
     """
     details = Details(options.properties, options.headers)
-    deliveries = _resumed(options.server, wanted)
+    deliveries = _resume_deliveries(options.server, wanted)
     messages: list[Message] = []
     offsets: list[int] = []
     size = 0
@@ -187,10 +195,10 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
         deliveries.close()
 
 
-def _resumed(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
-    """The deliveries from a range's start on, until the stream is silent.
+def _resume_deliveries(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
+    """Yield the deliveries from a range's start on, until the stream is silent.
 
-    A connection that breaks is made anew. Raises ServerError.
+    A broken connection is opened again. Raises ServerError.
     """
     following = wanted.start
     retry = Retry(server)
@@ -204,7 +212,7 @@ def _resumed(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
                     retry.succeed()
                     yield each
             return
-        except AwayError as error:
+        except ConnectionLostError as error:
             retry.fail(error)
         finally:
             if consumer is not None:
@@ -224,7 +232,7 @@ def _message(each: Delivery, details: Details) -> Message:
 
 
 class _Consumer:
-    """Consumes a stream from an offset on, over a link of its own."""
+    """Consumes a stream from an offset on, over its own connection."""
 
     def __init__(self, link: Link, queue: str, spec: common.FieldValue, prefetch: int) -> None:
         self._link = link
@@ -240,7 +248,7 @@ class _Consumer:
             raise
 
     def close(self) -> None:
-        """Leave: what has come meanwhile is nothing to wait for."""
+        """Close the connection without reading the deliveries that have arrived."""
         self._link.drop()
 
     def deliveries(self, quiet: float) -> Iterator[Delivery]:
@@ -249,12 +257,15 @@ class _Consumer:
             self._unsettled += 1
             if self._unsettled * 2 >= self._prefetch:
                 tag = each.deliver.delivery_tag
-                self._link.send(framed(commands.Basic.Ack(tag or 0, True)))
+                self._link.send(encode_method(commands.Basic.Ack(tag or 0, True)))
                 self._unsettled = 0
             yield each
 
     def followed(self, behind: int, goal: int, quiet: float, until: float) -> int:
-        """The offset behind what comes, up to `goal`, a time, or where nothing comes for `quiet` seconds."""
+        """Return the offset behind the last delivery.
+
+        Stops at the offset `goal`, at the time `until`, or after `quiet` seconds without a delivery.
+        """
         if behind < goal:
             for each in self.deliveries(quiet):
                 behind = each.offset + 1
@@ -267,7 +278,7 @@ class _Consumer:
         if method is None:
             return None
         if not isinstance(method, commands.Basic.Deliver):
-            raise refusal(method)
+            raise unexpected_method_error(method)
         header = self._part(c.FRAME_HEADER)
         (size,) = _BODY_SIZE.unpack_from(header)
         parts: list[bytes] = []
@@ -286,13 +297,13 @@ class _Consumer:
         while (found := self._link.frame(quiet)) is not None:
             kind, payload = found
             if kind == c.FRAME_METHOD:
-                return method_of(payload)
+                return parse_method(payload)
             if kind != c.FRAME_HEARTBEAT:
-                raise ServerError(f"the broker sent a frame of type {kind} where none belongs")
+                raise ServerError(f"the broker sent an unexpected frame of type {kind}")
         return None
 
     def _part(self, kind: int) -> bytes:
-        """The next frame of a message that has begun."""
+        """Return the next frame of an incomplete message."""
         found = self._link.frame(PART_S)
         if found is None or found[0] != kind:
             raise ServerError("the broker began a message and did not end it")
@@ -308,7 +319,10 @@ def _headers(properties: bytes) -> dict[str, object]:
 
 
 def _offset(properties: bytes) -> int:
-    """The offset that a delivery says. Raises ServerError: it says none, so the queue is no stream."""
+    """Return the offset in the headers of a delivery.
+
+    Raises ServerError: no offset, so the queue is no stream.
+    """
     at = properties.find(_OFFSET_FIELD)
     if at >= 0:
         start = at + len(_OFFSET_FIELD)

@@ -1,6 +1,6 @@
 """A connection of AMQP 0-9-1 with a single channel, in the thread of its task. [amqp-0-9-1 4]
 
-Heartbeats are not asked for: Spark may let a task wait for minutes.
+Heartbeats are off, as Spark may let a task wait for minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from pamqp import base, commands, common
 
-from pipeline.connector.server import LEAST_S, Server, ServerError, told
+from pipeline.connector.server import LEAST_S, Server, ServerError, error_text
 from protocol.amqp091 import constants as c
 from protocol.amqp091.methods import decode_method, method_frame
 from protocol.errors import CONNECTION_FORCED, ProtocolError
@@ -37,12 +37,12 @@ Frame = tuple[int, bytes]
 """The type of a frame and its payload."""
 
 
-class AwayError(ServerError):
-    """The connection is lost, or the broker is stopping: the broker may be back soon."""
+class ConnectionLostError(ServerError):
+    """The connection is lost, or the broker is stopping: a new connection may succeed soon."""
 
 
 def connect(server: Server) -> Link:
-    """Open a connection; a broker that is away is tried again for the server's `patience`.
+    """Open a connection; retry for the server's `patience` if the broker does not answer.
 
     Raises ServerError.
     """
@@ -54,27 +54,27 @@ def connect(server: Server) -> Link:
             seconds = min(server.timeout, max(until - time.monotonic(), LEAST_S))
             try:
                 return Link(server, _connected(server, address, seconds))
-            except ssl.SSLCertVerificationError as error:  # waiting does not mend a certificate
-                raise ServerError(f"cannot trust {address[1]}:{address[2]}: {told(error)}") from error
-            except (OSError, AwayError) as error:
+            except ssl.SSLCertVerificationError as error:  # no retry: the certificate stays wrong
+                raise ServerError(f"cannot trust {address[1]}:{address[2]}: {error_text(error)}") from error
+            except (OSError, ConnectionLostError) as error:
                 if failure is None:
                     server.warn_of_absence(names, error)
                 failure = error
-    raise AwayError(f"cannot connect to {names}: {told(failure)}") from failure
+    raise ConnectionLostError(f"cannot connect to {names}: {error_text(failure)}") from failure
 
 
 class Link:
-    """An open connection. Raises ServerError everywhere: then the connection is of no use any more."""
+    """An open connection. All functions raise ServerError: the connection cannot be used any more then."""
 
     def __init__(self, server: Server, connected: socket.socket) -> None:
         """Log in over a socket. Raises ServerError."""
         self._server = server
         self._frames: deque[Frame] = deque()
-        self._rest = b""  # of a frame that has not come as a whole
+        self._rest = b""  # of an incomplete frame
         self._socket = connected
         connected.settimeout(server.timeout)
         self.frame_max = FRAME_MAX
-        self.product = ""  # what the broker calls itself
+        self.product = ""  # the product name of the broker
         try:
             self._log_in()
         except BaseException:
@@ -92,7 +92,7 @@ class Link:
             self._socket.close()
 
     def drop(self) -> None:
-        """Close the socket, and nothing else."""
+        """Close the socket only."""
         self._socket.close()
 
     def call(self, method: base.Frame, channel: int = CHANNEL) -> base.Frame:
@@ -105,12 +105,12 @@ class Link:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise self._last_words() or AwayError(
+            raise self._last_words() or ConnectionLostError(
                 f"the connection to the broker broke off: {error}"
             ) from error
 
     def frame(self, timeout: float) -> Frame | None:
-        """The next frame, if it is there as a whole or comes within a time in seconds."""
+        """Return the next frame, if one arrives completely within `timeout` seconds."""
         if not self._frames:
             until = time.monotonic() + timeout
             while not self._frames:
@@ -120,11 +120,11 @@ class Link:
         return self._frames.popleft()
 
     def pending(self) -> bool:
-        """Whether something has come."""
+        """Whether bytes have arrived."""
         return bool(self._frames) or self._readable(0)
 
     def _readable(self, timeout: float) -> bool:
-        """Whether bytes are there, or come within a time; those that TLS has read ahead count."""
+        """Whether bytes arrive within `timeout` seconds; bytes that TLS has already read count."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         return bool(select.select([self._socket], [], [], timeout)[0])
@@ -150,29 +150,29 @@ class Link:
         self.call(commands.Channel.Open())
 
     def _send_method(self, method: base.Frame, channel: int) -> None:
-        self.send(framed(method, channel))
+        self.send(encode_method(method, channel))
 
     def _wait(self, *kinds: type[base.Frame]) -> base.Frame:
-        """The next method, which has to be one of these."""
+        """Return the next method, which must be one of `kinds`."""
         while True:
             found = self.frame(self._server.timeout)
             if found is None:
-                raise AwayError(f"no answer of the broker within {self._server.timeout:g} s")
+                raise ConnectionLostError(f"no answer of the broker within {self._server.timeout:g} s")
             if found[0] == c.FRAME_METHOD:
-                method = method_of(found[1])
+                method = parse_method(found[1])
                 if isinstance(method, kinds):
                     return method
                 if not isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
-                    raise refusal(method)
+                    raise unexpected_method_error(method)
 
     def _receive(self) -> None:
-        """Take what has come, and cut it into frames; what is left waits for more."""
+        """Read the bytes that have arrived, and cut them into frames; keep an incomplete frame."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
-            raise AwayError(f"the connection to the broker broke off: {error}") from error
+            raise ConnectionLostError(f"the connection to the broker broke off: {error}") from error
         if not data:
-            raise AwayError("the broker closed the connection")
+            raise ConnectionLostError("the broker closed the connection")
         data = self._rest + data if self._rest else data
         at = 0
         while len(data) - at >= c.FRAME_OVERHEAD:
@@ -185,37 +185,37 @@ class Link:
         self._rest = data[at:]
 
     def _last_words(self) -> ServerError | None:
-        """The reason that the broker gave before it closed the connection, None: it gave none."""
+        """Return the reason of the broker's connection.close; None without one."""
         try:
             while (found := self.frame(1.0)) is not None:
-                if found[0] == c.FRAME_METHOD and method_of(found[1]).name.endswith(".Close"):
-                    return refusal(method_of(found[1]))
+                if found[0] == c.FRAME_METHOD and parse_method(found[1]).name.endswith(".Close"):
+                    return unexpected_method_error(parse_method(found[1]))
         except ServerError:
             pass
         return None
 
 
-def framed(method: base.Frame, channel: int = CHANNEL) -> bytes:
-    """A method as a frame."""
+def encode_method(method: base.Frame, channel: int = CHANNEL) -> bytes:
+    """Return a method as a frame."""
     return method_frame(channel, method.index, method.marshal())
 
 
-def method_of(payload: bytes) -> base.Frame:
-    """The method in the payload of a frame. Raises ServerError."""
+def parse_method(payload: bytes) -> base.Frame:
+    """Return the method in the payload of a frame. Raises ServerError."""
     try:
         return decode_method(_METHOD.unpack_from(payload)[0], payload)
     except (ProtocolError, struct.error) as error:
-        raise ServerError(f"the broker sent what is no method: {error}") from error
+        raise ServerError(f"the broker sent a malformed method: {error}") from error
 
 
-def refusal(method: base.Frame) -> ServerError:
-    """Return the error that an unexpected method of the broker stands for."""
+def unexpected_method_error(method: base.Frame) -> ServerError:
+    """Return the error for an unexpected method of the broker."""
     if isinstance(method, commands.Connection.Close | commands.Channel.Close):
-        kind = AwayError if method.reply_code == CONNECTION_FORCED else ServerError
+        kind = ConnectionLostError if method.reply_code == CONNECTION_FORCED else ServerError
         return kind(f"the broker says {method.reply_code} {method.reply_text}")
     if isinstance(method, commands.Basic.Cancel):
-        return ServerError("the broker cancelled the consumer: the queue may be gone")
-    return ServerError(f"the broker sent {method.name} out of the blue")
+        return ServerError("the broker cancelled the consumer: the queue may have been deleted")
+    return ServerError(f"the broker sent an unexpected {method.name}")
 
 
 def _named(name: str) -> type[base.Frame]:
@@ -225,7 +225,10 @@ def _named(name: str) -> type[base.Frame]:
 
 
 def _connected(server: Server, address: tuple[str, str, int], seconds: float) -> socket.socket:
-    """A socket to an address, with TLS if its scheme says so. Raises OSError, OptionError."""
+    """Return a socket connected to an address, with TLS if its scheme says so.
+
+    Raises OSError, OptionError.
+    """
     scheme, host, port = address
     plain = socket.create_connection((host, port), seconds)
     try:

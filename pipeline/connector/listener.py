@@ -1,4 +1,4 @@
-"""How far behind streaming queries are: for the log, batch by batch, and for the broker to show."""
+"""The lag of streaming queries: written to the log batch by batch, and reported to the broker."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from pipeline.connector.choices import Choices
-from pipeline.connector.offsets import Offsets, Place, offsets_of
-from pipeline.connector.server import Server, ServerError, server_of
+from pipeline.connector.offsets import Offsets, Place, parse_offsets
+from pipeline.connector.server import Server, ServerError, make_server
 from pipeline.errors import PipelineError
 
 LOG: Final = logging.getLogger("amqpd.pipeline")
@@ -28,7 +28,7 @@ PATIENCE_S: Final = 5.0
 
 
 class Lag(NamedTuple):
-    """A query is to go on with the offset `next` of a partition; `end` is behind the last message there."""
+    """The next offset that a query reads from a partition; `end` is behind the last message."""
 
     place: Place
     next: int
@@ -36,30 +36,30 @@ class Lag(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many messages wait."""
+        """The number of messages that wait."""
         return max(self.end - self.next, 0)
 
 
 class LagListener(StreamingQueryListener):
-    """Reports the queries of a session that read from one broker.
+    """Reports the lag of a session's queries that read from one broker.
 
-    A reader is called by `name`, or as its query is, or by the query's id. What cannot be reported is told to
-    the log, once until it works again, and the query goes on.
+    A reader has the name `name`, or the query's name, or the query's id. A failed report is logged once until
+    reporting works again, and the query continues.
     """
 
     def __init__(self, server: Server, name: str | None) -> None:
         self._server = replace(server, retries=0, timeout=PATIENCE_S)  # Spark waits for its listeners
         self._name = name
         self._works = True
-        self._told: dict[str, tuple[str, list[Lag]]] = {}  # what each query that runs was reported as
+        self._told: dict[str, tuple[str, list[Lag]]] = {}  # the last report of each running query
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
-        """Nothing is known yet (StreamingQueryListener)."""
+        """Do nothing: no offsets are known yet (StreamingQueryListener)."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 (Spark's name)
-        """A batch is done (StreamingQueryListener)."""
+        """Report the lag after a batch (StreamingQueryListener)."""
         progress = event.progress
-        lags = lags_of(progress)
+        lags = compute_lags(progress)
         if not lags:
             return
         name = self._name or progress.name or str(progress.id)
@@ -74,12 +74,12 @@ class LagListener(StreamingQueryListener):
         self._report(name, lags)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 (Spark's name)
-        """Nothing new has come: the broker is not to forget the query (StreamingQueryListener)."""
+        """Repeat the report, so that the broker does not drop it (StreamingQueryListener)."""
         if str(event.id) in self._told:
             self._report(*self._told[str(event.id)])
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 (Spark's name)
-        """The query has ended (StreamingQueryListener)."""
+        """Delete the report: the query has ended (StreamingQueryListener)."""
         told = self._told.pop(str(event.id), None)
         if told is not None:
             self._try(lambda: self._server.delete("readers", self._server.vhost, told[0]), told[0])
@@ -104,17 +104,17 @@ class LagListener(StreamingQueryListener):
 
 
 def watch(spark: SparkSession, options: Mapping[str, str]) -> LagListener:
-    """Have the streaming queries of a session report how far behind they are.
+    """Report the lag of the streaming queries of a session.
 
     `options`: those of their source. `spark.streams.removeListener` ends it. Raises OptionError.
     """
     choices = Choices(options)
-    listener = LagListener(server_of(choices), choices.text("readerName"))
+    listener = LagListener(make_server(choices), choices.text("readerName"))
     spark.streams.addListener(listener)
     return listener
 
 
-def lags_of(progress: StreamingQueryProgress) -> list[Lag]:
+def compute_lags(progress: StreamingQueryProgress) -> list[Lag]:
     """Return the lag of each partition that the query reads of brokers; other sources are left out."""
     found: list[Lag] = []
     for source in progress.sources:
@@ -130,6 +130,6 @@ def lags_of(progress: StreamingQueryProgress) -> list[Lag]:
 def _offsets(text: str) -> Offsets | None:
     try:
         found = json.loads(text)
-        return offsets_of(found) if isinstance(found, dict) else None
-    except (ValueError, TypeError, PipelineError):  # of another source, or there are none
+        return parse_offsets(found) if isinstance(found, dict) else None
+    except (ValueError, TypeError, PipelineError):  # another source's offsets, or none
         return None

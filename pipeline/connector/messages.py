@@ -1,4 +1,4 @@
-"""Messages one by one: properties, headers, and the bodies of AMQP 1.0."""
+"""Single messages: properties, headers, and the bodies of AMQP 1.0."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from protocol.streams.rows import content_of
 JSON: Final = "application/json"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LAST: Final = (
-    253402300799  # the end of the year 9999, in seconds: what is later are ms, as some clients write
+    253402300799  # the end of the year 9999 in seconds; larger numbers are ms, as some clients write
 )
 
 
-def text_of(value: object) -> str | None:
-    """A value of a header."""
+def header_text(value: object) -> str | None:
+    """Return a value of a header as text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -53,16 +53,16 @@ def text_of(value: object) -> str | None:
 
 
 def json_text(value: object) -> str:
-    """Any value as JSON."""
+    """Return any value as JSON."""
     return json.dumps(_plain(value), ensure_ascii=False)
 
 
 def _plain(value: object) -> object:
     """Return the value in the types of JSON; other scalars become text, a described value its content."""
     if isinstance(value, dict):
-        return {text_of(key) or "null": _plain(each) for key, each in value.items()}
+        return {header_text(key) or "null": _plain(each) for key, each in value.items()}
     if isinstance(value, Map):
-        return {text_of(key) or "null": _plain(each) for key, each in value.pairs}
+        return {header_text(key) or "null": _plain(each) for key, each in value.pairs}
     if isinstance(value, Array):
         return [_plain(each) for each in value.items]
     if isinstance(value, Described):
@@ -73,11 +73,11 @@ def _plain(value: object) -> object:
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return text_of(value)
+    return header_text(value)
 
 
 def _octets(value: bytes) -> str:
-    """Text if it is UTF-8, else Base64."""
+    """Return octets as text if they are UTF-8, otherwise in Base64."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -85,7 +85,7 @@ def _octets(value: bytes) -> str:
 
 
 class Message(NamedTuple):
-    """A message; `properties` and `headers` are None where they are not wanted."""
+    """A message; `properties` and `headers` are None if the query does not read them."""
 
     body: bytes
     properties: dict[str, Any] | None
@@ -102,7 +102,7 @@ class Details(NamedTuple):
     headers: bool
 
     def read(self, kind: int, properties: bytes, body: bytes) -> Message:
-        """The message in a row of a chunk."""
+        """Return the message in a row of a chunk."""
         if kind == SECTIONS:
             content = content091(content_of(kind, properties, body), value_as_text=True)
             found = Properties(content)
@@ -116,12 +116,12 @@ class Details(NamedTuple):
                 if is_encoded:
                     said["content_type"] = JSON
             return Message(payload, said, _headers(found) if self.headers else None)
-        said, headers = _told(properties, self.properties, self.headers)
+        said, headers = _decode_properties(properties, self.properties, self.headers)
         return Message(body, said, headers)
 
 
 @lru_cache(maxsize=256)
-def _told(
+def _decode_properties(
     properties: bytes, wants_properties: bool, wants_headers: bool
 ) -> tuple[dict[str, Any] | None, dict[str, str | None] | None]:
     """Return the columns `properties` and `headers` of a property list; many messages share a list."""
@@ -137,12 +137,15 @@ def _properties(found: Properties) -> dict[str, Any]:
     for name, index in OCTETS.items():
         said[name] = found.number(index)
     seconds = found.number(PLACES[TIMESTAMP])
-    said[TIMESTAMP] = None if seconds is None else time_of(seconds)
+    said[TIMESTAMP] = None if seconds is None else parse_timestamp(seconds)
     return said
 
 
-def time_of(number: int) -> datetime | None:
-    """When a timestamp is, in seconds or, as some clients write it, in milliseconds; None: never."""
+def parse_timestamp(number: int) -> datetime | None:
+    """Return the time of a timestamp in seconds or milliseconds; None: out of range.
+
+    Some clients write milliseconds.
+    """
     milliseconds = number if number > LAST else number * 1000
     return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds <= LAST * 1000 else None
 
@@ -150,25 +153,25 @@ def time_of(number: int) -> datetime | None:
 def _headers(found: Properties) -> dict[str, str | None] | None:
     try:
         headers = found.headers()
-    except ProtocolError:  # the log has taken them, and here is nobody who could be told
+    except ProtocolError:  # the broker has accepted the message, and no publisher can be notified here
         return None
-    return {name: text_of(value) for name, value in headers.items()}
+    return {name: header_text(value) for name, value in headers.items()}
 
 
 def _subject(sections: bytes) -> str | None:
-    """The subject of a message of AMQP 1.0, which is what those of AMQP 0-9-1 call a type."""
+    """Return the subject of a message of AMQP 1.0, the counterpart of `type` in AMQP 0-9-1."""
     found = Sections(sections, 0, len(sections))
     try:
         while found.advance():
             if found.code == PROPERTIES:
                 return read_text(sections, found.value, found.end, SUBJECT)
-    except DecodeError:  # the log has taken it, and here is nobody who could be told
+    except DecodeError:  # the broker has accepted the message, and no publisher can be notified here
         return None
     return None
 
 
 def _as_json(sections: bytes) -> bytes:
-    """Sections amqp-value or amqp-sequence as JSON: a value, or the list of all elements. [amqp-1.0 3.2.7]"""
+    """Return amqp-value or amqp-sequence sections as JSON: a value or a list. [amqp-1.0 3.2.7]"""
     found = Sections(sections, 0, len(sections))
     elements: list[object] = []
     try:

@@ -1,4 +1,4 @@
-"""Offsets as Spark keeps them in its checkpoint: where to go on in each partition of which stream."""
+"""Offsets in Spark's checkpoint: the next offset of each partition of each stream."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pipeline.errors import PipelineError
 
 VERSION: Final = 1
-EARLIEST: Final = -2  # as Kafka's options have them
+EARLIEST: Final = -2  # as in Kafka's options
 LATEST: Final = -1
 
 NOTHING: Final[Mapping[Place, int]] = {}
 
 
 class Place(NamedTuple):
-    """A partition of a stream, or what is staged of a queue, which has the one partition 0."""
+    """A partition of a stream, or the staged messages of a queue, as partition 0."""
 
     queue: str
     number: int
@@ -26,10 +26,11 @@ K = TypeVar("K", Place, str)
 
 
 class Partition(NamedTuple):
-    """A partition has the messages with the offsets from `first` up to `next`, exclusively.
+    """A partition with the messages from the offset `first` up to `next`, exclusively.
 
-    `incarnation` tells it from an earlier one of its name. `kept`: where the reader that the options name
-    goes on, None: not known. `retained`: how many before `first` can be read again.
+    `incarnation` distinguishes the stream from an earlier one of the same name. `kept`: the stored offset of
+    the reader that the options name; None: unknown. `retained`: number of messages before `first` that can be
+    read again.
     """
 
     place: Place
@@ -41,7 +42,7 @@ class Partition(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """The next offset of each partition, and the incarnations that these are of."""
+    """The next offset of each partition, and the incarnations of the partitions."""
 
     positions: dict[Place, int]
     incarnations: dict[Place, str]
@@ -56,11 +57,11 @@ class Offsets(NamedTuple):
         return {"v": VERSION, "q": queues, "id": known}
 
     def moved(self, positions: Mapping[Place, int]) -> Offsets:
-        """The same with some positions changed."""
+        """Return these offsets with some positions replaced."""
         return Offsets(self.positions | dict(positions), self.incarnations)
 
     def with_new(self, partitions: Iterable[Partition]) -> Offsets:
-        """The same, and the beginnings of the partitions that are not there yet. [Kafka's rule]"""
+        """Return these offsets and the beginnings of new partitions. [Kafka's rule]"""
         new = [each for each in partitions if each.place not in self.positions]
         return Offsets(
             self.positions | {each.place: each.first for each in new},
@@ -68,10 +69,12 @@ class Offsets(NamedTuple):
         )
 
 
-def offsets_of(found: Mapping[str, Any]) -> Offsets:
+def parse_offsets(found: Mapping[str, Any]) -> Offsets:
     """Return the offsets of a checkpoint. Raises PipelineError: another program or version wrote it."""
     if found.get("v") != VERSION:
-        raise PipelineError(f"the checkpoint has offsets of version {found.get('v')!r}, this reads {VERSION}")
+        raise PipelineError(
+            f"the checkpoint has offsets of version {found.get('v')!r}, this program reads {VERSION}"
+        )
     try:
         positions = {
             Place(queue, int(number)): int(offset)
@@ -80,14 +83,14 @@ def offsets_of(found: Mapping[str, Any]) -> Offsets:
         }
         incarnations = {place: str(found["id"][place.queue][str(place.number)]) for place in positions}
     except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise PipelineError(f"the checkpoint has offsets that make no sense: {found}") from error
+        raise PipelineError(f"the checkpoint has malformed offsets: {found}") from error
     return Offsets(positions, incarnations)
 
 
-def shares(backlogs: Mapping[K, int], most: int) -> dict[K, int]:
-    """How many of `most` messages each partition is given: in proportion to what waits there.
+def share_messages(backlogs: Mapping[K, int], most: int) -> dict[K, int]:
+    """Return each partition's share of `most` messages: in proportion to its backlog.
 
-    None gets more than waits, and all that can be given is given.
+    No share is larger than the backlog, and the shares use `most` up if the backlogs suffice.
     """
     total = sum(backlogs.values())
     if total <= most:
@@ -109,8 +112,8 @@ class Range(NamedTuple):
     end: int
 
 
-def split(ranges: Iterable[Range], least: int | None, most: int | None) -> list[Range]:
-    """Cut ranges into parts, so that there are about `least` and none has more than `most` messages."""
+def split_ranges(ranges: Iterable[Range], least: int | None, most: int | None) -> list[Range]:
+    """Cut ranges into at least about `least` parts of at most `most` messages."""
     whole = list(ranges)
     total = sum(each.end - each.start for each in whole)
     parts: list[Range] = []
@@ -126,4 +129,4 @@ def split(ranges: Iterable[Range], least: int | None, most: int | None) -> list[
 
 
 AtTime = Callable[[Place, int], int]
-"""The offset of the first message from a time on, in microseconds since 1970; behind the last one: none."""
+"""Returns the offset of the first message from a time on, in µs since 1970; behind the last message: none."""

@@ -1,4 +1,4 @@
-"""The options of a source and of a sink: Kafka's names wherever Kafka has one."""
+"""The options of a source and of a sink, with Kafka's names where Kafka has the option."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.offsets import EARLIEST, LATEST, Place
 from pipeline.connector.schema import PROPERTIES
-from pipeline.connector.server import Server, server_of
+from pipeline.connector.server import Server, make_server
 
 CHUNK: Final = "chunk"
 AMQP: Final = "amqp"
 BODY_FORMATS: Final = ("binary", "string", "json")
 INFER: Final = "infer"
 SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
-"""The options, in lower case, one of which every source has and no sink."""
+"""The options, in lower case, of which a source has one and a sink none."""
 _PLACES: Final = 'JSON such as {"orders": {"0": 23, "1": -2}}'
 
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -30,9 +30,10 @@ PERSISTENT: Final = 2
 
 
 class Bound(NamedTuple):
-    """Where reading begins or ends. `offset`: EARLIEST or LATEST, where nothing else is said.
+    """The begin or the end of reading. `offset`: EARLIEST or LATEST, for partitions without an offset.
 
-    `offsets`: of single partitions. `time`: of all, `times`: of single ones, in microseconds since 1970.
+    `offsets`: of single partitions. `time`: of all partitions, `times`: of single ones, in microseconds since
+    1970.
     """
 
     offset: int
@@ -42,19 +43,19 @@ class Bound(NamedTuple):
 
     @property
     def by_time(self) -> bool:
-        """Whether times are said."""
+        """Whether times are given."""
         return self.time is not None or self.times is not None
 
     @property
     def asked(self) -> Mapping[Place, int]:
-        """The offsets that hold: times go before them."""
+        """The offsets that apply: times take precedence over offsets."""
         return {} if self.by_time else self.offsets
 
 
 class Limits(NamedTuple):
-    """How much a batch has: `rows` and `size` in bytes at most; None: all.
+    """The limits of a batch: `rows`, and `size` in bytes; None: no limit.
 
-    It waits for `least_rows`, but not longer than `delay` seconds.
+    A batch waits for `least_rows`, but not longer than `delay` seconds.
     """
 
     rows: int | None
@@ -65,7 +66,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """All that is said. One of `names`, `pattern` and `assigned` is."""
+    """All options of a source. Exactly one of `names`, `pattern` and `assigned` is given."""
 
     server: Server
     names: tuple[str, ...]
@@ -92,19 +93,19 @@ class SourceOptions:
 
 
 def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
-    """Read the options. `streaming`: their defaults differ. Raises OptionError."""
+    """Read the options. `streaming`: other defaults apply. Raises OptionError."""
     choices = Choices(given)
-    server = server_of(choices)
+    server = make_server(choices)
     names, pattern, assigned = _subscription(choices)
     body_format = choices.one_of("bodyFormat", BODY_FORMATS, "binary")
     body_schema = choices.text("bodySchema")
     if (body_schema is not None) != (body_format == "json"):
         raise OptionError("options 'bodyFormat' json and 'bodySchema' go together: a schema as DDL, or infer")
     if streaming and body_schema == INFER:
-        raise OptionError("option 'bodySchema' is 'infer', which is for batches: a stream wants the schema")
+        raise OptionError("option 'bodySchema' is 'infer', which is for batches: a stream needs the schema")
     if streaming and choices.flag("pushdown", False):
         raise OptionError(
-            "option 'pushdown' is 'true', which is for batches: Spark hands no filter to a stream"
+            "option 'pushdown' is 'true', which is for batches: Spark passes no filters to a stream"
         )
     for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if streaming and choices.text(name) is not None:
@@ -147,7 +148,7 @@ def _subscription(choices: Choices) -> tuple[tuple[str, ...], str | None, tuple[
     names, pattern = choices.text("subscribe"), choices.text("subscribePattern")
     assign = choices.text("assign")
     if [names, pattern, assign].count(None) != 2:
-        raise OptionError("one of the options 'subscribe', 'subscribePattern' and 'assign' is wanted")
+        raise OptionError("one of the options 'subscribe', 'subscribePattern' and 'assign' is required")
     if names is not None:
         found = tuple(dict.fromkeys(each.strip() for each in names.split(",") if each.strip()))
         if not found:
@@ -173,7 +174,7 @@ def _subscription(choices: Choices) -> tuple[tuple[str, ...], str | None, tuple[
 
 
 def _bound(choices: Choices, which: str, default: int) -> Bound:
-    """`startingOffsets` or `endingOffsets`, and times, which go before them. [Kafka's rule]"""
+    """Read `startingOffsets` or `endingOffsets`, and times, which take precedence. [Kafka's rule]"""
     words = {"earliest": EARLIEST, "latest": LATEST}
     if which == "ending":
         del words["earliest"]
@@ -209,7 +210,7 @@ def _by_place(name: str, value: str, expected: str, least: int) -> dict[Place, i
 def _json(name: str, value: str, expected: str) -> dict[str, object]:
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         found = None
     if not isinstance(found, dict):
         raise OptionError(f"option '{name}' is '{value}'; it is {expected}")
@@ -218,10 +219,10 @@ def _json(name: str, value: str, expected: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """`exchange`, `routing_key`: None where a column says them. `confirm_timeout`: seconds.
+    """The options of a sink. `exchange`, `routing_key`: None if a column has them.
 
-    `in_flight`: messages that are not confirmed yet, at most. `name`: of the staged sink that makes it
-    exactly once, None: at least once.
+    `confirm_timeout`: seconds. `in_flight`: limit of unconfirmed messages. `name`: of the staged sink for
+    exactly once; None: at least once.
     """
 
     server: Server
@@ -238,11 +239,13 @@ class SinkOptions:
 def sink_options(
     given: Mapping[str, str], schema: StructType, overwrite: bool, streaming: bool
 ) -> SinkOptions:
-    """Read the options, and hold the columns to them. Raises OptionError."""
+    """Read the options, and check the columns against them. Raises OptionError."""
     if overwrite:
-        raise OptionError("mode 'overwrite' cannot be: what is in a queue stays; say mode('append')")
+        raise OptionError(
+            "mode 'overwrite' is not possible: messages stay in their queue; use mode('append')"
+        )
     choices = Choices(given)
-    server = server_of(choices)
+    server = make_server(choices)
     exchange, key = choices.text("exchange"), choices.text("routingKey")
     mode = choices.number("deliveryMode", PERSISTENT)
     if mode not in (TRANSIENT, PERSISTENT):
@@ -270,13 +273,13 @@ def sink_options(
 
 
 def sink_columns(given: Mapping[str, str]) -> StructType:
-    """The columns of a table that is written to: those that the options leave to the rows.
+    """Return the columns of a table that is written to: the values that the options leave to the rows.
 
-    They are NOT NULL, see `pipeline/connector/tables.py`.
+    The columns are NOT NULL, see `pipeline/connector/tables.py`.
     """
     choices = Choices(given)
     names = ["value"]
-    if choices.text("routingKey") is None:  # with it alone: a queue by its name, by the default exchange
+    if choices.text("routingKey") is None:  # `routingKey` alone names a queue
         names += ["routing_key"] if choices.text("exchange") is not None else ["exchange", "routing_key"]
     kinds = {"value": BinaryType()}
     return StructType([StructField(name, kinds.get(name, StringType()), nullable=False) for name in names])
@@ -303,7 +306,7 @@ def _check_columns(schema: StructType, key: str | None) -> None:
                 raise OptionError(f"column 'value' is {kind.simpleString()}; it is binary or string")
         elif field.name not in ("exchange", "routing_key"):
             raise OptionError(
-                f"column '{field.name}' means nothing to a sink; it takes value, exchange, routing_key, "
+                f"column '{field.name}' is unknown to a sink; its columns are value, exchange, routing_key, "
                 "properties and headers"
             )
         elif not isinstance(kind, StringType):
@@ -311,4 +314,4 @@ def _check_columns(schema: StructType, key: str | None) -> None:
     if "value" not in schema.names:
         raise OptionError("column 'value' is missing: the body of each message")
     if key is None and "routing_key" not in schema.names:
-        raise OptionError("option 'routingKey' or a column 'routing_key' is wanted")
+        raise OptionError("option 'routingKey' or a column 'routing_key' is required")

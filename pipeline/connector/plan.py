@@ -1,4 +1,4 @@
-"""The plan of a query: at which offsets its batches begin and end, and what each task reads."""
+"""The plan of a query: the offsets at which its batches begin and end, and the ranges of its tasks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from pipeline.connector.choices import OptionError
+from pipeline.connector.filters import RangeFilters
 from pipeline.connector.offsets import (
     EARLIEST,
     LATEST,
@@ -20,22 +21,21 @@ from pipeline.connector.offsets import (
     Partition,
     Place,
     Range,
-    offsets_of,
-    shares,
-    split,
+    parse_offsets,
+    share_messages,
+    split_ranges,
 )
 from pipeline.connector.options import Bound, SourceOptions
-from pipeline.connector.pushdown import Pushed
 from pipeline.connector.streams import DataLossError
-from pipeline.connector.subscription import GoneError, Subscription
+from pipeline.connector.subscription import ReaderDeletedError, Subscription
 from pipeline.poll import Poll
 
-EVERYTHING: Final = Pushed()
+EVERYTHING: Final = RangeFilters()
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class Slice(InputPartition):
-    """A range that a task reads, and the reader for which it is staged; None: the range is of a stream."""
+    """A range that a task reads, and the reader of a staged queue; None: the range is of a stream."""
 
     def __init__(self, wanted: Range, reader: str | None) -> None:
         super().__init__(0)
@@ -43,30 +43,31 @@ class Slice(InputPartition):
         self.reader = reader
 
 
-def resolved(
+def resolve_bound(
     bound: Bound,
     partitions: Sequence[Partition],
     at_time: AtTime,
     latest_if_none: bool,
     goes_on: bool = False,
 ) -> Offsets:
-    """An offset of each partition.
+    """Return an offset of each partition.
 
-    `latest_if_none`: where no message is from a time on, reading begins with what comes; else that is an
-    error. `goes_on`: `latest` is where a reader was, if that is known. An offset that is not there is left to
-    who reads.
+    `latest_if_none`: without a message from a time on, reading begins with the next message; otherwise that
+    is an error. `goes_on`: `latest` means the stored offset of the reader, if known. A missing offset is
+    checked later.
 
-    Raises OptionError: an offset is of a partition that is not read, or is not said of one, as others are.
+    Raises OptionError: an offset names a partition that is not read, or some partitions have an offset and
+    others none.
     """
     named = dict(bound.offsets) or dict(bound.times or {})
     places = {each.place for each in partitions}
     for place in named.keys() - places:
         raise OptionError(
-            f"an offset is said of partition {place.number} of '{place.queue}', which is not read"
+            f"an offset is given for partition {place.number} of '{place.queue}', which is not read"
         )
     if named and not bound.by_time:
         for place in sorted(places - named.keys()):
-            raise OptionError(f"no offset is said of partition {place.number} of '{place.queue}'")
+            raise OptionError(f"no offset is given for partition {place.number} of '{place.queue}'")
     positions: dict[Place, int] = {}
     for each in partitions:
         time = bound.time if bound.times is None else bound.times.get(each.place)
@@ -79,9 +80,9 @@ def resolved(
 
 
 def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) -> int:
-    """The offset of the first message from a time on, or of what comes.
+    """Return the offset of the first message from a time on, or the end.
 
-    Where a reader was is not asked: that may be before that time.
+    The stored offset of the reader does not count, as it may be before that time.
     """
     offset = at_time(partition.place, time)
     if offset < partition.next:
@@ -94,38 +95,38 @@ def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) 
     return partition.next
 
 
-def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range]:
-    """The ranges that tasks read, as far as filters leave anything of them.
+def plan_batch(options: SourceOptions, filters: RangeFilters = EVERYTHING) -> list[Range]:
+    """Return the ranges that tasks read, without the parts that the filters exclude.
 
     Raises OptionError, ServerError, DataLossError.
     """
     subscription = Subscription(options)
     for queue in subscription.queues:
         raise OptionError(
-            f"'{queue.place.queue}' is an ordinary queue: to read it takes messages out of it, and a batch "
-            "cannot do that safely: use readStream with trigger(availableNow=True)"
+            f"'{queue.place.queue}' is an ordinary queue: reading removes its messages, which a batch "
+            "cannot do safely: use readStream with trigger(availableNow=True)"
         )
     partitions = subscription.streams.partitions(options.ending.asked)
     at_time = subscription.streams.at_time
-    start = resolved(options.starting, partitions, at_time, options.latest_if_none)
-    end = resolved(options.ending, partitions, at_time, latest_if_none=True)
-    # what begins behind its end has nothing
+    start = resolve_bound(options.starting, partitions, at_time, options.latest_if_none)
+    end = resolve_bound(options.ending, partitions, at_time, latest_if_none=True)
+    # A partition that begins behind its end has no messages.
     end = end.moved({place: max(offset, end.positions[place]) for place, offset in start.positions.items()})
-    ranges = checked(options, start, end, partitions)
-    return split(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
+    ranges = check_ranges(options, start, end, partitions)
+    return split_ranges(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
 
 
-def checked(
+def check_ranges(
     options: SourceOptions,
     start: Offsets,
     end: Offsets,
     partitions: list[Partition],
     awaited: Mapping[Place, int] = NOTHING,
 ) -> list[Range]:
-    """The ranges from `start` up to `end`, that are held against what is there.
+    """Return the ranges from `start` up to `end`, checked against the partitions.
 
-    With `failOnDataLoss` something that is not there is an error, without it is left out, and told.
-    `awaited`: offsets that need not be there yet.
+    With `failOnDataLoss` missing messages are an error; without it they are left out, with a warning.
+    `awaited`: offsets that need not exist yet.
 
     Raises DataLossError.
     """
@@ -137,57 +138,59 @@ def checked(
         name = _name(place)
         first = start.positions.get(place, behind)
         if found is None:
-            _lost(options, f"{name} is gone, with the messages up to {behind}")
+            _report_loss(options, f"{name} was deleted, with the messages up to {behind}")
             continue
         if found.incarnation != incarnation:
-            _lost(options, f"{name} was deleted and declared again: the messages up to {behind} are gone")
+            _report_loss(
+                options, f"{name} was deleted and declared again: the messages up to {behind} are lost"
+            )
             continue
         begun = start.incarnations.get(place, incarnation)
         if begun == incarnation and first > behind:
-            _lost(
+            _report_loss(
                 options,
                 f"{name}: the messages up to {behind} were planned by a run whose beginning is not known, "
                 f"and this one would begin with {first}: a new checkpoint and startingTimestamp help",
             )
             continue
         if behind > found.next and behind != awaited.get(place):
-            _lost(options, f"{name} ends before offset {found.next}, not {behind}")
+            _report_loss(options, f"{name} ends before offset {found.next}, not {behind}")
             behind = found.next
-        first = _there(options, found, first, begun, awaited)
+        first = _check_offset(options, found, first, begun, awaited)
         if first < behind:
             ranges.append(Range(place, incarnation, first, behind))
     return ranges
 
 
-def going_on(
+def find_continuation(
     options: SourceOptions, offsets: Offsets, partitions: list[Partition], awaited: Mapping[Place, int]
 ) -> Offsets:
-    """Where reading goes on that has come so far, as `checked` has it. Raises DataLossError.
+    """Return the offsets where reading continues, checked as in `check_ranges`. Raises DataLossError.
 
-    A partition that was declared again begins anew.
+    A partition that was declared again begins with its first message.
     """
     positions: dict[Place, int] = {}
     for each in partitions:
         offset, incarnation = offsets.positions[each.place], offsets.incarnations[each.place]
-        positions[each.place] = _there(options, each, offset, incarnation, awaited)
+        positions[each.place] = _check_offset(options, each, offset, incarnation, awaited)
     incarnations = {each.place: each.incarnation for each in partitions}
     return Offsets(offsets.positions | positions, offsets.incarnations | incarnations)
 
 
-def _there(
+def _check_offset(
     options: SourceOptions, found: Partition, offset: int, incarnation: str, awaited: Mapping[Place, int]
 ) -> int:
-    """An offset, or the one that reading goes on with if that is not there any more."""
+    """Return an offset, or the one where reading continues if the offset does not exist any more."""
     name = _name(found.place)
     oldest = found.first - found.retained
     if found.incarnation != incarnation:
-        _lost(options, f"{name} was deleted and declared again: the messages from {offset} are gone")
+        _report_loss(options, f"{name} was deleted and declared again: the messages from {offset} are lost")
         return found.first
     if offset > found.next and offset != awaited.get(found.place):
-        _lost(options, f"{name} ends before offset {found.next}, not {offset}")
+        _report_loss(options, f"{name} ends before offset {found.next}, not {offset}")
         return found.next
     if offset < oldest:
-        _lost(options, f"{name} begins with offset {oldest}: the messages from {offset} are gone")
+        _report_loss(options, f"{name} begins with offset {oldest}: the messages from {offset} are lost")
         return oldest
     return offset
 
@@ -196,24 +199,24 @@ def _name(place: Place) -> str:
     return f"partition {place.number} of '{place.queue}'"
 
 
-def _lost(options: SourceOptions, what: str) -> None:
+def _report_loss(options: SourceOptions, what: str) -> None:
     if options.fail_on_loss:
-        raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+        raise DataLossError(f"{what}; failOnDataLoss=false continues without them")
     LOG.warning("%s", what)
 
 
 class Progress:
-    """Plans batches; one of it is in the process that plans a query. Raises PipelineError everywhere."""
+    """Plans batches, in the process that plans a query. All functions raise PipelineError."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._found: Subscription | None = None
         self._initial: Offsets | None = None
-        self._end: Offsets | None = None  # with the trigger AvailableNow
+        self._end: Offsets | None = None  # only with the trigger AvailableNow
         self._seen: Offsets | None = None
         self._told: Offsets | None = None
         self._poll = Poll(options.poll)
-        self._batch_at = time.monotonic()  # when there was a batch
+        self._batch_at = time.monotonic()  # the time of the last batch
 
     @property
     def _subscription(self) -> Subscription:
@@ -222,52 +225,55 @@ class Progress:
         return self._found
 
     def initial(self) -> Offsets:
-        """Where the first batch begins.
+        """Return the offsets of the first batch.
 
-        Spark asks again when it does that batch again, and does not say what it was told before. `latest` is
-        where streams keep that a reader was: so nothing is left out that came while it was not there.
+        Spark asks again when it repeats that batch, without the earlier answer. `latest` means the offsets
+        that the streams store for the reader. So no message is skipped that arrived while the reader was
+        stopped.
         """
         if self._initial is None:
             options, streams = self._options, self._subscription.streams
             partitions = streams.partitions()
             at_time, goes_on = streams.at_time, options.reader is not None
-            start = resolved(options.starting, partitions, at_time, options.latest_if_none, goes_on)
+            start = resolve_bound(options.starting, partitions, at_time, options.latest_if_none, goes_on)
             self._initial = start.with_new(queue.partition() for queue in self._subscription.queues)
         return self._initial
 
     def fix_end(self) -> None:
-        """Nothing that comes from now on is to be read."""
+        """Limit the query to the messages that exist now."""
         found = self._found_now()
         self._end = Offsets(
             {each.place: each.next for each in found}, {each.place: each.incarnation for each in found}
         )
 
     def end_seen(self) -> dict[str, Any] | None:
-        """The end of all partitions when it was last looked for."""
+        """Return the ends of all partitions at the last look-up."""
         return None if self._seen is None else self._seen.json()
 
     def next_batch(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
-        """Where the next batch ends; `committed` itself if there is nothing for it.
+        """Return the end of the next batch; `committed` itself if there is nothing to read.
 
-        What is before `committed` is done with for ever.
+        Messages before `committed` are never read again.
         """
         if not self._poll.is_due():
             return committed
         while True:
-            with suppress(GoneError):  # a queue or its reader was declared again: now that is found out
+            with suppress(
+                ReaderDeletedError
+            ):  # a queue or its reader was declared again: look it up once more
                 return self._planned(committed, rows)
 
     def _planned(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
-        before = offsets_of(committed)
+        before = parse_offsets(committed)
         found = self._found_now(before)
         if self._end is not None:
             known = self._end.positions.keys() | before.positions.keys()
             found = [each for each in found if each.place in known]
         before = before.with_new(found)
-        start = going_on(self._options, before, found, self._options.starting.asked)
+        start = find_continuation(self._options, before, found, self._options.starting.asked)
         self._acknowledge(start)
         backlogs = {each.place: self._tail(each, start) - start.positions[each.place] for each in found}
-        end = start.moved(self._ends(start, backlogs if rows is None else shares(backlogs, rows)))
+        end = start.moved(self._ends(start, backlogs if rows is None else share_messages(backlogs, rows)))
         self._seen = start.moved({each.place: max(each.next, start.positions[each.place]) for each in found})
         if self._waits(sum(end.positions.values()) - sum(start.positions.values())):
             self._poll.found_nothing()
@@ -276,25 +282,25 @@ class Progress:
         return end.json()
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
-        """Return the slices that tasks read of a batch, which an earlier process may have planned."""
-        options, planned = self._options, offsets_of(end)
+        """Return the slices of a batch, which an earlier process may have planned."""
+        options, planned = self._options, parse_offsets(end)
         staged = [queue.partition() for queue in self._subscription.queues]
         found = self._streams_now(planned) + staged
-        begun = self._begun(offsets_of(start), found).with_new(found)
-        ranges = checked(options, begun, planned, found, options.starting.asked)
+        begun = self._begun(parse_offsets(start), found).with_new(found)
+        ranges = check_ranges(options, begun, planned, found, options.starting.asked)
         queues = {each.place for each in staged}
         return [
             Slice(each, options.reader if each.place in queues else None)
-            for each in split(ranges, options.least_parts, options.part_rows)
+            for each in split_ranges(ranges, options.least_parts, options.part_rows)
         ]
 
     def acknowledge(self, end: dict[str, Any]) -> None:
-        """A batch is done."""
-        with suppress(GoneError):  # which the next batch notices
-            self._acknowledge(offsets_of(end))
+        """Acknowledge a batch that is done."""
+        with suppress(ReaderDeletedError):  # the next batch finds that out
+            self._acknowledge(parse_offsets(end))
 
     def _acknowledge(self, done: Offsets) -> None:
-        """Acknowledge staged messages, and have streams keep the reader's offsets, for people to see."""
+        """Acknowledge staged messages, and store the reader's offsets in the streams for operators."""
         for queue in self._subscription.queues:
             if done.incarnations.get(queue.place) == queue.partition().incarnation:
                 queue.acknowledge(done.positions[queue.place])
@@ -303,9 +309,11 @@ class Progress:
             self._told = done
 
     def _begun(self, start: Offsets, found: list[Partition]) -> Offsets:
-        """Where a batch of an earlier life began: of the first one Spark says where it would begin now.
+        """Return the beginning of a batch of an earlier process.
 
-        A reader's streams keep where the batch began that was planned last, which is not behind that.
+        For the first batch Spark has only today's begin.
+
+        The streams store the begin of the last planned batch of a reader, which is not later.
         """
         if self._told is not None or start != self._initial:
             return start
@@ -313,17 +321,17 @@ class Progress:
         return start.moved({place: min(at, kept.get(place, at)) for place, at in start.positions.items()})
 
     def _found_now(self, known: Offsets | None = None) -> list[Partition]:
-        """All partitions; those of queues with what could be staged."""
+        """Return all partitions; those of queues with the messages that could be staged."""
         return self._streams_now(known) + [queue.whole() for queue in self._subscription.queues]
 
     def _streams_now(self, known: Offsets | None) -> list[Partition]:
-        """The partitions of streams, which have come to what is known of them, if that is there still."""
-        asked = self._options.starting.asked.items()  # what is there of these is not known
+        """Return the partitions of streams, which have reached their known offsets if they still exist."""
+        asked = self._options.starting.asked.items()  # it is unknown whether these offsets exist
         offsets = {} if known is None else dict(known.positions.items() - asked)
         return self._subscription.streams.partitions(offsets)
 
     def _tail(self, partition: Partition, start: Offsets) -> int:
-        """Behind what is to be read of a partition. With a fixed end one that came later has nothing."""
+        """Return the end of a partition. With a fixed end, a later partition has nothing to read."""
         first = start.positions[partition.place]
         if self._end is None:
             return max(partition.next, first)
@@ -332,7 +340,7 @@ class Progress:
         return max(self._end.positions[partition.place], first)
 
     def _ends(self, start: Offsets, counts: dict[Place, int]) -> dict[Place, int]:
-        """Where each partition's part of a batch ends, which has so many messages at most."""
+        """Return the end of each partition's part of a batch, of at most `counts` messages."""
         queues = {queue.place: queue for queue in self._subscription.queues}
         size, total = self._options.limits.size, sum(counts.values())
         ends: dict[Place, int] = {}
@@ -348,7 +356,7 @@ class Progress:
         return ends
 
     def _waits(self, count: int) -> bool:
-        """Whether there is nothing, or so little that a batch waits for more."""
+        """Whether the batch is empty, or so small that it waits for more messages."""
         limits = self._options.limits
         if limits.least_rows is None or self._end is not None or count == 0:
             return count == 0

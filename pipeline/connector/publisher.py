@@ -1,4 +1,4 @@
-"""Publishes over one link in confirm mode, with many messages under way. [RabbitMQ publisher confirms]"""
+"""A publisher in confirm mode with many unconfirmed messages. [RabbitMQ publisher confirms]"""
 
 from __future__ import annotations
 
@@ -8,41 +8,49 @@ from typing import Final
 
 from pamqp import commands
 
-from pipeline.connector.link import CHANNEL, AwayError, Link, connect, framed, method_of, refusal
+from pipeline.connector.link import (
+    CHANNEL,
+    ConnectionLostError,
+    Link,
+    connect,
+    encode_method,
+    parse_method,
+    unexpected_method_error,
+)
 from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.server import Retry, Server, ServerError
 from protocol.amqp091 import constants as c
 
 WRITE_BYTES: Final = 64 * 1024
-UNCONFIRMED_BYTES: Final = 64 * 2**20  # of bodies that are kept until they are confirmed, about
+UNCONFIRMED_BYTES: Final = 64 * 2**20  # approximate limit of the bodies kept until they are confirmed
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 _CONTENT: Final = struct.Struct(">HHQ")
 _SETTLE: Final = struct.Struct(">IQB")
 
 
-class NotTakenError(ServerError):
-    """The broker has not taken a message."""
+class MessageRejectedError(ServerError):
+    """The broker has rejected a message."""
 
 
 class Publisher:
     """Publishes messages and waits for their confirms.
 
-    A message that is not confirmed is kept. If the broker goes away, the publisher connects again, for the
-    server's `patience`, and publishes the messages that are not confirmed once more. The broker may then have
-    them twice. Every function raises ServerError: the messages that are not confirmed may be lost or stored.
+    Unconfirmed messages are kept. If the connection breaks, the publisher connects again, for the server's
+    `patience`, and publishes the unconfirmed messages again; the broker may then have them twice. All
+    functions raise ServerError: unconfirmed messages may be lost or stored then.
     """
 
     def __init__(self, server: Server, mandatory: bool, in_flight: int, timeout: float) -> None:
-        """`in_flight`: the most messages that are not confirmed. `timeout`: seconds for a confirm."""
+        """`in_flight`: limit of unconfirmed messages. `timeout`: seconds for a confirm."""
         self._server = server
         self._mandatory = mandatory
         self._most = in_flight
         self._timeout = timeout
         self._retry = Retry(server)
         self._routes: dict[tuple[str, str], bytes] = {}
-        self._unconfirmed: deque[OutgoingMessage] = deque()  # from the oldest on, the early ones among them
+        self._unconfirmed: deque[OutgoingMessage] = deque()  # oldest first
         self._unconfirmed_bytes = 0
-        self._confirmed = 0  # all up to this delivery tag,
+        self._confirmed = 0  # all delivery tags up to this one are confirmed,
         self._early: set[int] = set()  # and these
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -54,7 +62,7 @@ class Publisher:
         self._unconfirmed_bytes += len(message.body)
         try:
             self._write(message)
-        except AwayError as error:
+        except ConnectionLostError as error:
             self._resume(error)
         while len(self._unconfirmed) - len(self._early) >= self._most or (
             self._unconfirmed_bytes >= UNCONFIRMED_BYTES and len(self._unconfirmed) > 1
@@ -62,20 +70,20 @@ class Publisher:
             self._wait()
 
     def flush(self) -> None:
-        """Send the messages that wait for more of them."""
+        """Send the buffered messages."""
         try:
             self._flush()
-        except AwayError as error:
+        except ConnectionLostError as error:
             self._resume(error)
 
     def finish(self) -> None:
-        """Wait until all is confirmed, and close."""
+        """Wait until all messages are confirmed, and close the connection."""
         while self._unconfirmed:
             self._wait()
         self._link.close()
 
     def drop(self) -> None:
-        """Close the connection, whatever has become of the messages."""
+        """Close the connection without waiting for confirms."""
         self._link.drop()
 
     def _connected(self) -> Link:
@@ -87,8 +95,8 @@ class Publisher:
             raise
         return link
 
-    def _resume(self, error: AwayError) -> None:
-        """Connect again and publish what is not confirmed. Raises `error` when patience has ended."""
+    def _resume(self, error: ConnectionLostError) -> None:
+        """Connect again and publish the unconfirmed messages. Raises `error` after the server's patience."""
         while True:
             self._link.drop()
             self._retry.fail(error)
@@ -104,7 +112,7 @@ class Publisher:
                 for each in left:
                     self._write(each)
                 self._flush()
-            except AwayError as another:
+            except ConnectionLostError as another:
                 error = another
             else:
                 return
@@ -139,21 +147,21 @@ class Publisher:
         try:
             self._flush()
             self._take(self._timeout)
-        except AwayError as error:
+        except ConnectionLostError as error:
             self._resume(error)
 
     def _route(self, exchange: str, routing_key: str) -> bytes:
         for name, value in (("exchange", exchange), ("routing key", routing_key)):
             if len(value.encode()) > 255:
-                raise NotTakenError(f"{name} '{value[:50]}...' has more than 255 bytes")
-        made = framed(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
+                raise MessageRejectedError(f"{name} '{value[:50]}...' has more than 255 bytes")
+        made = encode_method(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
         if len(self._routes) >= 10_000:
             self._routes.clear()
         self._routes[exchange, routing_key] = made
         return made
 
     def _take(self, timeout: float) -> None:
-        """Take what the broker says, and wait for it for a time."""
+        """Handle methods of the broker that arrive within `timeout` seconds."""
         found = self._link.frame(timeout)
         if found is None and timeout > 0:
             missing = len(self._unconfirmed) - len(self._early)
@@ -164,22 +172,22 @@ class Publisher:
             found = self._link.frame(0)
 
     def _heard(self, payload: bytes) -> None:
-        """Take what a method says."""
+        """Handle a method of the broker."""
         method = int.from_bytes(payload[:4], "big")
         if method in (c.BASIC_ACK, c.BASIC_NACK):
             _, tag, bits = _SETTLE.unpack_from(payload)
             if method == c.BASIC_NACK:
-                raise NotTakenError(f"the broker has not taken message {tag} of this task (basic.nack)")
+                raise MessageRejectedError(f"the broker has rejected message {tag} of this task (basic.nack)")
             self._settle(tag, bool(bits & 1))
             return
-        said = method_of(payload)
+        said = parse_method(payload)
         if isinstance(said, commands.Basic.Return):
-            raise NotTakenError(
+            raise MessageRejectedError(
                 f"no queue for exchange '{said.exchange}' and routing key '{said.routing_key}': "
                 f"{said.reply_code} {said.reply_text}"
             )
         if not isinstance(said, commands.Connection.Blocked | commands.Connection.Unblocked):
-            raise refusal(said)
+            raise unexpected_method_error(said)
 
     def _settle(self, tag: int, multiple: bool) -> None:
         self._retry.succeed()
@@ -193,7 +201,7 @@ class Publisher:
             self._forget()
 
     def _forget(self) -> None:
-        """The oldest message that is kept is confirmed."""
+        """Drop confirmed messages, oldest first."""
         if not self._unconfirmed:
             raise ServerError("the broker has confirmed more messages than were published")
         self._confirmed += 1

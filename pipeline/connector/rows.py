@@ -1,4 +1,4 @@
-"""Rows as messages that go out: where to, properties as they stand in a content header, and bodies."""
+"""Rows as outgoing messages: destination, encoded properties, and body."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class OutgoingMessage(NamedTuple):
     body: bytes
 
 
-def outgoing(
+def encode_rows(
     options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: dict[str, Any]
 ) -> Iterator[OutgoingMessage]:
-    """The messages of a task, each with its place in it. Raises PipelineError."""
+    """Yield the messages of a task, numbered in order. Raises PipelineError."""
     count = 0
     for batch in batches:
         yield from _of_batch(options, batch, stamps, count)
@@ -49,8 +49,8 @@ def _of_batch(
     values = batch.column("value")
     if not pa.types.is_binary(values.type):
         values = values.cast(pa.binary())
-    exchanges = _named(batch, "exchange", options.exchange)
-    keys = _named(batch, "routing_key", options.routing_key)
+    exchanges = _find_names(batch, "exchange", options.exchange)
+    keys = _find_names(batch, "routing_key", options.routing_key)
     said = batch.column("properties").to_pylist() if "properties" in names else None
     headers = batch.column("headers").to_pylist() if "headers" in names else None
     fixed = Properties(options, stamps, {}, [])
@@ -68,18 +68,18 @@ def _of_batch(
         yield OutgoingMessage(exchanges[row], keys[row], properties.of_row(first + row), body)
 
 
-def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
-    """A name for each row: the option goes before the column. [Kafka's rule]"""
+def _find_names(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
+    """Return a name for each row: the option takes precedence over the column. [Kafka's rule]"""
     if option is not None:
         return [option] * batch.num_rows
     found: list[str] = batch.column(name).to_pylist()
     if None in found:
-        raise PipelineError(f"a row has null for '{name}', and no option says it")
+        raise PipelineError(f"a row has null for '{name}', and option '{name}' is not set")
     return found
 
 
 class Properties:
-    """The property list of messages that differ by their rows only."""
+    """The property list of messages that differ only in values of their rows."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Properties:
         said: dict[str, Any],
         headers: list[tuple[str, str | None]],
     ) -> None:
-        """Raises PipelineError: something does not fit."""
+        """Raises PipelineError: a value does not fit."""
         try:
             table = encode_table(dict(headers) | stamps)[4:] + _ROW
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Columns of a source, properties of messages, and schemas as people write them. [amqp-0-9-1 1.8.3]
+"""Columns of a source, properties of messages, and schemas in text form. [amqp-0-9-1 1.8.3]
 
 [Spark SQL reference, data types]
 """
@@ -40,7 +40,7 @@ TEXTS: Final = {
 OCTETS: Final = {"delivery_mode": basic.DELIVERY_MODE, "priority": basic.PRIORITY}
 TIMESTAMP: Final = "timestamp"
 PLACES: Final = TEXTS | OCTETS | {TIMESTAMP: basic.TIMESTAMP}
-"""The bit of each among the flags, counted from the highest."""
+"""The bit of each property among the flags, counted from the highest."""
 
 CORRUPT: Final = "_corrupt_record"
 
@@ -84,7 +84,7 @@ _SIMPLE: Final[dict[str, T.DataType]] = {
 
 
 def source_schema(body: DataType | None, properties: bool, headers: bool) -> StructType:
-    """All columns. `body`: what `value` is, None: binary."""
+    """Return all columns. `body`: the type of `value`; None: binary."""
     fields = [
         StructField("value", body or BinaryType()),
         StructField("queue", StringType()),
@@ -109,15 +109,15 @@ def body_type(body_format: str, schema: StructType | None) -> DataType | None:
     return schema
 
 
-def schema_of(text: str) -> T.StructType:
-    """The schema that a text says: in DDL, or as JSON, as Spark's schemas write themselves.
+def parse_schema(text: str) -> T.StructType:
+    """Return the schema of a text in DDL, or in the JSON of Spark's schemas.
 
     Raises OptionError.
     """
     if text.lstrip().startswith("{"):
         try:
             return T.StructType.fromJson(json.loads(text))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise OptionError(f"option 'bodySchema' is '{text}', which is no schema: {error}") from error
     return _Ddl(text).read()
 
@@ -139,7 +139,7 @@ class _Ddl:
         self._next = 0
 
     def read(self) -> T.StructType:
-        """All of it."""
+        """Read the whole text."""
         schema = self._fields("")
         if not schema.fields:
             raise self._wrong("there is no column")
@@ -154,7 +154,7 @@ class _Ddl:
             kind = self._type()
             if self._tokens[self._next].lower() == "not":
                 self._next += 1
-                self._expect("null")  # it may be null all the same: where it is not there, or cannot be read
+                self._expect("null")  # may be null nevertheless: if the field is missing, or unreadable
             fields.append(T.StructField(name, kind))
             if self._tokens[self._next] != ",":
                 break

@@ -1,4 +1,4 @@
-"""The broker's HTTP API, as the driver and the executors ask it."""
+"""A client of the broker's HTTP API, for the driver and the executors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
-from pipeline.connector.choices import Choices, OptionError, split, without_login
+from pipeline.connector.choices import Choices, OptionError, split_url, strip_credentials
 from pipeline.errors import PipelineError
 
 AMQP_PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -27,17 +27,17 @@ API_OF: Final = {"amqp": "http", "amqps": "https"}
 LOG: Final = logging.getLogger("amqpd.pipeline")
 BACKOFF_S: Final = 0.2
 BACKOFF_MAX_S: Final = 5.0
-GATEWAY: Final = (502, 504)  # a proxy's answers while its broker is away
-LEAST_S: Final = 0.5  # for an answer, however little is left
+GATEWAY: Final = (502, 504)  # answers of a proxy whose broker does not answer
+LEAST_S: Final = 0.5  # minimum for an answer, whatever is left of the patience
 Connection = http.client.HTTPConnection
 Target = tuple[str, str]
 
-_idle: dict[Target, list[Connection]] = {}  # kept from one task to the next: Spark uses workers again
+_idle: dict[Target, list[Connection]] = {}  # kept between tasks, as Spark reuses workers
 
 
 @atexit.register
 def close_idle() -> None:
-    """Close the connections that are kept for later."""
+    """Close the idle connections."""
     while _idle:
         _, connections = _idle.popitem()
         for connection in connections:
@@ -45,11 +45,11 @@ def close_idle() -> None:
 
 
 class ServerError(PipelineError):
-    """The broker could not be asked."""
+    """The broker does not answer, or its answer is unusable."""
 
 
 class RefusedError(ServerError):
-    """The broker has said no. `status`: of HTTP."""
+    """The broker refuses a request. `status`: of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -57,15 +57,15 @@ class RefusedError(ServerError):
 
 
 @dataclass(frozen=True)
-class Password:
-    """Where the password is: read where it is used, so that it need not travel."""
+class PasswordSource:
+    """The source of the password, which is read when it is needed, so that tasks need not contain it."""
 
     value: str | None = field(default=None, repr=False)
     file: str | None = None
     env: str | None = None
 
     def read(self) -> str:
-        """The password. Raises OptionError."""
+        """Read the password. Raises OptionError."""
         if self.file is not None:
             try:
                 return Path(self.file).read_text().rstrip("\n")
@@ -79,11 +79,11 @@ class Password:
 
 
 @dataclass(frozen=True)
-class Tls:
-    """The files, in PEM, by which the broker and this program prove who they are.
+class TlsFiles:
+    """The PEM files for TLS, of both sides.
 
-    `authority`: certificates that are trusted, None: the system's. `certificate`, `key`: this program's own;
-    a `certificate` without a `key` has it in the same file.
+    `authority`: trusted certificates; None: the system's. `certificate`, `key`: of this program; without
+    `key` the certificate's file has the key.
     """
 
     authority: str | None = None
@@ -91,30 +91,32 @@ class Tls:
     key: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """The settings of a connection: the files are read anew, since certificates are renewed.
+        """Return the TLS context of a connection. The files are read again, as certificates are renewed.
 
         Raises OptionError.
         """
         try:
             context = ssl.create_default_context(cafile=self.authority)
         except OSError as error:
-            raise OptionError(f"option 'caFile' is '{self.authority}': {told(error)}") from error
+            raise OptionError(f"option 'caFile' is '{self.authority}': {error_text(error)}") from error
         if self.certificate is not None:
             try:
                 context.load_cert_chain(self.certificate, self.key, password=_no_password)
             except OSError as error:
                 key = f" and option 'keyFile' is '{self.key}'" if self.key is not None else ""
-                raise OptionError(f"option 'certFile' is '{self.certificate}'{key}: {told(error)}") from error
+                raise OptionError(
+                    f"option 'certFile' is '{self.certificate}'{key}: {error_text(error)}"
+                ) from error
         return context
 
 
 def _no_password() -> str:
-    """Keep OpenSSL from asking at a terminal for the password of a key."""
+    """Return no password, so that OpenSSL does not prompt for the password of a key."""
     raise OSError("the key is encrypted; a key without a password is expected")
 
 
 class Answer:
-    """The answer to a request, on a connection that is kept for the next one when it has been read."""
+    """The answer to a request. The connection is reused after the answer has been read."""
 
     def __init__(self, target: Target, connection: Connection) -> None:
         self._target = target
@@ -122,7 +124,7 @@ class Answer:
         self.response = connection.getresponse()
 
     def read(self) -> bytes:
-        """All of it. Raises what http.client raises."""
+        """Return the whole body. Raises the errors of http.client."""
         try:
             data = self.response.read()
         except BaseException:
@@ -132,7 +134,7 @@ class Answer:
         return data
 
     def keep(self) -> None:
-        """Keep the connection: nothing is left to be read."""
+        """Keep the connection for the next request: the answer is read."""
         _idle.setdefault(self._target, []).append(self._connection)
 
     def drop(self) -> None:
@@ -142,25 +144,25 @@ class Answer:
 
 @dataclass(frozen=True)
 class Server:
-    """A broker, or several addresses of it that are tried in turn.
+    """A broker, or several addresses of it, which are tried one after the other.
 
     `amqp`: scheme, host and port of AMQP. `api`: URLs of the HTTP API. `timeout`: seconds for one answer.
-    `patience`: seconds for which a broker that is away is tried again. `retries`: the most further attempts
-    within `patience`, None: no limit.
+    `patience`: seconds for which requests to an unreachable broker are repeated. `retries`: limit of
+    repetitions within `patience`; None: no limit.
     """
 
     amqp: tuple[tuple[str, str, int], ...]
     api: tuple[str, ...]
     user: str
-    password: Password
+    password: PasswordSource
     vhost: str
-    tls: Tls
+    tls: TlsFiles
     timeout: float
     retries: int | None = None
     patience: float = math.inf
 
     def attempts(self) -> Iterator[float]:
-        """Yield for each attempt the seconds that are left of `patience`; wait longer and longer between."""
+        """Yield the seconds left of `patience` for each attempt, with growing waits between the attempts."""
         until = time.monotonic() + self.patience
         yield self.patience
         pause, made = BACKOFF_S, 0
@@ -173,20 +175,22 @@ class Server:
             yield until - time.monotonic()
 
     def warn_of_absence(self, names: str, error: Exception) -> None:
-        """Say in the log that the broker is away and is tried again."""
+        """Log that the broker does not answer and that requests are repeated."""
         if self.retries != 0 and self.patience > 0:
-            LOG.warning("cannot reach %s: %s; trying again for up to %g s", names, told(error), self.patience)
+            LOG.warning(
+                "cannot reach %s: %s; trying again for up to %g s", names, error_text(error), self.patience
+            )
 
     def get(self, *path: str, **query: object) -> Any:
         """Return the JSON at a path. Raises ServerError."""
         return self._ask("GET", path, query, None)
 
     def post(self, *path: str, **fields: object) -> Any:
-        """Ask for something that does no harm if it is asked twice. Raises ServerError."""
+        """Post a request that may safely be repeated. Raises ServerError."""
         return self._ask("POST", path, {}, fields)
 
     def send(self, *path: str, data: bytes, **query: object) -> Any:
-        """Post octets, which does no harm if it is done twice. Raises ServerError."""
+        """Post octets in a request that may safely be repeated. Raises ServerError."""
         return self._ask("POST", path, query, data)
 
     def put(self, *path: str, **fields: object) -> Any:
@@ -199,13 +203,16 @@ class Server:
 
     @contextmanager
     def open(self, *path: str, **query: object) -> Iterator[http.client.HTTPResponse]:
-        """A long answer, to be read. It is not asked for again once it has begun. Raises ServerError."""
+        """Open a long answer for reading. The request is not repeated once the answer has begun.
+
+        Raises ServerError.
+        """
         answer = self._begin("GET", path, query, None)
         try:
             yield answer.response
         except (OSError, http.client.HTTPException) as error:
             answer.drop()
-            raise ServerError(f"GET {_path(path, query)} broke off: {told(error)}") from error
+            raise ServerError(f"GET {_path(path, query)} broke off: {error_text(error)}") from error
         except BaseException:
             answer.drop()
             raise
@@ -219,19 +226,19 @@ class Server:
         try:
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise ServerError(f"{method} {_path(path, query)} broke off: {told(error)}") from error
+            raise ServerError(f"{method} {_path(path, query)} broke off: {error_text(error)}") from error
         return json.loads(data) if data else None
 
     def _begin(self, method: str, path: tuple[str, ...], query: dict[str, object], fields: object) -> Answer:
-        """Send a request until there is an answer. Raises ServerError."""
+        """Send a request until an answer comes. Raises ServerError."""
         where = _path(path, query)
         body = fields if fields is None or isinstance(fields, bytes) else json.dumps(fields).encode()
         failure: Exception | None = None
         for base, seconds in self._tries():
             try:
                 answer = self._send(base, method, where, body, seconds)
-            except ssl.SSLCertVerificationError as error:  # waiting does not mend a certificate
-                raise ServerError(f"cannot trust {base}: {told(error)}") from error
+            except ssl.SSLCertVerificationError as error:  # no retry: the certificate stays wrong
+                raise ServerError(f"cannot trust {base}: {error_text(error)}") from error
             except (OSError, http.client.HTTPException) as error:
                 if failure is None:
                     self.warn_of_absence(base, error)
@@ -243,17 +250,17 @@ class Server:
                 failure = ServerError(_reason(method, where, answer))
                 continue
             raise RefusedError(answer.response.status, _reason(method, where, answer))
-        raise ServerError(f"cannot reach {' or '.join(self.api)}: {told(failure)}")
+        raise ServerError(f"cannot reach {' or '.join(self.api)}: {error_text(failure)}")
 
     def _tries(self) -> Iterator[tuple[str, float]]:
-        """The URLs to ask, one after the other, and for how many seconds each."""
+        """Yield the URLs to try, one after the other, with the seconds for each."""
         for left in self.attempts():
             until = time.monotonic() + max(left, LEAST_S)
             for base in self.api:
                 yield base, min(self.timeout, max(until - time.monotonic(), LEAST_S))
 
     def _send(self, base: str, method: str, where: str, body: bytes | None, seconds: float) -> Answer:
-        """Send it once; twice if the connection had been idle and was closed meanwhile."""
+        """Send a request once; twice if an idle connection was closed meanwhile."""
         login = base64.b64encode(f"{self.user}:{self.password.read()}".encode()).decode()
         headers = {"Authorization": f"Basic {login}"}
         target = (base, login)
@@ -264,7 +271,7 @@ class Server:
             if connection is None:
                 connection = self._connect(base, seconds)
             elif connection.sock is not None:
-                connection.sock.settimeout(seconds)  # who had it was more patient, or less
+                connection.sock.settimeout(seconds)  # the last request may have had another timeout
             try:
                 connection.request(method, where, body, headers)
                 return Answer(target, connection)
@@ -286,42 +293,44 @@ class Server:
 
 
 class Retry:
-    """The further attempts at something that a broker breaks off, for as long as the server's `patience`."""
+    """Repeats a request that breaks off, for the server's `patience`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._attempts: Iterator[float] | None = None
 
     def succeed(self) -> None:
-        """Begin to count anew: the broker has answered."""
+        """Start again: the broker has answered."""
         self._attempts = None
 
     def fail(self, error: Exception) -> None:
-        """Wait before the next attempt. Raises `error` if there is none."""
+        """Wait before the next attempt. Raises `error` after the last one."""
         if self._attempts is None:
             self._attempts = self._server.attempts()
-            next(self._attempts)  # the attempt that has failed
+            next(self._attempts)  # the failed attempt
         if next(self._attempts, None) is None:
             raise error
 
 
-def server_of(choices: Choices) -> Server:
-    """The broker that options name. Raises OptionError."""
+def make_server(choices: Choices) -> Server:
+    """Return the broker that options name. Raises OptionError."""
     url = choices.text("url")
     if url is None:
         raise OptionError("option 'url' is missing: amqp://user:password@host:5672/vhost")
     like = "amqp://user:password@host:5672/vhost"
-    parts = [split("url", each, AMQP_PORTS, like) for each in url.split(",")]
+    parts = [split_url("url", each, AMQP_PORTS, like) for each in url.split(",")]
     api = choices.text("apiUrl")
-    bases = [split("apiUrl", each, API_PORTS, "http://host:15672") for each in api.split(",")] if api else []
+    bases = (
+        [split_url("apiUrl", each, API_PORTS, "http://host:15672") for each in api.split(",")] if api else []
+    )
     _refuse_mix(parts, bases)
     first = parts[0]
     value = choices.text("password") or (unquote(first.password) if first.password is not None else None)
     return Server(
         amqp=tuple((part.scheme, str(part.hostname), part.port or AMQP_PORTS[part.scheme]) for part in parts),
-        api=tuple(map(without_login, bases or map(_api_of, parts))),
+        api=tuple(map(strip_credentials, bases or map(_api_of, parts))),
         user=choices.text("username") or (unquote(first.username) if first.username else "guest"),
-        password=Password(value, choices.text("passwordFile"), choices.text("passwordEnv")),
+        password=PasswordSource(value, choices.text("passwordFile"), choices.text("passwordEnv")),
         vhost=choices.text("vhost") or (unquote(first.path[1:]) if len(first.path) > 1 else "/"),
         tls=_tls_of(choices, first.scheme == "amqps"),
         timeout=choices.number("requestTimeoutMs", 30_000) / 1000,
@@ -350,13 +359,13 @@ def _refuse_mix(parts: list[SplitResult], bases: list[SplitResult]) -> None:
 
 
 def _api_of(part: SplitResult) -> SplitResult:
-    """The HTTP API of a broker at its usual port. [RabbitMQ management, "TLS"]"""
+    """Return the HTTP API of a broker at its default port. [RabbitMQ management, "TLS"]"""
     scheme, host = API_OF[part.scheme], str(part.hostname)
     return SplitResult(scheme, f"{f'[{host}]' if ':' in host else host}:{API_PORTS[scheme]}", "", "", "")
 
 
-def _tls_of(choices: Choices, used: bool) -> Tls:
-    """The files of TLS that options name. Raises OptionError."""
+def _tls_of(choices: Choices, used: bool) -> TlsFiles:
+    """Return the TLS files that options name. Raises OptionError."""
     files = {name: choices.text(name) for name in ("caFile", "certFile", "keyFile")}
     for name, value in files.items():
         if value is not None and not used:
@@ -365,7 +374,7 @@ def _tls_of(choices: Choices, used: bool) -> Tls:
             )
     if files["keyFile"] is not None and files["certFile"] is None:
         raise OptionError(f"option 'keyFile' is '{files['keyFile']}': option 'certFile' is missing")
-    return Tls(*files.values())
+    return TlsFiles(*files.values())
 
 
 def _path(path: tuple[str, ...], query: dict[str, object]) -> str:
@@ -383,6 +392,6 @@ def _reason(method: str, where: str, answer: Answer) -> str:
     return f"{method} {where}: {answer.response.status} {reason}"
 
 
-def told(error: Exception | None) -> str:
-    """The text of an error; its kind if it says nothing."""
+def error_text(error: Exception | None) -> str:
+    """Return the text of an error, or its type if the text is empty."""
     return str(error) or type(error).__name__

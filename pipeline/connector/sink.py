@@ -1,10 +1,11 @@
 """The sink's writers: messages confirmed before a task ends, or batches published exactly once.
 
-At least once: a task that is done again publishes again. So each message says in its headers which query,
-batch, task and row it is of, and its receiver can tell duplicates.
+At least once: a repeated task publishes again. So each message has headers with its query, batch, task and
+row, and its receiver can detect duplicates.
 
-Exactly once: each task writes its rows into an attempt, which nobody sees. The driver commits the attempts
-that count, and the broker publishes them by one decision. [amqpd, staged sinks: broker/admin/api/sinks.py]
+Exactly once: each task writes its rows into an attempt, which no consumer sees. The driver commits the
+attempts that count, and the broker publishes them as one decision. [amqpd, staged sinks:
+broker/admin/api/sinks.py]
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from pipeline.connector.options import SinkOptions
 from pipeline.connector.publisher import Publisher
-from pipeline.connector.rows import BATCH, PARTITION, QUERY, OutgoingMessage, outgoing
+from pipeline.connector.rows import BATCH, PARTITION, QUERY, OutgoingMessage, encode_rows
 from pipeline.connector.server import RefusedError, Server, ServerError
 from pipeline.errors import PipelineError
 from protocol.streams.chunk import BASIC, ChunkWriter
@@ -29,15 +30,15 @@ from protocol.streams.chunk import BASIC, ChunkWriter
 CHUNK_ROWS: Final = 1000  # as many as the broker publishes in one step
 CHUNK_BYTES: Final = 1024 * 1024
 REQUEST_BYTES: Final = 4 * 2**20
-ROW_BYTES: Final = 8 * 2**20 - 1024  # what the broker takes at once, less what a chunk adds to a row
-WAIT_S: Final = 60  # as long as the broker waits at most
-LEAST_S: Final = 1  # so long an answer may take
-SHORT: Final = 503  # the broker has no room now
+ROW_BYTES: Final = 8 * 2**20 - 1024  # the broker's limit for a request, less the overhead of a chunk
+WAIT_S: Final = 60  # the broker's longest wait
+LEAST_S: Final = 1  # minimum for an answer
+SHORT: Final = 503  # the broker is short of memory or disk space
 PAUSE_S: Final = 0.5
 
 
 class Rows(WriterCommitMessage):
-    """How many rows a task has written."""
+    """The number of rows that a task has written."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -83,7 +84,7 @@ def _publish(options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: di
     publisher = Publisher(options.server, options.mandatory, options.in_flight, options.confirm_timeout)
     count = 0
     try:
-        for each in outgoing(options, batches, stamps):
+        for each in encode_rows(options, batches, stamps):
             publisher.publish(each)
             count += 1
         publisher.finish()
@@ -94,7 +95,7 @@ def _publish(options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: di
 
 
 class AttemptMade(WriterCommitMessage):
-    """The rows that a task has written; no `attempt`: the batch had been committed. `query`: Spark's id."""
+    """The rows that a task has written; no `attempt`: the batch was committed before. `query`: Spark's id."""
 
     def __init__(self, query: str, epoch: int, partition: int, attempt: int | None, rows: int) -> None:
         self.query = query
@@ -107,9 +108,9 @@ class AttemptMade(WriterCommitMessage):
 class AmqpStagedWriter(DataSourceStreamArrowWriter):
     """Writes the rows of a streaming query, each batch once.
 
-    Spark makes one that it sends to its tasks, and another one for each commit. The first attaches to the
-    sink as it is sent, and from then on another driver of that name is fenced; the others learn from tasks
-    of what epoch they are.
+    Spark sends one writer to its tasks, and makes another one for each commit. The first attaches to the sink
+    when it is sent. From then on another driver of the same name is fenced. The other writers get the epoch
+    from the tasks.
     """
 
     def __init__(self, options: SinkOptions, name: str) -> None:
@@ -120,7 +121,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that tasks get. Raises ServerError."""
-        if not self._epoch:  # it is sent more than once
+        if not self._epoch:  # it may be sent more than once
             found = self._post()
             self._epoch, self._last = found["epoch"], found["last_batch"]
         return self.__dict__
@@ -134,19 +135,19 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
         if attempt is None and batch < self._last:
             raise PipelineError(
                 f"sink '{self._name}' has published batch {self._last} already, and this query is at "
-                f"{batch}: its checkpoint is another or an older one, which wants another 'sinkName'"
+                f"{batch}: its checkpoint is new or older, and needs another 'sinkName'"
             )
         if attempt is None:
             return AttemptMade(query, self._epoch, partition, None, 0)
         where = (*self._where(), "attempts", str(attempt), "rows")
         rows = Attempt(self._options.server, where, self._options.confirm_timeout)
-        for each in outgoing(self._options, iterator, stamps):
+        for each in encode_rows(self._options, iterator, stamps):
             rows.add(each)
         rows.flush()
         return AttemptMade(query, self._epoch, partition, attempt, rows.count)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Publish the batch, unless that was done (DataSourceStreamArrowWriter). Raises ServerError."""
+        """Publish the batch, unless it is published (DataSourceStreamArrowWriter). Raises ServerError."""
         made = _made(messages)
         fields = {
             "epoch": made[0].epoch,
@@ -159,30 +160,30 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
         left = self._options.confirm_timeout
         until: float | None = None
         while (found := self._commit(left, fields))["moving_rows"]:
-            if until is None:  # a broker that was away has not had this time
+            if until is None:  # the wait for an unreachable broker does not count
                 until = time.monotonic() + left - self._waited(left)
             left = until - time.monotonic() - PAUSE_S
             if left < LEAST_S:
                 raise ServerError(
                     f"batch {batchId} of sink '{self._name}' is committed, but {found['moving_rows']} rows "
-                    f"are not published yet: {found.get('blocked') or 'the broker is at it'}"
+                    f"are not published yet: {found.get('blocked') or 'the broker is publishing them'}"
                 )
             time.sleep(PAUSE_S)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
-        """Drop what was written (DataSourceStreamArrowWriter). Raises ServerError."""
+        """Drop the attempts of a batch (DataSourceStreamArrowWriter). Raises ServerError."""
         made = _made(messages)
-        if made:  # else they go with the next commit
+        if made:  # otherwise the next commit drops them
             self._post("abort", epoch=made[0].epoch, batch=batchId)
 
     def _commit(self, seconds: float, fields: dict[str, Any]) -> Any:
-        """Ask for a commit that takes so many seconds at most, unless the broker is away."""
+        """Send a commit that takes `seconds` at most, unless the broker does not answer."""
         server = self._options.server
         patient = replace(server, timeout=min(server.timeout, max(seconds, LEAST_S)))
         return self._post("commit", server=patient, **fields, wait=self._waited(seconds))
 
     def _waited(self, seconds: float) -> int:
-        """The seconds for which the broker waits: only a part, since it answers within `seconds`."""
+        """Return the seconds that the broker waits: only a part, as it answers within `seconds`."""
         return int(min(seconds, self._options.server.timeout, 2 * WAIT_S) / 2)
 
     def _post(self, *path: str, server: Server | None = None, **fields: object) -> Any:
@@ -204,10 +205,13 @@ def _made(messages: list[WriterCommitMessage | None]) -> list[AttemptMade]:
 
 
 class Attempt:
-    """Rows on their way into an attempt. `count`: those that it has or is about to. Raises ServerError."""
+    """Rows that are sent to an attempt. `count`: number of rows, with those being sent.
+
+    Raises ServerError.
+    """
 
     def __init__(self, server: Server, where: tuple[str, ...], patience: float) -> None:
-        """`patience`: seconds for which a broker is waited for that is short of memory or disk."""
+        """`patience`: seconds to wait for a broker that is short of memory or disk space."""
         self.count = 0
         self._patience = patience
         self._server = server
@@ -248,7 +252,7 @@ class Attempt:
             self._size = 0
 
     def _sent(self, data: bytes) -> int:
-        """Send rows, and again while the broker has no room; returns how many the attempt has then."""
+        """Send rows until the broker accepts them; return the attempt's number of rows then."""
         until = time.monotonic() + self._patience
         while True:
             try:

@@ -1,12 +1,12 @@
-"""`format("amqp")` as Spark finds it: the source, its two readers, and the sink.
+"""`format("amqp")` for Spark: the source, its two readers, and the sink.
 
-Spark plans in processes that are new each time: each imports what it needs, and no more.
+Spark starts a new process for each plan, so each function imports what it needs and no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -26,15 +26,43 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pipeline.connector.filters import RangeFilters
+from pipeline.connector.offsets import Offsets
 from pipeline.connector.options import INFER, SUBSCRIPTIONS, SourceOptions, source_options
 from pipeline.connector.schema import body_type, source_schema
-from pipeline.connector.tables import SINK, SOURCE, is_table, kept, options_of_table, with_kept
+from pipeline.connector.tables import (
+    SINK,
+    SOURCE,
+    add_table_options,
+    is_table,
+    merge_table_options,
+    read_table_options,
+)
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+Batches = Iterator[Any]
+"""Record batches of pyarrow. A process of Spark that only plans does not import pyarrow."""
 
-    from pipeline.connector.plan import Progress
-    from pipeline.connector.pushdown import Pushed
+
+class BatchPlanner(Protocol):
+    """The planner of a streaming query: `plan.Progress`, which only the process that plans imports."""
+
+    def initial(self) -> Offsets:
+        """Return the offsets at which the first batch begins."""
+
+    def fix_end(self) -> None:
+        """Limit the query to the messages that the streams and queues have now."""
+
+    def next_batch(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
+        """Return the end of the next batch of at most `rows` rows; `committed` if no message is new."""
+
+    def end_seen(self) -> dict[str, Any] | None:
+        """Return the ends of all partitions, as they were last seen."""
+
+    def slices(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the slice of a batch that each task reads."""
+
+    def acknowledge(self, end: dict[str, Any]) -> None:
+        """Acknowledge a batch that Spark has committed."""
 
 
 class AmqpDataSource(DataSource):
@@ -46,49 +74,51 @@ class AmqpDataSource(DataSource):
         return "amqp"
 
     def schema(self) -> StructType:
-        """The columns; some of them come by options. Raises OptionError, ServerError."""
+        """Return the columns, some of which depend on options. Raises OptionError, ServerError."""
         if not is_table(self.options):
             return _schema(source_options(self.options, streaming=False))
-        said = options_of_table(self.options)
+        said = read_table_options(self.options)
         if not SUBSCRIPTIONS.isdisjoint(said):
-            return kept(_schema(source_options(said, streaming=False)), said, SOURCE)
+            return add_table_options(_schema(source_options(said, streaming=False)), said, SOURCE)
         from pipeline.connector.options import sink_columns, sink_options
 
         columns = sink_columns(said)
         sink_options(said, columns, overwrite=False, streaming=False)
-        return kept(columns, said, SINK)
+        return add_table_options(columns, said, SINK)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads once. Raises OptionError."""
-        options = source_options(with_kept(self.options, schema, SOURCE), streaming=False)
+        """Return the reader of a batch query. Raises OptionError."""
+        options = source_options(merge_table_options(self.options, schema, SOURCE), streaming=False)
         return AmqpFilteringReader(options, schema) if options.pushdown else AmqpReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """Reads on and on. Raises OptionError."""
+        """Return the reader of a streaming query. Raises OptionError."""
         return AmqpStreamReader(
-            source_options(with_kept(self.options, schema, SOURCE), streaming=True), schema
+            source_options(merge_table_options(self.options, schema, SOURCE), streaming=True), schema
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Publishes once. Raises OptionError."""
+        """Return the writer of a batch query. Raises OptionError."""
         from pipeline.connector.options import sink_options
         from pipeline.connector.sink import AmqpWriter
 
         return AmqpWriter(
-            sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=False)
+            sink_options(merge_table_options(self.options, schema, SINK), schema, overwrite, streaming=False)
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Publishes batch after batch. Raises OptionError, ServerError."""
+        """Return the writer of a streaming query. Raises OptionError, ServerError."""
         from pipeline.connector.options import sink_options
         from pipeline.connector.sink import AmqpStagedWriter, AmqpStreamWriter
 
-        options = sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=True)
+        options = sink_options(
+            merge_table_options(self.options, schema, SINK), schema, overwrite, streaming=True
+        )
         return AmqpStreamWriter(options) if options.name is None else AmqpStagedWriter(options, options.name)
 
 
 class AmqpReader(DataSourceReader):
-    """Reads the messages that are there when the query is planned."""
+    """Reads the messages that exist when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -96,58 +126,58 @@ class AmqpReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the slice that each task reads (DataSourceReader)."""
-        from pipeline.connector.plan import Slice, of_batch
+        from pipeline.connector.plan import Slice, plan_batch
 
-        return [Slice(each, None) for each in of_batch(self._options)]
+        return [Slice(each, None) for each in plan_batch(self._options)]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+    def read(self, partition: InputPartition | None) -> Batches:
+        """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
         return _read(self._options, self._schema, partition)
 
 
 class AmqpFilteringReader(AmqpReader):
-    """Reads only what filters of the query leave. Spark refuses it unless it is set to push filters down.
+    """Reads only messages that pass the query's filters. Spark must be configured to push filters down.
 
-    What it has planned last Spark uses for all queries of one DataFrame, also for those with other filters.
-    [Spark 4.3 PythonDataSourceV2.readInfo]
+    Spark uses the last plan for all queries of one DataFrame, also for queries with other filters. [Spark 4.3
+    PythonDataSourceV2.readInfo]
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._filters: Pushed | None = None
+        self._filters: RangeFilters | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         """Take filters, and return those that Spark must still evaluate (DataSourceReader)."""
         from pipeline.connector.options import AMQP
-        from pipeline.connector.pushdown import pushed
+        from pipeline.connector.pushdown import convert_filters
 
-        self._filters, left = pushed(filters, has_times=self._options.transport != AMQP)
+        self._filters, left = convert_filters(filters, has_times=self._options.transport != AMQP)
         return left
 
     def partitions(self) -> list[InputPartition]:
         """Return the slice that each task reads (DataSourceReader)."""
-        from pipeline.connector.plan import EVERYTHING, Slice, of_batch
+        from pipeline.connector.plan import EVERYTHING, Slice, plan_batch
 
-        return [Slice(each, None) for each in of_batch(self._options, self._filters or EVERYTHING)]
+        return [Slice(each, None) for each in plan_batch(self._options, self._filters or EVERYTHING)]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+    def read(self, partition: InputPartition | None) -> Batches:
+        """Read a slice; without slices Spark passes its own partition (DataSourceReader)."""
         return _read(self._options, self._schema, partition, self._filters and self._filters.keys)
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads in batches from offset to offset; a batch that is read again has the same messages.
+    """Reads in batches from offset to offset; a repeated batch has the same messages.
 
-    What is acknowledged is what Spark has committed: the offset with which it asks for more.
+    Messages are acknowledged when Spark has committed them: up to the offset from which it asks for more.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._progress: Progress | None = None  # in the process that plans, when it is asked for
+        self._planner: BatchPlanner | None = None  # made on the first use, in the process that plans
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
-        """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
+        """Return the offsets of the first batch; Spark calls this more than once (DataSourceStreamReader)."""
         return self._planning().initial().json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
@@ -160,38 +190,38 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planning().fix_end()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch goes (DataSourceStreamReader)."""
+        """Return the end of the next batch (DataSourceStreamReader)."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._planning().next_batch(start, rows)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
-        """Return the ends of the streams, for people who watch the query (DataSourceStreamReader)."""
+        """Return the ends of the streams, for the query's metrics (DataSourceStreamReader)."""
         return self._planning().end_seen()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the slice of a batch that each task reads (DataSourceStreamReader)."""
         return list(self._planning().slices(start, end))
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
+    def read(self, partition: InputPartition | None) -> Batches:
+        """Read a slice; without slices Spark passes its own partition (DataSourceStreamReader)."""
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch is done (DataSourceStreamReader)."""
+        """Acknowledge a batch (DataSourceStreamReader)."""
         self._planning().acknowledge(end)
 
-    def _planning(self) -> Progress:
+    def _planning(self) -> BatchPlanner:
         from pipeline.connector.plan import Progress
 
-        if self._progress is None:
-            self._progress = Progress(self._options)
-        return self._progress
+        if self._planner is None:
+            self._planner = Progress(self._options)
+        return self._planner
 
 
 def register(spark: SparkSession) -> None:
-    """Have `format("amqp")` be known where the package is not installed but comes in a zip.
+    """Register `format("amqp")` if the package is not installed but in a zip.
 
-    Raises PipelineError if Spark's workers start an interpreter that does not have the package.
+    Raises PipelineError if Spark's workers start an interpreter without the package.
     """
     from pipeline.requirements import check_workers
 
@@ -206,11 +236,11 @@ def _schema(options: SourceOptions) -> StructType:
 
 
 def _body_schema(options: SourceOptions, said: str) -> StructType:
-    from pipeline.connector.batches import sampled
-    from pipeline.connector.bodies import inferred, with_corrupt
-    from pipeline.connector.schema import schema_of
+    from pipeline.connector.batches import sample_bodies
+    from pipeline.connector.bodies import add_corrupt_field, infer_schema
+    from pipeline.connector.schema import parse_schema
 
-    return with_corrupt(inferred(sampled(options)) if said == INFER else schema_of(said))
+    return add_corrupt_field(infer_schema(sample_bodies(options)) if said == INFER else parse_schema(said))
 
 
 def _read(
@@ -218,10 +248,10 @@ def _read(
     schema: StructType,
     partition: InputPartition | None,
     keys: frozenset[object] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    from pipeline.connector.batches import read
+) -> Batches:
+    from pipeline.connector.batches import read_range
     from pipeline.connector.plan import Slice
 
     if not isinstance(partition, Slice):
         return iter(())
-    return read(options, schema, partition, keys)
+    return read_range(options, schema, partition, keys)

@@ -1,11 +1,11 @@
-"""The broker's streams: their offsets, and messages by bulk fetch, in chunks as they are stored."""
+"""The broker's streams: their offsets, and their messages by bulk fetch, in chunks as they are stored."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
@@ -15,26 +15,42 @@ from pipeline.errors import PipelineError
 from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
 
 NAMES_AT_ONCE: Final = 50  # in one request
-BLOCK_BYTES: Final = 1024 * 1024  # of an answer, that are read in one go
+BLOCK_BYTES: Final = 1024 * 1024  # of an answer, read at once
 
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class DataLossError(PipelineError):
-    """Messages that were to be read are not there any more, or the stream is another one."""
+    """Messages of a planned range do not exist any more, or the stream was declared again."""
+
+
+class SubscribedStreams(Protocol):
+    """The streams that options name, of any broker."""
+
+    def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
+        """Return the partitions. `known`: offsets that they had reached. Raises ServerError, OptionError."""
+
+    def at_time(self, place: Place, time: int, /) -> int:
+        """Return the offset of the first message from a time on (in µs since 1970). Raises ServerError."""
+
+    def reach(self, place: Place, start: int, size: int) -> int:
+        """Return the offset up to which messages have `size` bytes. Raises ServerError, OptionError."""
+
+    def keep(self, reader: str, offsets: Offsets) -> None:
+        """Store the offsets of a reader in the streams. Raises ServerError, OptionError."""
 
 
 class Streams:
-    """The streams that options name, as the broker has them now."""
+    """The streams that options name, in amqpd, which lists them over HTTP."""
 
     def __init__(self, options: SourceOptions, names: Sequence[str]) -> None:
-        """`names`: those of them that are streams, if they are not said by a pattern."""
+        """`names`: the names that are streams, without a pattern."""
         self._server = options.server
         self._options = options
         self._names = names
 
     def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
-        """Their partitions. What is known of their ends does not count: the broker tells them.
+        """Return the partitions. `known` is ignored, as the broker reports the ends.
 
         Raises ServerError, OptionError.
         """
@@ -49,20 +65,23 @@ class Streams:
         return [by_place[place] for place in options.assigned if place in by_place]
 
     def at_time(self, place: Place, time: int) -> int:
-        """The offset of the first message from a time on, in microseconds since 1970. Raises ServerError."""
+        """Return the offset of the first message from a time on (in µs since 1970). Raises ServerError."""
         return self._offset(place, time=time)
 
     def reach(self, place: Place, start: int, size: int) -> int:
-        """The offset up to which messages take so many bytes, behind one at least. Raises ServerError."""
+        """Return the offset up to which messages have `size` bytes, at least one message.
+
+        Raises ServerError.
+        """
         try:
             return self._offset(place, **{"from": start, "bytes": size})
         except RefusedError as error:
             if error.status != 410:
                 raise
-            return start + 1  # retention has just taken it, which is told when it is to be read
+            return start + 1  # retention has removed the message since; reading it reports the loss
 
     def keep(self, reader: str, offsets: Offsets) -> None:
-        """Have the streams keep where a reader goes on, unless they are others now. Raises ServerError."""
+        """Store a reader's offsets in the streams, unless a stream was declared again. Raises ServerError."""
         for name, partitions in self._streams().items():
             known = {
                 each.place: offsets.positions[each.place]
@@ -75,7 +94,7 @@ class Streams:
                 self._server.put("streams", self._server.vhost, name, "consumers", reader, offsets=kept)
 
     def _streams(self) -> dict[str, list[Partition]]:
-        """All partitions of each stream. Raises ServerError: one that is named is none."""
+        """Return all partitions of each stream. Raises ServerError: a named queue is no stream."""
         if self._options.pattern is not None:
             wanted = re.compile(self._options.pattern)
             found = [each for each in self._asked() if wanted.fullmatch(each["name"])]
@@ -91,7 +110,7 @@ class Streams:
         return int(self._server.get(*where, **query)["offset"])
 
     def _described(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Streams with all their partitions. Raises ServerError: one of them is none."""
+        """Return streams with all their partitions. Raises ServerError: a queue is no stream."""
         groups = [names[start : start + NAMES_AT_ONCE] for start in range(0, len(names), NAMES_AT_ONCE)]
         return [each for group in groups for each in self._asked(group)]
 
@@ -106,21 +125,17 @@ def _partition(queue: str, found: dict[str, Any], options: SourceOptions) -> Par
     return Partition(place, str(found["incarnation"]), found["first"], found["next"], kept)
 
 
-def fetched(server: Server, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, int, int]]:
-    """The chunks that have the messages of a range, each with the offsets that are of it.
+def fetch_range(server: Server, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, int, int]]:
+    """Yield the chunks with messages of a range, each with the first and last offset of the range in it.
 
-    `gaps`: what is not there any more is left out.
-
-    Raises DataLossError, ServerError: it ends as soon as something is missing.
+    `gaps`: missing messages are left out. Raises DataLossError and ServerError at the first missing message.
     """
     where = ("streams", server.vhost, wanted.place.queue, str(wanted.place.number), "chunks")
     return _chunks(server, where, wanted, gaps)
 
 
-def fetched_of_stage(
-    server: Server, reader: str, wanted: Range, gaps: bool
-) -> Iterator[tuple[Chunk, int, int]]:
-    """The same of what is staged of a queue for a reader."""
+def fetch_staged(server: Server, reader: str, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, int, int]]:
+    """Yield the chunks of the messages that are staged for a reader, as `fetch_range` does."""
     where = ("staged", server.vhost, wanted.place.queue, reader, "rows")
     return _chunks(server, where, wanted, gaps)
 
@@ -130,7 +145,7 @@ def _chunks(
 ) -> Iterator[tuple[Chunk, int, int]]:
     query = {"gaps": "true"} if gaps else {}
     offset = wanted.start
-    suspect = -1  # an offset where damage was found: the broker is to look for itself
+    suspect = -1  # an offset of damaged data: the broker must check it
     retry = Retry(server)
     while offset < wanted.end:
         bounds: dict[str, object] = {"from": offset, "to": wanted.end, "incarnation": wanted.incarnation}
@@ -144,7 +159,7 @@ def _chunks(
                     if first > offset and not gaps:
                         raise DataLossError(f"{_name(wanted)} has no message {offset}, but {first}")
                     if first > offset and suspect == offset:
-                        _tell_damage(wanted, offset, min(first, wanted.end))
+                        _log_damage(wanted, offset, min(first, wanted.end))
                     start, end = max(first, offset), min(behind, wanted.end)
                     if start < end:
                         yield chunk, start, end
@@ -157,7 +172,7 @@ def _chunks(
                 retry.succeed()
                 continue
             if suspect != known:
-                continue  # which has the broker look at once
+                continue  # the repeated request makes the broker check
             try:
                 retry.fail(error)
             except (ServerError, ChunkDamagedError):
@@ -165,16 +180,16 @@ def _chunks(
             continue
         if offset < wanted.end and gaps:
             if suspect == offset:
-                _tell_damage(wanted, offset, wanted.end)
+                _log_damage(wanted, offset, wanted.end)
             return
         if offset < wanted.end and offset == before:
             raise ServerError(f"{_name(wanted)} gave no message {offset}")
 
 
 def _read(answer: Any) -> Iterator[Chunk]:
-    """Chunks one after the other, as soon as they are there: what breaks off later takes none of them back.
+    """Yield chunks as they arrive; if the answer breaks off later, the chunks before are complete.
 
-    Raises ChunkDamagedError: one is damaged, or the answer ends within it.
+    Raises ChunkDamagedError: a chunk is damaged, or the answer ends within it.
     """
     parts: list[bytes] = []
     have, wanted = 0, HEADER_BYTES
@@ -198,7 +213,7 @@ def _read(answer: Any) -> Iterator[Chunk]:
         raise ChunkDamagedError(f"the answer ends {have} bytes after the beginning of a chunk")
 
 
-def _tell_damage(wanted: Range, first: int, behind: int) -> None:
+def _log_damage(wanted: Range, first: int, behind: int) -> None:
     LOG.warning(
         "messages %d to %d of %s do not read back from the broker's disk and are left out",
         first,

@@ -6,33 +6,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.offsets import Partition, Place
 from pipeline.connector.options import AMQP, SourceOptions
 from pipeline.connector.server import RefusedError, Server
-from pipeline.connector.streams import Streams
+from pipeline.connector.streams import Streams, SubscribedStreams
 from pipeline.errors import PipelineError
 
-if TYPE_CHECKING:
-    from pipeline.connector.foreign_streams import ForeignStreams
+AT_ONCE: Final = 100_000  # limit of messages that one request stages
 
 
-AT_ONCE: Final = 100_000  # messages that one request stages at most
-
-
-class GoneError(PipelineError):
-    """The reader that was attached is not there any more: what is asked of it next attaches it anew."""
+class ReaderDeletedError(PipelineError):
+    """The attached reader was deleted; the next request attaches a new one."""
 
 
 class StagedQueue:
-    """A queue with a reader. It is attached when it is first asked for: then no other program has it."""
+    """A queue with a reader. The first request attaches the reader, which excludes other programs."""
 
     def __init__(self, server: Server, queue: str, reader: str | None, retain: int) -> None:
-        """`retain`: how many batches that Spark has committed can be read again.
+        """`retain`: number of committed batches that can be read again.
 
-        Raises OptionError: readers have names.
+        Raises OptionError without a reader's name.
         """
         if reader is None:
             raise OptionError(
@@ -69,9 +65,9 @@ class StagedQueue:
     def advance(self, start: int, rows: int, size: int | None) -> int:
         """Acknowledge the messages before `start`, and stage up to `rows` messages from there on.
 
-        `size`: bytes of their bodies, about. Returns the offset behind the last one. Raises ServerError,
-        PipelineError: another program reads under this name, which is noticed also if there are none; and
-        GoneError.
+        `size`: approximate bytes of their bodies. Returns the offset behind the last message. Raises
+        ServerError, GoneError, and PipelineError if another program has attached the reader, also without
+        messages.
         """
         self._attach()
         goal = start + rows
@@ -100,8 +96,8 @@ class StagedQueue:
             name = f"reader '{self._reader}' of queue '{self.place.queue}'"
             if error.status == 404:
                 self._epoch = None
-                raise GoneError(f"{name} is gone ({error})") from error
-            if error.status != 409:  # which says that somebody has attached it, also if it is another one now
+                raise ReaderDeletedError(f"{name} was deleted ({error})") from error
+            if error.status != 409:  # 409: another program has attached the reader
                 raise
             raise PipelineError(
                 f"{name} has been taken over: another query has the same 'readerName', or this one was "
@@ -116,10 +112,10 @@ class StagedQueue:
 
 
 class Subscription:
-    """The streams and the queues that options name. Raises OptionError, ServerError when it is made."""
+    """The streams and the queues that options name. The constructor raises OptionError, ServerError."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self.streams: Streams | ForeignStreams
+        self.streams: SubscribedStreams
         self.queues: list[StagedQueue] = []
         if options.transport == AMQP:
             from pipeline.connector.foreign_streams import ForeignStreams
@@ -127,7 +123,7 @@ class Subscription:
             self.streams = ForeignStreams(options)
             return
         names = options.names or tuple(dict.fromkeys(place.queue for place in options.assigned))
-        ordinary = _ordinary(options, names)
+        ordinary = _find_ordinary_queues(options, names)
         self.queues = [StagedQueue(options.server, name, options.reader, options.retain) for name in ordinary]
         self.streams = Streams(options, [name for name in names if name not in ordinary])
         for place in options.assigned:
@@ -137,8 +133,8 @@ class Subscription:
                 )
 
 
-def _ordinary(options: SourceOptions, names: Sequence[str]) -> list[str]:
-    """The names of queues that are no streams."""
+def _find_ordinary_queues(options: SourceOptions, names: Sequence[str]) -> list[str]:
+    """Return the names of queues that are no streams."""
     server = options.server
     found: list[str] = []
     for name in names:

@@ -1,12 +1,11 @@
 """Tables of Spark's catalog, made by `CREATE TABLE ... USING amqp OPTIONS (...)`.
 
-Spark keeps the options of a table and does not hand them to a source in Python that reads or writes the table
-[Spark 4.3 PythonDataSourceV2.getTable]. It hands over the table's columns with their metadata. So the options
-go into that metadata when the table is made, and come back with it.
+Spark stores the options of a table, but does not pass them to a Python source that reads or writes the table
+[Spark 4.3 PythonDataSourceV2.getTable]. Spark passes the table's columns with their metadata. So the options
+are stored in this metadata when the table is created.
 
-Columns that an INSERT selects from another table may bring that table's metadata along. So what is read and
-what is written have keys of their own, and a column that is written is NOT NULL: Spark then gives it the
-metadata of its table.
+Columns that an INSERT selects from another table may have that table's metadata. So reading and writing use
+different keys, and a written column is NOT NULL: then Spark gives the column the metadata of its own table.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _PREFIX: Final = "option."
 _OF_SPARK: Final = frozenset(
     ("provider", "owner", "location", "comment", "collation", "external", "is_managed_location")
 )
-"""The other properties that Spark gives a table."""
+"""Other properties that Spark gives a table."""
 
 
 def is_table(given: Mapping[str, str]) -> bool:
-    """Whether Spark makes a table with these options, instead of reading with them."""
+    """Whether Spark creates a table with these options, instead of reading."""
     return any(name.lower().startswith(_PREFIX) for name in given)
 
 
-def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """The options that the statement names. Raises OptionError: a password is among them.
+def read_table_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that the statement names. Raises OptionError for a password.
 
-    The metadata of columns travels with rows, into files of Parquet too.
+    The metadata of columns is copied with rows, into Parquet files too.
     """
     options = {
         name.lower(): value
@@ -49,14 +48,14 @@ def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
     )
     if with_password:
         raise OptionError(
-            "a table keeps its options where everybody who may read the table sees them: "
+            "a table keeps its options where all users who may read the table see them: "
             "use option 'passwordFile' or 'passwordEnv' instead of a password"
         )
     return options
 
 
-def kept(schema: StructType, options: Mapping[str, str], key: str) -> StructType:
-    """The columns of a table, with its options. `key`: SOURCE or SINK."""
+def add_table_options(schema: StructType, options: Mapping[str, str], key: str) -> StructType:
+    """Return the columns of a table with its options as metadata. `key`: SOURCE or SINK."""
     return StructType(
         [
             StructField(field.name, field.dataType, field.nullable, {**field.metadata, key: dict(options)})
@@ -65,10 +64,10 @@ def kept(schema: StructType, options: Mapping[str, str], key: str) -> StructType
     )
 
 
-def with_kept(given: Mapping[str, str], schema: StructType, key: str) -> dict[str, str]:
-    """The options of a query, and behind them those of the table that it reads or writes.
+def merge_table_options(given: Mapping[str, str], schema: StructType, key: str) -> dict[str, str]:
+    """Return the options of a query, and those of the table that the query reads or writes.
 
-    Raises OptionError: there are none.
+    Raises OptionError: the table has none.
     """
     found = {name.lower(): value for name, value in given.items()}
     for field in schema.fields:
@@ -77,7 +76,7 @@ def with_kept(given: Mapping[str, str], schema: StructType, key: str) -> dict[st
             return {str(name): str(value) for name, value in options.items()} | found
     if not found:
         raise OptionError(
-            "option 'url' is missing, and all others too: Spark hands on the options of a table only if its "
+            "option 'url' is missing, like all others: Spark passes the options of a table only if its "
             "CREATE TABLE names no columns"
         )
     return found

@@ -1,4 +1,4 @@
-"""Events of one node as columns of Arrow."""
+"""Events of one node as Arrow columns."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class Chunk:
         return self._columns[name]
 
     def by_op(self, values: Mapping[str, int]) -> pa.Array:
-        """A number for each event by its operation; 0: none is said."""
+        """Return a number for each event by its operation; 0 for other operations."""
         ops = self["op"]
         return pa.array([values.get(op, 0) for op in ops.dictionary.to_pylist()], pa.int64()).take(
             ops.indices
         )
 
     def is_op(self, *wanted: str) -> pa.Array:
-        """Whether each event is of one of these operations."""
+        """Return whether each event has one of these operations."""
         return pc.not_equal(self.by_op(dict.fromkeys(wanted, 1)), 0)
 
     def seq_where(self, mask: pa.Array) -> pa.Array:
-        """The seqs of some events, and null for the others."""
+        """Return the seqs of events where `mask` is true, otherwise null."""
         return pc.if_else(mask, self["seq"], pa.scalar(None, pa.int64()))
 
 
-def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns that a digest takes: narrow, as many batches wait in memory for each other."""
+def select_columns(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns that a digest reads: few, as many batches wait in memory for one another."""
     found = {name: events.column(name) for name in COLUMNS}
     return pa.RecordBatch.from_pydict(
         {name: column.dictionary_encode() if name in TEXTS else column for name, column in found.items()}
@@ -55,13 +55,13 @@ def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def chunks(events: pa.Table) -> Iterator[Chunk]:
-    """The events of each node, which may lack columns, and be in any order.
+    """Yield the events of each node; columns may be missing, and the order is arbitrary.
 
-    Raises PipelineError: one is of no node.
+    Raises PipelineError: an event has no node.
     """
     columns = {name: _column(events, name) for name in COLUMNS}
     if columns["node"].null_count:
-        raise PipelineError(f"{columns['node'].null_count} events say no node that they are of")
+        raise PipelineError(f"{columns['node'].null_count} events have no node")
     nodes = columns["node"].dictionary
     for node in nodes:
         own = columns
@@ -77,7 +77,7 @@ def _each(columns: Mapping[str, pa.Array], how: str, by: pa.Array) -> dict[str, 
 
 def _grow(seqs: pa.Array) -> bool:
     grow = pc.all(pc.greater_equal(seqs.slice(1), seqs.slice(0, len(seqs) - 1)))
-    return grow.as_py() is not False  # null: there is one
+    return grow.as_py() is not False  # null: there is a next batch
 
 
 def _column(events: pa.Table, name: str) -> pa.Array:
@@ -93,7 +93,7 @@ def _column(events: pa.Table, name: str) -> pa.Array:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    """As a dictionary of strings, whatever a file has them as."""
+    """Return a text column as a dictionary of strings, whatever its type in the file."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     if pa.types.is_string(encoded.dictionary.type):
         return encoded

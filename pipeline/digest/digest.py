@@ -1,4 +1,4 @@
-"""The digest of some events, as rows of Arrow: lives to look at, deliveries, and sums."""
+"""The digest of some events, as Arrow rows: unsettled entries, deliveries, and sums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEFT: Final = 1 << 20
 ODD: Final = 1 << 42
 
 UNKNOWN: Final = 1 << 62
-"""Events before a `gap` of version 1: any number of them may be missing."""
+"""The number for a `gap` of version 1: any number of events before the gap may be missing."""
 
 AGGREGATES: Final = (
     *((name, "sum", name) for name in ("change", "listed", "settled", "unseen")),
@@ -41,29 +41,33 @@ ROWS_OF_BATCH: Final = 65_536
 
 
 class Places(NamedTuple):
-    """`rows`: PLACED without the node. `late`: KEYS of entries that one of a later place has overtaken."""
+    """First deliveries. `rows`: PLACED without the node.
+
+    `late`: KEYS of entries overtaken by a later place.
+    """
 
     rows: dict[str, pa.Array]
     late: pa.Table
 
 
 def places(chunk: Chunk) -> Places:
-    """The first deliveries of a chunk.
+    """Return the first deliveries of a chunk.
 
-    A place holds until a restart gives a new one, so no row goes over the end of what a restart lists.
+    A place is valid until a restart assigns a new one. So no row continues beyond the end of a restart's
+    list.
     """
     again = pc.fill_null(chunk["redelivered"], False)
     has_place = pc.and_(chunk.of_entry, pc.is_valid(chunk["qpos"]))
     first = pc.and_(pc.and_(chunk.is_op("deliver"), pc.invert(again)), has_place)
     found = {name: chunk[name].filter(first) for name in (*SHOWN, "msg_uid")}
     own = groups([*(found[name] for name in CONSUMER), _restarts(chunk).filter(first)])
-    in_order = pc.sort_indices(own)  # which leaves those of a group in order of their seqs
+    in_order = pc.sort_indices(own)  # keeps the order of seqs within a group
     rows = {name: column.take(in_order) for name, column in found.items()}
     return _placed(rows, own.take(in_order))
 
 
 def _placed(rows: dict[str, pa.Array], groups: pa.Array) -> Places:
-    """`rows`: deliveries, by group and then by seq."""
+    """Return rows of `placed`. `rows`: deliveries, by group and then by seq."""
     qpos = rows["qpos"]
     size = max(len(qpos) - 1, 0)
     same = pc.equal(groups.slice(1), groups.slice(0, size))
@@ -81,7 +85,10 @@ def _placed(rows: dict[str, pa.Array], groups: pa.Array) -> Places:
 
 
 def _late(groups: pa.Array, qpos: pa.Array, torn: pa.Array) -> pa.Array:
-    """Whether a delivery came after one of a later place of its group, which takes a look at `torn` ones."""
+    """Return whether a delivery came after a later place of its group.
+
+    `torn` groups need a look at all places.
+    """
     late = _behind(zip(groups.filter(torn).to_pylist(), qpos.filter(torn).to_pylist(), strict=True))
     return pc.replace_with_mask(pa.repeat(pa.scalar(False), len(qpos)), torn, pa.array(late, pa.bool_()))
 
@@ -102,7 +109,7 @@ def _restarts(chunk: Chunk) -> pa.Array:
 
 
 def groups(columns: list[pa.Array]) -> pa.Array:
-    """A number for each row, which is the same where all columns are."""
+    """Return a number for each row that is equal where all columns are equal."""
     found = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
     for column in columns:
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
@@ -117,18 +124,18 @@ def _joined(first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 class Lives(NamedTuple):
-    """KEYS of the entries that are not settled, and of those that are and were acknowledged undelivered."""
+    """KEYS of the entries that are not settled, and of settled entries acknowledged without a delivery."""
 
     unsettled: pa.Table
     unseen: pa.Table
 
 
-def lives_of(chunk: Chunk, poison: int) -> Lives:
-    """Tell which entries are not settled here.
+def find_unsettled(chunk: Chunk, poison: int) -> Lives:
+    """Find the entries that are not settled here.
 
-    Settled is one that came once and left once, after all else that happened to it, was not listed by a
-    restart and is no poison; who gave it back or acknowledged it was who had it, if it was delivered at all.
-    Whatever else there is, it is `ok`.
+    A settled entry entered once and left once, after all its other events. No restart listed the entry, it is
+    no poison, and its holder returned or acknowledged it, if it was delivered at all. A settled entry is `ok`
+    in any case.
     """
     told = _has_actor(chunk)
     takes, backs = chunk.is_op(*TAKING), pc.and_(chunk.is_op("ack", "requeue"), told)
@@ -154,7 +161,9 @@ def lives_of(chunk: Chunk, poison: int) -> Lives:
         [("last", "max"), *((name, "sum") for name in sums)]
     )
     ends_last = pc.equal(pc.bit_wise_and(entries["last_max"], 1), 1)
-    settled = pc.and_(pc.and_(pc.equal(entries["tally_sum"], 1 + LEFT), ends_last), _in_turn(chunk, entries))
+    settled = pc.and_(
+        pc.and_(pc.equal(entries["tally_sum"], 1 + LEFT), ends_last), _is_held_by_one(chunk, entries)
+    )
     is_unseen = pc.and_(pc.equal(entries["takes_sum"], 0), pc.greater(entries["acks_sum"], 0))
     return Lives(
         entries.filter(pc.invert(settled)).select(list(KEYS)),
@@ -163,12 +172,12 @@ def lives_of(chunk: Chunk, poison: int) -> Lives:
 
 
 def _has_actor(chunk: Chunk) -> pa.Array:
-    """Whether each event says who did it."""
+    """Return whether each event has an actor."""
     return pc.or_(pc.is_valid(chunk["consumer"]), pc.is_valid(chunk["conn"]))
 
 
-def _in_turn(chunk: Chunk, entries: pa.Table) -> pa.Array:
-    """Whether one consumer at a time had an entry, and gave it back or acknowledged it."""
+def _is_held_by_one(chunk: Chunk, entries: pa.Table) -> pa.Array:
+    """Return whether one consumer at a time held an entry, and returned or acknowledged it."""
     none = pc.equal(entries["takes_sum"], 0)
     returned_once = pc.and_(pc.equal(entries["backs_sum"], 1), pc.equal(entries["who_sum"], 0))
     once = pc.and_(
@@ -179,21 +188,21 @@ def _in_turn(chunk: Chunk, entries: pa.Table) -> pa.Array:
     if not pc.any(repeated).as_py():
         return simple
     keys = entries.filter(repeated).select(list(KEYS))
-    odd = _out_of_turn(chunk, keys)
+    odd = _find_conflicts(chunk, keys)
     rows = pa.array(range(entries.num_rows), pa.int64())
     found = entries.select(list(KEYS)).append_column("row", rows)
     fine = found.filter(repeated).join(odd, list(KEYS), join_type="left anti", use_threads=False)
     return pc.or_(simple, pc.is_in(rows, value_set=fine["row"].combine_chunks()))
 
 
-def _out_of_turn(chunk: Chunk, keys: pa.Table) -> pa.Table:
-    """KEYS of those entries that two had at once, or that one gave back or acknowledged who had them not."""
+def _find_conflicts(chunk: Chunk, keys: pa.Table) -> pa.Table:
+    """Return KEYS of entries with two holders at once, or settled by another consumer than the holder."""
     backs = pc.and_(chunk.is_op("ack", "requeue"), _has_actor(chunk))
     steps = pc.and_(events_of(chunk, keys), pc.or_(chunk.is_op(*TAKING), backs))
     columns = {name: chunk[name].filter(steps) for name in (*KEYS, "conn", "channel", "consumer")}
     takes = chunk.is_op(*TAKING).filter(steps)
     entry = groups([columns[name] for name in KEYS])
-    order = pc.sort_indices(entry)  # which leaves those of an entry in order of their seqs
+    order = pc.sort_indices(entry)  # keeps the order of seqs within an entry
     entry, takes = entry.take(order), takes.take(order)
     who = groups([columns[name] for name in ("conn", "channel", "consumer")]).take(order)
     size = max(len(entry) - 1, 0)
@@ -210,7 +219,7 @@ def _out_of_turn(chunk: Chunk, keys: pa.Table) -> pa.Table:
 
 
 def events_of(chunk: Chunk, entries: pa.Table) -> pa.Array:
-    """Whether each event is of one of these entries (KEYS)."""
+    """Return whether each event is of one of these entries (KEYS)."""
     uids = entries["msg_uid"].combine_chunks()
     may_be = pc.and_(chunk.of_entry, pc.is_in(chunk["msg_uid"], value_set=uids))
     rows = pc.indices_nonzero(may_be)
@@ -219,11 +228,11 @@ def events_of(chunk: Chunk, entries: pa.Table) -> pa.Array:
     return pc.replace_with_mask(may_be, may_be, pc.is_in(rows, value_set=found["row"].combine_chunks()))
 
 
-def sums(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, pa.Array]:
-    """MOVED without the node, by queue and piece: no anchor, of whatever queue, is inside of one.
+def sum_events(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, pa.Array]:
+    """Return MOVED without the node, by queue and piece: no piece has an anchor of any queue inside.
 
-    `settled`: which events begin a life that is counted and left out; `unseen`: which end one of these with
-    an ack that no delivery went before.
+    `settled`: the events that begin an entry which is counted and left out. `unseen`: the events that end
+    such an entry with an ack without a delivery.
     """
     gap = chunk.is_op("gap")
     excused = pc.subtract(chunk["seq"], pc.fill_null(chunk["quantity"], UNKNOWN))
@@ -261,21 +270,24 @@ def _pieces(chunk: Chunk) -> pa.Array:
 
 
 def _change(chunk: Chunk) -> pa.Array:
-    """By how much a queue has more entries after an event. `queue_delete` is an anchor and no change."""
+    """Return the change of a queue's number of entries by each event.
+
+    `queue_delete` is an anchor and no change.
+    """
     ranges = pc.negate(pc.fill_null(chunk["quantity"], 0))
     one = chunk.by_op({"enqueue": 1, "append": 1} | dict.fromkeys(LEAVING, -1))
     return pc.if_else(chunk.is_op("purge", "lost", "trim"), ranges, one)
 
 
 def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
-    """Rows of DIGEST. What is not settled in these events may be so with others.
+    """Yield rows of DIGEST. Entries that these events do not settle may be settled with other events.
 
-    Of each queue there must be no other events between these.
+    Between these events there must be no other events of the same queues.
     """
     for chunk in chunks(events):
         node = chunk["node"].slice(0, 1).dictionary_decode()
         found = places(chunk)
-        lives = lives_of(chunk, poison)
+        lives = find_unsettled(chunk, poison)
         opens = events_of(chunk, pa.concat_tables([lives.unsettled, found.late]))
         unseen = pc.and_(events_of(chunk, lives.unseen), pc.and_(chunk.is_op("ack"), pc.invert(opens)))
         stays = pc.or_(_says_more(chunk), events_of(chunk, found.late))
@@ -283,7 +295,7 @@ def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
         kinds = {
             "kept": _rows(chunk, stays, KEPT),
             "lived": _rows(chunk, opens, LIVED),
-            "moved": sums(chunk, pc.and_(begins, pc.invert(opens)), unseen),
+            "moved": sum_events(chunk, pc.and_(begins, pc.invert(opens)), unseen),
             "placed": found.rows,
         }
         for kind, columns in kinds.items():
@@ -291,7 +303,7 @@ def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
 
 
 def _says_more(chunk: Chunk) -> pa.Array:
-    """Whether an event is a fact, or an end of a way from queue to queue."""
+    """Return whether an event is a fact, or an end of a transfer from queue to queue."""
     facts = pc.and_(pc.is_null(chunk["msg_uid"]), chunk.is_op(*FACTS))
     to_another = pc.fill_null(pc.not_equal(chunk["peer_queue"].dictionary_decode(), ""), False)
     leaves = pc.and_(to_another, chunk.is_op(*FORWARDS))
@@ -304,7 +316,7 @@ def _rows(chunk: Chunk, which: pa.Array, kind: StructType) -> dict[str, pa.Array
 
 
 def _batches(kind: str, columns: Mapping[str, pa.Array], node: pa.Array) -> Iterator[pa.RecordBatch]:
-    """Rows of one kind, few at a time: they are wide. `node`: its name, for what does not have it."""
+    """Yield rows of one kind, few at a time, as they are wide. `node`: for rows without the column."""
     for at in range(0, len(next(iter(columns.values()))), ROWS_OF_BATCH):
         yield _batch(kind, {name: each.slice(at, ROWS_OF_BATCH) for name, each in columns.items()}, node)
 

@@ -1,22 +1,22 @@
 """The rows of a digest: of four kinds, each with a column of its own, which is null in the others.
 
 kept
-    An event that says more than what its life is like: a fact, an end of a way from queue to queue, or one
-    of a life that has been delivered late. ts: microseconds since 1970.
+    An event that is kept in full: a fact, an end of a transfer from queue to queue, or an event of an entry
+    that was delivered out of order. ts: microseconds since 1970.
 lived
-    What the ledger takes of an event of a life that is not settled. ts: microseconds since 1970.
+    The ledger's columns of an event of an unsettled entry. ts: microseconds since 1970.
 moved
-    Sums of the events of one queue (null: of none) between two anchors of whatever queue, in a block of
-    65,536 seqs. change: by how much the queue has more entries after them | listed: how many a restart has
-    listed | settled: how many lives are counted and left out | lowest: the least `msg_uid` of these
-    | unseen: how many of these ended with an ack and had no delivery
+    Sums of the events of one queue (null: of no queue) between two anchors of any queue, in a block of 65,536
+    seqs. change: growth of the queue's number of entries | listed: entries that a restart has listed
+    | settled: entries that are counted and left out | lowest: the least `msg_uid` of these
+    | unseen: number of these that ended with an ack without a delivery
     | events | first, last: seqs | total: sum of the seqs' places in the block | gap: seq of the first `gap`
-    | excused: the first seq that a `gap` says may be missing, the least of all
+    | excused: the least seq that a `gap` reports as possibly missing
     | earliest, latest: microseconds since 1970.
 placed
     First deliveries of a queue to one consumer, from `seq` and the place `qpos` to `last_seq` and
-    `last_qpos`, in order of their places. Where they are not, each has a row of its own, and `msg_uid`.
-    late: one of a later place came before it; the events of its life are kept.
+    `last_qpos`, in order of their places. Deliveries out of order have a row each, with `msg_uid`.
+    late: a later place was delivered before; the events of the entry are kept.
 """
 
 from __future__ import annotations
@@ -81,28 +81,28 @@ BLOCK_BITS: Final = 16
 BLOCK: Final = 1 << BLOCK_BITS
 
 
-def kept(rows: DataFrame) -> DataFrame:
-    """Events that say more than what their lives are like."""
+def select_kept(rows: DataFrame) -> DataFrame:
+    """Return the events that the digest keeps in full."""
     return _of(rows, "kept").withColumn("ts", F.timestamp_micros("ts"))
 
 
-def lived(rows: DataFrame) -> DataFrame:
-    """The events of lives that are not settled, as the ledger takes them."""
+def select_lived(rows: DataFrame) -> DataFrame:
+    """Return the events of unsettled entries, in the ledger's columns."""
     return _of(rows, "lived").withColumn("ts", F.timestamp_micros("ts"))
 
 
-def moved(rows: DataFrame) -> DataFrame:
-    """The sums."""
+def select_moved(rows: DataFrame) -> DataFrame:
+    """Return the sums."""
     return _of(rows, "moved")
 
 
-def placed(rows: DataFrame) -> DataFrame:
-    """The first deliveries."""
+def select_placed(rows: DataFrame) -> DataFrame:
+    """Return the first deliveries."""
     return _of(rows, "placed")
 
 
 def block_of(seq: str) -> Column:
-    """Where the block begins that a seq is in."""
+    """Return the first seq of a seq's block."""
     return F.shiftleft(F.shiftright(seq, BLOCK_BITS), BLOCK_BITS)
 
 

@@ -1,7 +1,7 @@
-"""Digests of journals, wherever they are, made by the tasks that read them.
+"""Digests of journals in any place, made by the tasks that read them.
 
-A task opens the files of a local folder itself. Of any other file system, of which Spark has the logins, it
-is handed their bytes.
+A task opens the files of a local folder itself. For other file systems, whose credentials only Spark has, the
+task gets the bytes of the files.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.types import StructType
 
-from pipeline.digest.chunk import COLUMNS, TEXTS, narrowed
+from pipeline.digest.chunk import COLUMNS, TEXTS, select_columns
 from pipeline.digest.digest import digest
 from pipeline.digest.schema import DIGEST
 from pipeline.errors import PipelineError
 from pipeline.journal.frames import (
+    fix_end,
     is_no_stray,
     read_events,
     read_fixed,
     sealed_folder,
-    until_now,
     with_events_from,
 )
-from pipeline.journal.inventory import Held, hold_options, hold_sealed
+from pipeline.journal.inventory import FileFaults, check_sealed, check_served
 from pipeline.journal.options import JournalOptions, journal_options
 from pipeline.journal.schema import QUANTITY_ALIAS
 from pipeline.journal.source import JournalReader
 from protocol.journal.inventory import CHANGED
 
-EVENTS_OF_CHUNK: Final = 2_000_000  # at least, if a file has more
+EVENTS_OF_CHUNK: Final = 2_000_000  # at least, if a file has as many
 NEEDED: Final = ("node", "seq", "ts", "op")
 
 FORMAT: Final = "amqp-journal-digest"
@@ -53,9 +53,9 @@ def sealed_digest(
     since: datetime | None = None,
     strays: Sequence[str] = (),
 ) -> DataFrame:
-    """The digest of all sealed events in a journal's folder, or of those from `since` on (DIGEST).
+    """Return the digest (DIGEST) of all sealed events in a journal's folder, or of those from `since` on.
 
-    `strays`: files to leave out, by their paths in the journal's folder. Raises PipelineError: there is none.
+    `strays`: paths in the journal's folder of files to leave out. Raises PipelineError: there is no journal.
     """
     folder = sealed_folder(journal)
     files = with_events_from(spark.read.format("binaryFile").load(folder), since)
@@ -69,18 +69,18 @@ def sealed_digest(
 
 
 def micros_of(since: datetime | None) -> int | None:
-    """Microseconds since 1970."""
+    """Return a time in microseconds since 1970."""
     return None if since is None else int(since.timestamp() * 1_000_000)
 
 
 class SealedFiles:
     """The function that a task calls with rows of files.
 
-    path | content; null: open the file | poison | since: microseconds or null
+    The rows have: path | content; null: open the file | poison | since: microseconds or null
     """
 
     def eval(self, files: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Their digests. Raises PipelineError: a file is damaged, or none of a journal."""
+        """Yield the digests of files. Raises PipelineError: a file is damaged, or no file of a journal."""
         for path, content, poison, since in zip(*files.columns, strict=True):
             name = path.as_py().removeprefix("file:")
             for events in read(name, content.as_buffer() if content.is_valid else None, since.as_py()):
@@ -88,9 +88,10 @@ class SealedFiles:
 
 
 def read(path: str, content: pa.Buffer | None, since: int | None) -> Iterator[pa.Table]:
-    """Portions of a Parquet file, with COLUMNS that it has. `since`: microseconds since 1970, or null.
+    """Yield portions of a Parquet file, with those of COLUMNS that it has.
 
-    Raises PipelineError: the file is damaged, or none of a journal.
+    `since`: microseconds since 1970, or null. Raises PipelineError: the file is damaged, or no file of a
+    journal.
     """
     try:
         for events in _portions(path, content):
@@ -121,13 +122,13 @@ def _portions(path: str, content: pa.Buffer | None) -> Iterator[pa.Table]:
 
 
 def from_time(events: pa.Table, since: int) -> pa.Table:
-    """The events from a time on, microseconds since 1970."""
+    """Return the events from a time on, in microseconds since 1970."""
     times = events.column("ts").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     return events.filter(pc.greater_equal(times, since))
 
 
 def live_digest(spark: SparkSession, said: Mapping[str, str], poison: int, since: int | None) -> DataFrame:
-    """The digest of what a batch of `format("amqp-journal")` reads with the options `said` (DIGEST).
+    """Return the digest (DIGEST) of a batch of `format("amqp-journal")` with the options `said`.
 
     `since`: microseconds since 1970.
     """
@@ -137,7 +138,7 @@ def live_digest(spark: SparkSession, said: Mapping[str, str], poison: int, since
 
 
 class DigestSource(DataSource):
-    """Digests of what `format("amqp-journal")` reads; the same options, and `poison` and `since`."""
+    """The digest of events of `format("amqp-journal")`, with its options, `poison` and `since`."""
 
     @classmethod
     def name(cls) -> str:
@@ -149,7 +150,7 @@ class DigestSource(DataSource):
         return DIGEST
 
     def reader(self, schema: StructType) -> DigestReader:
-        """Reads once. Raises OptionError."""
+        """Return the reader of a batch query. Raises OptionError."""
         said = {name: value for name, value in self.options.items() if name.lower() not in OWN}
         since = self.options.get("since")
         options = journal_options(said, streaming=False)
@@ -157,7 +158,7 @@ class DigestSource(DataSource):
 
 
 class DigestReader(JournalReader):
-    """Each task makes a digest of its events."""
+    """Reads events; each task makes a digest of its events."""
 
     def __init__(self, options: JournalOptions, poison: int, since: int | None) -> None:
         super().__init__(options)
@@ -166,17 +167,17 @@ class DigestReader(JournalReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read events, and make their digest (DataSourceReader)."""
-        batches = [narrowed(batch) for batch in super().read(partition)]
+        batches = [select_columns(batch) for batch in super().read(partition)]
         if batches:
             events = pa.Table.from_batches(batches)
             yield from digest(events if self._since is None else from_time(events, self._since), self._poison)
 
 
 class Digest:
-    """`rows`: DIGEST. `poison`: so many deliveries are too many. `held`: what is wrong with the files."""
+    """A digest. `rows`: DIGEST. `poison`: limit of deliveries. `held`: faults of the files."""
 
-    def __init__(self, rows: DataFrame, poison: int, held: Held, read: Callable[[], DataFrame]) -> None:
-        """`read`: has the events that it is of."""
+    def __init__(self, rows: DataFrame, poison: int, held: FileFaults, read: Callable[[], DataFrame]) -> None:
+        """`read`: reads the events of the digest."""
         self.rows = rows
         self.held = held
         self.poison = poison
@@ -184,29 +185,31 @@ class Digest:
 
     @cached_property
     def events(self) -> DataFrame:
-        """The events that it is of, for what it does not tell."""
+        """Return the events of the digest, for details that the digest lacks."""
         return self._read()
 
 
-def of_sealed(spark: SparkSession, journal: str, poison: int = 5, since: datetime | None = None) -> Digest:
+def sealed_journal_digest(
+    spark: SparkSession, journal: str, poison: int = 5, since: datetime | None = None
+) -> Digest:
     """Return the digest of a folder's sealed events, or of those from `since` on. Raises PipelineError."""
     sealed_folder(journal)
-    held = hold_sealed(spark, journal, micros_of(since))
+    held = check_sealed(spark, journal, micros_of(since))
     rows = sealed_digest(spark, journal, poison, since, held.strays)
     return Digest(rows, poison, held, lambda: read_events(spark, journal, since, held.strays))
 
 
-def of_live(
+def live_journal_digest(
     spark: SparkSession, said: Mapping[str, str], poison: int = 5, since: datetime | None = None
 ) -> Digest:
     """Return the digest of all events up to now, sealed or not. `said`: options of `format("amqp-journal")`.
 
     Raises PipelineError: there is no journal.
     """
-    held = hold_options(journal_options(said, streaming=False), micros_of(since))
-    if held.faults:  # they are findings, so the audit goes on without these events
+    held = check_served(journal_options(said, streaming=False), micros_of(since))
+    if held.faults:  # the faults are findings, so the audit continues without these files
         changed = [fault["file"].rpartition("/")[2] for fault in held.faults if fault["what"] == CHANGED]
         said = {"failOnDataLoss": "false", "without": json.dumps(changed)} | dict(said)
-    fixed = until_now(said, since)
+    fixed = fix_end(said, since)
     rows = live_digest(spark, fixed, poison, micros_of(since))
     return Digest(rows, poison, held, lambda: read_fixed(spark, fixed, since))

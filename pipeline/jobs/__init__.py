@@ -1,1 +1,1 @@
-"""Jobs over events: functions of DataFrames, which read and write nothing themselves."""
+"""Jobs over events: functions of DataFrames that read and write no files."""

@@ -1,4 +1,4 @@
-"""The audit: what became of each message, whether the journal is whole, and whether it adds up."""
+"""The audit: the fate of each message, and whether the journal is complete and consistent."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import Row
 
-from pipeline.digest.schema import kept, lived, moved, placed
+from pipeline.digest.schema import select_kept, select_lived, select_moved, select_placed
 from pipeline.digest.sources import Digest
 from pipeline.jobs.balance import blocks, holes, imbalances, of_torn
 from pipeline.jobs.dead_letters import forwarding_losses
-from pipeline.jobs.facts import facts, known_queues, lacks_of, less, not_judged
-from pipeline.jobs.order import reordered
-from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, Settled, judge
-from pipeline.journal.inventory import Held
+from pipeline.jobs.facts import facts, format_lacking, known_queues, lacking_columns, not_judged
+from pipeline.jobs.order import find_reordered
+from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, SettledEntries, judge
+from pipeline.journal.inventory import FileFaults
 
 SHOWN: Final = 1000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,10 +35,11 @@ Rows = list[dict[str, Any]]
 
 
 class Audit(NamedTuple):
-    """The result of an audit. `findings`: how many by kind; `others`: how many by harmless verdict.
+    """The result of an audit. `findings`: number of each kind; `others`: number of each harmless verdict.
 
-    `first`, `last`: microseconds since 1970 of the events, or None. `rows`: the findings themselves, SHOWN
-    of each kind at most. `not_judged`: what could not be looked for in all queues, with the reason.
+    `first`, `last`: times of the first and last event in microseconds since 1970, or None. `rows`: the
+    findings, at most SHOWN of each kind. `not_judged`: verdicts that could not be checked in all queues, with
+    the reason.
     """
 
     events: int
@@ -56,13 +57,13 @@ class Audit(NamedTuple):
         return not any(self.findings.values())
 
     def summary(self) -> dict[str, Any]:
-        """Return the findings as values that JSON can hold."""
+        """Return the findings as values for JSON."""
         times = {"first": _time(self.first), "last": _time(self.last)}
         return self._asdict() | times | {"clean": self.clean}
 
 
 class Frames(NamedTuple):
-    """A digest, by its kinds of rows."""
+    """The rows of a digest by kind."""
 
     kept: DataFrame
     lived: DataFrame
@@ -71,9 +72,9 @@ class Frames(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The result of an audit for one node: how many entries have each verdict, how many `others` there are.
+    """The result of an audit for one node: the number of entries with each verdict, and of `others`.
 
-    `lacking`: queues that could not be looked at closely.
+    `lacking`: queues whose deliveries are not all journaled.
     """
 
     verdicts: dict[str, int]
@@ -83,10 +84,13 @@ class Part(NamedTuple):
 
 
 def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
-    """Audit a journal, node by node. `age`: seconds; `now`: microseconds, else that of the last event."""
-    rows = digest.rows.persist()  # not `_kept`: where little is settled there are many
+    """Audit a journal, node by node. `age`: seconds.
+
+    `now`: microseconds, by default the time of the last event.
+    """
+    rows = digest.rows.persist()  # not `_compute_once`: a digest with many unsettled entries is large
     try:
-        frames = Frames(kept(rows), lived(rows), moved(rows), placed(rows))
+        frames = Frames(select_kept(rows), select_lived(rows), select_moved(rows), select_placed(rows))
         nodes = _nodes(frames.moved)
         last = max((row["latest"] for row in nodes), default=None)
         rules = Rules(now or last or 0, age, digest.poison)
@@ -96,8 +100,8 @@ def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
         rows.unpersist()
 
 
-def _with_files(found: Audit, held: Held) -> Audit:
-    """The same with what is wrong with the files."""
+def _with_files(found: Audit, held: FileFaults) -> Audit:
+    """Return the audit with the faults of files added."""
     reason = {} if held.judged else {FILE: "the journal has no manifest that says which files there must be"}
     rows = {FILE: held.faults[:SHOWN]} if held.faults else {}
     return found._replace(
@@ -128,41 +132,41 @@ def _nodes(moved: DataFrame) -> list[Row]:
 
 
 def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest) -> Part:
-    """`frames`: of all the `nodes`."""
+    """Audit one node. `frames`: of all the `nodes`."""
     if nodes > 1:
         frames = Frames(*(each.where(F.col("node") == node["node"]) for each in frames))
     events = partial(_events_of, digest, node["node"])
     told = facts(frames.kept)
     lacking = Observation()
-    queues = _kept(known_queues(frames.moved, told).observe(lacking, *less()))
+    queues = _compute_once(known_queues(frames.moved, told).observe(lacking, *lacking_columns()))
     in_blocks = blocks(frames.moved)
     lists = {
         "imbalance": imbalances(frames.moved, told),
         "forwarding_loss": forwarding_losses(frames.kept, told, node["latest"]),
         "hole": holes(in_blocks, of_torn(events(), in_blocks) if node["torn"] else None),
-        "reordered": reordered(frames.placed, frames.kept, frames.lived, events),
+        "reordered": find_reordered(frames.placed, frames.kept, frames.lived, events),
     }
     unseen = frames.moved.where("unseen > 0").groupBy("queue_id").agg(F.max("last").alias("last"))
-    settled = Settled(node["settled"], node["lowest"], unseen)
-    with ThreadPoolExecutor(2) as pool:  # what is planned takes one core, and what is run all of them
+    settled = SettledEntries(node["settled"], node["lowest"], unseen)
+    with ThreadPoolExecutor(2) as pool:  # planning uses one core, and running uses all
         judging = pool.submit(judge, frames.lived, settled, queues, rules, SHOWN, events)
         collected = dict(zip(lists, pool.map(_collected, lists.values()), strict=True))
     verdicts = judging.result()
     rows = {kind: some for kind, (_, some) in collected.items()}
     for row in sorted(verdicts.rows, key=lambda row: row["last_seq"]):
-        rows.setdefault(row["verdict"], []).append(_told(row))
+        rows.setdefault(row["verdict"], []).append(_row_in_utc(row))
     others = {kind: total for kind, (total, _) in collected.items()}
-    return Part(verdicts.counts, others, rows, lacks_of(lacking.get))
+    return Part(verdicts.counts, others, rows, format_lacking(lacking.get))
 
 
 def _collected(frame: DataFrame) -> tuple[int, Rows]:
     some = frame.limit(SHOWN + 1).collect()
     total = len(some) if len(some) <= SHOWN else frame.count()
-    return total, [_told(row) for row in some[:SHOWN]]
+    return total, [_row_in_utc(row) for row in some[:SHOWN]]
 
 
-def _told(row: Row) -> dict[str, Any]:
-    """A row whose times say that they are UTC; Spark gives them as those of this machine's zone."""
+def _row_in_utc(row: Row) -> dict[str, Any]:
+    """Return a row with its times in UTC; Spark returns them in the zone of this machine."""
     values = row.asDict().items()
     return {name: each.astimezone(UTC) if isinstance(each, datetime) else each for name, each in values}
 
@@ -193,9 +197,9 @@ def _time(micros: int | None) -> datetime | None:
     return None if micros is None else EPOCH + timedelta(microseconds=micros)
 
 
-def _kept(frame: DataFrame) -> DataFrame:
-    """The rows are computed once, and what they came of is forgotten.
+def _compute_once(frame: DataFrame) -> DataFrame:
+    """Compute the rows once, and drop their plan.
 
-    A plan has all plans of what it reads from a cache, each twice, and Spark writes them out again and again.
+    A plan contains all plans of the caches that it reads, each twice, and Spark prints them again and again.
     """
     return frame.localCheckpoint()

@@ -1,4 +1,4 @@
-"""Whether the journal of one node is whole, and adds up."""
+"""Checks whether the journal of one node is complete and consistent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pipeline.journal.schema import ANCHORS
 
 
 def blocks(moved: DataFrame) -> DataFrame:
-    """Blocks of 65,536 seqs out of the sums of a digest; `whole`: each seq from first to last is there once.
+    """Return blocks of 65,536 seqs from the sums of a digest.
 
-    node | block | events | first | last | whole | excused: the first is a `gap`, which says that the events
-    from this seq on may be missing | earliest | latest | settled | lowest
+    `whole`: each seq from first to last is there once.
+
+    node | block | events | first | last | whole | excused: the first seq that a `gap` reports as possibly
+    missing | earliest | latest | settled | lowest
     """
     first, last = F.col("first"), F.col("last")
     total = (first.bitwiseAND(BLOCK - 1) + last.bitwiseAND(BLOCK - 1)) * F.col("events")
@@ -35,10 +37,10 @@ def blocks(moved: DataFrame) -> DataFrame:
 
 
 def holes(of_node: DataFrame, torn: DataFrame | None) -> DataFrame:
-    """Where seqs are missing or come again. `of_node`: `blocks`; `torn`: events of those that are not whole.
+    """Return where seqs are missing or repeated. `of_node`: `blocks`. `torn`: events of incomplete blocks.
 
-    node | after | before | missing (negative: there again) | at: when the event behind was. A `gap` excuses
-    as many events directly before it as it says; one of version 1 excuses all.
+    node | after | before | missing (negative: repeated) | at: time of the event behind. A `gap` excuses as
+    many events directly before it as it names; a `gap` of version 1 excuses all.
     """
     no, yes = F.lit(False), F.lit(True)
     begin = _place(F.col("first"), F.col("excused"), no, F.col("earliest"))
@@ -64,14 +66,14 @@ def holes(of_node: DataFrame, torn: DataFrame | None) -> DataFrame:
 
 
 def of_torn(events: DataFrame, of_node: DataFrame) -> DataFrame:
-    """The events in those `blocks` of a node that are not whole."""
+    """Return the events in incomplete `blocks` of a node."""
     torn = of_node.where(~F.col("whole")).select("block")
     looked_at = events.select("node", "seq", "ts", "op", "quantity", block_of("seq").alias("block"))
     return looked_at.join(F.broadcast(torn), "block")
 
 
 def _each(torn: DataFrame) -> DataFrame:
-    """A place for each seq."""
+    """Return a place for each seq."""
     return torn.groupBy("node", "seq").agg(
         F.count(F.lit(1)).alias("times"),
         F.min(F.when(F.col("op") == "gap", F.col("seq") - F.coalesce("quantity", F.col("seq")))).alias(
@@ -83,7 +85,7 @@ def _each(torn: DataFrame) -> DataFrame:
 
 
 def _place(seq: Column, excused: Column, inner: Column, micros: Column) -> Column:
-    """An end of a block that has all its seqs once. `inner`: its other end is before it."""
+    """Return one end of a complete block. `inner`: the other end is before it."""
     once = F.lit(1).cast("long").alias("times")
     return F.struct(
         seq.alias("seq"), once, excused.alias("excused"), inner.alias("inner"), micros.alias("micros")
@@ -91,12 +93,12 @@ def _place(seq: Column, excused: Column, inner: Column, micros: Column) -> Colum
 
 
 def imbalances(moved: DataFrame, told: DataFrame) -> DataFrame:
-    """Intervals of a queue that do not add up. `moved`: sums of a digest; `told`: `facts`; of one node.
+    """Return the inconsistent intervals of a queue. `moved`: sums of a digest; `told`: `facts`; of one node.
 
-    queue_id | vhost | queue | op | from_seq | to_seq | expected: what came and left makes it | found
-    | at: when. What a restart lists must be as many as it says. Intervals with a gap are passed over, and
-    so are lists: behind it may be the rest of one, or one that begins anew. `expected` is null where files
-    have events of one queue across one another: then no sum says what came before an anchor.
+    queue_id | vhost | queue | op | from_seq | to_seq | expected: from the entries that came and left | found
+    | at: time. A restart's list must be as long as the restart reports. Intervals with a gap are skipped, and
+    so are lists with a gap, which may be incomplete or begin again. `expected` is null where events of one
+    queue overlap between files: then no sum is known before an anchor.
     """
     in_order = Window.partitionBy("queue_id").orderBy("since", F.col("op").isNull(), "seq")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
@@ -115,7 +117,7 @@ def imbalances(moved: DataFrame, told: DataFrame) -> DataFrame:
 
 
 def _anchors(told: DataFrame) -> DataFrame:
-    """The facts that say how much is in a queue."""
+    """Return the facts with the number of entries in a queue."""
     return told.where(F.col("op").isin(*ANCHORS) & F.col("queue_id").isNotNull()).select(
         "queue_id", "vhost", "queue", "seq", F.col("seq").alias("since"), "ts", "op", "quantity", "reason"
     )
@@ -165,5 +167,5 @@ def _gaps(told: DataFrame) -> DataFrame:
 
 
 def _in_gap() -> Column:
-    begin = F.coalesce("from_seq", F.lit(0))  # a list may be without an anchor before it
+    begin = F.coalesce("from_seq", F.lit(0))  # a list may have no anchor before it
     return F.exists("gaps", lambda gap: (gap > begin) & (gap < F.col("seq")))

@@ -1,4 +1,4 @@
-"""Dead letters that left one queue for another and never came there."""
+"""Dead letters that left one queue for another and never arrived."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.journal.schema import FORWARDS
 
-SAME_WRITE: Final = 1024  # seqs: what is that close before a gap may have its arrival in the gap
+SAME_WRITE: Final = 1024  # seqs: the arrival of an event so close before a gap may be in the gap
 
 
 def is_forwarding() -> Column:
-    """Whether an event is one of either end of a way from queue to queue."""
+    """Return whether an event is an end of a transfer from queue to queue."""
     return _leaves() | (F.col("origin_uid").isNotNull() & (F.col("op") == "enqueue"))
 
 
 def forwarding_losses(events: DataFrame, told: DataFrame, end: int) -> DataFrame:
     """Return the dead letters sent to a queue of one node that has no `enqueue` with their `origin_uid`.
 
-    msg_uid | vhost | queue: where it was to go | from_queue | seq | at: when it left. Passed over is what
-    a gap follows at once, what went to a queue of which no fact says that it was journaled then, and what
-    left in the broker's turn in which these events end: all of a turn has one time. `told`: of `facts`.
-    `end`: the time of the last event, microseconds since 1970.
+    msg_uid | vhost | queue: the destination | from_queue | seq | at: time of leaving. Skipped are events
+    directly before a gap, events to a queue that is not known to be journaled at that time, and events of the
+    last turn of the broker: all events of a turn have the same time. `told`: of `facts`. `end`: the time of
+    the last event, microseconds since 1970.
     """
     of_node = (F.col("op") == "gap") | (F.col("queue_id").isNull() & (F.col("reason") == "off"))
     gaps = told.where(of_node).agg(F.collect_list("seq").alias("gaps"))
@@ -49,7 +49,7 @@ def forwarding_losses(events: DataFrame, told: DataFrame, end: int) -> DataFrame
 
 
 def _missing(events: DataFrame) -> DataFrame:
-    """Return the messages that left more often than they came.
+    """Return the messages that left more often than they arrived.
 
     uid | vhost | to_queue | from_queue | seq | ts
     """
@@ -73,7 +73,7 @@ def _missing(events: DataFrame) -> DataFrame:
 
 
 def _journaled(told: DataFrame) -> DataFrame:
-    """Return from which seqs on facts say that queues are journaled, or are not.
+    """Return the seqs from which on queues are journaled, or are not.
 
     vhost | to_queue | seq | journaled: that seq; -1: not from here on
     """

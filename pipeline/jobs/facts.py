@@ -1,4 +1,4 @@
-"""Facts of each queue of one node: its name, its restarts, what was purged, how much is journaled."""
+"""Facts of each queue of one node: its name, its restarts, its purges, and its journal level."""
 
 from __future__ import annotations
 
@@ -36,30 +36,29 @@ NAMED: Final = 3
 
 
 def facts(events: DataFrame) -> DataFrame:
-    """The events that are of no message: anchors, ranges, gaps and levels."""
+    """Return the events that concern no single message: anchors, ranges, gaps and levels."""
     return events.where(is_fact()).select(*FACT_COLUMNS)
 
 
 def is_fact() -> Column:
-    """Whether an event is of no message."""
+    """Return whether an event concerns no single message."""
     return F.col("msg_uid").isNull() & F.col("op").isin(*FACTS)
 
 
 def activity(events: DataFrame) -> DataFrame:
-    """By node | queue_id: latest: microseconds since 1970."""
+    """Return the last activity of each queue: node | queue_id | latest: microseconds since 1970."""
     return events.groupBy("node", "queue_id").agg(F.max(F.unix_micros("ts")).alias("latest"))
 
 
 def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
-    """Return a row for each queue out of `activity` (or `moved` of a digest) and `facts` of one node.
+    """Return a row for each queue of `activity` (or `moved` of a digest) and `facts` of one node.
 
-    queue_id | vhost | queue: null if no fact tells them | declared: it began within these events
-    | full_from: the seq from which on all deliveries are journaled; ALWAYS, or NEVER, as now they are not
-    | less: at times they were not, or are not
-    | restarts: seqs at which listings ended, or the queue itself with the broker
-    | ranges (first, last, at, all): what was purged or deleted
-    | gaps: seqs before which events may be missing
-    | known (start, end): all that is in the queue is told by events between, and by those behind
+    queue_id | vhost | queue: null if no fact has them | declared: the queue begins within these events |
+    full_from: the seq from which on all deliveries are journaled; ALWAYS; or NEVER, if they are not now |
+    less: not all deliveries were, or are, journaled | restarts: seqs at the ends of lists, or of the end of
+    the queue with the broker | ranges (first, last, at, all): purged or deleted places | gaps: seqs before
+    which events may be missing | known (start, end): the contents of the queue are known from events between
+    these seqs and from later ones
     """
     nothing = F.array().cast("array<bigint>")
     no_range = F.array().cast("array<struct<first:bigint,last:bigint,at:bigint,all:boolean>>")
@@ -94,10 +93,10 @@ def _told_of_node(told: DataFrame) -> DataFrame:
 
 
 def _deliveries(prefix: str) -> list[Column]:
-    """Where facts say that deliveries are not journaled: the last of them; and that they are: each.
+    """Return where deliveries stop being journaled (the last seq), and where they start (each seq).
 
-    A queue says it when it is declared, when it has been listed, which is told behind the list, and when
-    that changes; its checkpoints say it again, for who has no event before them.
+    A queue records its level when it is declared, when a restart has listed it, behind the list, and when the
+    level changes. Checkpoints repeat the level for readers without an earlier event.
     """
     reason = F.col("reason")
     begins = (reason == "full") & F.col("op").isin("declare", "level")
@@ -119,7 +118,10 @@ def _full_from(prefix: str) -> Column:
 
 
 def _is_begun() -> Column:
-    """Whether a queue that was there is journaled from here on: if not at the level `full`, that follows."""
+    """Return whether a queue that existed before is journaled from here on.
+
+    A level other than `full` follows.
+    """
     return (F.col("op") == "checkpoint") & (F.col("reason") == "level")
 
 
@@ -132,7 +134,7 @@ def _told_of(told: DataFrame) -> DataFrame:
     op = F.col("op")
     ended = (op == "queue_delete") & F.coalesce(
         F.col("reason") == "shutdown", F.lit(False)
-    )  # with the broker
+    )  # ends with the broker
     is_all = (op == "queue_delete") & ~ended
     one = F.struct(
         F.when(is_all, FIRST_PLACE).otherwise(F.coalesce("first_qpos", F.lit(FIRST_PLACE))).alias("first"),
@@ -158,41 +160,43 @@ def _told_of(told: DataFrame) -> DataFrame:
     )
 
 
-def lacks(queues: DataFrame) -> str:
-    """Name the queues of one node of which the journal lacks deliveries; `queues`: of `known_queues`."""
-    (row,) = queues.agg(*less()).collect()
-    return lacks_of(row.asDict())
+def describe_lacking(queues: DataFrame) -> str:
+    """Return a text with the queues of one node without all deliveries. `queues`: of `known_queues`."""
+    (row,) = queues.agg(*lacking_columns()).collect()
+    return format_lacking(row.asDict())
 
 
-def less() -> tuple[Column, Column]:
-    """Return columns over `known_queues`: how many lack deliveries, and some of their names."""
+def lacking_columns() -> tuple[Column, Column]:
+    """Return columns over `known_queues`: the number of queues without all deliveries, and some names."""
     name = F.coalesce("queue", F.concat(F.lit("number "), F.col("queue_id")))
     names = F.sort_array(F.collect_set(F.when(F.col("less"), name)))
     return F.size(names).alias("total"), F.slice(names, 1, NAMED).alias("some")
 
 
-def lacks_of(seen: Mapping[str, Any]) -> str:
-    """`lacks`, out of what `less` has said."""
+def format_lacking(seen: Mapping[str, Any]) -> str:
+    """Return the text of `describe_lacking` from the columns of `lacking_columns`."""
     if not seen["total"]:
         return ""
     more = f" and {seen['total'] - NAMED} more" if seen["total"] > NAMED else ""
     return ", ".join(seen["some"]) + more
 
 
-def lacks_by_node(events: DataFrame) -> dict[str, str]:
-    """`lacks` by node."""
+def describe_lacking_by_node(events: DataFrame) -> dict[str, str]:
+    """Return the texts of `describe_lacking` by node."""
     told, active = facts(events), activity(events)
     nodes = sorted(row["node"] for row in events.select("node").distinct().collect())
     return {
-        node: lacks(known_queues(active.where(F.col("node") == node), told.where(F.col("node") == node)))
+        node: describe_lacking(
+            known_queues(active.where(F.col("node") == node), told.where(F.col("node") == node))
+        )
         for node in nodes
     }
 
 
 def not_judged(lacking: dict[str, str], what: Iterable[str] = NEEDS_FULL) -> dict[str, str]:
-    """Return the verdicts `what` that could not be looked for everywhere, with the reason.
+    """Return the verdicts `what` that could not be checked everywhere, with the reason.
 
-    `lacking`: the result of `lacks` by node.
+    `lacking`: the result of `describe_lacking` by node.
     """
     of_queues = "; ".join(f"of {queues} in {node}" for node, queues in sorted(lacking.items()) if queues)
     why = f"the journal has not all deliveries {of_queues}: the level `full` records them"

@@ -1,7 +1,7 @@
 """The ledger: a row for each entry of a queue of one node, folded from its events.
 
-The columns of a row are numbers which fold further: a row is a contribution as an event is. So the rows of
-before and the events since then make the rows of now, in whatever portions events come.
+The columns of a row are numbers that fold again: a row is a contribution like an event. So earlier rows and
+the events since then give the present rows, in whatever portions the events come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TERM_SHIFT: Final = 20
 RECOVER_SHIFT: Final = 42
 PERSISTENT: Final = 1
 
-FEW_KEYS: Final = 1_000_000  # so many fit into each task
+FEW_KEYS: Final = 1_000_000  # as many fit into each task
 NUMBERS: Final = (
     "tally",
     "last",
@@ -41,15 +41,18 @@ NUMBERS: Final = (
     "step",
     "taker",
 )
-"""tally: how often it came in, left (<< 20) and was recovered (<< 42). last: twice the seq of the last event,
-+ 1 if that is a recover. delivered, returned, recovered: seqs of the last such events, delivered or staged,
-returned by a requeue or a recover. settled, ended: seqs of the first
-and of the last way out. placed, qpos: seq of the last way in, and its place. flags: 1
-persistent. deliveries: the most that an event says. at: microseconds since 1970 of the last event. first:
-seq of the first event. takes: how often it was delivered or staged. holder: who had it last, a hash. acked,
-acker: seq of the first ack, and by whom, a hash. doubled_from, doubled_to: seqs of the first two deliveries
-in a row that were to different consumers (`doubled`). step: seq of the first event that changes who has it.
-taker: who got it by that event, a hash; null: nobody."""
+"""The columns of a row, all numbers.
+
+tally: how often the entry was enqueued, left (<< 20) and was recovered (<< 42). last: twice the seq of the
+last event, + 1 if that is a recover. delivered, returned, recovered: seqs of the last event that delivers or
+stages, that requeues or recovers, and of the last recover. settled, ended: seqs of the first and of the last
+event that removes the entry. placed, qpos: seq of the last event that enqueues the entry, and its place.
+flags: 1 persistent. deliveries: the largest number of deliveries in an event. at: microseconds since 1970 of
+the last event. first: seq of the first event. takes: how often the entry was delivered or staged. holder: the
+last holder, as a hash. acked, acker: seq of the first ack, and its consumer as a hash. doubled_from,
+doubled_to: seqs of the first two consecutive deliveries to different consumers (`find_doubled`). step: seq of
+the first event that changes the holder. taker: the holder after that event, as a hash; null: no holder.
+"""
 
 
 def contributions(events: DataFrame) -> DataFrame:
@@ -79,13 +82,13 @@ def contributions(events: DataFrame) -> DataFrame:
         "at": F.unix_micros("ts"),
         "first": seq,
         "takes": F.when(op.isin(*TAKING), F.lit(1).cast("long")),
-        "holder": F.when(op.isin(*TAKING), who()),
+        "holder": F.when(op.isin(*TAKING), consumer_hash()),
         "acked": F.when(op == "ack", seq),
-        "acker": F.when(op == "ack", who()),
+        "acker": F.when(op == "ack", consumer_hash()),
         "doubled_from": F.lit(None).cast("long"),
         "doubled_to": F.lit(None).cast("long"),
         "step": F.when(_is_step(), seq),
-        "taker": F.when(op.isin(*TAKING), who()),
+        "taker": F.when(op.isin(*TAKING), consumer_hash()),
     }
     return _of_entries(events).select(*KEYS, *(column.alias(name) for name, column in numbers.items()))
 
@@ -117,23 +120,23 @@ def fold(rows: DataFrame) -> DataFrame:
     )
 
 
-def who() -> Column:
-    """A number for the consumer of an event, with its connection and channel; null: the event names none."""
+def consumer_hash() -> Column:
+    """Return a number for the consumer of an event, with its connection and channel; null without one."""
     consumer = F.xxhash64("conn", F.col("channel").cast("long"), "consumer")
     return F.when(F.col("consumer").isNotNull() | F.col("conn").isNotNull(), consumer)
 
 
-def doubled(events: DataFrame) -> DataFrame:
-    """The entries that a consumer got while another one had them: KEYS | doubled_from | doubled_to.
+def find_doubled(events: DataFrame) -> DataFrame:
+    """Return the entries that a consumer got while another one held them: KEYS | doubled_from | doubled_to.
 
-    The rows fold with `contributions`. Between two deliveries there is a requeue, a restart or a way out.
+    The rows fold with `contributions`. Between two deliveries there must be a requeue, a restart or the end.
     """
     op = F.col("op")
     in_order = Window.partitionBy(*KEYS).orderBy("seq")
     takes = op.isin(*TAKING)
     steps = _of_entries(events).where(_is_step())
     return (
-        steps.select(*KEYS, "seq", takes.alias("takes"), who().alias("who"))
+        steps.select(*KEYS, "seq", takes.alias("takes"), consumer_hash().alias("who"))
         .withColumns(
             {
                 "takes_before": F.lag("takes").over(in_order),
@@ -147,10 +150,10 @@ def doubled(events: DataFrame) -> DataFrame:
     )
 
 
-def straddling(rows: DataFrame) -> DataFrame:
-    """The same out of rows of two portions: an entry was with a consumer at the end of the earlier one.
+def find_straddling(rows: DataFrame) -> DataFrame:
+    """Return such entries from rows of two portions: a consumer held an entry at the end of the earlier one.
 
-    The first event of the later portion that changes who has the entry gives it to another consumer.
+    The first event of the later portion that changes the holder gives the entry to another consumer.
     """
     in_order = Window.partitionBy(*KEYS).orderBy("first")
     free_since = F.coalesce(F.greatest("returned", "ended", "placed"), F.lit(-1))
@@ -170,23 +173,23 @@ def straddling(rows: DataFrame) -> DataFrame:
 
 
 def _is_step() -> Column:
-    """Whether an event changes who has an entry."""
+    """Return whether an event changes the holder of an entry."""
     return F.col("op").isin(*TAKING, "requeue", "recover", *ARRIVING, *LEAVING)
 
 
 def arrivals() -> Column:
-    """How often an entry was enqueued."""
+    """Return how often an entry was enqueued."""
     return F.col("tally").bitwiseAND((1 << TERM_SHIFT) - 1)
 
 
 def departures() -> Column:
-    """How often an entry left its queue."""
+    """Return how often an entry left its queue."""
     mask = (1 << (RECOVER_SHIFT - TERM_SHIFT)) - 1
     return F.shiftright("tally", TERM_SHIFT).bitwiseAND(mask)
 
 
 def recoveries() -> Column:
-    """How often a restart brought an entry back."""
+    """Return how often a restart recovered an entry."""
     return F.shiftright("tally", RECOVER_SHIFT)
 
 

@@ -1,4 +1,4 @@
-"""The life of one message, with what it was made of and what was made of it."""
+"""The events of one message, of its origin, and of its dead letters and copies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812
 STEPS_MAX: Final = 32
 
 
-def uids_of(events: DataFrame, message_id: str) -> set[int]:
-    """The messages that their publishers called so."""
+def find_uids(events: DataFrame, message_id: str) -> set[int]:
+    """Return the numbers of the messages with a message-id."""
     wanted = (F.col("message_id") == message_id) & F.col("msg_uid").isNotNull()
     return {int(row["msg_uid"]) for row in events.where(wanted).select("msg_uid").distinct().collect()}
 
 
-def family(events: DataFrame, uids: Set[int]) -> set[int]:
+def find_family(events: DataFrame, uids: Set[int]) -> set[int]:
     """Return the messages with their origins and their copies, found in STEPS_MAX steps at most."""
     known = set(uids)
     made = events.where((F.col("op") == "enqueue") & F.col("origin_uid").isNotNull())
@@ -34,12 +34,12 @@ def family(events: DataFrame, uids: Set[int]) -> set[int]:
 
 
 def lineage(events: DataFrame, uids: Set[int]) -> DataFrame:
-    """All events of these messages and their family, in order."""
-    return events.where(F.col("msg_uid").isin(list(family(events, uids)))).orderBy("ts", "node", "seq")
+    """Return all events of these messages and their family, in order."""
+    return events.where(F.col("msg_uid").isin(list(find_family(events, uids)))).orderBy("ts", "node", "seq")
 
 
-def told(row: dict[str, Any]) -> str:
-    """Write an event of `lineage` as a line for a person."""
+def format_event(row: dict[str, Any]) -> str:
+    """Return an event of `lineage` as a line."""
     parts = [f"{row['ts']:%Y-%m-%d %H:%M:%S.%f}", f"message {row['msg_uid']}", row["op"]]
     if row["reason"]:
         parts.append(f"({row['reason']})")

@@ -1,4 +1,4 @@
-"""Deliveries out of order: a message that is delivered for the first time after one from behind it."""
+"""Deliveries out of order: the first delivery of a message after one from behind it in the queue."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PLACE: Final = ("node", "queue_id", "msg_uid")
 
 
 def order(events: DataFrame, by_consumer: bool = False) -> DataFrame:
-    """First deliveries that came after one of a later place in the queue, or to the consumer if asked.
+    """Return first deliveries that came after one of a later place in the queue, or to the same consumer.
 
-    node | vhost | queue | queue_id | [consumer] | msg_uid | qpos | overtaken_by: the latest place before it
-    | seq | at: when. A place holds until a restart gives a new one, so each restart begins anew. What is
-    redelivered may come out of order, and so may what was not there yet when the other was delivered
-    (priorities). Only the latest place is compared: with priorities, a message that came after the latest one
-    was delivered and that only an earlier one has overtaken is not told.
+    node | vhost | queue | queue_id | [consumer] | msg_uid | qpos | overtaken_by: the latest place delivered
+    before | seq | at: time. A place is valid until a restart assigns a new one, so each restart begins again.
+    Redeliveries may be out of order, and so may messages that were enqueued after the other delivery
+    (priorities). Only the latest place is compared. So, with priorities, a message is not reported if it was
+    enqueued after the delivery of the latest place and overtaken by an earlier place only.
     """
     first = (F.col("op") == "deliver") & ~F.coalesce("redelivered", F.lit(False))
     steps = events.where(first | _ends()).select(
@@ -30,38 +30,38 @@ def order(events: DataFrame, by_consumer: bool = False) -> DataFrame:
         _who() if by_consumer else F.lit(0).cast("long").alias("who"),
         _ends().alias("ends"),
     )
-    found, count = _few(overtaken(steps))
-    return told(found, count["found"], events, by_consumer).orderBy("node", "seq")
+    found, count = _few(find_overtaken(steps))
+    return order_rows(found, count["found"], events, by_consumer).orderBy("node", "seq")
 
 
-def reordered(
+def find_reordered(
     placed: DataFrame, kept: DataFrame, lived: DataFrame, events: Callable[[], DataFrame]
 ) -> DataFrame:
-    """`order` by consumer, as a digest tells it: `placed`, and events that it has `kept`, or of what `lived`.
+    """Return `order` by consumer from a digest: `placed`, and the events `kept` and `lived`.
 
-    Where it does not tell enough, as one file has been overtaken by another, all `events` are looked at.
+    If the digest does not suffice, because one file has overtaken another, all `events` are read.
     """
     steps = placed.withColumns({"who": _who(), "ends": F.lit(False)}).drop("conn", "channel", "consumer")
     ends = kept.where(_ends()).select("node", "queue_id", "seq", F.lit(True).alias("ends"))
     unsure = ~F.col("late") | F.col("across")
-    found, counts = _few(overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), unsure)
+    found, counts = _few(find_overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), unsure)
     came = lived.where(F.col("op") == "enqueue")
     about = kept.where(F.col("op") == "deliver").unionByName(came, allowMissingColumns=True)
     if not counts["unsure"]:
-        return told(found, counts["found"], about, by_consumer=True).orderBy("node", "seq")
+        return order_rows(found, counts["found"], about, by_consumer=True).orderBy("node", "seq")
     queue = ["node", "queue_id"]
     again = F.broadcast(found.where(unsure).select(*queue).distinct())
-    sure = told(found.join(again, queue, "left_anti"), counts["found"], about, by_consumer=True)
+    sure = order_rows(found.join(again, queue, "left_anti"), counts["found"], about, by_consumer=True)
     looked_at = order(events().join(again, queue, "left_semi"), by_consumer=True)
     return sure.unionByName(looked_at).orderBy("node", "seq")
 
 
-def overtaken(steps: DataFrame, *more: str) -> DataFrame:
-    """The steps that came after one of a later place: PLACE | seq | overtaken_by | overtaken_at, its seq.
+def find_overtaken(steps: DataFrame, *more: str) -> DataFrame:
+    """Return steps that came after one of a later place: PLACE | seq | overtaken_by | overtaken_at: its seq.
 
-    And those, `across`, that came while an earlier one went on, of which that is not known.
-    `steps`: PLACE | seq | qpos: of the first delivery of some in order | last_seq | last_qpos: of the last
-    one | who: had them | ends: instead of all this, a restart's list ends | `more`.
+    Also steps `across`, which began while an earlier one went on, for which that is unknown. `steps`: PLACE |
+    seq | qpos: of the first delivery of several in order | last_seq | last_qpos: of the last one | who: the
+    consumer | ends: a restart's list ends here, without the other columns | `more`.
     """
     queue = ("node", "queue_id")
     so_far = Window.partitionBy(*queue).orderBy("seq").rowsBetween(Window.unboundedPreceding, 0)
@@ -79,10 +79,10 @@ def overtaken(steps: DataFrame, *more: str) -> DataFrame:
     )
 
 
-def told(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> DataFrame:
-    """Return the rows of `order` for the `overtaken`, unless they came when the other had been delivered.
+def order_rows(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> DataFrame:
+    """Return the rows of `order` for `found`, without entries enqueued after the other delivery.
 
-    `count`: how many they are at most.
+    `count`: the largest possible number of rows.
     """
     if count <= FEW_KEYS:
         found = F.broadcast(found)
@@ -104,7 +104,7 @@ def told(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> 
 
 
 def _few(found: DataFrame, unsure: Column | None = None) -> tuple[DataFrame, dict[str, int]]:
-    """The rows, which are few as a rule and are computed once, and how many they are."""
+    """Compute the rows once, which are usually few, and return them with their numbers."""
     seen = Observation()
     counts = F.count(F.lit(1)).alias("found"), F.count_if(F.lit(False) if unsure is None else unsure)
     rows = found.observe(seen, counts[0], counts[1].alias("unsure")).localCheckpoint()
@@ -112,10 +112,10 @@ def _few(found: DataFrame, unsure: Column | None = None) -> tuple[DataFrame, dic
 
 
 def _ends() -> Column:
-    """Whether an event ends what a restart lists of its queue."""
+    """Return whether an event ends a restart's list of its queue."""
     return (F.col("op") == "recover") & F.col("msg_uid").isNull()
 
 
 def _who() -> Column:
-    """The consumer of a delivery as a hash: narrow, as all steps are sorted."""
+    """Return the consumer of a delivery as a hash: narrow, as all steps are sorted."""
     return F.xxhash64("conn", F.col("channel").cast("long"), "consumer").alias("who")

@@ -1,4 +1,4 @@
-"""The audit in portions: what is open is carried forward, with what closed a short while ago."""
+"""The audit in portions: unsettled entries are carried to the next portion, and recently settled ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.jobs.facts import activity, facts, known_queues
-from pipeline.jobs.ledger import contributions, doubled, fold, straddling
-from pipeline.jobs.verdicts import MEANINGS, Rules, judged
+from pipeline.jobs.ledger import contributions, find_doubled, find_straddling, fold
+from pipeline.jobs.verdicts import MEANINGS, Rules, add_verdicts
 
 
 class Carried(NamedTuple):
     """The rows that a portion of one node leaves to the next portion.
 
-    `entries`: rows of the ledger. `told`: facts; of checkpoints the last of each queue and reason. `queues`:
+    `entries`: rows of the ledger. `told`: facts, with the last checkpoint of each queue and reason. `queues`:
     the `activity` of each.
     """
 
@@ -24,17 +24,17 @@ class Carried(NamedTuple):
     queues: DataFrame
 
 
-def portion(events: DataFrame) -> Carried:
+def fold_portion(events: DataFrame) -> Carried:
     """Fold a portion of events by itself."""
-    rows = contributions(events).unionByName(doubled(events), allowMissingColumns=True)
+    rows = contributions(events).unionByName(find_doubled(events), allowMissingColumns=True)
     return Carried(fold(rows), _needed(facts(events)), activity(events))
 
 
-def joined(before: Carried, new: Carried) -> Carried:
-    """Both together, whichever came first; nothing is between them."""
-    entries = before.entries.unionByName(new.entries, allowMissingColumns=True)  # of earlier versions, too
+def join_portions(before: Carried, new: Carried) -> Carried:
+    """Join two adjacent portions, in either order."""
+    entries = before.entries.unionByName(new.entries, allowMissingColumns=True)  # earlier rows lack columns
     return Carried(
-        fold(entries.unionByName(straddling(entries), allowMissingColumns=True)),
+        fold(entries.unionByName(find_straddling(entries), allowMissingColumns=True)),
         _needed(before.told.unionByName(new.told)),
         _by_queue(before.queues.unionByName(new.queues)),
     )
@@ -46,14 +46,14 @@ def queues_of(carried: Carried) -> DataFrame:
 
 
 def verdicts_of(carried: Carried, rules: Rules) -> DataFrame:
-    """A verdict on each entry, as all events until now have it."""
-    return judged(carried.entries, queues_of(carried), rules)
+    """Return the verdict on each entry after all events until now."""
+    return add_verdicts(carried.entries, queues_of(carried), rules)
 
 
 def is_over(now: int, grace: float) -> Column:
-    """Whether a row of `verdicts_of` need not be carried on: closed, and nothing came for `grace` seconds.
+    """Return whether a row of `verdicts_of` is final: settled, without an event for `grace` seconds.
 
-    What is found of it stays so: events that come still later make an orphan of it.
+    The verdict stays: later events of the entry count as an orphan.
     """
     closed = F.col("verdict").isin(
         *("ok", "double_settled", "delivered_after_settle", "delivered_to_two", "settled_by_another"),
@@ -63,7 +63,7 @@ def is_over(now: int, grace: float) -> Column:
 
 
 def findings(judged_rows: DataFrame) -> DataFrame:
-    """The rows whose verdict is a finding."""
+    """Return the rows whose verdict is a finding."""
     return judged_rows.where(F.col("verdict").isin(*MEANINGS))
 
 

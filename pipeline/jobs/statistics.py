@@ -1,4 +1,4 @@
-"""Statistics of queues: times, rates, bytes, redeliveries, and messages that come again and again."""
+"""Statistics of queues: times, rates, bytes, redeliveries, and messages that are delivered too often."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ TIMES: Final = {
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """The seconds of each entry that was enqueued: node | queue_id | msg_uid | consumer | at | TIMES.
+    """Return the times of each enqueued entry in seconds: node | queue_id | msg_uid | consumer | at | TIMES.
 
-    `consumer` is the one that it left with; `at`: when it was enqueued. A time whose ends are not both known
-    is null.
+    `consumer`: the last one; `at`: the time of enqueueing. A time without both ends is null.
     """
     op, micros = F.col("op"), F.unix_micros("ts")
     leaves = op.isin(*LEAVING)
@@ -50,7 +49,7 @@ def lives(events: DataFrame) -> DataFrame:
 
 
 def latency(events: DataFrame, window: str = "5 minutes", by_consumer: bool = False) -> DataFrame:
-    """Quantiles of times in seconds by queue and window of enqueueing, and by consumer if asked.
+    """Return quantiles of times in seconds by queue and window of enqueueing, optionally by consumer.
 
     node | vhost | queue | [consumer] | start | messages | <time>_p50, _p95, _p99 for each of TIMES.
     """
@@ -84,10 +83,10 @@ def _seconds(start: str, end: str) -> Column:
 
 
 def traffic(events: DataFrame, window: str = "5 minutes") -> DataFrame:
-    """By queue and window: what came, was delivered, left, went back and was lost on the way.
+    """Return rates by queue and window: enqueued, delivered, removed, requeued and lost messages.
 
-    node | vhost | queue | start | enqueued | bytes | delivered | redelivered | left | requeued | expired
-    | dead_lettered | dropped | redelivery_ratio (null without deliveries).
+    node | vhost | queue | start | enqueued | bytes | delivered | redelivered | left | requeued | expired |
+    dead_lettered | dropped | redelivery_ratio (null without deliveries).
     """
     op = F.col("op")
     of_queues = events.where(F.col("queue_id").isNotNull() & F.col("msg_uid").isNotNull())
@@ -113,9 +112,9 @@ def traffic(events: DataFrame, window: str = "5 minutes") -> DataFrame:
 
 
 def poison(events: DataFrame, limit: int = 5) -> DataFrame:
-    """Entries that were delivered `limit` times or more, the worst first.
+    """Return entries with `limit` deliveries or more, the most first.
 
-    node | vhost | queue | queue_id | msg_uid | deliveries: how often | last_op | first_ts | last_ts
+    node | vhost | queue | queue_id | msg_uid | deliveries: number | last_op | first_ts | last_ts
     """
     return (
         events.where((F.col("delivery_count") >= limit) & F.col("msg_uid").isNotNull())

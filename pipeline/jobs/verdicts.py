@@ -1,4 +1,4 @@
-"""Verdicts: what has become of each entry of one node, as one word."""
+"""Verdicts: the fate of each entry of one node, as one word."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.jobs.ledger import (
     arrivals,
     contributions,
     departures,
-    doubled,
+    find_doubled,
     fold,
     recoveries,
 )
@@ -33,7 +33,7 @@ MEANINGS: Final = {
     "undelivered": "waits for too long and is with nobody",
     "lost": "was there before a restart, was persistent, and is not there after it",
 }
-"""The verdicts that are findings, and what each means."""
+"""The verdicts that are findings, and the meaning of each."""
 
 HARMLESS: Final = {
     "lost_volatile": "was not persistent, and a restart ended it",
@@ -42,26 +42,29 @@ HARMLESS: Final = {
     "in_flight": "is in its queue",
     "ok": "left its queue once",
 }
-"""The verdicts that are none."""
+"""The verdicts that are no findings."""
 
 
 class Rules(NamedTuple):
-    """`now`: microseconds since 1970, the time of the audit. `age`: seconds that are too long."""
+    """The parameters of verdicts. `now`: microseconds since 1970, the time of the audit.
+
+    `age`: limit in seconds.
+    """
 
     now: int
     age: float = 3600
     poison: int = 5
 
 
-def judged(entries: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
-    """Each row of the ledger with its queue and its `verdict`. `queues`: of `known_queues`."""
+def add_verdicts(entries: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
+    """Return each row of the ledger with its queue and its `verdict`. `queues`: of `known_queues`."""
     seq = F.shiftright("last", 1)
     returned = F.coalesce("returned", F.lit(-1))
     joined = (
         entries.join(F.broadcast(queues), "queue_id", "left")
         .withColumn("last_seq", seq)
         .withColumn("unacked", F.coalesce(F.col("delivered") > returned, F.lit(False)))
-        .withColumn("gone_at", _gone_at(seq))
+        .withColumn("gone_at", _lost_at(seq))
     )
     return joined.withColumn("verdict", _verdict(rules)).select(
         *KEYS,
@@ -74,10 +77,10 @@ def judged(entries: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
     )
 
 
-def _gone_at(seq: Column) -> Column:
-    """The seq of the first restart after the entry's last event that did not list it.
+def _lost_at(seq: Column) -> Column:
+    """Return the seq of the first restart after the entry's last event that did not list the entry.
 
-    If its last event is a recover, the restart just after that is the one that listed it.
+    If the last event is a recover, the next restart is the one that listed the entry.
     """
     later = F.filter("restarts", lambda each: each > seq)
     return F.get(later, F.col("last").bitwiseAND(1).cast("int"))
@@ -118,24 +121,24 @@ def _verdict(rules: Rules) -> Column:
 
 
 def _acked_undelivered() -> Column:
-    """Whether nobody had an entry when it was acknowledged by somebody, and no event is missing since."""
+    """Return whether a consumer acknowledged an entry that no consumer held, with no event missing since."""
     return _acked_free() & _without_gap(_free_since(), F.col("acked"))
 
 
 def _acked_free() -> Column:
-    """Whether an entry was acknowledged by somebody, and no event says that anybody had it."""
+    """Return whether a consumer acknowledged an entry, and no event names a holder."""
     nobody = F.col("delivered").isNull() | (F.col("delivered") < _free_since())
     told = F.col("acker").isNotNull() & (_free_since() < F.col("acked")) & nobody
     return F.coalesce(told, F.lit(False))
 
 
 def _free_since() -> Column:
-    """The seq since when nobody has an entry who has not got it by a later event."""
+    """Return the seq since when no consumer holds an entry, unless a later event gives it to one."""
     return F.greatest(F.coalesce("returned", F.lit(-1)), F.coalesce("placed", F.lit(-1)))
 
 
 def _acked_by_another() -> Column:
-    """Whether another one than the last holder acknowledged an entry, which had not come back."""
+    """Return whether another consumer than the last holder acknowledged an entry that was not returned."""
     returned = F.coalesce("returned", F.lit(-1))
     in_between = (returned < F.col("delivered")) & (F.col("delivered") < F.col("acked"))
     told = in_between & (F.col("acker") != F.col("holder"))
@@ -143,7 +146,7 @@ def _acked_by_another() -> Column:
 
 
 def _is_sure(start: str, end: str) -> Column:
-    """Whether there are these two seqs, and no events are missing between them."""
+    """Return whether both seqs exist, and no events are missing between them."""
     return F.col(start).isNotNull() & _without_gap(F.col(start), F.col(end))
 
 
@@ -152,18 +155,18 @@ def _without_gap(start: Column, end: Column) -> Column:
 
 
 def _covers(known: Column) -> Column:
-    """Whether all that came into the queue before an entry's first event has been told."""
+    """Return whether all enqueues before an entry's first event are known."""
     begins = known["end"] < F.col("first")
     return begins & ~F.exists("gaps", lambda gap: (gap > known["start"]) & (gap < F.col("first")))
 
 
 def _before_end(seq: Column) -> Column:
-    """Whether something was before the restart that ended an entry, if one did."""
+    """Return whether a seq is before the restart that ended an entry, if any."""
     return F.coalesce(seq < F.col("gone_at"), F.lit(True))
 
 
 def _takes(each: Column) -> Column:
-    """Whether a range has taken an entry: it was there, and with no consumer unless all were taken."""
+    """Return whether a range has removed an entry: a present one, and unheld unless the range is of all."""
     return (
         (each["at"] > F.col("last_seq"))
         & _before_end(each["at"])
@@ -171,11 +174,11 @@ def _takes(each: Column) -> Column:
     )
 
 
-class Settled(NamedTuple):
-    """Lives that a digest has counted and left out. `lowest`: their least `msg_uid`; None: there is none.
+class SettledEntries(NamedTuple):
+    """Entries that a digest has counted and left out. `lowest`: their least `msg_uid`; None: no entry.
 
-    `unseen`: queue_id | last: of the lives that ended with an ack and had no delivery, the queue and the last
-    seq of the events that they are counted with.
+    `unseen`: queue_id | last: of the entries that ended with an ack without a delivery, the queue and the
+    last seq of their sum.
     """
 
     entries: int
@@ -183,15 +186,15 @@ class Settled(NamedTuple):
     unseen: DataFrame
 
 
-class Asked(NamedTuple):
-    """Suspicions to look at again: entries that never came, and entries that were delivered repeatedly."""
+class Suspects(NamedTuple):
+    """Entries to check again: entries without an enqueue, and entries that were delivered repeatedly."""
 
     unknown: int
     repeated: int
 
 
 class Verdicts(NamedTuple):
-    """`counts`: entries by verdict. `rows`: of those that are findings, some of each."""
+    """The result. `counts`: entries by verdict. `rows`: some findings of each verdict."""
 
     counts: dict[str, int]
     rows: list[Row]
@@ -199,7 +202,7 @@ class Verdicts(NamedTuple):
 
 def judge(
     lived: DataFrame,
-    settled: Settled,
+    settled: SettledEntries,
     queues: DataFrame,
     rules: Rules,
     shown: int,
@@ -207,18 +210,18 @@ def judge(
 ) -> Verdicts:
     """Judge the entries of a digest: those of the events `lived`, and the `settled`, which are ok.
 
-    An entry that has events and never came may have been settled before them, in another file: it is looked
-    up in all `events`. One that left its queue and came again in another file counts twice, and so do those
-    of files that are there twice, which `holes` tells. What was acknowledged without a delivery where all are
-    journaled is looked up too. `shown`: so many rows of each finding at most.
+    An entry with events but without an enqueue may have been settled earlier in another file: all `events`
+    are searched for it. An entry that left its queue and entered again in another file counts twice. So do
+    entries of duplicate files, which `holes` reports. An ack without a delivery where all deliveries are
+    journaled is searched for too. `shown`: limit of rows of each finding.
     """
     entries = fold(contributions(lived))
-    found, asked = _judged(entries, settled.lowest, queues, rules, shown)
+    found, asked = _judge_entries(entries, settled.lowest, queues, rules, shown)
     count = settled.entries
     suspected = _suspected(settled.unseen, queues)
     if asked.repeated:
         keys = entries.where(_is_repeated()).select(*KEYS)
-        again = doubled(lived.join(keys, list(KEYS), "left_semi"))
+        again = find_doubled(lived.join(keys, list(KEYS), "left_semi"))
         entries = fold(contributions(lived).unionByName(again, allowMissingColumns=True)).localCheckpoint()
     if asked.unknown:
         never_came = _never_came(settled.lowest)
@@ -235,16 +238,16 @@ def judge(
         count -= extra.agg(F.sum(arrivals()).alias("arrivals")).collect()[0]["arrivals"] or 0
         entries = entries.unionByName(extra)
     if asked.repeated or asked.unknown or suspected:
-        found, _ = _judged(entries, None, queues, rules, shown)
+        found, _ = _judge_entries(entries, None, queues, rules, shown)
     return found._replace(counts=found.counts | {"ok": found.counts["ok"] + count})
 
 
-def _judged(
+def _judge_entries(
     entries: DataFrame, lowest: int | None, queues: DataFrame, rules: Rules, shown: int
-) -> tuple[Verdicts, Asked]:
-    """The verdicts on these entries, and how many of them are to be looked at again.
+) -> tuple[Verdicts, Suspects]:
+    """Return the verdicts on these entries, and the entries to check again.
 
-    Entries never came though some from `lowest` on did, or were delivered repeatedly.
+    To check: entries that were not enqueued though some from `lowest` on were, or delivered repeatedly.
     """
     seen = Observation()
     verdict = F.col("verdict")
@@ -254,16 +257,16 @@ def _judged(
     first = F.row_number().over(Window.partitionBy("verdict").orderBy("last_seq")) <= shown
     asked = Observation()
     repeated = F.count_if(_is_repeated()).alias("repeated")
-    all_judged = judged(entries.observe(asked, unknown, repeated), queues, rules).observe(seen, *counts)
+    all_judged = add_verdicts(entries.observe(asked, unknown, repeated), queues, rules).observe(seen, *counts)
     findings = all_judged.where(verdict.isin(*MEANINGS)).withColumn("shown", first)
     rows = findings.where("shown").drop("shown").collect()
     told: dict[str, Any] = seen.get
-    again = Asked(int(asked.get["unknown"]), int(asked.get["repeated"]))
+    again = Suspects(int(asked.get["unknown"]), int(asked.get["repeated"]))
     return Verdicts({name: int(told[name]) for name in names}, rows), again
 
 
 def _suspected(unseen: DataFrame, queues: DataFrame) -> list[int]:
-    """The queues that have acknowledged entries without a delivery while all deliveries were journaled."""
+    """Return the queues with acknowledged entries without a delivery while all deliveries were journaled."""
     found = unseen.join(F.broadcast(queues.select("queue_id", "full_from")), "queue_id")
     return [
         row["queue_id"] for row in found.where("last > full_from").select("queue_id").distinct().collect()
@@ -275,7 +278,7 @@ def _is_repeated() -> Column:
 
 
 def _never_came(lowest: int | None) -> Column:
-    """Whether an entry was not enqueued by these events, though some from its number on were, and settled."""
+    """Return whether these events lack an entry's enqueue, but settle entries from its number on."""
     if lowest is None:
         return F.lit(False)
     return (arrivals() == 0) & (F.col("msg_uid") >= lowest)

@@ -1,4 +1,4 @@
-"""Events of a range of seqs, or from a time on, out of whatever files have them now."""
+"""Events of a range of seqs, or from a time on, from the files that have them now."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import GoneError, Journal
-from pipeline.journal.raw import blocks, ends, header_of, raw_file
+from pipeline.journal.journals import FileDeletedError, Journal
+from pipeline.journal.raw import blocks, find_ends, raw_file, read_file_header
 from pipeline.journal.schema import EVENTS
 from protocol.journal.catalogue import File
 from protocol.journal.columns import batch_of
 from protocol.journal.decoder import Block
 
-ROWS: Final = 16_384  # of a batch that goes to Spark
+ROWS: Final = 16_384  # rows of a batch for Spark
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class EventReader:
     """Reads the events of `node` from the seq `start` up to `end`, exclusively.
 
-    An event that the journal has had and does not have any more is a loss: an error, or with `fail_on_loss`
-    false a warning. One that no file has, or whose bytes are damaged, while the journal goes on behind it,
-    is in a hole: that is told and passed over, as nothing will ever fill it. A journal that ends before the
-    range does is an error in any case.
+    A deleted event is a loss: an error, or with `fail_on_loss` false a warning. A hole is an event that no
+    file has, or whose bytes are damaged, while the journal continues behind it. Holes are logged and skipped,
+    as nothing fills them later. A journal that ends before the range is an error in any case.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class EventReader:
         size: int,
         without: Iterable[str] = (),
     ) -> None:
-        """`size`: bytes that are read in one go. `without`: names of files that count as gone."""
+        """`size`: bytes to read at once. `without`: names of files to treat as deleted."""
         self._journal = journal
         self._node = node
         self._at = start
@@ -55,16 +54,16 @@ class EventReader:
         self._gone: set[str] = set(without)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The events, with EVENTS. Raises DataLossError, ServerError, PipelineError."""
+        """Yield the events, with EVENTS. Raises DataLossError, ServerError, PipelineError."""
         files = self._journal.files(self._node, self._at, self._end)
         while self._at < self._end:
-            file = holder(files, self._at, self._gone)
+            file = find_file(files, self._at, self._gone)
             if file is None:
                 self._pass_over(files)
                 continue
             try:
                 yield from self._of_file(file)
-            except GoneError:  # sealed meanwhile, or let go
+            except FileDeletedError:  # sealed meanwhile, or deleted
                 self._gone.add(file.name)
                 files = self._journal.files(self._node, self._at, self._end)
 
@@ -84,7 +83,7 @@ class EventReader:
             self._at = end
 
     def _pass_over(self, files: Sequence[File]) -> None:
-        """No file has the next event: go to the next one that there is."""
+        """Skip events that no file has, up to the next present one."""
         at = self._at
         extent = self._journal.extents().get(self._node)
         following = min((file.first for file in files if file.first > at), default=self._end)
@@ -97,15 +96,15 @@ class EventReader:
         elif gone:
             last = gone[0].last
             behind = self._end if last is None else min(last + 1, self._end)
-            self._lose(behind, f"file '{gone[0].name}' is not there any more")
+            self._lose(behind, f"file '{gone[0].name}' does not exist any more")
         else:
             self._require_written(following)
             self._tell_hole(following - at, None)
             self._at = following
 
     def _require_written(self, end: int) -> None:
-        """Raises DataLossError: the journal ends before, so that what is missing is no hole."""
-        behind = ends(self._journal, self._size).get(self._node, 0)
+        """Raise DataLossError if the journal ends before `end`, so that missing events are no hole."""
+        behind = find_ends(self._journal, self._size).get(self._node, 0)
         if behind < end:
             raise DataLossError(
                 f"the journal of node '{self._node}' ends before event {behind}, and events {self._at} to "
@@ -113,9 +112,9 @@ class EventReader:
             )
 
     def _lose(self, behind: int, why: str) -> None:
-        what = f"events {self._at} to {behind - 1} are gone: {why}"
+        what = f"events {self._at} to {behind - 1} are lost: {why}"
         if self._fail_on_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+            raise DataLossError(f"{what}; failOnDataLoss=false continues without them")
         LOG.warning("%s", what)
         self._at = behind
 
@@ -124,8 +123,8 @@ class EventReader:
         LOG.warning("the journal of node '%s' has a hole of %d events%s", self._node, count, where)
 
 
-def holder(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
-    """The file that has an event, sealed rather than raw; None: none of those that are there."""
+def find_file(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
+    """Return the file that has an event, sealed rather than raw; None: no present file has the event."""
     found = [
         file
         for file in files
@@ -183,7 +182,7 @@ def _raw(journal: Journal, file: File, start: int, end: int, size: int) -> Itera
 
 
 def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
-    """The rows of a range; their seqs grow."""
+    """Return the rows of a range; their seqs grow."""
     seqs = batch.column("seq")
     if batch.num_rows == 0 or (seqs[0].as_py() >= start and seqs[-1].as_py() < end):
         return batch
@@ -191,7 +190,7 @@ def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
 
 
 def _as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows with the columns of EVENTS; those that a file does not have are null."""
+    """Return the rows with the columns of EVENTS; columns that a file lacks are null."""
     there = set(batch.schema.names)
     schema = _schema()
     columns = [
@@ -208,8 +207,8 @@ def _schema() -> pa.Schema:
     return to_arrow_schema(EVENTS, timezone="UTC")
 
 
-def at_time(journal: Journal, node: str, time: int, end: int, size: int) -> int:
-    """The seq of the first event of `node` from a time on, in microseconds since 1970; `end`: there is none.
+def find_seq_at(journal: Journal, node: str, time: int, end: int, size: int) -> int:
+    """Return the seq of the first event of `node` from a time on, in µs since 1970; `end`: no such event.
 
     Raises PipelineError.
     """
@@ -222,17 +221,17 @@ def at_time(journal: Journal, node: str, time: int, end: int, size: int) -> int:
                 at = pc.index(late, True).as_py()
                 if at >= 0:
                     return int(batch.column("seq")[at].as_py())
-        except GoneError:  # sealed just now, or let go; whoever reads what is behind it, finds that out
+        except FileDeletedError:  # sealed or deleted just now; the reader finds that out
             continue
     return end
 
 
 def _begun(journal: Journal, file: File) -> int:
-    """When a file began, or at most a moment later."""
+    """Return the time of a file's begin, or at most a moment later."""
     if file.earliest is not None:
         return file.earliest
     try:
-        header = header_of(journal, file)
-    except GoneError:
+        header = read_file_header(journal, file)
+    except FileDeletedError:
         return 0
     return 1 << 62 if header is None else header.created

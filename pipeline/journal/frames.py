@@ -1,4 +1,4 @@
-"""Journals as DataFrames of events: what is sealed, or that and what is live together."""
+"""Journals as DataFrames of events: sealed events, or sealed and live events together."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import journal_of
+from pipeline.journal.journals import find_journal
 from pipeline.journal.options import FORMAT, journal_options
-from pipeline.journal.raw import ends
+from pipeline.journal.raw import find_ends
 from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
 from pipeline.journal.source import register
 
 FILES = StructType([*EVENTS.fields, StructField(QUANTITY_ALIAS, LongType())])
-"""The columns that are read of files; a column that a file does not have is null."""
+"""The columns that are read from files; a column that a file lacks is null."""
 
 EVENTS_OF_BATCH: Final = 1_000_000
 
@@ -28,9 +28,9 @@ EVENTS_OF_BATCH: Final = 1_000_000
 def read_events(
     spark: SparkSession, journal: str, since: datetime | None = None, strays: Sequence[str] = ()
 ) -> DataFrame:
-    """All sealed events in a journal's folder, or those from `since` on (EVENTS), but for those of `strays`.
+    """Return all sealed events (EVENTS) in a journal's folder, or those from `since` on, without `strays`.
 
-    Raises PipelineError: there is none.
+    Raises PipelineError: there is no journal.
     """
     files = with_events_from(spark.read.schema(FILES).parquet(sealed_folder(journal)), since)
     path = F.url_decode(F.regexp_replace("_metadata.file_path", r"\+", "%2B"))
@@ -39,27 +39,27 @@ def read_events(
 
 
 def is_no_stray(path: Column, strays: Sequence[str]) -> Column:
-    """Whether a file's path is none of these, which are paths in the journal's folder."""
+    """Return whether a file's path is none of `strays`, which are paths in the journal's folder."""
     return ~F.concat(F.lit("parquet/"), F.substring_index(path, "/parquet/", -1)).isin(*strays)
 
 
 def with_events_from(files: DataFrame, since: datetime | None) -> DataFrame:
-    """Return the files of days that may have events from a time on, where folders say the day."""
+    """Return the files of days that may have events from a time on, if folders have the day."""
     if since is None or "date" not in files.columns:
         return files
-    day = F.lit((since - timedelta(days=1)).date())  # a file is in the folder of its first event
+    day = F.lit((since - timedelta(days=1)).date())  # of a file's first event
     return files.where(F.col("date") >= day)
 
 
 def as_events(files: DataFrame) -> DataFrame:
-    """Columns of files as EVENTS."""
+    """Return the columns of files as EVENTS."""
     return files.select(*(_column(field.name) for field in EVENTS.fields))
 
 
 def sealed_folder(journal: str) -> str:
-    """The folder of the Parquet files: `parquet` in the journal's folder, or that folder itself.
+    """Return the folder of the Parquet files: `parquet` in the journal's folder, or that folder itself.
 
-    What is not in the local file system (a URL) is taken as it is. Raises PipelineError.
+    A URL of another file system is returned unchanged. Raises PipelineError.
     """
     if "://" in journal:
         return journal
@@ -80,33 +80,33 @@ def _column(name: str) -> Column:
 
 
 def live_events(spark: SparkSession, said: Mapping[str, str], since: datetime | None = None) -> DataFrame:
-    """All events up to now, or those from `since` on (EVENTS): the same each time, and read once.
+    """Return all events (EVENTS) up to now, or those from `since` on: the same at each reading.
 
     `said`: options of `format("amqp-journal")`. Raises PipelineError: there is no journal.
     """
-    return read_fixed(spark, until_now(said, since), since)
+    return read_fixed(spark, fix_end(said, since), since)
 
 
 def read_fixed(spark: SparkSession, fixed: Mapping[str, str], since: datetime | None) -> DataFrame:
-    """The same with the options of `until_now`."""
+    """Return the events of the options of `fix_end`."""
     register(spark)
     events = spark.read.format(FORMAT).options(**fixed).load()
     return (events if since is None else events.where(F.col("ts") >= F.lit(since))).persist()
 
 
-def until_now(said: Mapping[str, str], since: datetime | None) -> dict[str, str]:
-    """Options with which the same events are read each time: those until now, unless they say of others.
+def fix_end(said: Mapping[str, str], since: datetime | None) -> dict[str, str]:
+    """Return options that select the same events at each reading: up to now, unless the options have an end.
 
     Raises PipelineError: there is no journal.
     """
     options = journal_options(said, streaming=False)
-    now = ends(journal_of(options), options.fetch_bytes)
+    now = find_ends(find_journal(options), options.fetch_bytes)
     start = {} if since is None else {"startingTimestamp": str(int(since.timestamp() * 1000))}
     return {"endingOffsets": json.dumps(now)} | dict(said) | start
 
 
 def live_stream(spark: SparkSession, said: Mapping[str, str]) -> DataFrame:
-    """All events from the first one that there is, and those that come, in batches."""
+    """Return all events from the first one on, and new ones, as a stream."""
     register(spark)
     defaults = {"startingOffsets": "earliest", "maxEventsPerTrigger": str(EVENTS_OF_BATCH)}
     return spark.readStream.format(FORMAT).options(**defaults | dict(said)).load()

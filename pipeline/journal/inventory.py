@@ -1,4 +1,4 @@
-"""The files of a sealed journal held against its manifest, before anything is read of them."""
+"""The check of a sealed journal's files against its manifest, before their events are read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from pipeline.journal.options import JournalOptions
 from protocol.journal.files import LIVE, MANIFEST, PARQUET, SEALED
 from protocol.journal.inventory import Fault, Inventory, dropped_files
 
-READERS: Final = 2  # threads that compute digests: they wait for the disk, mostly
+READERS: Final = 2  # threads that compute digests, and mostly wait for the disk
 
 
-class Held(NamedTuple):
-    """`faults`: rows of findings. `strays`: files, by their paths in the journal's folder, to leave unread.
+class FileFaults(NamedTuple):
+    """The result. `faults`: rows of findings.
 
-    `judged`: there is a manifest to compare with, or it is known to be missing.
+    `strays`: paths in the journal's folder of files not to be read.
+
+    `judged`: the manifest exists, or is known to be missing.
     """
 
     faults: list[dict[str, Any]]
@@ -32,7 +34,7 @@ class Held(NamedTuple):
     judged: bool
 
 
-def hold_sealed(spark: SparkSession, journal: str, since: int | None = None) -> Held:
+def check_sealed(spark: SparkSession, journal: str, since: int | None = None) -> FileFaults:
     """Compare the sealed files of a journal with its manifest.
 
     `journal`: its folder, or the one of its Parquet files. `since`: microseconds since 1970; digests of files
@@ -41,13 +43,13 @@ def hold_sealed(spark: SparkSession, journal: str, since: int | None = None) -> 
     return _in_url(spark, journal) if "://" in journal else _in_folder(Path(journal), since)
 
 
-def hold_options(options: JournalOptions, since: int | None = None) -> Held:
-    """Compare the files of a journal that options of `format("amqp-journal")` name, or have its broker do so.
+def check_served(options: JournalOptions, since: int | None = None) -> FileFaults:
+    """Compare the files of a journal with its manifest, or let its broker compare them.
 
-    Raises ServerError.
+    `options`: of `format("amqp-journal")`. Raises ServerError.
     """
     if options.server is not None:
-        return Held(list(_served(options.server)), [], True)
+        return FileFaults(list(_served(options.server)), [], True)
     assert options.folder is not None, "options have been looked at"
     return _in_folder(Path(options.folder), since)
 
@@ -60,7 +62,7 @@ def _served(server: Server) -> Iterator[dict[str, Any]]:
         start = answer["next"]
 
 
-def _in_folder(folder: Path, since: int | None) -> Held:
+def _in_folder(folder: Path, since: int | None) -> FileFaults:
     if not (folder / PARQUET).is_dir() and folder.name == PARQUET:
         folder = folder.parent
     sealed = [
@@ -98,16 +100,16 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _in_url(spark: SparkSession, journal: str) -> Held:
-    """The same where only Spark can read; its tasks compute the digests."""
+def _in_url(spark: SparkSession, journal: str) -> FileFaults:
+    """Compare the files of a journal that only Spark can read; its tasks compute the digests."""
     parent, _, last = journal.rstrip("/").rpartition("/")
     folder = parent if last == PARQUET else journal.rstrip("/")
     try:
         found = spark.read.format("binaryFile").load(f"{folder}/{PARQUET}")
         path = F.substring_index("path", f"/{PARQUET}/", -1)
         digests = found.where(path.endswith(SEALED)).select(path, F.sha2("content", 256)).collect()
-    except AnalysisException:  # it is not there
-        return Held([], [], False)
+    except AnalysisException:  # the folder does not exist
+        return FileFaults([], [], False)
     lines: list[str] | None = None
     with suppress(AnalysisException):
         lines = [row[0] for row in spark.read.text(f"{folder}/{MANIFEST}").collect()]
@@ -127,9 +129,9 @@ def _names(spark: SparkSession, folder: str) -> list[Any]:
     return names
 
 
-def _held(inventory: Inventory, has_manifest: bool) -> Held:
+def _held(inventory: Inventory, has_manifest: bool) -> FileFaults:
     faults = [_row(fault) for fault in inventory.faults]
-    return Held(faults, inventory.strays, has_manifest or bool(faults))
+    return FileFaults(faults, inventory.strays, has_manifest or bool(faults))
 
 
 def _row(fault: Fault) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Journals where they are: in a folder, or with their broker. Both tell the same."""
+"""Journals in a folder, or served by their broker, with the same interface."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ NOT_FOUND: Final = 404
 NOT_SATISFIABLE: Final = 416
 
 
-class GoneError(PipelineError):
-    """A file is not there any more: it has been sealed, or let go."""
+class FileDeletedError(PipelineError):
+    """A file does not exist any more: it was sealed, or deleted."""
 
 
 class Journal(Protocol):
-    """The journals of some nodes. Raises PipelineError everywhere."""
+    """The journals of some nodes. All functions raise PipelineError."""
 
     @property
     def where(self) -> str:
-        """The folder or the URL, for people."""
+        """The folder or the URL, for messages."""
 
     def extents(self) -> dict[str, Extent]:
-        """How far the journal of each node goes now."""
+        """Return the present extent of each node's journal."""
 
     def files(self, node: str, start: int, end: int | None = None) -> list[File]:
-        """The files with events of `node` from one seq to another, as Catalogue has them."""
+        """Return the files with events of `node` between two seqs, as Catalogue yields them."""
 
     def read(self, file: File, start: int, size: int) -> bytes:
-        """Bytes of a file: fewer only where it ends, for now. Raises GoneError."""
+        """Return bytes of a file: fewer than `size` only at its present end. Raises GoneError."""
 
     def opened(self, file: File) -> Any:
-        """A sealed file, for pyarrow. Raises GoneError."""
+        """Return a sealed file, open for pyarrow. Raises GoneError."""
 
 
 class FolderJournal:
-    """A journal in the local file system, beside a broker that writes it, or none."""
+    """A journal in the local file system, which a broker may be writing."""
 
     def __init__(self, folder: str) -> None:
         self.where = folder
         self._folder = Path(folder)
-        self._read = 0  # bytes of the manifest
+        self._read = 0  # bytes of the manifest that were read
         self._catalogue = Catalogue()
 
     def extents(self) -> dict[str, Extent]:
-        """How far the journal of each node goes now (Journal)."""
+        """Return the present extent of each node's journal (Journal)."""
         self._look()
         found = self._catalogue.extents()
         if not found and not (self._folder / LIVE).is_dir():
@@ -62,12 +62,12 @@ class FolderJournal:
         return found
 
     def files(self, node: str, start: int, end: int | None = None) -> list[File]:
-        """The files with events of `node` from one seq to another (Journal)."""
+        """Return the files with events of `node` between two seqs (Journal)."""
         self._look()
         return list(self._catalogue.files(node, start, end))
 
     def read(self, file: File, start: int, size: int) -> bytes:
-        """Bytes of a file (Journal)."""
+        """Return bytes of a file (Journal)."""
         for path in (file.path, file._replace(state="ended").path):
             try:
                 with open(self._folder / path, "rb") as opened:
@@ -75,20 +75,20 @@ class FolderJournal:
                     return opened.read(size)
             except FileNotFoundError:
                 continue
-        raise GoneError(f"'{file.name}' is not in '{self.where}' any more")
+        raise FileDeletedError(f"'{file.name}' is not in '{self.where}' any more")
 
     def opened(self, file: File) -> Any:
-        """A sealed file (Journal)."""
+        """Return a sealed file, open for pyarrow (Journal)."""
         try:
             return pa.memory_map(str(self._folder / file.path))
         except FileNotFoundError as error:
-            raise GoneError(f"'{file.name}' is not in '{self.where}' any more") from error
+            raise FileDeletedError(f"'{file.name}' is not in '{self.where}' any more") from error
 
     def _look(self) -> None:
-        """Read what the manifest has more than before, and which files there are."""
+        """Read the new lines of the manifest, and the names of the present files."""
         try:
             with open(self._folder / MANIFEST, "rb") as manifest:
-                if os.fstat(manifest.fileno()).st_size < self._read:  # it is another one
+                if os.fstat(manifest.fileno()).st_size < self._read:  # it was replaced
                     self._read, self._catalogue = 0, Catalogue()
                 manifest.seek(self._read)
                 data = manifest.read()
@@ -109,24 +109,24 @@ class ServedJournal:
         self.where = server.api[0]
 
     def extents(self) -> dict[str, Extent]:
-        """How far the journal of each node goes now (Journal)."""
+        """Return the present extent of each node's journal (Journal)."""
         said = self._server.get("journal")
         return {node: Extent(each["first"], each["next"]) for node, each in said["nodes"].items()}
 
     def files(self, node: str, start: int, end: int | None = None) -> list[File]:
-        """The files with events of `node` from one seq to another (Journal)."""
+        """Return the files with events of `node` between two seqs (Journal)."""
         return list(self._files(node, start, end))
 
     def read(self, file: File, start: int, size: int) -> bytes:
-        """Bytes of a file (Journal)."""
+        """Return bytes of a file (Journal)."""
         return self._bytes(file, {"from": start, "to": start + size})
 
     def opened(self, file: File) -> Any:
-        """A sealed file (Journal), which is kept for a while: the next batch may be out of it too."""
+        """Return a sealed file (Journal), which is cached, as the next batch may need it too."""
         return pa.BufferReader(_sealed_bytes(self, file))
 
     def whole(self, file: File) -> bytes:
-        """All bytes of a file. Raises GoneError."""
+        """Return all bytes of a file. Raises GoneError."""
         return self._bytes(file, {})
 
     def _files(self, node: str, start: int, end: int | None) -> Iterator[File]:
@@ -138,7 +138,7 @@ class ServedJournal:
                     yield File(*(each[name] for name in File._fields))
             if not page["more"]:
                 return
-            least = start = page["files"][-1]["first"] + 1  # the page before had it whole
+            least = start = page["files"][-1]["first"] + 1  # the page before had this file completely
 
     def _bytes(self, file: File, query: dict[str, object]) -> bytes:
         retry = Retry(self._server)
@@ -148,7 +148,7 @@ class ServedJournal:
                     return answer.read()
             except RefusedError as error:
                 if error.status == NOT_FOUND:
-                    raise GoneError(str(error)) from error
+                    raise FileDeletedError(str(error)) from error
                 if error.status == NOT_SATISFIABLE:
                     return b""
                 raise
@@ -162,8 +162,8 @@ def _sealed_bytes(journal: ServedJournal, file: File) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def journal_of(options: JournalOptions) -> Journal:
-    """The journal that options name; one object of it in each process, for what it remembers."""
+def find_journal(options: JournalOptions) -> Journal:
+    """Return the journal that options name; each process has one object for it, with its caches."""
     if options.server is not None:
         return ServedJournal(options.server)
     assert options.folder is not None, "options have been looked at"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pipeline.connector.choices import Choices, OptionError, bare, split, without_login
+from pipeline.connector.choices import Choices, OptionError, hide_credentials, split_url, strip_credentials
 from pipeline.connector.offsets import EARLIEST, LATEST
-from pipeline.connector.server import API_OF, API_PORTS, Server, server_of
+from pipeline.connector.server import API_OF, API_PORTS, Server, make_server
 
 FORMAT: Final = "amqp-journal"
 _HTTP: Final = ("http://", "https://")
@@ -19,9 +19,10 @@ _SEQS: Final = 'JSON such as {"amqpd": 1000}'
 
 
 class Bound(NamedTuple):
-    """Where reading begins or ends. `seqs`: of nodes; EARLIEST and LATEST may stand for them.
+    """The begin or the end of reading. `seqs`: of nodes; EARLIEST and LATEST are allowed.
 
-    `word`: EARLIEST or LATEST, where no seqs are said. `time`: microseconds since 1970, before both.
+    `word`: EARLIEST or LATEST, without seqs. `time`: microseconds since 1970, which takes precedence over
+    both.
     """
 
     word: int
@@ -31,10 +32,10 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class JournalOptions:
-    """All that is said. Either `folder` or `server` is.
+    """All options. Either `folder` or `server` is given.
 
-    `rows`: how many events a batch has at most; `poll`: seconds; `fetch_bytes`: that are read in one go.
-    `without`: names of files that are not to be read; the audit sets it.
+    `rows`: limit of events of a batch; `poll`: seconds; `fetch_bytes`: bytes to read at once. `without`:
+    names of files that are not to be read, an option that the audit sets.
     """
 
     folder: str | None
@@ -49,13 +50,13 @@ class JournalOptions:
 
 
 def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions:
-    """Read the options. `streaming`: their defaults differ. Raises OptionError."""
+    """Read the options. `streaming`: other defaults apply. Raises OptionError."""
     choices = Choices(_with_api(given), FORMAT)
     path = choices.text("path")
     has_url = choices.text("url") is not None
     if (path is not None) == has_url:
         raise OptionError(
-            "one of the options 'path', the journal's folder, and 'url', its broker, is wanted: "
+            "one of the options 'path', the journal's folder, and 'url', its broker, is required: "
             "http://user:password@host:15672"
         )
     starting = _bound(choices, "startingOffsets", LATEST if streaming else EARLIEST, ("earliest", "latest"))
@@ -65,7 +66,7 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
         raise OptionError("option 'endingOffsets' is for batches: a stream has no end")
     options = JournalOptions(
         folder=None if path is None else _folder(path),
-        server=server_of(choices) if has_url else None,
+        server=make_server(choices) if has_url else None,
         starting=starting if time is None else starting._replace(time=time * 1000),
         ending=ending,
         rows=choices.count("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
@@ -79,35 +80,35 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
 
 
 def is_served(journal: str) -> bool:
-    """Whether this is the URL of a broker, and no folder."""
+    """Whether `journal` is the URL of a broker, and no folder."""
     return journal.lower().startswith((*_HTTP, "amqp://", "amqps://"))
 
 
-def source_of(journal: str) -> dict[str, str]:
-    """The options that say where a journal is: a folder, or a URL of its broker."""
+def journal_source(journal: str) -> dict[str, str]:
+    """Return the options for the place of a journal: a folder, or a URL of its broker."""
     return {"url": journal} if is_served(journal) else {"path": journal}
 
 
-def shown(journal: str) -> str:
-    """A folder or a URL, for people to see: without a password."""
-    return bare(journal) if is_served(journal) else journal
+def hide_password(journal: str) -> str:
+    """Return a folder or a URL for messages: without a password."""
+    return hide_credentials(journal) if is_served(journal) else journal
 
 
 def _with_api(given: Mapping[str, str]) -> dict[str, str]:
-    """The options with URLs of HTTP, which say all that is needed, as the connector has them."""
+    """Return the options, with the broker's HTTP URLs in the options that the connector reads."""
     found = {name.lower(): str(value) for name, value in given.items()}
     url = found.get("url", found.get("apiurl"))
     if url is None or not url.lower().startswith(_HTTP):
         return found
     urls, bases = [], []
     for each in url.split(","):
-        part = split("url", each, API_PORTS, "http://user:password@host:15672")
+        part = split_url("url", each, API_PORTS, "http://user:password@host:15672")
         login, at, _ = part.netloc.rpartition("@")
         urls.append(
             f"{_AMQP_OF[part.scheme]}://{login}{at}"
             f"{f'[{part.hostname}]' if ':' in str(part.hostname) else part.hostname}"
         )
-        bases.append(without_login(part))
+        bases.append(strip_credentials(part))
     api = found.get("apiurl") if "url" in found else None
     return found | {"url": ",".join(urls), "apiurl": api or ",".join(bases)}
 
@@ -116,7 +117,7 @@ def _folder(path: str) -> str:
     folder = path.removeprefix("file://")
     if "://" in folder:
         raise OptionError(
-            f"option 'path' is '{shown(path)}': a journal is read from a local folder, "
+            f"option 'path' is '{hide_password(path)}': a journal is read from a local folder, "
             "or from its broker ('url')"
         )
     if not Path(folder).is_dir():
@@ -133,7 +134,7 @@ def _bound(choices: Choices, name: str, default: int, words: tuple[str, ...]) ->
         return Bound(known[value.lower()])
     try:
         said = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         said = None
     if not isinstance(said, dict) or not all(type(seq) is int and seq >= EARLIEST for seq in said.values()):
         raise OptionError(f"option '{name}' is '{value}'; it is {' or '.join(words)}, or {_SEQS}")

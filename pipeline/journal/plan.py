@@ -1,4 +1,4 @@
-"""The plan of a query: at which seqs its batches begin and end, and what each task reads."""
+"""The plan of a query: the seqs at which its batches begin and end, and the ranges of its tasks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final
 from pyspark.sql.datasource import InputPartition
 
 from pipeline.connector.choices import OptionError
-from pipeline.connector.offsets import EARLIEST, LATEST, VERSION, shares
+from pipeline.connector.offsets import EARLIEST, LATEST, VERSION, share_messages
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import Journal, journal_of
+from pipeline.journal.journals import Journal, find_journal
 from pipeline.journal.options import Bound, JournalOptions
-from pipeline.journal.raw import Seqs, ends
+from pipeline.journal.raw import Seqs, find_ends
 from pipeline.poll import Poll
 
 EVENTS_OF_TASK: Final = 65_536  # at least, so that many small files are one task
@@ -40,46 +40,50 @@ def json_of(seqs: Seqs) -> dict[str, Any]:
 def seqs_of(found: Mapping[str, Any]) -> Seqs:
     """Return the seqs of a checkpoint. Raises PipelineError: another program or version wrote it."""
     if found.get("v") != VERSION:
-        raise PipelineError(f"the checkpoint has offsets of version {found.get('v')!r}, this reads {VERSION}")
+        raise PipelineError(
+            f"the checkpoint has offsets of version {found.get('v')!r}, this program reads {VERSION}"
+        )
     nodes = found.get("nodes")
     if not isinstance(nodes, dict) or not all(type(seq) is int for seq in nodes.values()):
-        raise PipelineError(f"the checkpoint has offsets that make no sense: {found}")
+        raise PipelineError(f"the checkpoint has malformed offsets: {found}")
     return dict(nodes)
 
 
-def firsts(journal: Journal) -> Seqs:
-    """Where each node's journal begins. Raises PipelineError."""
+def find_first_seqs(journal: Journal) -> Seqs:
+    """Return the begin of each node's journal. Raises PipelineError."""
     return {node: extent.first for node, extent in journal.extents().items()}
 
 
-def resolved(bound: Bound, journal: Journal, size: int) -> Seqs:
-    """A seq for each node that there is. Raises OptionError: what is said is of others; PipelineError."""
-    known = {EARLIEST: firsts(journal), LATEST: ends(journal, size)}
+def resolve_bound(bound: Bound, journal: Journal, size: int) -> Seqs:
+    """Return a seq for each node. Raises OptionError: the bound names other nodes; PipelineError."""
+    known = {EARLIEST: find_first_seqs(journal), LATEST: find_ends(journal, size)}
     if bound.time is not None:
-        from pipeline.journal.events import at_time
+        from pipeline.journal.events import find_seq_at
 
-        return {node: at_time(journal, node, bound.time, end, size) for node, end in known[LATEST].items()}
+        return {
+            node: find_seq_at(journal, node, bound.time, end, size) for node, end in known[LATEST].items()
+        }
     if not bound.seqs:
         return known[bound.word]
     said = dict(bound.seqs)
     for node in said.keys() - known[LATEST].keys():
-        raise OptionError(f"a seq is said of node '{node}', which has no journal in {journal.where}")
+        raise OptionError(f"a seq is given for node '{node}', which has no journal in {journal.where}")
     for node in known[LATEST].keys() - said.keys():
-        raise OptionError(f"no seq is said of node '{node}', which has a journal in {journal.where}")
+        raise OptionError(f"no seq is given for node '{node}', which has a journal in {journal.where}")
     return {node: known[seq][node] if seq < 0 else seq for node, seq in said.items()}
 
 
-def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: int) -> list[Slice]:
+def plan_slices(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: int) -> list[Slice]:
     """Return the slices from `start` up to `end`, checked against the events that are there.
 
     A node that `start` does not have begins with its first event. Raises DataLossError, PipelineError.
     """
-    there, behinds = journal.extents(), ends(journal, size)
+    there, behinds = journal.extents(), find_ends(journal, size)
     found: list[Slice] = []
 
     def lose(what: str) -> None:
         if fail_on_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+            raise DataLossError(f"{what}; failOnDataLoss=false continues without them")
         LOG.warning("%s", what)
 
     for node, behind in sorted(end.items()):
@@ -99,7 +103,7 @@ def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: in
             behind = max(behinds[node], at)
         first = there[node].first
         if at < min(first, behind):
-            lose(f"{name} begins with event {first} now: those from {at} on are gone")
+            lose(f"{name} begins with event {first} now: those from {at} on are lost")
             at = min(first, behind)
         if at < behind:
             found += _cut(journal, node, at, behind)
@@ -107,7 +111,7 @@ def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: in
 
 
 def _cut(journal: Journal, node: str, start: int, end: int) -> list[Slice]:
-    """Slices of whole files, as far as that goes, and of many small ones together."""
+    """Cut a range into slices of whole files, as far as possible, with several small files in one slice."""
     bounds = [start]
     for first in sorted({file.first for file in journal.files(node, start, end) if file.first > start}):
         if first - bounds[-1] >= EVENTS_OF_TASK:
@@ -115,11 +119,11 @@ def _cut(journal: Journal, node: str, start: int, end: int) -> list[Slice]:
     return [Slice(node, a, b) for a, b in pairwise([*bounds, end])]
 
 
-def batch_tasks(options: JournalOptions) -> list[Slice]:
+def plan_batch(options: JournalOptions) -> list[Slice]:
     """Return the slices of a batch, fixed now. Raises OptionError, DataLossError, PipelineError."""
-    journal = journal_of(options)
-    start = resolved(options.starting, journal, options.fetch_bytes)
-    end = resolved(options.ending, journal, options.fetch_bytes)
+    journal = find_journal(options)
+    start = resolve_bound(options.starting, journal, options.fetch_bytes)
+    end = resolve_bound(options.ending, journal, options.fetch_bytes)
     known = {node: (start[node], seq) for node, seq in end.items() if node in start}
     for node, (first, behind) in known.items():
         if first > behind and options.starting.seqs:
@@ -127,62 +131,62 @@ def batch_tasks(options: JournalOptions) -> list[Slice]:
                 f"startingOffsets has {first} for node '{node}', whose reading ends before {behind}"
             )
     begin = {node: min(pair) for node, pair in known.items()}
-    return tasks(journal, begin, end, options.fail_on_loss, options.fetch_bytes)
+    return plan_slices(journal, begin, end, options.fail_on_loss, options.fetch_bytes)
 
 
 class Progress:
-    """Plans the batches of a stream; one is in the process that plans. Raises PipelineError everywhere."""
+    """Plans the batches of a stream, in the process that plans. All functions raise PipelineError."""
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
-        self._journal = journal_of(options)
+        self._journal = find_journal(options)
         self._initial: Seqs | None = None
-        self._end: Seqs | None = None  # with the trigger AvailableNow
+        self._end: Seqs | None = None  # only with the trigger AvailableNow
         self._seen: Seqs | None = None
         self._poll = Poll(options.poll)
 
     def initial(self) -> Seqs:
-        """Where the first batch begins; the same as long as this process lives."""
+        """Return the begin of the first batch: always the same in this process."""
         if self._initial is None:
-            self._initial = resolved(self._options.starting, self._journal, self._options.fetch_bytes)
+            self._initial = resolve_bound(self._options.starting, self._journal, self._options.fetch_bytes)
         return self._initial
 
     def fix_end(self) -> None:
-        """Nothing that comes from now on is to be read."""
-        self._end = ends(self._journal, self._options.fetch_bytes)
+        """Limit the query to the events that exist now."""
+        self._end = find_ends(self._journal, self._options.fetch_bytes)
 
     def end_seen(self) -> Seqs | None:
-        """Where journals ended when that was last looked at."""
+        """Return the ends of the journals at the last look-up."""
         return self._seen
 
     def next_batch(self, start: Seqs, rows: int | None) -> Seqs:
-        """Where the next batch ends; `start` itself if there is nothing for it."""
+        """Return the end of the next batch; `start` itself if there is nothing to read."""
         if not self._poll.is_due():
             return start
-        tails = ends(self._journal, self._options.fetch_bytes) if self._end is None else self._end
+        tails = find_ends(self._journal, self._options.fetch_bytes) if self._end is None else self._end
         self._seen = dict(tails)
         new = tails.keys() - start.keys()
         if new:
-            first = firsts(self._journal)
+            first = find_first_seqs(self._journal)
             start = start | {node: first.get(node, tails[node]) for node in new}
         for node, seq in start.items():
             if seq > tails.get(node, seq):
                 self._step_back(node, seq, tails[node])
         backlogs = {node: max(tails.get(node, seq) - seq, 0) for node, seq in start.items()}
-        given = backlogs if rows is None else shares(backlogs, rows)
+        given = backlogs if rows is None else share_messages(backlogs, rows)
         end = {node: min(seq, tails.get(node, seq)) + given[node] for node, seq in start.items()}
         if end == start:
             self._poll.found_nothing()
         return end
 
     def slices(self, start: Seqs, end: Seqs) -> list[Slice]:
-        """Return the slices that tasks read of a batch, which an earlier process may have planned."""
-        return tasks(self._journal, start, end, self._options.fail_on_loss, self._options.fetch_bytes)
+        """Return the slices of a batch, which an earlier process may have planned."""
+        return plan_slices(self._journal, start, end, self._options.fail_on_loss, self._options.fetch_bytes)
 
     def _step_back(self, node: str, seq: int, behind: int) -> None:
         what = (
             f"the journal of node '{node}' ends before event {behind}, and events up to {seq - 1} were read"
         )
         if self._options.fail_on_loss:
-            raise DataLossError(f"{what}: it is another one; failOnDataLoss=false goes on with what comes")
+            raise DataLossError(f"{what}: it was replaced; failOnDataLoss=false continues with new events")
         LOG.warning("%s", what)

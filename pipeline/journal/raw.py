@@ -1,4 +1,4 @@
-"""Raw files, from where they have been read before, and where journals end."""
+"""Raw files, with the known positions of their events, and the ends of journals."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipeline.errors import PipelineError
-from pipeline.journal.journals import GoneError, Journal
+from pipeline.journal.journals import FileDeletedError, Journal
 from protocol.journal.catalogue import File
 from protocol.journal.decoder import Block, Decoder, FileHeader, JournalDamagedError, read_header
 
-HEADER_BYTES: Final = 4096  # more than one has
+HEADER_BYTES: Final = 4096  # more than any header has
 KNOWN_MAX: Final = 64
 
-_known: OrderedDict[tuple[str, str], RawFile] = OrderedDict()  # Spark uses workers again
+_known: OrderedDict[tuple[str, str], RawFile] = OrderedDict()  # kept between tasks, as Spark reuses workers
 SEQ_MAX: Final = (1 << 62) - 1
 
 Seqs = dict[str, int]
-"""For each node the seq of an event."""
+"""A seq for each node."""
 
 
 class RawFile:
-    """A raw file as far as it is known: its names, and where in its bytes some seqs are.
+    """The known part of a raw file: its names, and the positions of some seqs in its bytes.
 
-    `behind`: the seq behind the last one that was seen.
+    `behind`: the seq behind the last known one.
     """
 
     def __init__(self, header: bytes, first: int) -> None:
@@ -36,7 +36,7 @@ class RawFile:
 
     @property
     def behind(self) -> int:
-        """The last seq that has been noted: all before it have been seen."""
+        """The last noted seq: all before it are known."""
         return self._seqs[-1]
 
     def note(self, seq: int, place: int) -> None:
@@ -46,14 +46,14 @@ class RawFile:
             self._places.append(place)
 
     def place(self, seq: int) -> int:
-        """Where to read on for a seq."""
+        """Return the position to read a seq from."""
         return self._places[max(bisect_right(self._seqs, seq) - 1, 0)]
 
 
 def raw_file(journal: Journal, file: File) -> RawFile | None:
     """Return the known part of a file; None: the file has no header yet.
 
-    Raises GoneError; PipelineError: the file is none of a journal.
+    Raises GoneError; PipelineError: the file is no file of a journal.
     """
     data = journal.read(file, 0, HEADER_BYTES)
     try:
@@ -64,7 +64,7 @@ def raw_file(journal: Journal, file: File) -> RawFile | None:
         raise PipelineError(f"'{file.name}' in {journal.where} is no journal: {error}") from error
     key = (journal.where, file.name)
     found = _known.pop(key, None)
-    if found is None or found.decoder.header != header:  # a file of this name may be another one
+    if found is None or found.decoder.header != header:  # another file of the same name
         found = RawFile(data[: header.size], header.first)
     _known[key] = found
     if len(_known) > KNOWN_MAX:
@@ -72,16 +72,18 @@ def raw_file(journal: Journal, file: File) -> RawFile | None:
     return found
 
 
-def header_of(journal: Journal, file: File) -> FileHeader | None:
+def read_file_header(journal: Journal, file: File) -> FileHeader | None:
     """Return the header of a file, if it has one. Raises what `raw_file` raises."""
     found = raw_file(journal, file)
     return None if found is None else found.decoder.header
 
 
 def blocks(journal: Journal, file: File, known: RawFile, start: int, end: int, size: int) -> Iterator[Block]:
-    """The blocks with events from the seq `start` up to `end`, exclusively; `size`: bytes to read in one go.
+    """Yield the blocks with events from the seq `start` up to `end`, exclusively.
 
-    What is damaged is passed over. Raises GoneError, PipelineError.
+    `size`: bytes to read at once.
+
+    Damaged parts are skipped. Raises GoneError, PipelineError.
     """
     decoder = known.decoder
     at = known.place(start)
@@ -101,12 +103,12 @@ def blocks(journal: Journal, file: File, known: RawFile, start: int, end: int, s
             known.note(behind, decoder.end)
         if len(data) < wanted:
             return
-        wanted = size if decoder.end > at else 2 * wanted  # else a block is larger than what was read
+        wanted = size if decoder.end > at else 2 * wanted  # otherwise a block is larger than the bytes read
         at = decoder.end
 
 
-def next_of(journal: Journal, file: File, size: int) -> int:
-    """The seq behind the last event of a file that is whole. Raises GoneError, PipelineError."""
+def find_next_seq(journal: Journal, file: File, size: int) -> int:
+    """Return the seq behind the last event of a complete file. Raises GoneError, PipelineError."""
     known = raw_file(journal, file)
     if known is None:
         return file.first
@@ -115,10 +117,10 @@ def next_of(journal: Journal, file: File, size: int) -> int:
     return known.behind
 
 
-def ends(journal: Journal, size: int) -> Seqs:
-    """The seq behind each node's last event that is written. Raises PipelineError.
+def find_ends(journal: Journal, size: int) -> Seqs:
+    """Return the seq behind each node's last written event. Raises PipelineError.
 
-    `size`: bytes that are read in one go, where only the bytes of the last file tell.
+    `size`: bytes to read at once, where only the bytes of the last file show its end.
     """
     found: Seqs = {}
     for node, extent in journal.extents().items():
@@ -131,9 +133,9 @@ def _scanned(journal: Journal, node: str, size: int) -> int:
         last = [file for file in journal.files(node, SEQ_MAX) if file.last is None]
         extent = journal.extents()[node]
         if not last and extent.next is not None:
-            return extent.next  # it has been sealed and let go just now
+            return extent.next  # it was sealed and deleted just now
         try:
             if last:
-                return next_of(journal, last[-1], size)
-        except GoneError:
+                return find_next_seq(journal, last[-1], size)
+        except FileDeletedError:
             continue

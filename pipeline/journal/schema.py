@@ -1,4 +1,4 @@
-"""The columns of events, and what operations mean."""
+"""The columns of events, and the meaning of operations."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ EVENTS: Final = StructType(
         StructField("request", StringType()),
     ]
 )
-"""An event, as every job has it. A column that a file does not have is null."""
+"""An event, as every job reads it. A column that a file lacks is null."""
 
 QUANTITY_ALIAS: Final = "count"
 """Another name of the column `quantity` in files."""
@@ -65,16 +65,16 @@ LEAVING: Final = (
     "replace",
     "remove",
 )
-"""Operations that take one entry out of its queue."""
+"""Operations that remove one entry from its queue."""
 
 ARRIVING: Final = ("enqueue", "recover")
-"""Operations by which a queue holds an entry, at its `qpos`."""
+"""Operations after which a queue has an entry, at its `qpos`."""
 
 TAKING: Final = ("deliver", "stage")
-"""Operations after which a consumer, or a reader, has an entry that is in its queue still."""
+"""Operations after which a consumer or a reader holds an entry, which is still in its queue."""
 
 RANGES: Final = ("purge", "queue_delete", "lost")
-"""Operations that take `quantity` entries out of a queue, without naming them."""
+"""Operations that remove `quantity` entries from a queue, without naming them."""
 
 FACTS: Final = (
     "declare",
@@ -86,13 +86,13 @@ FACTS: Final = (
     "gap",
     "level",
 )
-"""Operations that may be of no message."""
+"""Operations that may concern no single message."""
 
 ANCHORS: Final = ("declare", "checkpoint", "recover", "queue_delete")
-"""Facts of a queue that say how much is in it."""
+"""Facts of a queue with its number of entries."""
 
 STREAMED: Final = ("append", "read")
-"""Operations on rows of streams, which have no lives: they stay, whoever reads them."""
+"""Operations on rows of streams, which stay however often they are read."""
 
 FORWARDS: Final = ("dead_letter",)
 """Operations that send an entry from its queue to another one."""

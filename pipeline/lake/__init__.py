@@ -1,1 +1,1 @@
-"""Sealed files as a lake: fewer and larger ones, their retention, and other formats."""
+"""Sealed files as a data lake: compaction, retention, and other formats."""

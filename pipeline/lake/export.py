@@ -15,13 +15,13 @@ from pipeline.errors import PipelineError
 
 WANTED: Final = {"delta": "deltalake", "iceberg": "pyiceberg.catalog.sql"}
 TABLE: Final = "journal.events"
-EVENTS_OF_FILE: Final = 2_000_000  # of which an audit may have all bytes in memory
+EVENTS_OF_FILE: Final = 2_000_000  # an audit may need all bytes of a file in memory
 
 
 def compact(events: DataFrame, out: str) -> dict[str, Any]:
-    """Rewrite events as a file for each hour and 2 million, by queue and seq, and count them again.
+    """Rewrite events as one file for each hour and 2 million events, by queue and seq, and count them again.
 
-    Raises PipelineError: the new files have another number of rows; then they are not to be relied on.
+    Raises PipelineError: the new files have another number of rows, and must not be used.
     """
     before = events.count()
     by_hour = events.withColumns(
@@ -74,7 +74,7 @@ def _iceberg(events: DataFrame, out: str) -> dict[str, Any]:
 
 
 def _batches(events: DataFrame) -> Iterator[Any]:
-    """Arrow tables of events, an hour each, so that the driver holds one hour at most."""
+    """Yield Arrow tables of events, an hour each, so that the driver holds at most one hour."""
     hour = F.date_trunc("hour", "ts")
     hours = sorted(row["hour"] for row in events.select(hour.alias("hour")).distinct().collect())
     for each in hours:
@@ -82,7 +82,7 @@ def _batches(events: DataFrame) -> Iterator[Any]:
 
 
 def _module(to: str) -> Any:
-    """The library that writes a format, which nothing else needs. Raises PipelineError: it is not there."""
+    """Return the library that writes a format, an optional dependency. Raises PipelineError without it."""
     name = WANTED[to]
     package = name.partition(".")[0]
     if find_spec(package) is None:

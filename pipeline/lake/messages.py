@@ -1,7 +1,7 @@
-"""Messages as they come, into Parquet files: each once, however often a batch is done.
+"""Messages stored in Parquet files: each message once, even if a batch is repeated.
 
-<out>/checkpoint/                                       of Spark: how far it is
-<out>/data/batch=N/queue=NAME/date=2026-01-31/*.parquet what batch N has; done again it replaces that
+<out>/checkpoint/                                       of Spark: the progress
+<out>/data/batch=N/queue=NAME/date=2026-01-31/*.parquet the messages of batch N, once
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.connector.listener import watch
 from pipeline.errors import PipelineError
-from pipeline.session import until_told
+from pipeline.session import await_query
 
 PARTITIONS: Final = ("queue", "date")
 EVERY: Final = "5 seconds"
@@ -28,7 +28,7 @@ def store(
     continuous: bool,
     tell: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Store what is there, or go on until told to end; returns what was stored in this run.
+    """Store the messages up to now, or endlessly until a signal; return the numbers of this run.
 
     `options`: of `format("amqp")`. Raises PipelineError: `out` has data of another checkpoint.
     """
@@ -51,15 +51,15 @@ def store(
     trigger = writer.trigger(processingTime=EVERY) if continuous else writer.trigger(availableNow=True)
     listener = watch(spark, options)
     try:
-        until_told(trigger.start())
+        await_query(trigger.start())
     finally:
         spark.streams.removeListener(listener)
     return {"messages": rows, "batches": batches, "out": out}
 
 
 def _check(out: str) -> None:
-    """Raises PipelineError: there is data, and nothing says how far it goes, so it would be replaced."""
+    """Raise PipelineError if there is data without a checkpoint, which would be replaced."""
     if "://" in out or Path(out, "checkpoint").is_dir():
         return
     if next(Path(out, "data").glob("batch=*"), None) is not None:
-        raise PipelineError(f"'{out}' has data but no checkpoint: what is read now wants another folder")
+        raise PipelineError(f"'{out}' has data but no checkpoint: store new messages in another folder")

@@ -1,7 +1,7 @@
-"""Deletion of sealed files that are old enough, and the list of sealed files.
+"""Deletion of old sealed files, and the list of sealed files.
 
 The manifest has a line of JSON for each sealed file, which the broker's `journal seal` writes, and lines
-about days that are dropped; protocol/journal/files.py says what these mean.
+about dropped days; see protocol/journal/files.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from pipeline.errors import PipelineError
 from protocol.journal.files import LOCK, MANIFEST, PARQUET, Drop, drop_line, read_drops
 
-PATIENCE_S: Final = 30.0  # for a sealer, which `seal --follow` is each few seconds, mostly for a moment
+PATIENCE_S: Final = 30.0  # for a sealer: `seal --follow` runs every few seconds, mostly for a moment
 LOOK_S: Final = 0.1
 _DAY: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 
@@ -38,7 +38,10 @@ class Entry(NamedTuple):
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """The files in a manifest, dropped or not; lines that are none are passed over: a crash may cut one."""
+    """Yield the files in a manifest, dropped or not.
+
+    Malformed lines are skipped, as a crash may cut a line.
+    """
     for line in _lines(folder):
         try:
             value: dict[str, Any] = json.loads(line)
@@ -47,17 +50,17 @@ def entries(folder: Path) -> Iterator[Entry]:
             continue
 
 
-def dropped(folder: Path) -> list[Drop]:
-    """The days that were dropped, or that were going to be when their run was killed, in that order."""
+def list_dropped(folder: Path) -> list[Drop]:
+    """Return the days that were dropped, or would have been when their run was killed, in that order."""
     return list(read_drops(_lines(folder)))
 
 
 def note_dropped(folder: Path, day: str, rows: int) -> None:
-    """Append the line that says that a day is dropped, and have it on disk: then its files may go."""
+    """Append the line about a dropped day and sync it: then its files may be deleted."""
     path = folder / MANIFEST
     with path.open("ab") as file:
         if file.tell() > 0 and not path.read_bytes().endswith(b"\n"):
-            file.write(b"\n")  # a crash has cut the line before
+            file.write(b"\n")  # a crash has cut the last line
         file.write(drop_line(day, rows).encode())
         file.flush()
         os.fsync(file.fileno())
@@ -71,27 +74,27 @@ def _lines(folder: Path) -> list[str]:
 
 
 class _Known(NamedTuple):
-    """The manifest: its entries by file, and the files that may be missing as their day was dropped."""
+    """The manifest: its entries by file, and the files of dropped days, which may be missing."""
 
     entries: dict[str, Entry]
     gone: set[str]
 
 
 def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
-    """Delete folders of days that ended more than `keep` seconds before `now`; returns what is gone.
+    """Delete the folders of days that ended more than `keep` seconds before `now`; return the deleted days.
 
-    Each file of a day must be in the manifest with its SHA-256, and each file that the manifest has for that
-    day must be there, if it was not dropped before: a file may be sealed later into a day that is gone. Else
-    nothing of that day goes. Raises PipelineError naming the first that is not so, after the other days are
-    done, or if somebody else is sealing. The manifest keeps its lines, so that nothing is sealed again, and
-    gets one more for each day, before that goes.
+    Each file of a day must be in the manifest with its SHA-256. Each file that the manifest has for the day
+    must exist, unless it was dropped before: a file may be sealed into a dropped day later. Otherwise nothing
+    of the day is deleted. Raises PipelineError with the first fault, after the other days are done, or if
+    another process is sealing. The manifest keeps its lines, so that no event is sealed again, and gets one
+    line for each day before its deletion.
     """
     parquet = folder / PARQUET
     if not parquet.is_dir():
         raise PipelineError(f"no sealed journal in '{folder}'")
-    with _alone(folder):
+    with _lock_journal(folder):
         known, rows = _look(folder)
-        done = {day: rows.get(day, 0) for day in _delete_hidden(parquet)}  # a run before was killed at them
+        done = {day: rows.get(day, 0) for day in _delete_hidden(parquet)}  # left by a killed run
         wrong: list[str] = []
         for path in sorted(parquet.glob("date=*")):
             day = _day(path)
@@ -104,7 +107,7 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
                 continue
             count = sum(known.entries[name].rows for name in there)
             note_dropped(folder, path.name, count)
-            path.rename(path.with_name(f".{path.name}"))  # all of it is gone for readers, at once
+            path.rename(path.with_name(f".{path.name}"))  # hides the whole day from readers at once
             done[path.name] = done.get(path.name, 0) + count
         _delete_hidden(parquet)
     if wrong:
@@ -113,8 +116,8 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
 
 
 def _look(folder: Path) -> tuple[_Known, dict[str, int]]:
-    """Read the manifest, and how many events were deleted with each day when it was dropped last."""
-    drops = dropped(folder)
+    """Read the manifest, and the number of events that each day had when it was dropped last."""
+    drops = list_dropped(folder)
     known = _Known(
         {entry.file: entry for entry in entries(folder)}, {file for drop in drops for file in drop.files}
     )
@@ -132,7 +135,7 @@ def _is_over(day: date, keep: float, now: datetime) -> bool:
 
 
 def _files(folder: Path, day: Path) -> set[str]:
-    """The files of a day. What a killed sealer has left is hidden."""
+    """Return the files of a day. Remains of a killed sealer are hidden files."""
     return {str(path.relative_to(folder)) for path in day.rglob("[!.]*") if not path.is_dir()}
 
 
@@ -140,7 +143,7 @@ def _difference(folder: Path, day: Path, there: set[str], known: _Known) -> str:
     """Return how a day's files differ from the manifest; empty if they do not."""
     prefix = str(day.relative_to(folder)) + "/"
     for name in sorted({name for name in known.entries if name.startswith(prefix)} - there - known.gone):
-        return f"{name} is in the manifest and is not there"
+        return f"{name} is listed in the manifest, but missing"
     for name in sorted(there):
         if name not in known.entries:
             return f"{name} is not in the manifest"
@@ -151,10 +154,10 @@ def _difference(folder: Path, day: Path, there: set[str], known: _Known) -> str:
 
 
 def _delete_hidden(parquet: Path) -> list[str]:
-    """Delete the days that are hidden, by this run or one that was killed; returns which."""
+    """Delete the hidden days of this run or of one that was killed; return these days."""
     hidden = sorted(parquet.glob(".date=*"))
     if hidden:
-        _sync_folder(parquet)  # else a crash could bring back a day of which a part is deleted
+        _sync_folder(parquet)  # otherwise a crash could restore a partly deleted day
     for path in hidden:
         shutil.rmtree(path)
     return [path.name[1:] for path in hidden]
@@ -169,8 +172,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lock a journal against sealing: a file that is sealed into a deleted day would be lost unseen.
+def _lock_journal(folder: Path) -> Iterator[None]:
+    """Lock a journal against sealing: a file sealed into a deleted day would be lost.
 
     Raises PipelineError: another process seals files and does not end in time.
     """

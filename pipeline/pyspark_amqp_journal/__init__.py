@@ -1,18 +1,15 @@
 """Makes `format("amqp-journal")` known, as `pyspark_amqp` does for `format("amqp")`.
 
-Every session pays for what is imported here, so it is next to nothing.
+Every session imports this module, so it imports almost nothing itself.
 """
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pipeline.journal.source import JournalDataSource as DefaultSource
+from typing import Any
 
 __all__ = ["DefaultSource"]
 
 
 def __getattr__(name: str) -> Any:
-    """The source, when Spark asks for it."""
+    """Return the source when Spark looks it up."""
     if name != "DefaultSource":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from pipeline.journal.source import JournalDataSource

@@ -1,1 +1,1 @@
-"""The audit as a page to look at."""
+"""The audit as an HTML page."""

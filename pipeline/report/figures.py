@@ -1,4 +1,4 @@
-"""The figures of a page: what each shows, bucket by bucket."""
+"""The figures of a page, bucket by bucket."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipeline.report.plots import Axis, Line, axis_of, marks, plot
 SAMPLE: Final = 200_000
 
 
-def series(found: Audit, events: DataFrame) -> list[dict[str, float | None]]:
-    """Rows for the buckets of `Axis`, one after the other.
+def compute_series(found: Audit, events: DataFrame) -> list[dict[str, float | None]]:
+    """Return rows for the buckets of `Axis`, one after the other.
 
     in, out, delivered: per second | redelivered: share of deliveries, or None | p50, p95, p99: seconds in the
-    queue of what came then, or None; of one message in `share_of` only.
+    queue of messages enqueued then, or None; of one message in `share_of` only.
     """
     axis = axis_of(found)
     if axis is None:
@@ -47,12 +47,12 @@ def series(found: Audit, events: DataFrame) -> list[dict[str, float | None]]:
 
 
 def share_of(found: Audit) -> int:
-    """Return n where the time in the queue is sampled from 1 message in n, enough for its quantiles."""
+    """Return n if the time in the queue is sampled from 1 message in n, enough for its quantiles."""
     return max(1, found.entries // SAMPLE)
 
 
 def _stays(events: DataFrame) -> DataFrame:
-    """Node | queue_id | msg_uid | came: microseconds since 1970 | in_queue: seconds, or null."""
+    """Return node | queue_id | msg_uid | came: microseconds since 1970 | in_queue: seconds, or null."""
     op, micros = F.col("op"), F.unix_micros("ts")
     came = F.min(F.when(op == "enqueue", micros)).alias("came")
     left = F.min(F.when(op.isin(*LEAVING), micros)).alias("left")
@@ -82,7 +82,7 @@ def _point(
 
 
 def figures(found: Audit, axis: Axis, points: Sequence[Mapping[str, float | None]]) -> str:
-    """When what was found was, how long messages were in queues, and how many came and went."""
+    """Return the figures: times of findings, times in queues, and rates."""
 
     def line(name: str, colour: int, key: str) -> Line:
         return Line(name, colour, [point[key] for point in points])
@@ -106,7 +106,7 @@ def figures(found: Audit, axis: Axis, points: Sequence[Mapping[str, float | None
 
 
 def _places(found: Audit, axis: Axis) -> dict[str, list[float]]:
-    """Where findings are, by kind: when the last was heard of a message, or when it shows otherwise."""
+    """Return the times of findings, by kind: the last event of a message, or the time in the finding."""
     places: dict[str, list[float]] = {}
     for kind in found.findings:
         if times := [row["at"] for row in found.rows.get(kind, []) if isinstance(row.get("at"), datetime)]:

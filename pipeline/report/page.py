@@ -1,4 +1,4 @@
-"""The audit as one HTML file that needs nothing else: what was found, what it means, and how it went."""
+"""The audit as one self-contained HTML file: findings, their meaning, and the course of the queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from pipeline.jobs.audit import OTHER_MEANINGS, Audit
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS
-from pipeline.report.figures import figures, series
+from pipeline.report.figures import compute_series, figures
 from pipeline.report.plots import axis_of
 
 STYLE: Final = """
@@ -56,14 +56,14 @@ ALL_MEANINGS: Final = MEANINGS | OTHER_MEANINGS
 
 
 def write_report(path: Path, found: Audit, events: DataFrame) -> None:
-    """Write the page, whole or not at all. Raises OSError."""
+    """Write the page completely or not at all. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(page(found, series(found, events)), encoding="utf-8")
+    temporary.write_text(page(found, compute_series(found, events)), encoding="utf-8")
     temporary.replace(path)
 
 
 def page(found: Audit, points: Sequence[Mapping[str, float | None]]) -> str:
-    """The page."""
+    """Return the page."""
     total = sum(found.findings.values())
     word = "Nothing is amiss" if found.clean else f"{total:,} finding{'s' if total > 1 else ''}"
     axis = axis_of(found)

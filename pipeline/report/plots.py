@@ -1,4 +1,4 @@
-"""Plots as SVG that stands in a page, and the axis of time that they share."""
+"""Plots as SVG within a page, and their common axis of time."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ VALUE_STEPS: Final = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 5, 6, 8, 10)
 
 
 class Axis(NamedTuple):
-    """`buckets` of `width` seconds; `first`: microseconds since 1970 where the first one begins."""
+    """An axis of `buckets` of `width` seconds. `first`: start of the first one in microseconds since 1970."""
 
     first: int
     width: float
     buckets: int
 
     def time(self, place: float) -> datetime:
-        """When a place is; whole numbers are where buckets begin."""
+        """Return the time of a place; whole numbers are the starts of buckets."""
         return EPOCH + timedelta(microseconds=self.first + round(place * self.width * 1e6))
 
     def place(self, time: datetime) -> float:
-        """Where a time is."""
+        """Return the place of a time."""
         micros = (time - EPOCH) // timedelta(microseconds=1)
         return (micros - self.first) / 1e6 / self.width
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Places of round times, TICKS or fewer, and what is written there."""
+        """Return places of round times, at most TICKS, with their labels."""
         length = self.width * self.buckets
         step = next((each for each in STEPS if length / each <= TICKS), DAY * ceil(length / (DAY * TICKS)))
         at = -(-self.first // 1_000_000) // step * step
@@ -57,7 +57,7 @@ class Axis(NamedTuple):
 
 
 def axis_of(found: Audit) -> Axis | None:
-    """BUCKETS buckets over the time of all events, or fewer of a second each; None: there are no events."""
+    """Return BUCKETS buckets over the time of all events, or fewer of a second each; None without events."""
     if found.first is None or found.last is None:
         return None
     width = max(1.0, (found.last - found.first + 1) / 1e6 / BUCKETS)
@@ -79,7 +79,7 @@ class Line(NamedTuple):
 
 
 def plot(axis: Axis, lines: Sequence[Line], shown: Callable[[float], str]) -> str:
-    """A figure of lines with a legend. `shown`: how a value is written at the axis."""
+    """Return a figure of lines with a legend. `shown`: formats a value for the axis."""
     known = [value for line in lines for value in line.values if value is not None]
     if not known:
         return '<p class="empty">Nothing to plot.</p>'
@@ -98,7 +98,7 @@ def plot(axis: Axis, lines: Sequence[Line], shown: Callable[[float], str]) -> st
 
 
 def marks(axis: Axis, places: Mapping[str, Sequence[float]]) -> str:
-    """A row of marks for each name, where they are on the axis."""
+    """Return a row of marks for each name, at their places on the axis."""
     height = TOP + ROW * len(places) + BOTTOM
     parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img">']
     for row, (name, own) in enumerate(places.items()):
@@ -113,7 +113,7 @@ def marks(axis: Axis, places: Mapping[str, Sequence[float]]) -> str:
 
 
 def _line(line: Line, count: int, top: float, is_shaded: bool) -> list[str]:
-    """Strokes of a line, with a shade below it if wanted; None interrupts it."""
+    """Return the strokes of a line, with a shade below it if wanted; None interrupts the line."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in enumerate(line.values):
         if value is None:
@@ -157,7 +157,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next number that is easy to read, and never 0."""
+    """Return the next number that is easy to read, never 0."""
     if value <= 0:
         return 1.0
     power = 1.0

@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipeline.arguments import parser
-from pipeline.digest.sources import of_sealed
+from pipeline.digest.sources import sealed_journal_digest
 from pipeline.incremental_audit import follow
 from pipeline.jobs.audit import Audit, audit
 from pipeline.jobs.verdicts import MEANINGS
@@ -58,9 +58,9 @@ def timed(spark: SparkSession, what: str, events: int) -> Iterator[None]:
 def at_once(spark: SparkSession, folder: Path, planted: Planted, report: Path | None) -> list[str]:
     """Audit the whole journal, twice; return the differences."""
     with timed(spark, "audit, cold", planted.events):
-        wrong = differences(audit(of_sealed(spark, str(folder))), planted)
+        wrong = differences(audit(sealed_journal_digest(spark, str(folder))), planted)
     with timed(spark, "audit, warm", planted.events):
-        found = audit(of_sealed(spark, str(folder)))
+        found = audit(sealed_journal_digest(spark, str(folder)))
     events = read_events(spark, str(folder))
     print(found.findings, flush=True)
     wrong += differences(found, planted)

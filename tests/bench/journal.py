@@ -26,7 +26,7 @@ from broker.core.queues.consumer import QueueConsumer, make_holder
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER
 from broker.flavour import FLAVOUR
-from broker.journal.journal import microseconds
+from broker.journal.journal import current_time_us
 from broker.journal.recorder import Recorder
 from broker.journal.writer import JournalWriter
 from tests.bench.loop import Figure
@@ -43,9 +43,9 @@ S3: Final = ("--durable", "--persistent", "--confirm", "1000", "--prefetch", "10
 def events() -> list[Figure]:
     """CPU microseconds for an event, its being written and the call from a loop of Python's included."""
     with tempfile.TemporaryDirectory() as folder:
-        writer = JournalWriter(Path(folder), "bench", microseconds, 1 << 30, 3600, 0)
+        writer = JournalWriter(Path(folder), "bench", current_time_us, 1 << 30, 3600, 0)
         recorder = Recorder(
-            FULL, writer.encoder, microseconds, MessageStore(), view_of, writer.flush, lambda: None
+            FULL, writer.encoder, current_time_us, MessageStore(), view_of, writer.flush, lambda: None
         )
         queue, holder, entries = _filled(recorder)
         journal = queue.journal

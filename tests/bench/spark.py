@@ -32,7 +32,7 @@ from pipeline.connector.offsets import Place
 from pipeline.connector.publisher import Publisher
 from pipeline.connector.rows import OutgoingMessage
 from pipeline.connector.schema import source_schema
-from pipeline.connector.server import server_of
+from pipeline.connector.server import make_server
 from pipeline.connector.source import register
 from pipeline.session import build_session
 from protocol.streams.chunk import BASIC, Chunk, ChunkWriter
@@ -155,7 +155,7 @@ def latency(spark: SparkSession, broker: Broker, folder: str, seconds: float, ra
         delays.extend(now - float(row["value"]) for row in written)
 
     query = frame.writeStream.foreachBatch(store).option("checkpointLocation", f"{folder}/at").start()
-    server = server_of(Choices(broker.options_of_spark))
+    server = make_server(Choices(broker.options_of_spark))
 
     def publish() -> None:
         publisher = Publisher(server, True, 1000, 30)

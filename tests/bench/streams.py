@@ -16,7 +16,7 @@ from broker.flavour import FLAVOUR
 from pipeline.connector.choices import Choices
 from pipeline.connector.publisher import Publisher
 from pipeline.connector.rows import OutgoingMessage
-from pipeline.connector.server import server_of
+from pipeline.connector.server import make_server
 from tests.support.pipeline.broker import Broker
 
 STREAM = "long"
@@ -39,7 +39,7 @@ def cpu(broker: Broker) -> float:
 
 def fill(broker: Broker, messages: int, size: int) -> float:
     """Publish and have confirmed so many messages: the seconds that it takes."""
-    publisher = Publisher(server_of(Choices(broker.options_of_spark)), True, 2000, 60)
+    publisher = Publisher(make_server(Choices(broker.options_of_spark)), True, 2000, 60)
     body = bytes(size)
     started = time.perf_counter()
     for _ in range(messages):

@@ -108,6 +108,9 @@ def test_policies_and_why_a_value_holds(control: Amqpctl, vhost: str) -> None:
     assert control.json("explain", "q", "-p", vhost)["max-length"]["value"] == 10
     control("clear_policy", "p", "-p", vhost)
     control("set_policy", "p", "^q", "{", "-p", vhost, status=2)
+    for levels in (129, 940, 10_000):
+        refused = control("set_policy", "p", "^q", "[" * levels + "]" * levels, "-p", vhost, status=2)
+        assert "nested more than 128 levels deep" in " ".join(refused.stderr.replace("│", " ").split())
     refused = control("set_policy", "p", "^q", '{"shoes": 1}', "-p", vhost, status=1)
     assert "is not a key of policies" in refused.stderr
     control("set_policy", "a", "", '{"alternate-exchange": "amq.fanout"}', "-p", vhost)

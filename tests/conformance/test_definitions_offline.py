@@ -12,7 +12,7 @@ import pika
 import pytest
 
 from broker.core.policies.policy import Policy
-from broker.offline import opened
+from broker.offline import open_log
 from tests.support.admin.api import Api, amqp, fetch
 from tests.support.admin.definitions import RABBITMQ, definitions_of_rabbitmq
 from tests.support.daemon.daemon import ROOT, Daemon, DaemonStarter, clean_environment
@@ -210,7 +210,7 @@ def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStart
     back = r"^(\w)-\1$"
     permission = {"name": "ann", "vhost": "/", "configure": ".*", "write": back, "read": ""}
     topic = {"name": "ann", "vhost": "/", "exchange": "t", "write": ".*", "read": "(?<=a)b"}
-    with opened(folder) as closed:
+    with open_log(folder) as closed:
         closed.log.append_definition(Policy("p", back, {"max-length": 1}).change("/"))
         closed.log.append_definition(Policy("gone", back, {"max-length": 1}).change("/"))
         closed.log.append_definition({"kind": "policy.delete", "vhost": "/", "name": "gone"})

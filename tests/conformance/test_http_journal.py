@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from protocol.journal.decoder import Decoder
 from protocol.journal.rows import Row, rows
 from tests.support.admin.api import Api, amqp
@@ -118,7 +118,7 @@ def test_files_are_listed_by_seqs_as_they_are_ended_sealed_and_let_go(
     answer = api.ask("GET", "journal", "files", both[0]["name"])
     assert answer.content == (folder / sealed[0].file).read_bytes()
 
-    assert let_go(folder, time.time() + 10, 0)
+    assert delete_sealed(folder, time.time() + 10, 0)
     left = api.get("journal", "files")["files"]
     still_open = [
         file["state"] for file in listed if file["state"] == "open"

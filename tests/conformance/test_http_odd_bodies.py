@@ -20,7 +20,7 @@ ODD = [
     ("messages/delete", b'{"all": true, "limit": 9%s}' % DIGITS, "not JSON: Exceeds the limit (4300 digits)"),
     ("messages/delete", b'{"all": true, "limit": "9%s"}' % DIGITS, "'limit' is not a whole number"),
     ("messages/delete", b'{"all": 1}', "'all' is not a boolean: 1"),
-    ("messages/delete", b"[" * 100_000, "not JSON: maximum recursion depth"),
+    ("messages/delete", b"[" * 100_000, "nested more than 128 levels deep"),
     ("messages/delete", b"\xff\xfe", "can't decode byte 0xff"),
     ("messages/move", b'{"all": true, "to": {"queue": "\\ud800"}}', "to.queue has half a character"),
     ("messages/move", b'{"all": true, "to": {"queue": 5}}', "'queue' is not a string: 5"),
@@ -43,8 +43,8 @@ ODD = [
     ),
     (
         "messages/edit",
-        b'{"all": true, "properties": {"headers": {"a": %s}}}' % (b"[" * 200 + b"]" * 200),
-        "nested more than 64 deep",
+        b'{"all": true, "properties": {"headers": {"a": %s}}}' % (b"[" * 100 + b"]" * 100),
+        "nested more than 100 levels deep",
     ),
     ("messages/edit", b'{"all": true, "properties": {"priority": 256}}', "is not a number from 0 to 255"),
     ("messages/edit", b'{"all": true, "properties": {"expiration": "x"}}', "invalid expiration 'x'"),
@@ -81,3 +81,28 @@ def test_odd_bodies_are_refused(api: Api, vhost: str, address: Address, count: i
         assert answer.status_code == 400, (path, body[:100], answer.text)
         assert why in answer.json()["reason"], (path, body[:100], answer.text)
     assert api.get("queues", vhost, "q", "messages") == before
+
+
+@pytest.mark.parametrize(("levels", "limit"), [(101, 100), (127, 100), (128, 128), (940, 128)])
+def test_values_too_deep_to_be_shown_are_not_stored(api: Api, name: str, levels: int, limit: int) -> None:
+    deep = "[" * levels + "]" * levels
+    definitions = f'{{"global_parameters": [{{"name": "{name}", "value": {deep}}}]}}'
+    put = api.client.put(api.url("global-parameters", name), content=f'{{"value": {deep}}}')
+    assert (put.status_code, f"nested more than {limit} levels deep" in put.text) == (400, True), put.text
+    imported = api.client.post(api.url("definitions"), content=definitions)
+    assert (imported.status_code, "levels deep" in imported.text) == (400, True), imported.text
+    api.refused(404, "GET", "global-parameters", name)
+
+
+def test_stored_values_may_have_100_levels(api: Api, name: str) -> None:
+    deep: list[object] = []
+    for _ in range(99):
+        deep = [deep]
+    api.put("global-parameters", name, value=deep)
+    assert api.get("global-parameters", name)["value"] == deep
+    exported = api.get("definitions")
+    api.delete("global-parameters", name)
+    parameters = [each for each in exported["global_parameters"] if each["name"] == name]
+    api.post("definitions", status=204, body={"global_parameters": parameters})
+    assert api.get("global-parameters", name)["value"] == deep
+    api.delete("global-parameters", name)

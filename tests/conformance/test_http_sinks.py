@@ -228,7 +228,7 @@ def test_committed_rows_wait_for_room(driver: Driver, vhost: str, address: Addre
         answer = driver.commit(0, [attempt], 1200, status=202, wait=1)
     assert answer["moving_rows"] == 600
     assert "queue 'small'" in answer["blocked"]
-    assert "is not done with batch 0: queue 'small'" in driver.refused(409, 1, [], 0)
+    assert "has not published batch 0: queue 'small'" in driver.refused(409, 1, [], 0)
     driver.api.refused(409, "DELETE", *driver.path)
     assert drained(address, vhost, "small")[:600] == numbered(0, 600)
     answer = driver.commit(0, [attempt], 1200)

@@ -197,7 +197,7 @@ def test_a_stream_keeps_how_far_a_program_has_got(api: Api, stream: str) -> None
         ({"from": "5", "to": "5"}, 400, "no offsets from 5 to 5"),
         ({"from": "5", "to": "101"}, 416, "ends before offset 100, not 101"),
         ({"from": "-1", "to": "5"}, 400, "from"),
-        ({"from": "0", "to": "5", "incarnation": "1"}, 409, "is another one now"),
+        ({"from": "0", "to": "5", "incarnation": "1"}, 409, "has incarnation"),
         ({"from": "0"}, 400, "to"),
     ],
 )

@@ -344,7 +344,7 @@ def test_a_scan_shows_every_message_that_goes_on_waiting(channel: PeerChannel, a
             operate(api, name, "delete", ids=[page["messages"][0]["id"]])
     assert pages == ["0", "1", "2"]
     said = api.refused(400, "GET", "queues", "/", name, "messages", **{"from": "after:1:died x"})
-    assert said["reason"] == "from 'after:1:died x' is neither a place nor what a list has called next"
+    assert said["reason"] == "from 'after:1:died x' is neither a position nor the 'next' of a list"
     for queue in (name, dead):
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 

@@ -3,6 +3,7 @@
 import runpy
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,36 @@ def test_the_flag_is_stronger_than_the_environment(monkeypatch: pytest.MonkeyPat
     assert setting("admin", ["amqpd", "serve", "--admin=b:2"]) == "b:2"
     assert setting("admin", ["amqpd", "--admin", "c:3", "--listen", "d:4"]) == "c:3"
     assert setting("admin", ["amqpd", "serve", "--admin"]) == ""
+
+
+def test_the_settings_file_counts(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = daemon.admin.removeprefix("http://")
+    file = tmp_path / "amqpd.toml"
+    file.write_text(f'admin = "{where}"\n')
+    for name in ("AMQPD_ADMIN", "AMQPD_LISTEN", "AMQPD_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    command = ["amqpd", "serve", "--config", str(file)]
+    assert healthy(command)
+    monkeypatch.setenv("AMQPD_CONFIG", str(file))
+    assert healthy(["amqpd", "serve"])
+    monkeypatch.setenv("AMQPD_ADMIN", "127.0.0.1:1")
+    assert not healthy(command)
+    assert healthy([*command, f"--admin={where}"])
+
+
+def test_lists_and_defaults_of_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AMQPD_ADMIN", "AMQPD_LISTEN", "AMQPD_ADMIN_TLS_LISTEN", "AMQPD_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "amqpd.toml"
+    file.write_text('listen = ["a:1", "b:2"]\nadmin_tls_listen = []\n')
+    command = ["amqpd", "serve", f"--config={file}"]
+    assert setting("listen", command) == "a:1,b:2"
+    assert setting("admin_tls_listen", command) == "off"
+    assert setting("admin", command) == "127.0.0.1:15672"
+    file.write_text("listen = [")
+    assert setting("listen", command) == "127.0.0.1:5672"
+    monkeypatch.setenv("AMQPD_CONFIG", str(tmp_path / "missing.toml"))
+    assert setting("admin", ["amqpd", "serve"]) == "127.0.0.1:15672"
 
 
 def test_an_admin_server_over_tls_alone_is_asked(

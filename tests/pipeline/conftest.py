@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.requirements import missing
+from pipeline.requirements import find_missing
 from tests.bench.journals import Planted, write
 from tests.support.pipeline.broker import Broker
 
@@ -51,7 +51,7 @@ def _pyspark_warns() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two threads, and four attempts for each task, so that retries happen."""
-    reason = missing()
+    reason = find_missing()
     if reason:
         pytest.skip(f"tests of the pipeline did not run: {reason}")
     from pipeline.session import build_session

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.digest.sources import Digest, of_sealed
+from pipeline.digest.sources import Digest, sealed_journal_digest
 from pipeline.journal.schema import EVENTS
 
 SLOW: Final = settings(
@@ -43,4 +43,4 @@ def digested(spark: SparkSession, folder: Path, events: pa.Table, *cuts: int) ->
     parquet.mkdir(parents=True)
     for number, (start, end) in enumerate(pairwise([0, *cuts, events.num_rows])):
         pq.write_table(events.slice(start, end - start), parquet / f"{number}.parquet")
-    return of_sealed(spark, str(folder))
+    return sealed_journal_digest(spark, str(folder))

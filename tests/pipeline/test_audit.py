@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.digest.sources import Digest, of_sealed
+from pipeline.digest.sources import Digest, sealed_journal_digest
 from pipeline.jobs.audit import FILE, audit
 from pipeline.jobs.facts import NEEDS_FULL
 from pipeline.jobs.order import order
@@ -30,14 +30,14 @@ def events(spark: SparkSession, planted: tuple[Path, Planted]) -> DataFrame:
 def written(spark: SparkSession, events: DataFrame, folder: Path) -> Digest:
     """Return the digest of events that are in files of Spark."""
     events.write.parquet(str(folder / "parquet"))
-    return of_sealed(spark, str(folder))
+    return sealed_journal_digest(spark, str(folder))
 
 
 @pytest.mark.nightly
 def test_every_planted_fault_is_found_and_nothing_else(
     spark: SparkSession, planted: tuple[Path, Planted]
 ) -> None:
-    found = audit(of_sealed(spark, str(planted[0])))
+    found = audit(sealed_journal_digest(spark, str(planted[0])))
 
     assert differences(found, planted[1]) == []
     assert not found.clean

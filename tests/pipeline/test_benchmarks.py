@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.requirements import missing
+from pipeline.requirements import find_missing
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MET, MISSED = 0, 2
 
 
-@pytest.mark.skipif(bool(missing()), reason=f"tests of the pipeline did not run: {missing()}")
+@pytest.mark.skipif(bool(find_missing()), reason=f"tests of the pipeline did not run: {find_missing()}")
 @pytest.mark.parametrize(
     ("words", "told"),
     [

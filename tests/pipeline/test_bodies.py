@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 
-from pipeline.connector.bodies import JsonBodies, inferred, with_corrupt
+from pipeline.connector.bodies import JsonBodies, add_corrupt_field, infer_schema
 from pipeline.connector.schema import CORRUPT
 
 DEEP = "[" * 100_000
@@ -23,7 +23,7 @@ TIMES, NAMES = T.TimestampType(), T.MapType(T.StringType(), LONGER)
 
 def column(kind: T.DataType, *bodies: bytes) -> list[dict[str, Any]]:
     """Return the values read from bodies with the field `a`."""
-    schema = with_corrupt(T.StructType([T.StructField("a", kind)]))
+    schema = add_corrupt_field(T.StructType([T.StructField("a", kind)]))
     field = pa.field("value", to_arrow_type(schema, timezone="UTC"))
     found: list[dict[str, Any]] = JsonBodies(schema)(pa.array(bodies, pa.binary()), field).to_pylist()
     return found
@@ -112,7 +112,7 @@ def test_bodies_that_are_no_object_are_kept() -> None:
     ids=["half a pair", "half a pair as a name", "deep", "long"],
 )
 def test_a_schema_is_inferred_without_bodies_that_cannot_be_read(other: bytes) -> None:
-    found = inferred([other, b'{"a": "\\ud83d\\ude00 \xc3\xa9"}'])
+    found = infer_schema([other, b'{"a": "\\ud83d\\ude00 \xc3\xa9"}'])
     assert found == T.StructType([T.StructField("a", T.StringType())])
 
 
@@ -125,19 +125,19 @@ def test_values_that_cannot_be_written_again_are_skipped(monkeypatch: pytest.Mon
         return before(found, **more)
 
     monkeypatch.setattr("pipeline.connector.bodies.json.dumps", dumps)
-    assert inferred([b'{"deep": []}', b'{"a": 1}']).names == ["a"]
+    assert infer_schema([b'{"deep": []}', b'{"a": 1}']).names == ["a"]
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        inferred([b'{"_corrupt_record": 1, "a": 2}']),
+        infer_schema([b'{"_corrupt_record": 1, "a": 2}']),
         T.StructType([T.StructField(CORRUPT, LONGER), T.StructField("a", LONGER)]),
     ],
     ids=["inferred", "said"],
 )
 def test_unreadable_fields_are_text_whatever_their_type(schema: T.StructType) -> None:
-    schema = with_corrupt(schema)
+    schema = add_corrupt_field(schema)
     assert schema[CORRUPT].dataType == T.StringType()
     field = pa.field("value", to_arrow_type(schema, timezone="UTC"))
     found = JsonBodies(schema)(pa.array([b'{"_corrupt_record": 1, "a": 2}', b"{"], pa.binary()), field)
@@ -145,6 +145,6 @@ def test_unreadable_fields_are_text_whatever_their_type(schema: T.StructType) ->
 
 
 def test_a_schema_is_inferred_beside_bodies_that_cannot_be_read() -> None:
-    found = inferred([DEEP.encode(), b"\xff", json.dumps({"a": 1}).encode()])
+    found = infer_schema([DEEP.encode(), b"\xff", json.dumps({"a": 1}).encode()])
 
     assert found == T.StructType([T.StructField("a", LONGER)])

@@ -14,12 +14,12 @@ import pytest
 
 from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.link import connect
-from pipeline.connector.offsets import Place, shares
+from pipeline.connector.offsets import Place, share_messages
 from pipeline.connector.options import source_options
 from pipeline.connector.plan import Progress
 from pipeline.connector.publisher import Publisher
 from pipeline.connector.rows import OutgoingMessage
-from pipeline.connector.server import RefusedError, Server, ServerError, close_idle, server_of
+from pipeline.connector.server import RefusedError, Server, ServerError, close_idle, make_server
 from pipeline.connector.sink import Attempt
 from pipeline.errors import PipelineError
 from tests.support.admin.api import Api
@@ -43,7 +43,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
 
 
 def server(**options: str) -> Server:
-    return server_of(Choices(options))
+    return make_server(Choices(options))
 
 
 def progress(broker: Broker, **options: Any) -> Progress:
@@ -243,10 +243,10 @@ def test_a_reader_of_some_partitions_leaves_the_others_as_they_are(broker: Broke
 def test_shares_are_fair_and_no_message_is_left_out() -> None:
     backlogs = {Place("q", 0): 1000, Place("q", 1): 10, Place("q", 2): 0}
     for most in (1, 7, 100, 1009, 1010, 5000):
-        found = shares(backlogs, most)
+        found = share_messages(backlogs, most)
         assert sum(found.values()) == min(most, 1010)
         assert all(0 <= found[place] <= waiting for place, waiting in backlogs.items())
-    assert shares(backlogs, 101)[Place("q", 0)] == 100
+    assert share_messages(backlogs, 101)[Place("q", 0)] == 100
 
 
 def test_rows_wait_for_a_broker_that_is_short_of_disk(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_rows_of_the_first_batch_that_retention_removes_are_a_loss(
     end = first.next_batch(first.initial().json(), None)
     said.there[S] = said.there[S]._replace(first=700)
     again = progress(monkeypatch, said, **options)
-    with pytest.raises(DataLossError, match="begins with offset 700: the messages from 0 are gone"):
+    with pytest.raises(DataLossError, match="begins with offset 700: the messages from 0 are lost"):
         again.slices(again.initial().json(), end)
     again = progress(monkeypatch, said, failOnDataLoss="false", **options)
     assert ranges(again, again.initial().json(), end) == [("a", 700, 1000)]
@@ -257,7 +257,7 @@ def test_retention_past_what_was_read_does_not_end_a_query_with_batches_by_bytes
     mine = progress(monkeypatch, said, maxBytesPerTrigger=100, failOnDataLoss="false")
     end = mine.next_batch(at(100), None)
     assert (end, ranges(mine, at(100), end)) == (at(800), [("a", 700, 800)])
-    with pytest.raises(DataLossError, match="begins with offset 700: the messages from 100 are gone"):
+    with pytest.raises(DataLossError, match="begins with offset 700: the messages from 100 are lost"):
         progress(monkeypatch, said, maxBytesPerTrigger=100).next_batch(at(100), None)
 
 

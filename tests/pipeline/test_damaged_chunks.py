@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pipeline.connector.offsets import Place, Range
-from pipeline.connector.server import Password, Server, Tls
-from pipeline.connector.streams import DataLossError, fetched
+from pipeline.connector.server import PasswordSource, Server, TlsFiles
+from pipeline.connector.streams import DataLossError, fetch_range
 from protocol.streams.chunk import BODY
 from tests.support.amqp091.peer import Connector
 from tests.support.amqp091.streams import Publisher, declare_stream
@@ -53,7 +53,14 @@ def flip(broker: Daemon, tmp_path: Path) -> Flip:
 def server_of(daemon: Daemon) -> Server:
     host, port = daemon.address
     return Server(
-        (("amqp", host, port),), (daemon.admin,), "guest", Password("guest"), "/", Tls(), 30, patience=60
+        (("amqp", host, port),),
+        (daemon.admin,),
+        "guest",
+        PasswordSource("guest"),
+        "/",
+        TlsFiles(),
+        30,
+        patience=60,
     )
 
 
@@ -64,7 +71,7 @@ def read(daemon: Daemon, start: int = 0, end: int = COUNT, gaps: bool = True) ->
     wanted = Range(Place("s", 0), str(partition["incarnation"]), start, end)
     return [
         int(chunk.value(BODY, first - chunk.header.first)[:2])
-        for chunk, first, _ in fetched(server, wanted, gaps)
+        for chunk, first, _ in fetch_range(server, wanted, gaps)
     ]
 
 

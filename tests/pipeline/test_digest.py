@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.digest.digest import digest
-from pipeline.digest.schema import kept, lived, placed
-from pipeline.digest.sources import of_sealed, read
+from pipeline.digest.schema import select_kept, select_lived, select_placed
+from pipeline.digest.sources import read, sealed_journal_digest
 from pipeline.errors import PipelineError
 from pipeline.jobs.audit import audit
-from pipeline.jobs.order import order, reordered
+from pipeline.jobs.order import find_reordered, order
 from tests.pipeline.frames import SLOW, digested, table
 from tests.pipeline.test_order import QUEUE, deliver, enqueue, listed
 
@@ -252,7 +252,7 @@ def test_order_in_a_digest_is_order_in_its_events(
     made_of = digested(spark, tmp_path_factory.mktemp("journal"), events, *cuts)
 
     rows = made_of.rows
-    found = reordered(placed(rows), kept(rows), lived(rows), lambda: made_of.events)
+    found = find_reordered(select_placed(rows), select_kept(rows), select_lived(rows), lambda: made_of.events)
 
     wanted = order(made_of.events, by_consumer=True)
     assert sorted(map(str, found.collect())) == sorted(map(str, wanted.collect()))
@@ -262,11 +262,11 @@ def test_files_come_as_bytes_where_the_journal_is_a_url(spark: SparkSession, tmp
     folder = tmp_path / "a b"
     own = digested(spark, folder, numbered([enqueue(1), deliver(1), enqueue(2), left(1), enqueue(3)]), 3)
 
-    of_url = of_sealed(spark, f"file://{folder}/parquet")
+    of_url = sealed_journal_digest(spark, f"file://{folder}/parquet")
 
     assert sorted(map(str, of_url.rows.collect())) == sorted(map(str, own.rows.collect()))
-    assert kept(own.rows).count() == 0
-    assert lived(own.rows).count() == 5
+    assert select_kept(own.rows).count() == 0
+    assert select_lived(own.rows).count() == 5
 
 
 def test_a_life_that_was_over_in_an_earlier_file_is_looked_up(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ pytest.importorskip("pyspark")
 
 from pipeline.connector import streams
 from pipeline.connector.offsets import Place, Range
-from pipeline.connector.server import Password, Server, ServerError, Tls
-from pipeline.connector.streams import fetched
+from pipeline.connector.server import PasswordSource, Server, ServerError, TlsFiles
+from pipeline.connector.streams import fetch_range
 from protocol.streams.chunk import BODY, ChunkWriter
 
 LENGTHS = [1, 5000, 0, 40, 3, 700, 12, 12, 12, 2500]
@@ -50,7 +50,7 @@ class Answers:
 
     def read(self) -> list[bytes]:
         """The bodies."""
-        found = fetched(cast("Server", self), WANTED, gaps=False)
+        found = fetch_range(cast("Server", self), WANTED, gaps=False)
         return [chunk.value(BODY, start - chunk.header.first) for chunk, start, _ in found]
 
 
@@ -119,8 +119,8 @@ def test_chunks_received_before_a_connection_broke_count() -> None:
     answers = Answers()
     with breaking(answers.chunks, 7000) as (port, asked):
         base = f"http://127.0.0.1:{port}"
-        server = Server((), (base,), "guest", Password(), "/", Tls(), timeout=5, retries=0)
-        rows = fetched(server, WANTED, gaps=False)
+        server = Server((), (base,), "guest", PasswordSource(), "/", TlsFiles(), timeout=5, retries=0)
+        rows = fetch_range(server, WANTED, gaps=False)
         assert [chunk.value(BODY, 0) for chunk, _, _ in rows] == bodies()
     first, second = asked
     assert first == 0

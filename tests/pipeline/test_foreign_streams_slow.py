@@ -10,12 +10,12 @@ import pytest
 from pamqp import base, commands
 
 from pipeline.connector import foreign_streams
-from pipeline.connector.batches import read
+from pipeline.connector.batches import read_range
 from pipeline.connector.choices import OptionError
-from pipeline.connector.link import framed
+from pipeline.connector.link import encode_method
 from pipeline.connector.offsets import Place, Range
 from pipeline.connector.options import source_options
-from pipeline.connector.plan import Progress, Slice, of_batch
+from pipeline.connector.plan import Progress, Slice, plan_batch
 from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.server import ServerError
 from pipeline.connector.streams import DataLossError
@@ -77,7 +77,7 @@ class SlowLink:
 def message(offset: int) -> Iterator[tuple[int, bytes]]:
     """The frames of a message without a body."""
     deliver = commands.Basic.Deliver("t", offset + 1, False, "", "s")
-    yield c.FRAME_METHOD, framed(deliver)[7:-1]
+    yield c.FRAME_METHOD, encode_method(deliver)[7:-1]
     header = commands.Basic.Properties(headers={foreign_streams.OFFSET: offset})
     flags = header.marshal()
     yield c.FRAME_HEADER, b"\x00\x3c\x00\x00" + bytes(8) + flags
@@ -107,7 +107,7 @@ def at(offset: int) -> dict[str, Any]:
 @pytest.mark.parametrize(("told", "late"), [(0, LATE_S), (ROWS, TIMEOUT_S - 1)], ids=["untold", "told"])
 def test_all_of_a_slow_stream_is_read(link: type[SlowLink], told: int, late: float) -> None:
     link.told, link.late = told, late
-    (found,) = of_batch(options(False))
+    (found,) = plan_batch(options(False))
     assert (found.start, found.end) == (0, ROWS)
     assert Progress(options(True, startingOffsets="latest")).initial().json() == at(ROWS)
 
@@ -115,7 +115,7 @@ def test_all_of_a_slow_stream_is_read(link: type[SlowLink], told: int, late: flo
 def test_a_stream_with_messages_that_do_not_come_is_an_error(link: type[SlowLink]) -> None:
     link.told, link.late = ROWS, TIMEOUT_S + 1
     with pytest.raises(ServerError, match="stream 's' has 2000 messages, and gave none within 20 s"):
-        of_batch(options(False))
+        plan_batch(options(False))
 
 
 def test_a_stream_that_begins_and_does_not_go_on_is_waited_for(
@@ -128,13 +128,13 @@ def test_a_stream_that_begins_and_does_not_go_on_is_waited_for(
         return before(self, timeout) if timeout > foreign_streams.QUIET_S else None
 
     monkeypatch.setattr(link, "frame", slow)
-    (found,) = of_batch(options(False))
+    (found,) = plan_batch(options(False))
     assert found.end == ROWS
 
 
 def test_a_stream_that_is_said_to_have_more_is_not_waited_for(link: type[SlowLink]) -> None:
     link.told, link.late = ROWS + 5000, 0  # before retention has taken some
-    (found,) = of_batch(options(False))
+    (found,) = plan_batch(options(False))
     assert found.end == ROWS
     assert link.waits == [foreign_streams.LOOK_S, foreign_streams.QUIET_S]
 
@@ -152,11 +152,11 @@ def test_the_end_of_a_stream_that_grows_is_not_waited_for(
     monkeypatch.setattr(link, "frame", frame)
     monkeypatch.setattr(foreign_streams, "time", SimpleNamespace(monotonic=lambda: now[0]))
     link.rows, link.last, link.late, link.told = 10_000, 9000, 0, 20_000
-    (found,) = of_batch(options(False))
+    (found,) = plan_batch(options(False))
     assert 1000 < found.end < 1020
     assert now[0] < 2 * foreign_streams.LOOK_S
     now[0] = 0
-    (found,) = of_batch(options(False, failOnDataLoss="false", endingOffsets='{"s": {"0": 20000}}'))
+    (found,) = plan_batch(options(False, failOnDataLoss="false", endingOffsets='{"s": {"0": 20000}}'))
     assert 1020 < found.end < 1200
     assert TIMEOUT_S < now[0] < TIMEOUT_S + 2 * foreign_streams.LOOK_S
 
@@ -195,8 +195,8 @@ def test_a_batch_ends_with_a_stream_that_ends_before_what_is_asked_for(
     link.rows, link.late = 1000, 0
     asked = {"endingOffsets": '{"s": {"0": 2000}}'}
     with pytest.raises(DataLossError, match="ends before offset 1000, not 2000"):
-        of_batch(options(False, **asked))
-    (found,) = of_batch(options(False, failOnDataLoss="false", **asked))
+        plan_batch(options(False, **asked))
+    (found,) = plan_batch(options(False, failOnDataLoss="false", **asked))
     assert (found.start, found.end) == (0, 1000)
     assert "ends before offset 1000, not 2000" in caplog.text
     assert TIMEOUT_S in link.waits
@@ -209,8 +209,8 @@ def test_messages_that_do_not_come_are_left_out_if_that_is_wanted(
     part = Slice(Range(Place("s", 0), "", 1000, 2000), None)
     schema = source_schema(body_type("binary", None), False, False)
     with pytest.raises(ServerError, match="stream 's' gave no message 1500 within 20 s"):
-        list(read(options(True), schema, part))
-    batches = list(read(options(True, failOnDataLoss="false"), schema, part))
+        list(read_range(options(True), schema, part))
+    batches = list(read_range(options(True, failOnDataLoss="false"), schema, part))
     assert sum(batch.num_rows for batch in batches) == 500
     assert "500 messages are missing of partition 0 of 's' from 1000 to 2000" in caplog.text
     assert link.waits[-1] == TIMEOUT_S

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
-from pipeline.journal.raw import ends
+from pipeline.journal.raw import find_ends
 from tests.support.journal.handmade_journal import NODE, EventWriter, file_of, write_file
 from tests.support.pipeline.journal_events import READ_BYTES as SIZE
 from tests.support.pipeline.journal_events import lose, read, seqs
@@ -34,9 +34,9 @@ def test_the_same_rows_come_out_of_live_ended_and_sealed_files(tmp_path: Path, s
     assert read(tmp_path, 1, 13, journal=journal) == live
     assert list(seal(tmp_path))
     assert read(tmp_path, 1, 13, journal=journal) == live, "it is there twice"
-    assert let_go(tmp_path, time.time() + 1, 0)
+    assert delete_sealed(tmp_path, time.time() + 1, 0)
     assert read(tmp_path, 1, 13, journal=journal) == live
-    assert ends(journal, SIZE) == {NODE: 13}
+    assert find_ends(journal, SIZE) == {NODE: 13}
 
 
 @pytest.mark.parametrize(("start", "end"), [(1, 31), (1, 2), (2, 9), (9, 11), (10, 22), (30, 31)])
@@ -53,16 +53,16 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path, scribe: EventWriter) -> No
     data = file_of(scribe, 2)
     path = write_file(tmp_path, data, ended=False)
     journal = FolderJournal(str(tmp_path))
-    assert ends(journal, SIZE) == {NODE: 7}
+    assert find_ends(journal, SIZE) == {NODE: 7}
     first = read(tmp_path, 1, 7, journal=journal)
     scribe.encoder._file -= 1  # the names that are there already are not told again
     scribe.life_of(7)
     scribe.tell(10, uid=3, place=3)
     more = scribe.encoder.take()
     path.write_bytes(data + more[:-5])
-    assert ends(journal, SIZE) == {NODE: 7}, "the last block is not whole"
+    assert find_ends(journal, SIZE) == {NODE: 7}, "the last block is not whole"
     path.write_bytes(data + more)
-    assert ends(journal, SIZE) == {NODE: 11}
+    assert find_ends(journal, SIZE) == {NODE: 11}
     rows = read(tmp_path, 7, 11, journal=journal)
     assert seqs(rows) == [7, 8, 9, 10]
     assert {row["queue"] for row in rows} == {"q"}, "its name stands in the part that was read before"
@@ -126,11 +126,11 @@ def test_events_that_retention_has_removed_are_a_loss(
     write_file(tmp_path, file_of(scribe, 2))
     write_file(tmp_path, file_of(scribe, 2))
     lose(tmp_path, 1)
-    with pytest.raises(DataLossError, match=r"events 2 to 6 are gone: .* begins with 7 now"):
+    with pytest.raises(DataLossError, match=r"events 2 to 6 are lost: .* begins with 7 now"):
         read(tmp_path, 2, 9)
     with caplog.at_level(logging.WARNING, "amqpd.pipeline"):
         assert seqs(read(tmp_path, 2, 9, fail_on_loss=False)) == [7, 8]
-    assert "events 2 to 6 are gone" in caplog.text
+    assert "events 2 to 6 are lost" in caplog.text
 
 
 def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(
@@ -142,7 +142,7 @@ def test_a_file_that_the_manifest_has_and_that_is_not_there_is_a_loss(
     for first in (1, 7, 13):
         lose(tmp_path, first)
     (tmp_path / sealed[1].file).unlink()
-    with pytest.raises(DataLossError, match=r"events 7 to 12 are gone: file 'n-1-.*' is not there"):
+    with pytest.raises(DataLossError, match=r"events 7 to 12 are lost: file 'n-1-.*' does not exist"):
         read(tmp_path, 1, 19)
     assert seqs(read(tmp_path, 1, 19, fail_on_loss=False)) == [*range(1, 7), *range(13, 19)]
 

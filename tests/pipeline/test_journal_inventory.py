@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.seal import let_go, seal
-from pipeline.digest.sources import of_live, of_sealed
+from broker.journal.seal import delete_sealed, seal
+from pipeline.digest.sources import live_journal_digest, sealed_journal_digest
 from pipeline.jobs.audit import audit
-from pipeline.journal.inventory import hold_sealed
+from pipeline.journal.inventory import check_sealed
 from tests.support.journal.handmade_journal import EventWriter, file_of, write_file
 from tests.support.pipeline.broker import Broker
 
@@ -31,7 +31,7 @@ def journal(folder: Path) -> list[Path]:
     for _ in range(FILES):
         write_file(folder, file_of(scribe, 2))
     list(seal(folder))
-    let_go(folder, 1e12, 0)
+    delete_sealed(folder, 1e12, 0)
     return sorted(folder.glob("parquet/*/*/*.parquet"))
 
 
@@ -72,7 +72,7 @@ def test_a_file_that_is_not_as_the_manifest_says(
     wanted = [(what, "a copy.parquet" if spoil is double else path.name)]
 
     for where in (str(tmp_path), str(tmp_path / "parquet"), f"file://{tmp_path}/parquet"):
-        held = hold_sealed(spark, where)
+        held = check_sealed(spark, where)
         assert (faults(held.faults), held.judged) == (wanted, True)
 
 
@@ -84,16 +84,16 @@ def test_the_audit_tells_of_missing_files_and_reads_no_copies(
     files = journal(tmp_path)
     double(files[0], files[0])
 
-    found = audit(of_sealed(spark, str(tmp_path)))
+    found = audit(sealed_journal_digest(spark, str(tmp_path)))
     assert faults(found.rows["file"]) == [("doubled", "a copy.parquet")]
     assert {kind: count for kind, count in found.findings.items() if count} == {"file": 1}
     assert found.events == EVENTS
 
     delete(files[which], files[0])
-    found = audit(of_sealed(spark, str(tmp_path)))
+    found = audit(sealed_journal_digest(spark, str(tmp_path)))
     both = [("doubled", "a copy.parquet"), ("missing", files[which].name)]
     assert sorted(faults(found.rows["file"])) == both
-    live = audit(of_live(spark, {"path": str(tmp_path)}))
+    live = audit(live_journal_digest(spark, {"path": str(tmp_path)}))
     assert sorted(faults(live.rows["file"])) == both
 
 
@@ -102,13 +102,13 @@ def test_a_folder_without_a_manifest(spark: SparkSession, tmp_path: Path) -> Non
     journal(tmp_path)
     (tmp_path / "manifest.jsonl").unlink()
 
-    found = audit(of_sealed(spark, str(tmp_path)))
+    found = audit(sealed_journal_digest(spark, str(tmp_path)))
 
     assert [(row["what"], row["file"]) for row in found.rows["file"]] == [("missing", "manifest.jsonl")]
 
     for path in tmp_path.glob("parquet/*/*/*.parquet"):
         path.rename(path.with_name(f"part-{path.name[4:24]}.parquet"))
-    found = audit(of_sealed(spark, str(tmp_path)))
+    found = audit(sealed_journal_digest(spark, str(tmp_path)))
     assert found.findings["file"] == 0
     assert "no manifest" in found.not_judged["file"]
 
@@ -119,7 +119,7 @@ def test_a_live_audit_reads_no_changed_files(spark: SparkSession, tmp_path: Path
     files = journal(tmp_path)
     damage(files[1], files[0])
 
-    found = audit(of_live(spark, {"path": str(tmp_path)}))
+    found = audit(live_journal_digest(spark, {"path": str(tmp_path)}))
 
     assert faults(found.rows["file"]) == [("changed", files[1].name)]
     assert found.events == EVENTS - EVENTS // FILES
@@ -131,14 +131,14 @@ def test_the_broker_compares_its_files(spark: SparkSession, tmp_path: Path) -> N
     broker = Broker(tmp_path / "broker", "--journal", "full", "--journal-dir", str(folder))
     broker.daemon.stop()
     list(seal(folder))
-    let_go(folder, 1e12, 0)
+    delete_sealed(folder, 1e12, 0)
     (path,) = folder.glob("parquet/*/*/*.parquet")
     broker.restart()
     try:
         url = {"url": broker.daemon.admin.replace("http://", "http://guest:guest@")}
-        assert audit(of_live(spark, url)).findings["file"] == 0
+        assert audit(live_journal_digest(spark, url)).findings["file"] == 0
         path.unlink()
-        found = audit(of_live(spark, url))
+        found = audit(live_journal_digest(spark, url))
     finally:
         broker.stop()
     assert faults(found.rows["file"]) == [("missing", path.name)]

@@ -13,8 +13,16 @@ from pipeline.connector.choices import OptionError
 from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
-from pipeline.journal.options import Bound, journal_options, shown, source_of
-from pipeline.journal.plan import EVENTS_OF_TASK, Progress, Slice, json_of, resolved, seqs_of, tasks
+from pipeline.journal.options import Bound, hide_password, journal_options, journal_source
+from pipeline.journal.plan import (
+    EVENTS_OF_TASK,
+    Progress,
+    Slice,
+    json_of,
+    plan_slices,
+    resolve_bound,
+    seqs_of,
+)
 from protocol.journal.encoder import Encoder
 from tests.support.journal.handmade_journal import (
     EVENTS_OF_LIFE,
@@ -38,13 +46,13 @@ def test_offsets_are_the_next_seqs_of_nodes(tmp_path: Path, scribe: EventWriter)
     other = EventWriter(Encoder("m", 101))
     write_file(tmp_path, file_of(other, 1), ended=False)
     journal = FolderJournal(str(tmp_path))
-    assert resolved(Bound(-2), journal, SIZE) == {NODE: 1, "m": 101}
-    assert resolved(Bound(-1), journal, SIZE) == {NODE: 7, "m": 104}
-    assert resolved(Bound(-2, ((NODE, 5), ("m", -1))), journal, SIZE) == {NODE: 5, "m": 104}
-    with pytest.raises(OptionError, match="of node 'x', which has no journal"):
-        resolved(Bound(-2, ((NODE, 5), ("m", -1), ("x", 1))), journal, SIZE)
-    with pytest.raises(OptionError, match="no seq is said of node 'm'"):
-        resolved(Bound(-2, ((NODE, 5),)), journal, SIZE)
+    assert resolve_bound(Bound(-2), journal, SIZE) == {NODE: 1, "m": 101}
+    assert resolve_bound(Bound(-1), journal, SIZE) == {NODE: 7, "m": 104}
+    assert resolve_bound(Bound(-2, ((NODE, 5), ("m", -1))), journal, SIZE) == {NODE: 5, "m": 104}
+    with pytest.raises(OptionError, match="for node 'x', which has no journal"):
+        resolve_bound(Bound(-2, ((NODE, 5), ("m", -1), ("x", 1))), journal, SIZE)
+    with pytest.raises(OptionError, match="no seq is given for node 'm'"):
+        resolve_bound(Bound(-2, ((NODE, 5),)), journal, SIZE)
     assert json.dumps(json_of({"n": 1, "m": 2})) == '{"v": 1, "nodes": {"m": 2, "n": 1}}'
     assert seqs_of({"v": 1, "nodes": {"m": 2}, "later": 3}) == {"m": 2}
     bad: dict[str, Any]
@@ -64,10 +72,10 @@ def test_reading_begins_at_a_time(tmp_path: Path, scribe: EventWriter) -> None:
     journal = FolderJournal(str(tmp_path))
     times = {row["seq"]: int(row["ts"].timestamp() * 1e6 + 0.5) for row in read(tmp_path, 1, 37)}
     for seq, at in times.items():
-        assert resolved(Bound(-2, (), at), journal, SIZE) == {NODE: seq}
-    assert resolved(Bound(-2, (), times[9] + 1), journal, SIZE) == {NODE: 10}
-    assert resolved(Bound(-2, (), 0), journal, SIZE) == {NODE: 1}
-    assert resolved(Bound(-2, (), times[36] + 1), journal, SIZE) == {NODE: 37}
+        assert resolve_bound(Bound(-2, (), at), journal, SIZE) == {NODE: seq}
+    assert resolve_bound(Bound(-2, (), times[9] + 1), journal, SIZE) == {NODE: 10}
+    assert resolve_bound(Bound(-2, (), 0), journal, SIZE) == {NODE: 1}
+    assert resolve_bound(Bound(-2, (), times[36] + 1), journal, SIZE) == {NODE: 37}
     assert times[1] == STARTED + 1
 
 
@@ -87,20 +95,20 @@ def test_small_files_are_one_task_and_large_ones_several(tmp_path: Path, scribe:
     behind = large.encoder.seq
     write_file(tmp_path, file_of(large, 2), ended=False)
     journal = FolderJournal(str(tmp_path))
-    assert cuts(tasks(journal, {NODE: 1}, {NODE: 19}, True, SIZE)) == [(1, 19)]
+    assert cuts(plan_slices(journal, {NODE: 1}, {NODE: 19}, True, SIZE)) == [(1, 19)]
     end = behind + 6
-    assert cuts(tasks(journal, {NODE: 2}, {NODE: end}, True, SIZE)) == [(2, behind), (behind, end)]
-    assert cuts(tasks(journal, {}, {NODE: 3}, True, SIZE)) == [(1, 3)], (
+    assert cuts(plan_slices(journal, {NODE: 2}, {NODE: end}, True, SIZE)) == [(2, behind), (behind, end)]
+    assert cuts(plan_slices(journal, {}, {NODE: 3}, True, SIZE)) == [(1, 3)], (
         "a node that is new begins at its first"
     )
-    assert cuts(tasks(journal, {NODE: 3}, {NODE: 3}, True, SIZE)) == []
+    assert cuts(plan_slices(journal, {NODE: 3}, {NODE: 3}, True, SIZE)) == []
     assert seqs(read(tmp_path, 1, end)) == list(range(1, end))
 
 
 @pytest.mark.parametrize(
     ("start", "end", "why", "left"),
     [
-        ({NODE: 2}, {NODE: 10}, "begins with event 7 now: those from 2 on are gone", [(7, 10)]),
+        ({NODE: 2}, {NODE: 10}, "begins with event 7 now: those from 2 on are lost", [(7, 10)]),
         ({NODE: 2}, {NODE: 5}, "begins with event 7 now", []),
         ({NODE: 8}, {NODE: 99}, "ends before event 13, not 99", [(8, 13)]),
         ({NODE: 12}, {NODE: 10}, "planned by a run whose beginning is not known", []),
@@ -121,8 +129,8 @@ def test_planned_files_that_are_missing_are_a_loss(
     lose(tmp_path, 1)
     journal = FolderJournal(str(tmp_path))
     with pytest.raises(DataLossError, match=why):
-        tasks(journal, start, end, True, SIZE)
-    assert cuts(tasks(journal, start, end, False, SIZE)) == left
+        plan_slices(journal, start, end, True, SIZE)
+    assert cuts(plan_slices(journal, start, end, False, SIZE)) == left
 
 
 def progress(folder: Path, **options: str) -> Progress:
@@ -184,12 +192,12 @@ def test_options_say_where_the_journal_is(tmp_path: Path) -> None:
     assert server.api == ("https://h:15671",)
     with pytest.raises(OptionError, match="some with TLS and some without"):
         journal_options({"url": "https://u:p@h:1,http://u:p@g:1"}, streaming=True)
-    assert source_of("http://h") == {"url": "http://h"}
-    assert source_of("amqps://h") == {"url": "amqps://h"}
-    assert source_of("/a/b") == {"path": "/a/b"}
-    assert shown("http://u:p@h:1/x") == "http://h:1/x"
-    assert shown("http://h") == "http://h"
-    assert shown("/a@b/c") == "/a@b/c"
+    assert journal_source("http://h") == {"url": "http://h"}
+    assert journal_source("amqps://h") == {"url": "amqps://h"}
+    assert journal_source("/a/b") == {"path": "/a/b"}
+    assert hide_password("http://u:p@h:1/x") == "http://h:1/x"
+    assert hide_password("http://h") == "http://h"
+    assert hide_password("/a@b/c") == "/a@b/c"
 
 
 @pytest.mark.parametrize(
@@ -206,6 +214,7 @@ def test_options_say_where_the_journal_is(tmp_path: Path) -> None:
         ),
         ({"path": ".", "startingOffsets": '{"n": -3}'}, "option 'startingOffsets'"),
         ({"path": ".", "startingOffsets": '{"n": true}'}, "option 'startingOffsets'"),
+        ({"path": ".", "startingOffsets": "[" * 100_000}, "option 'startingOffsets'"),
         (
             {"path": ".", "endingOffsets": "earliest"},
             "option 'endingOffsets' is 'earliest'; it is latest, or JSON",

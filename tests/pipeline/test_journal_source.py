@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.arguments import parser
 from pipeline.errors import PipelineError
 from pipeline.journal.frames import read_events
@@ -154,7 +154,7 @@ def test_the_same_rows_come_from_everywhere(spark: SparkSession, broker: Broker)
     assert native == with_url[: behind - 1], "sealed files, as Spark itself reads them"
     for source in sources(broker):
         assert read(spark, **source, **end) == with_url, "each file is there twice"
-    assert let_go(folder, time.time() + 10, 0)
+    assert delete_sealed(folder, time.time() + 10, 0)
     for source in sources(broker):
         assert read(spark, **source, **end) == with_url, "sealed, and what is live"
         begin = {"startingOffsets": json.dumps({NODE: behind - 7})}
@@ -176,7 +176,7 @@ def test_batches_are_done_again_as_they_were(
     more = work(broker, 100)
     folder = folder_of(broker)
     assert list(seal(folder))
-    assert let_go(folder, time.time() + 10, 0), "what was read live is there sealed only"
+    assert delete_sealed(folder, time.time() + 10, 0), "what was read live is there sealed only"
     job.run()
     found = job.seqs()
     require_dense(found, 1, more)
@@ -267,7 +267,7 @@ def test_removed_events_are_a_loss(spark: SparkSession, broker: Broker, tmp_path
     count = work(broker, 10)  # they may have been all that there were
     for number, source in enumerate(sources(broker)):
         said = {"startingOffsets": json.dumps({NODE: 1})} | source
-        with pytest.raises(PySparkException, match="failOnDataLoss=false goes on without them"):
+        with pytest.raises(PySparkException, match="failOnDataLoss=false continues without them"):
             read(spark, **said)
         rest = seqs(read(spark, **said, failOnDataLoss="false"))
         require_dense(rest, rest[0], count)
@@ -282,7 +282,7 @@ def test_unreadable_files_are_reported(spark: SparkSession, broker: Broker, tmp_
         read(spark)
     with pytest.raises(PySparkException, match="401"):
         read(spark, url=url, password="wrong")
-    with pytest.raises(PySparkException, match="a seq is said of node 'other'"):
+    with pytest.raises(PySparkException, match="a seq is given for node 'other'"):
         read(spark, url=url, startingOffsets='{"n-1": 1, "other": 1}')
     silent = Broker(tmp_path / "silent")
     try:

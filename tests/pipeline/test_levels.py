@@ -17,8 +17,8 @@ from pipeline.jobs.audit import FILE, audit
 from pipeline.jobs.dead_letters import forwarding_losses
 from pipeline.jobs.facts import NEEDS_FULL, activity, facts, known_queues
 from pipeline.jobs.ledger import contributions, fold
-from pipeline.jobs.portions import joined, portion, verdicts_of
-from pipeline.jobs.verdicts import judged
+from pipeline.jobs.portions import fold_portion, join_portions, verdicts_of
+from pipeline.jobs.verdicts import add_verdicts
 from pipeline.runs import NEED_FULL, run
 from tests.pipeline.frames import digested, frame, table
 from tests.pipeline.test_verdicts import END, RULES
@@ -73,10 +73,12 @@ def mixed() -> EventList:
 def open_verdicts(events: DataFrame, cut: int | None = None) -> dict[int, str]:
     """The verdict on each message, as all events at once or two portions have it."""
     if cut is None:
-        found = judged(fold(contributions(events)), known_queues(activity(events), facts(events)), RULES)
+        found = add_verdicts(
+            fold(contributions(events)), known_queues(activity(events), facts(events)), RULES
+        )
     else:
-        two = portion(events.where(f"seq <= {cut}")), portion(events.where(f"seq > {cut}"))
-        found = verdicts_of(joined(*two), RULES)
+        two = fold_portion(events.where(f"seq <= {cut}")), fold_portion(events.where(f"seq > {cut}"))
+        found = verdicts_of(join_portions(*two), RULES)
     return {row["msg_uid"]: row["verdict"] for row in found.collect()}
 
 
@@ -119,7 +121,7 @@ def test_jobs_name_queues_that_have_less(spark: SparkSession, tmp_path: Path, jo
 def test_an_order_of_no_deliveries_is_no_order(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(table(EventList().come(1, 10, 11).rows), tmp_path / "events.parquet")
     options = parser().parse_args(["run", "order", "--journal", str(tmp_path)])
-    with pytest.raises(PipelineError, match=r"order wants deliveries, and '.*' has none: the level `full`"):
+    with pytest.raises(PipelineError, match=r"order needs deliveries, and '.*' has none: the level `full`"):
         run(spark, options, None, lambda text: None)
 
 

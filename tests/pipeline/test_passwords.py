@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.command import main
 from pipeline.connector.choices import Choices, OptionError
-from pipeline.connector.server import Server, ServerError, server_of
-from pipeline.journal.options import is_served, journal_options, shown
+from pipeline.connector.server import Server, ServerError, make_server
+from pipeline.journal.options import hide_password, is_served, journal_options
 
 LISTED = "http://u:SECRET@h1:1, http://u:SECRET@h2:2/x"
 
@@ -31,11 +31,11 @@ LISTED = "http://u:SECRET@h1:1, http://u:SECRET@h2:2/x"
     ],
 )
 def test_a_journal_is_shown_without_passwords(said: str, told: str) -> None:
-    assert shown(said) == told
+    assert hide_password(said) == told
 
 
 def connector(**options: str) -> Server:
-    return server_of(Choices({"url": "amqp://h", "retries": "0"} | options))
+    return make_server(Choices({"url": "amqp://h", "retries": "0"} | options))
 
 
 def journal(**options: str) -> object:

@@ -14,7 +14,7 @@ from pipeline import requirements
 from pipeline.arguments import duration, parser
 from pipeline.cluster import arguments_of
 from pipeline.command import main
-from pipeline.requirements import missing
+from pipeline.requirements import find_missing
 from tests.bench.journals import Planted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.spark
 @pytest.mark.nightly
-@pytest.mark.skipif(bool(missing()), reason=f"tests of the pipeline did not run: {missing()}")
+@pytest.mark.skipif(bool(find_missing()), reason=f"tests of the pipeline did not run: {find_missing()}")
 def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
     planted: tuple[Path, Planted], tmp_path: Path
 ) -> None:
@@ -48,52 +48,55 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["audit", "--mode", "available-now"], "wants --out"),
-        (["compact"], "wants --out"),
-        (["retain"], "wants --keep"),
-        (["lineage"], "wants --message-id or --msg-uid"),
+        (["audit", "--mode", "available-now"], "needs --out"),
+        (["compact"], "needs --out"),
+        (["retain"], "needs --keep"),
+        (["lineage"], "needs either --message-id or --msg-uid"),
         (["audit", "--conf", "nothing"], "'nothing' is not KEY=VALUE"),
-        (["stream-to-parquet", "--subscribe", "s", "--out", "o"], "wants --url"),
-        (["stream-to-parquet", "--url", "u", "--out", "o"], "wants --subscribe"),
-        (["stream-to-parquet", "--url", "u", "--subscribe", "s"], "wants --out"),
+        (["stream-to-parquet", "--subscribe", "s", "--out", "o"], "needs --url"),
+        (["stream-to-parquet", "--url", "u", "--out", "o"], "needs --subscribe"),
+        (["stream-to-parquet", "--url", "u", "--subscribe", "s"], "needs --out"),
         (
             ["stream-to-parquet", "--url", "u", "--subscribe", "s", "--out", "o", "--option", "x"],
             "--option 'x'",
         ),
-        (["audit", "--subscribe", "s"], "--subscribe is of stream-to-parquet, not of audit"),
+        (["audit", "--subscribe", "s"], "--subscribe is for stream-to-parquet, not for audit"),
         (
             ["audit", "--since", "1d", "--mode", "available-now", "--out", "o"],
-            "--since is of the mode batch",
+            "--since is for the mode batch",
         ),
         (
             ["audit", "--since", "1d", "--mode", "continuous", "--out", "o"],
-            "--mode continuous goes on",
+            "--mode continuous continues",
         ),
         (
             ["audit", "--report", "r", "--mode", "continuous", "--out", "o"],
-            "--report is of the mode batch",
+            "--report is for the mode batch",
         ),
-        (["retain", "--keep", "1d", "--since", "1d"], "export, not of retain"),
-        (["retain", "--keep", "1d", "--live"], "--live is of audit, "),
-        (["retain", "--keep", "1d", "--out", "o"], "--out is of audit, "),
+        (["retain", "--keep", "1d", "--since", "1d"], "export, not for retain"),
+        (["retain", "--keep", "1d", "--live"], "--live is for audit, "),
+        (["retain", "--keep", "1d", "--out", "o"], "--out is for audit, "),
         (
             ["stream-to-parquet", "--url", "u", "--subscribe", "s", "--out", "o", "--since", "1d"],
-            "export, not of stream-to-parquet",
+            "export, not for stream-to-parquet",
         ),
         (
             ["stream-to-parquet", "--url", "u", "--subscribe", "s", "--out", "o", "--live"],
-            "--live is of audit, ",
+            "--live is for audit, ",
         ),
-        (["traffic", "--report", "r"], "--report is of audit, not of traffic"),
-        (["audit", "--by-consumer"], "--by-consumer is of latency, order, not of audit"),
-        (["audit", "--msg-uid", "0"], "--msg-uid is of lineage, not of audit"),
-        (["audit", "--keep", "30d"], "--keep is of retain, not of audit"),
-        (["compact", "--out", "o", "--to", "delta"], "--to is of export, not of compact"),
-        (["lineage", "--message-id", "m", "--msg-uid", "1"], "one of them"),
-        (["lineage", "--message-id", "m", "--out", "o"], "--out is of audit, "),
+        (["traffic", "--report", "r"], "--report is for audit, not for traffic"),
+        (["audit", "--by-consumer"], "--by-consumer is for latency, order, not for audit"),
+        (["audit", "--msg-uid", "0"], "--msg-uid is for lineage, not for audit"),
+        (["audit", "--keep", "30d"], "--keep is for retain, not for audit"),
+        (["compact", "--out", "o", "--to", "delta"], "--to is for export, not for compact"),
+        (["lineage", "--message-id", "m", "--msg-uid", "1"], "either --message-id or --msg-uid"),
+        (["lineage", "--message-id", "m", "--out", "o"], "--out is for audit, "),
         (["audit", "--option", "failOnDataLoss=false"], "journals that are read live"),
         (["audit", "--live", "--option", "x"], "--option 'x' is not KEY=VALUE"),
-        (["retain", "--keep", "1d", "--journal", "http://h:1"], "retain deletes sealed files of a folder"),
+        (
+            ["retain", "--keep", "1d", "--journal", "http://h:1"],
+            "retain deletes sealed files in a local folder",
+        ),
     ],
 )
 def test_a_missing_requirement_is_reported_in_a_line(
@@ -111,8 +114,8 @@ def test_a_missing_requirement_is_reported_in_a_line(
     [("absent/r.html", "'absent/r.html': there is no such folder"), (".", "'.': it is a folder")],
 )
 def test_where_a_report_cannot_be_is_said_before_the_audit(report: str, told: str) -> None:
-    if missing():
-        pytest.skip(f"tests of the pipeline did not run: {missing()}")
+    if find_missing():
+        pytest.skip(f"tests of the pipeline did not run: {find_missing()}")
     done = run("run", "audit", "--report", report)
     assert (done.returncode, done.stderr) == (1, f"amqpd pipeline: cannot write the report {told}\n")
 
@@ -131,7 +134,7 @@ def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert "Java 17 or later" in missing()
+    assert "Java 17 or later" in find_missing()
 
 
 def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +145,7 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
-    assert missing().endswith(f"{java} is Java 8")
+    assert find_missing().endswith(f"{java} is Java 8")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("24h", 86_400), ("7d", 604_800)])
@@ -171,8 +174,8 @@ def test_arguments_survive_being_passed_on() -> None:
 
 
 def test_a_cluster_is_submitted_to(capsys: pytest.CaptureFixture[str]) -> None:
-    if missing():
-        pytest.skip(f"tests of the pipeline did not run: {missing()}")
+    if find_missing():
+        pytest.skip(f"tests of the pipeline did not run: {find_missing()}")
 
     assert main(["run", "audit", "--print-command", "--master", "spark://host:7077", "--conf", "a=b"]) == 0
 

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from broker.journal.seal import seal
-from pipeline.digest.sources import of_sealed
+from pipeline.digest.sources import sealed_journal_digest
 from pipeline.jobs.audit import Audit, audit
-from pipeline.jobs.portions import joined, portion, verdicts_of
+from pipeline.jobs.portions import fold_portion, join_portions, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from pipeline.journal.frames import read_events
 from tests.support.journal.faults import CRASH_AFTER, FAULTS, MESSAGES, written
@@ -34,7 +34,7 @@ LONG_AGO = 100  # seconds
 
 def audited(spark: SparkSession, folder: Path) -> Audit:
     list(seal(folder))
-    return audit(of_sealed(spark, str(folder)))
+    return audit(sealed_journal_digest(spark, str(folder)))
 
 
 def findings_by_message(found: Audit) -> set[tuple[int, str]]:
@@ -89,7 +89,9 @@ def test_portions_find_the_same(spark: SparkSession, tmp_path: Path) -> None:
     list(seal(tmp_path))
     events = read_events(spark, str(tmp_path))
     cut = 3 * CRASH_AFTER
-    carried = joined(portion(events.where(f"seq <= {cut}")), portion(events.where(f"seq > {cut}")))
+    carried = join_portions(
+        fold_portion(events.where(f"seq <= {cut}")), fold_portion(events.where(f"seq > {cut}"))
+    )
 
     rows = verdicts_of(carried, Rules(now=0)).where("verdict != 'ok'").collect()
 
@@ -105,9 +107,9 @@ def test_two_deliveries_in_two_portions(spark: SparkSession, tmp_path: Path, fau
     list(seal(tmp_path))
     events = read_events(spark, str(tmp_path))
     second = events.where(f"msg_uid = {uid} AND op = 'deliver'").agg(F.max("seq")).collect()[0][0]
-    parts = portion(events.where(f"seq < {second}")), portion(events.where(f"seq >= {second}"))
+    parts = fold_portion(events.where(f"seq < {second}")), fold_portion(events.where(f"seq >= {second}"))
 
-    for carried in (joined(*parts), joined(*reversed(parts))):
+    for carried in (join_portions(*parts), join_portions(*reversed(parts))):
         rows = verdicts_of(carried, Rules(now=0)).where("verdict != 'ok'").collect()
         found = [(row["msg_uid"], row["verdict"]) for row in rows if row["verdict"] in MEANINGS]
         assert found == [(uid, "delivered_to_two")]
@@ -118,10 +120,10 @@ def test_the_state_of_an_earlier_version_is_accepted(spark: SparkSession, tmp_pa
     written(tmp_path, {})
     list(seal(tmp_path))
     events = read_events(spark, str(tmp_path))
-    before, after = (portion(events.where(f"seq {part} {CRASH_AFTER}")) for part in ("<=", ">"))
+    before, after = (fold_portion(events.where(f"seq {part} {CRASH_AFTER}")) for part in ("<=", ">"))
     new = ("first", "takes", "holder", "acked", "acker", "doubled_from", "doubled_to", "step", "taker")
 
-    carried = joined(before._replace(entries=before.entries.drop(*new)), after)
+    carried = join_portions(before._replace(entries=before.entries.drop(*new)), after)
 
     verdicts = {row["verdict"] for row in verdicts_of(carried, Rules(now=0)).collect()}
     assert verdicts == {"ok"}

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, IsNull, LessThanOrEqual, Not
 
 from pipeline.connector.offsets import Place, Range
-from pipeline.connector.pushdown import pushed
+from pipeline.connector.pushdown import convert_filters
 from tests.support.pipeline.broker import Broker
 
 pytestmark = pytest.mark.spark
@@ -207,7 +207,7 @@ RANGES = [Range(Place("q", 0), "i", 10, 100), Range(Place("r", 1), "i", 0, 50)]
 def test_the_scan_reads_the_ranges_of_the_filters(
     filters: list[Filter], expected: list[tuple[int, int]], keys: set[str] | None
 ) -> None:
-    found, left = pushed(filters, has_times=True)
+    found, left = convert_filters(filters, has_times=True)
     assert left == []
 
     def at_time(_: Place, time: int) -> int:
@@ -234,5 +234,5 @@ def test_the_scan_reads_the_ranges_of_the_filters(
     ids=str,
 )
 def test_filters_that_reading_cannot_use_are_left_to_spark(each: Filter) -> None:
-    found, left = pushed([each], has_times=False)
+    found, left = convert_filters([each], has_times=False)
     assert (left, found.bounds, found.choices) == ([each], (), ())

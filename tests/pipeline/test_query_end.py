@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.session import until_told
+from pipeline.session import await_query
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ def test_a_batch_that_is_under_way_is_finished(
     writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
     query = writer.trigger(processingTime="10 seconds").start()
 
-    until_told(query)
+    await_query(query)
 
     assert not query.isActive
     assert query.exception() is None

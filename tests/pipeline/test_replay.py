@@ -39,7 +39,7 @@ def test_retention_has_taken_a_part_of_a_planned_batch(
     first = Api(broker.daemon.admin).get("streams", "/", "trimmed")["partitions"][0]["first"]
     assert 1200 < first < 3600
     with pytest.raises(
-        PySparkException, match=f"begins with offset {first}: the messages from 1200 are gone"
+        PySparkException, match=f"begins with offset {first}: the messages from 1200 are lost"
     ):
         job.run()
     job.options["failOnDataLoss"] = "false"
@@ -75,7 +75,7 @@ def test_a_stream_is_gone_that_a_planned_batch_is_of(
     with broker.channel() as channel:
         channel.queue_delete("gone.2")
     with pytest.raises(
-        PySparkException, match=r"partition 0 of 'gone\.2' is gone, with the messages up to 5"
+        PySparkException, match=r"partition 0 of 'gone\.2' was deleted, with the messages up to 5"
     ):
         job.run()
     job.options["failOnDataLoss"] = "false"

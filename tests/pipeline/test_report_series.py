@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.jobs.audit import SHOWN, Audit
-from pipeline.report.figures import SAMPLE, figures, series, share_of
+from pipeline.report.figures import SAMPLE, compute_series, figures, share_of
 from pipeline.report.page import page
 from pipeline.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, axis_of
 from tests.pipeline.frames import WHEN, frame
@@ -69,7 +69,7 @@ EVENTS = numbered(
 
 
 def test_rates_times_and_redeliveries_are_in_the_buckets_where_they_were(spark: SparkSession) -> None:
-    points = series(found(), frame(spark, EVENTS))
+    points = compute_series(found(), frame(spark, EVENTS))
 
     assert len(points) == 96
     assert {place: point for place, point in enumerate(points) if point != NOTHING} == {
@@ -96,7 +96,7 @@ def test_quantiles_are_of_what_came_in_a_bucket(spark: SparkSession) -> None:
     twice += at(1_700_000, left(200) | {"queue_id": 2})
 
     in_time = sorted([*events, *twice], key=lambda event: event["ts"])
-    points = series(found(50_000_000), frame(spark, numbered(in_time)))
+    points = compute_series(found(50_000_000), frame(spark, numbered(in_time)))
 
     assert [points[0][name] for name in ("p50", "p95", "p99")] == [25.0, 47.5, 49.5]
     assert [points[1][name] for name in ("in", "p50", "p99")] == [2.0, 0.1, 0.1]
@@ -107,7 +107,7 @@ def test_a_sample_gives_times_and_all_messages_give_rates(spark: SparkSession) -
     for uid in range(48):
         events += at(uid * 4_000_000, enqueue(uid), left(uid))
 
-    points = series(found(entries=4 * SAMPLE), frame(spark, numbered(events)))
+    points = compute_series(found(entries=4 * SAMPLE), frame(spark, numbered(events)))
 
     assert [point["in"] for point in points] == [0.5, 0.0] * 48
     assert 0 < sum(point["p50"] == 0 for point in points) < 36

@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from broker.journal.command import app
-from broker.journal.files import Found, find
+from broker.journal.files import NextFile, find_next_file
 from broker.journal.reader import JournalError, JournalReader
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.errors import PipelineError
 from pipeline.lake import retention
-from pipeline.lake.retention import dropped, retain
+from pipeline.lake.retention import list_dropped, retain
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import DAY, LOCK, MANIFEST
 from tests.support.journal.handmade_journal import (
@@ -54,7 +54,7 @@ def sealed(tmp_path: Path) -> Path:
     """A journal of two days, which is sealed; no raw files are left."""
     put_days(tmp_path)
     list(seal(tmp_path))
-    let_go(tmp_path, LATER, 0)
+    delete_sealed(tmp_path, LATER, 0)
     return tmp_path
 
 
@@ -89,7 +89,7 @@ def test_a_journal_of_which_all_was_dropped_is_empty_and_goes_on_where_it_was(se
     retain(sealed, 0, NOW)
 
     assert run("verify", sealed) == "0 events, 0 queues, 0 balances, 0 gaps: 0 findings\n"
-    assert find(sealed, NODE) == Found(2 * EVENTS_OF_LIFE + 1, True)
+    assert find_next_file(sealed, NODE) == NextFile(2 * EVENTS_OF_LIFE + 1, True)
     assert list(seal(sealed)) == []
 
 
@@ -98,7 +98,7 @@ def test_files_missing_without_retention_are_reported(sealed: Path) -> None:
     (file,) = day_of(sealed, SECOND).rglob("*.parquet")
     file.unlink()
 
-    missing = f"{file}: it is in the manifest and is not there"
+    missing = f"{file}: it is listed in the manifest, but missing"
     assert run("verify", sealed, status=2).splitlines()[0] == missing
     assert run("cat", sealed, status=2) == missing + "\n"
     assert missing in run("show", sealed, "--msg-uid", 4, status=2)
@@ -119,7 +119,7 @@ def test_raw_files_of_a_dropped_day_are_read_and_not_sealed_again_and_go(tmp_pat
 
     assert list(seal(tmp_path)) == []
     assert seqs(tmp_path) == [1, 2, 3, 4, 5, 6]
-    assert let_go(tmp_path, LATER, 0) == paths
+    assert delete_sealed(tmp_path, LATER, 0) == paths
     assert seqs(tmp_path) == [4, 5, 6]
 
 
@@ -129,8 +129,8 @@ def test_raw_files_stay_when_what_was_sealed_is_lost_behind_a_day_that_was_dropp
     retain(tmp_path, KEEP_ONE, NOW)
     next(day_of(tmp_path, SECOND).rglob("*.parquet")).unlink()
 
-    with pytest.raises(JournalError, match="raw files stay"):
-        let_go(tmp_path, LATER, 0)
+    with pytest.raises(JournalError, match="raw files are kept"):
+        delete_sealed(tmp_path, LATER, 0)
     assert paths[1].exists()
 
 
@@ -139,7 +139,7 @@ def test_a_late_sealed_file_of_a_dropped_day_is_removed_with_the_next_run(sealed
     put_days(sealed, days=1, node="other")
     (late,) = seal(sealed)
     assert late.sealed.file.startswith(f"parquet/{FIRST}/")
-    let_go(sealed, LATER, 0)
+    delete_sealed(sealed, LATER, 0)
 
     assert seqs(sealed) == [4, 5, 6, 1, 2, 3]
     assert retain(sealed, KEEP_ONE, NOW) == {"dropped": [FIRST], "rows": EVENTS_OF_LIFE}
@@ -153,7 +153,7 @@ def test_a_day_stays_of_which_a_file_is_missing_that_was_sealed_late(sealed: Pat
     (late,) = seal(sealed)
     (sealed / late.sealed.file).unlink()
 
-    with pytest.raises(PipelineError, match=r"other-\d+-\d+\.parquet is in the manifest and is not there"):
+    with pytest.raises(PipelineError, match=r"other-\d+-\d+\.parquet is listed in the manifest, but missing"):
         retain(sealed, KEEP_ONE, NOW)
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_killed_before_a_day_is_hidden_has_taken_nothing(
         patched.setattr(Path, "rename", _die)
         with pytest.raises(KeyboardInterrupt):
             retain(sealed, KEEP_ONE, NOW)
-    assert [drop.day for drop in dropped(sealed)] == [FIRST]
+    assert [drop.day for drop in list_dropped(sealed)] == [FIRST]
     assert seqs(sealed) == [1, 2, 3, 4, 5, 6]
 
     assert retain(sealed, KEEP_ONE, NOW) == {"dropped": [FIRST], "rows": EVENTS_OF_LIFE}
@@ -190,7 +190,7 @@ def test_a_line_that_a_crash_has_cut_does_not_take_the_next_one_with_it(sealed: 
         manifest.write(b'{"file": "parquet/da')
 
     retain(sealed, KEEP_ONE, NOW)
-    assert [(drop.day, drop.rows, len(drop.files)) for drop in dropped(sealed)] == [(FIRST, 3, 1)]
+    assert [(drop.day, drop.rows, len(drop.files)) for drop in list_dropped(sealed)] == [(FIRST, 3, 1)]
     assert seqs(sealed) == [4, 5, 6]
 
 

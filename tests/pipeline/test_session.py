@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pipeline.arguments import is_brief, parser
-from pipeline.requirements import missing
+from pipeline.requirements import find_missing
 
 SHOWN = """
 import sys
@@ -22,7 +22,7 @@ spark.stop()
 
 def words_of_jvm(*arguments: str) -> list[str]:
     """Return the arguments with which a new session starts its JVM."""
-    reason = missing()
+    reason = find_missing()
     if reason:
         pytest.skip(f"tests of the pipeline did not run: {reason}")
     words = [sys.executable, "-c", SHOWN, *arguments]

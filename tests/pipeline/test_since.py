@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from pipeline.arguments import parser
-from pipeline.digest.sources import from_time, of_live, of_sealed, read
-from pipeline.journal.frames import until_now
+from pipeline.digest.sources import from_time, live_journal_digest, read, sealed_journal_digest
+from pipeline.journal.frames import fix_end
 from pipeline.journal.journals import FolderJournal
 from pipeline.journal.options import journal_options
-from pipeline.journal.plan import resolved
+from pipeline.journal.plan import resolve_bound
 from pipeline.runs import run
 from tests.pipeline.frames import table
 from tests.pipeline.test_order import enqueue
@@ -76,7 +76,7 @@ def live(tmp_path: Path) -> Path:
     scribe = EventWriter()
     write_file(tmp_path, file_of(scribe, 2))
     assert list(seal(tmp_path))
-    assert let_go(tmp_path, datetime.now(UTC).timestamp() + 10, 0)
+    assert delete_sealed(tmp_path, datetime.now(UTC).timestamp() + 10, 0)
     for number, ended in ((1, True), (2, False)):
         scribe.time = STARTED + number * HOUR_US
         write_file(tmp_path, file_of(scribe, 2), ended=ended)
@@ -97,7 +97,7 @@ def test_an_audit_has_sealed_events_from_then_on_and_opens_no_older_days(
     summary = summary_since(spark, sealed, SINCE, "audit")
 
     assert (summary["events"], summary["entries"], summary["first"]) == (2, 2, SINCE)
-    looked_up = of_sealed(spark, str(sealed), since=SINCE).events.select("msg_uid").collect()
+    looked_up = sealed_journal_digest(spark, str(sealed), since=SINCE).events.select("msg_uid").collect()
     assert {row["msg_uid"] for row in looked_up} == {3, 4}
 
 
@@ -111,14 +111,14 @@ def test_an_audit_has_live_events_from_then_on(spark: SparkSession, live: Path) 
     summary = summary_since(spark, live, LATER, "audit", "--live")
 
     assert (summary["events"], summary["entries"], summary["first"]) == (9, 3, LATER)
-    looked_up = of_live(spark, {"path": str(live)}, since=LATER).events.select("seq").collect()
+    looked_up = live_journal_digest(spark, {"path": str(live)}, since=LATER).events.select("seq").collect()
     assert sorted(row["seq"] for row in looked_up) == list(range(10, 19))
 
 
 def test_live_files_from_before_are_not_read(live: Path) -> None:
-    options = journal_options(until_now({"path": str(live)}, LATER), streaming=False)
+    options = journal_options(fix_end({"path": str(live)}, LATER), streaming=False)
 
-    assert resolved(options.starting, FolderJournal(str(live)), options.fetch_bytes) == {NODE: 7}
+    assert resolve_bound(options.starting, FolderJournal(str(live)), options.fetch_bytes) == {NODE: 7}
     assert options.ending.seqs == ((NODE, 19),)
 
 

@@ -131,7 +131,7 @@ def test_unroutable_rows_fail_the_task(spark: SparkSession, broker: Broker) -> N
 
 def test_refused_rows_fail_the_task(spark: SparkSession, broker: Broker) -> None:
     broker.declare("full", {"x-max-length": 5, "x-overflow": "reject-publish"})
-    with pytest.raises(PySparkException, match="the broker has not taken message"):
+    with pytest.raises(PySparkException, match="the broker has rejected message"):
         write(values(spark, 100), broker, routingKey="full")
 
 

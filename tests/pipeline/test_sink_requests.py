@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipeline.connector.choices import Choices
 from pipeline.connector.options import sink_options
 from pipeline.connector.rows import OutgoingMessage
-from pipeline.connector.server import Server, ServerError, close_idle, server_of
+from pipeline.connector.server import Server, ServerError, close_idle, make_server
 from pipeline.connector.sink import AmqpStagedWriter, Attempt, AttemptMade
 from pipeline.errors import PipelineError
 from protocol.streams.chunk import BODY, Chunk
@@ -86,7 +86,7 @@ def options_of(peer: Peer, **more: object) -> dict[str, str]:
 
 
 def server(peer: Peer, **more: object) -> Server:
-    return server_of(Choices(options_of(peer, **more)))
+    return make_server(Choices(options_of(peer, **more)))
 
 
 def rows_of(request: bytes) -> list[list[int]]:

@@ -122,7 +122,7 @@ def test_streams_by_pattern_and_partitions_by_number(spark: SparkSession, broker
         ({"subscribe": "one", "startingOffsets": '{"two": {"0": 1}}'}, "partition 0 of 'two', which is not"),
         (
             {"subscribe": "three", "startingOffsets": '{"three": {"0": 1}}'},
-            "no offset is said of partition 1",
+            "no offset is given for partition 1",
         ),
         ({"subscribe": "one", "startingOffsets": '{"one": {"0": 501}}'}, "501"),
         ({"subscribe": "one", "startingTimestamp": "4000000000000"}, "no message from 4000000000000 ms"),

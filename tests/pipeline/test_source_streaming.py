@@ -221,7 +221,7 @@ def test_a_checkpoint_that_is_rolled_back_by_a_batch(
     for name in ("1", ".1.crc"):
         (tmp_path / "commits" / name).unlink(missing_ok=True)
     if retained == 0:
-        with pytest.raises(PySparkException, match="begins with offset 50: the messages from 30 are gone"):
+        with pytest.raises(PySparkException, match="begins with offset 50: the messages from 30 are lost"):
             job.run()
         return
     assert job.run() == numbers(30, 50)
@@ -269,5 +269,5 @@ def test_offsets_of_a_later_version_are_refused(spark: SparkSession, broker: Bro
     lines[-1] = json.dumps(json.loads(lines[-1]) | {"v": 2})
     path.write_text("\n".join(lines))
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-    with pytest.raises(PySparkException, match="offsets of version 2, this reads 1"):
+    with pytest.raises(PySparkException, match="offsets of version 2, this program reads 1"):
         job.run()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.connector.batches import read
+from pipeline.connector.batches import read_range
 from pipeline.connector.options import SourceOptions, source_options
 from pipeline.connector.plan import Progress
 from pipeline.connector.schema import body_type, source_schema
@@ -46,7 +46,7 @@ def options(broker: Broker, queue: str, fail_on_loss: bool) -> SourceOptions:
 def taken(options: SourceOptions, mine: Progress, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
     """Offset and body of each message of a batch."""
     schema = source_schema(body_type("binary", None), False, False)
-    batches = [batch for part in mine.slices(start, end) for batch in read(options, schema, part)]
+    batches = [batch for part in mine.slices(start, end) for batch in read_range(options, schema, part)]
     return [
         (row["offset"], row["value"])
         for batch in batches

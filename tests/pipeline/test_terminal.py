@@ -40,7 +40,7 @@ class Screen(io.StringIO):
 def test_the_line_counts_tasks_until_the_job_is_done(spark: SparkSession, terminal: bool, form: str) -> None:
     screen = Screen(terminal)
 
-    with ProgressLine(spark, "audit", screen, every=0.02):
+    with ProgressLine(spark.sparkContext.statusTracker(), "audit", screen, every=0.02):
         for _ in range(1000):
             if screen.shown.is_set():
                 break

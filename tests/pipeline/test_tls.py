@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.connector.choices import Choices
-from pipeline.connector.server import ServerError, close_idle, server_of
+from pipeline.connector.server import ServerError, close_idle, make_server
 from pipeline.connector.source import register
 from pipeline.journal.source import register as register_journal
 from tests.support.admin.api import Api
@@ -164,13 +164,13 @@ def test_a_client_without_its_certificate_is_not_let_in(secured: Broker, certifi
         "retries": "0",
     }
     with pytest.raises(ServerError, match="cannot reach https://localhost"):
-        server_of(Choices(said)).get("whoami")
+        make_server(Choices(said)).get("whoami")
     own = certificates.client("spark")
-    assert server_of(Choices(said | {"certFile": str(own)})).get("whoami")["name"] == "guest"
+    assert make_server(Choices(said | {"certFile": str(own)})).get("whoami")["name"] == "guest"
     pem = own.read_text()
     key, certificate = own.with_suffix(".key"), own.with_suffix(".crt")
     split = pem.index("-----BEGIN CERTIFICATE")
     key.write_text(pem[:split])
     certificate.write_text(pem[split:])
     both = {"certFile": str(certificate), "keyFile": str(key)}
-    assert server_of(Choices(said | both)).get("whoami")["name"] == "guest"
+    assert make_server(Choices(said | both)).get("whoami")["name"] == "guest"

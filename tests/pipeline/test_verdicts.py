@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.digest.sources import Digest
 from pipeline.jobs.audit import audit
-from pipeline.jobs.portions import joined, portion, verdicts_of
+from pipeline.jobs.portions import fold_portion, join_portions, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from tests.pipeline.frames import SLOW, digested, frame, table
 
@@ -170,10 +170,10 @@ def test_verdicts_are_those_of_the_model_in_any_portions(
     digest = digested(spark, tmp_path_factory.mktemp("journal"), table(rows), *cuts[1:-1])
     assert batch(digest) == summed(expected)
 
-    parts = [portion(frame(spark, rows[start:end])) for start, end in pairwise(cuts)]
+    parts = [fold_portion(frame(spark, rows[start:end])) for start, end in pairwise(cuts)]
     carried = parts[0]
     for part in parts[1:]:
-        carried = joined(carried, part)
+        carried = join_portions(carried, part)
     assert verdict_of(verdicts_of(carried, RULES)) == expected
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from broker.journal.reader import JournalReader
 from broker.journal.seal import seal
 from broker.journal.verification import Verification
-from pipeline.digest.sources import of_sealed
+from pipeline.digest.sources import sealed_journal_digest
 from pipeline.jobs.audit import Audit, audit
 from tests.support.daemon.daemon import PATIENCE_S, Daemon
 from tests.support.journal.handmade_journal import wait_for
@@ -58,7 +58,9 @@ def verified(folder: Path) -> int:
 
 def audited(spark: SparkSession, folder: Path) -> Audit:
     list(seal(folder))
-    return audit(of_sealed(spark, str(folder)), age=3600, now=time.time_ns() // 1000 + 7_200_000_000)
+    return audit(
+        sealed_journal_digest(spark, str(folder)), age=3600, now=time.time_ns() // 1000 + 7_200_000_000
+    )
 
 
 def test_after_a_clean_stop_both_tell_the_same(spark: SparkSession, tmp_path: Path) -> None:

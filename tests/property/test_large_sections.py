@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp.commands import Basic, Queue
 
-from broker.admin.api.message_shapes import shown_message
+from broker.admin.api.message_shapes import show_message
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.content import body
 from protocol.amqp091.properties import Properties
@@ -46,7 +46,7 @@ def test_a_body_in_pieces_is_what_it_would_be_as_a_whole(
     put_large(bench, sections, front, piece_bytes=piece_bytes)
     queue = bench.broker.vhosts["/"].topology.queues["q"]
     [entry] = queue.entries
-    shown = shown_message(bench.server, queue, entry, 0, "base64", None)
+    shown = show_message(bench.server, queue, entry, 0, "base64", None)
     client.send(Basic.Get(queue="q"), 1)
     bench.turns.run()
     [(_, content)] = client.contents()

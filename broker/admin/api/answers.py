@@ -1,4 +1,4 @@
-"""Answers: JSON that can hold whatever a client has sent, refusals, and answers that wait for the disk."""
+"""Answers: JSON of any stored text, refusals, and answers that wait for the disk."""
 
 import asyncio
 import codecs
@@ -17,7 +17,7 @@ from broker.core.errors import AccessRefused, BrokerError, NotAllowed, NotFound,
 from broker.core.ports import DurableWaiter, MessageStore
 
 ESCAPED: Final = "amqpd.escaped"
-"""An error handler of codecs: what UTF-8 cannot spell is written with backslashes, as JSON text."""
+"""The error handler of codecs that writes characters without UTF-8 as escapes with backslashes."""
 
 REALM: Final = "amqpd"
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -25,10 +25,10 @@ _TITLES: Final = {404: "Object Not Found", 405: "Method Not Allowed", 413: "payl
 
 
 class JSONResponse(PlainJSONResponse):
-    """An answer in JSON. Half a character, as of a name that is not UTF-8, is shown as its number."""
+    """An answer in JSON. Halves of surrogate pairs, as in a name that is not UTF-8, become escapes."""
 
     def render(self, content: Any) -> bytes:
-        """Write `content`."""
+        """Return `content` as JSON in UTF-8."""
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text.encode("utf-8", ESCAPED)
 
@@ -37,11 +37,11 @@ def _escape(error: UnicodeError) -> tuple[bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     halves = error.object[error.start : error.end]
-    return b"".join(_escaped(ord(half)) for half in halves), error.end
+    return b"".join(_escape_octet(ord(half)) for half in halves), error.end
 
 
-def _escaped(half: int) -> bytes:
-    """An octet that is not UTF-8 as its number, any other half of a character as the half's."""
+def _escape_octet(half: int) -> bytes:
+    """Return the escape of an octet that is not UTF-8, or of another half of a surrogate pair."""
     return b"\\\\x%02x" % (half - 0xDC00) if 0xDC80 <= half <= 0xDCFF else b"\\\\u%04x" % half
 
 
@@ -49,7 +49,7 @@ codecs.register_error(ESCAPED, _escape)
 
 
 class ApiError(Exception):
-    """A request that is refused."""
+    """A refused request."""
 
     def __init__(self, status: int, error: str, reason: str) -> None:
         super().__init__(reason)
@@ -59,11 +59,11 @@ class ApiError(Exception):
 
 
 class PeerLeftError(Exception):
-    """The sender of the request has disconnected: nobody waits for an answer."""
+    """The sender of the request has disconnected: no answer is needed."""
 
 
 def bad_request(reason: str) -> ApiError:
-    """The request makes no sense as it is."""
+    """Return the refusal of a malformed request."""
     return ApiError(400, "bad_request", reason)
 
 
@@ -73,18 +73,18 @@ def not_found(reason: str = "Not Found") -> ApiError:
 
 
 def not_authorised(reason: str) -> ApiError:
-    """We know who it is, and may not do it."""
+    """Return the refusal of a request that the user may not send."""
     return ApiError(401, "not_authorised", reason)
 
 
 def error_response(status: int, error: str, reason: str) -> JSONResponse:
-    """The answer to a request that is refused."""
+    """Return the answer to a refused request."""
     headers = {"www-authenticate": f'Basic realm="{REALM}"'} if error == "not_authorized" else None
     return JSONResponse({"error": error, "reason": reason}, status_code=status, headers=headers)
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Have all refusals answered in the one form."""
+    """Answer all refusals in the same form."""
 
     @app.exception_handler(ApiError)
     async def refused(request: Request, error: ApiError) -> JSONResponse:
@@ -93,7 +93,7 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(PeerLeftError)
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: Exception) -> Response:
-        return Response(status_code=400)  # goes nowhere
+        return Response(status_code=400)  # is not sent
 
     @app.exception_handler(BrokerError)
     async def refused_by_core(request: Request, error: BrokerError) -> JSONResponse:
@@ -122,7 +122,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def _methods(request: Request) -> str:
-    """All methods of the path of a request. [RFC 9110 15.5.6]"""
+    """Return all methods of the path of a request. [RFC 9110 15.5.6]"""
     found = {"OPTIONS"}
     for method in METHODS:
         scope = {**request.scope, "method": method}
@@ -134,26 +134,29 @@ def _methods(request: Request) -> str:
 
 
 class _Durable(DurableWaiter):
-    """Resolves a future when the batch that is being filled is on disk."""
+    """Resolves a future when the present batch is on disk."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_durable(self, batch: int) -> None:
-        """The change is on disk (DurableWaiter)."""
+        """Resolve the future: the change is on disk (DurableWaiter)."""
         if not self.future.done():
             self.future.set_result(None)
 
     def on_store_failed(self, reason: str) -> None:
-        """The change will not be on disk (DurableWaiter)."""
+        """Fail the future: the change will not be on disk (DurableWaiter)."""
         if not self.future.done():
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"the log has stopped, this may be lost: {reason}")
             )
 
 
-async def on_disk(begin: Callable[[Callable[[str], None]], None]) -> str:
-    """Begin what tells when it is on disk, with "", or why it will not be; returns that when it is told."""
+async def await_disk(begin: Callable[[Callable[[str], None]], None]) -> str:
+    """Start a change and wait until it is on disk; return "", or the reason why it will not be on disk.
+
+    `begin` starts the change, and reports the result to the function that it is given.
+    """
     future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def tell(trouble: str) -> None:
@@ -164,7 +167,7 @@ async def on_disk(begin: Callable[[Callable[[str], None]], None]) -> str:
     return await future
 
 
-async def durable(store: MessageStore) -> None:
+async def await_sync(store: MessageStore) -> None:
     """Wait until everything appended so far is on disk. Raises ApiError if it may be lost."""
     waiter = _Durable()
     store.wait(waiter)

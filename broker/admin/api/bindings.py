@@ -1,4 +1,7 @@
-"""Bindings: shown, made, removed. Of several between the same two the last segment names one."""
+"""Bindings: shown, made, removed.
+
+The last segment of a path identifies one binding of a source and destination.
+"""
 
 from collections.abc import Iterator
 from typing import Annotated, Final
@@ -8,15 +11,15 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, QUEUE
-from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
-from broker.admin.api.exchanges import existing_exchange
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.exchanges import find_exchange
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, require_memory
-from broker.admin.api.queues import existing_queue
+from broker.admin.api.queues import find_queue
 from broker.admin.api.requests import Asker, Body, ExchangeName, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import field_table, table, text
-from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, shown_binding
+from broker.admin.json_documents import read_field_table, read_table, read_text
+from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, show_binding
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
@@ -32,7 +35,7 @@ Kind = Annotated[str, Path(pattern="^[qe]$")]
 router = APIRouter(tags=["bindings"])
 
 Item = tuple[VirtualHost, Binding | Queue]
-"""A binding, or a queue that stands for its binding to the default exchange."""
+"""A binding, or the queue of a binding to the default exchange."""
 
 
 def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
@@ -46,7 +49,7 @@ def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
 
 def _show(item: Item) -> Shown:
     vhost, binding = item
-    return shown_binding(binding, vhost.name)
+    return show_binding(binding, vhost.name)
 
 
 async def _list(items: Iterator[Item] | list[Item], options: Options) -> Response:
@@ -93,9 +96,9 @@ async def post_binding(
     The header `location` has the path of the binding.
     """
     found = visitor.vhost(vhost)
-    key = text(body, "routing_key", "")
+    key = read_text(body, "routing_key", "")
     where = f"a binding from exchange '{source}' to '{destination}' in vhost '{vhost}'"
-    arguments = field_table(table(body, "arguments"), where)
+    arguments = read_field_table(read_table(body, "arguments"), where)
     if kind == "e":
         destination = "" if destination == "amq.default" else destination
     _require(visitor, found, source, kind, destination, key)
@@ -109,7 +112,7 @@ async def post_binding(
         found.declarations.bind_queue(destination, source, key, arguments, owner)
     else:
         found.declarations.bind_exchange(destination, source, key, arguments)
-    await durable(management.store)
+    await await_sync(management.store)
     location = f"{quote(destination, safe='')}/{quote(properties_key(key, arguments), safe='')}"
     return Response(status_code=CREATED, headers={"location": location})
 
@@ -145,19 +148,19 @@ async def delete_binding(
         found.declarations.unbind_queue(destination, source, binding.routing_key, binding.arguments, owner)
     else:
         found.declarations.unbind_exchange(destination, source, binding.routing_key, binding.arguments)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
 def _between(vhost: VirtualHost, source: str, kind: str, destination: str) -> list[Item]:
-    exchange = existing_exchange(vhost, source)
+    exchange = find_exchange(vhost, source)
     if kind == "q":
-        queue = existing_queue(vhost, destination)
+        queue = find_queue(vhost, destination)
         if source == DEFAULT_EXCHANGE:
             return [(vhost, queue)]
         found = exchange.outgoing.get(queue, {})
     else:
-        found = exchange.outgoing.get(existing_exchange(vhost, destination), {})
+        found = exchange.outgoing.get(find_exchange(vhost, destination), {})
     return [(vhost, binding) for binding in found.values()]
 
 
@@ -168,7 +171,7 @@ async def _existing(vhost: VirtualHost, source: str, kind: str, destination: str
         if _show(item)["properties_key"] == props:
             return item
         await slices.breathe()
-    if "~" in props:  # it may have been decoded once more on the way
+    if "~" in props:  # a proxy may have decoded the path once more
         for item in between:
             shown = _show(item)
             if shown["routing_key"] == props and not shown["arguments"]:
@@ -182,7 +185,7 @@ async def _existing(vhost: VirtualHost, source: str, kind: str, destination: str
 def _require(
     visitor: Visitor, vhost: VirtualHost, source: str, kind: str, destination: str, key: str
 ) -> None:
-    """Hold the visitor to what a client may bind. Raises ApiError, AccessRefused."""
+    """Require the rights that a client needs to bind. Raises ApiError, AccessRefused."""
     if kind == "e" and not destination:
         raise bad_request("operation not permitted on the default exchange")
     of_kind = EXCHANGE if kind == "e" else QUEUE

@@ -19,7 +19,7 @@ from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 
 Shown = dict[str, Any]
 
@@ -34,17 +34,17 @@ router = APIRouter(tags=["connections"])
 
 
 def channels_of(connection: Connection091) -> list[Channel]:
-    """The open channels of a connection."""
+    """Return the open channels of a connection."""
     return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
 
 
 def channel_name(channel: ChannelState) -> str:
-    """The connection's name and the channel's number."""
+    """Return the name of a channel: the connection's name and the channel's number."""
     return f"{channel.connection.origin.name} ({channel.number})"
 
 
 def channel_details(channel: ChannelState) -> Shown:
-    """A channel, where something else is told of."""
+    """Describe a channel within another object."""
     origin = channel.connection.origin
     return {
         "name": channel_name(channel),
@@ -56,7 +56,7 @@ def channel_details(channel: ChannelState) -> Shown:
     }
 
 
-def shown_channel(channel: Channel, node: str) -> Shown:
+def show_channel(channel: Channel, node: str) -> Shown:
     """Show a channel."""
     connection, confirms, window = channel.connection, channel.confirms, channel.window
     origin = connection.origin
@@ -94,7 +94,7 @@ def _visible(management: Management, visitor: Visitor) -> list[Channel]:
 async def _list_channels(management: Management, channels: list[Channel], options: Options) -> Response:
     return await answer_list(
         channels,
-        lambda channel: shown_channel(channel, management.node),
+        lambda channel: show_channel(channel, management.node),
         options,
         lambda channel: (channel.connection.origin.name, str(channel.number).zfill(5)),
         channel_name,
@@ -123,22 +123,22 @@ async def get_channel(management: Managed, visitor: Asker, name: Name) -> JSONRe
             for channel in channels_of(connection):
                 if channel_name(channel) == name:
                     visitor.require_owner(connection.user, to_change=False)
-                    return JSONResponse(shown_channel(channel, management.node))
+                    return JSONResponse(show_channel(channel, management.node))
     raise not_found(f"no channel '{name}'")
 
 
 def sessions_of(connection: Connection10) -> list[Session10]:
-    """The sessions that a connection has begun."""
+    """Return the sessions that a connection has begun."""
     return connection.mapped.all()
 
 
 def session_name(session: Session10State) -> str:
-    """The connection's name and the session's channel."""
+    """Return the name of a session: the connection's name and the session's channel."""
     return f"{session.peer.origin.name} ({session.channel})"
 
 
 def session_details(session: Session10State) -> Shown:
-    """A session, where something else is told of."""
+    """Describe a session within another object."""
     origin = session.peer.origin
     return {
         "name": session_name(session),
@@ -150,7 +150,7 @@ def session_details(session: Session10State) -> Shown:
     }
 
 
-def shown_session(session: Session10) -> Shown:
+def show_session(session: Session10) -> Shown:
     """Show a session with its links."""
     links = [link for link in session.links.values() if not link.is_detached]
     return {
@@ -200,7 +200,7 @@ def _outgoing(link: OutgoingLink) -> Shown:
 
 
 def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
-    """Return the reason for the client: the header has UTF-8, and arrives as a character for each byte."""
+    """Decode the reason for the client: the header has UTF-8, and arrives as a character for each byte."""
     return said.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
@@ -208,12 +208,12 @@ Reason = Annotated[str, Depends(_reason)]
 
 
 def open_connections(management: Management, visitor: Visitor) -> list[Open]:
-    """The connections that a user may see: all of them, or one's own."""
+    """Return the connections that a user may see: all of them, or the user's own."""
     found = [each for each in management.connections.all if isinstance(each, Open)]
     return found if visitor.monitors else [each for each in found if each.user == visitor.name]
 
 
-def shown_connection(connection: Open, node: str) -> Shown:
+def show_connection(connection: Open, node: str) -> Shown:
     """Show a connection."""
     origin = connection.origin
     vhost = connection.virtual_host
@@ -238,7 +238,7 @@ def shown_connection(connection: Open, node: str) -> Shown:
         "frame_max": int(connection.frame_max),
         "channel_max": int(connection.channel_max),
         "channels": connection.channels_open(),
-        "client_properties": shown(connection.client_properties),
+        "client_properties": to_json(connection.client_properties),
         "connected_at": origin.since,
     }
 
@@ -252,7 +252,7 @@ def _protocol(connection: Open) -> str:
 async def _list(management: Management, connections: Iterable[Open], options: Options) -> Response:
     return await answer_list(
         connections,
-        lambda connection: shown_connection(connection, management.node),
+        lambda connection: show_connection(connection, management.node),
         options,
         lambda connection: (connection.origin.name,),
         lambda connection: connection.origin.name,
@@ -301,7 +301,7 @@ async def get_connection(management: Managed, visitor: Asker, name: Name) -> JSO
     """Return a connection."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
-    return JSONResponse(shown_connection(connection, management.node))
+    return JSONResponse(show_connection(connection, management.node))
 
 
 @router.delete("/connections/{name}", status_code=204)
@@ -322,7 +322,7 @@ async def list_sessions_of(management: Managed, visitor: Asker, name: Name) -> J
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
     sessions = [] if isinstance(connection, Connection091) else sessions_of(connection)
-    return JSONResponse([shown_session(session) for session in sessions])
+    return JSONResponse([show_session(session) for session in sessions])
 
 
 @router.get("/connections/{name}/channels")
@@ -332,7 +332,7 @@ async def list_channels_of(management: Managed, visitor: Asker, options: Options
     visitor.require_owner(connection.user, to_change=False)
     return await answer_list(
         channels_of(connection) if isinstance(connection, Connection091) else [],
-        lambda channel: shown_channel(channel, management.node),
+        lambda channel: show_channel(channel, management.node),
         options,
         lambda channel: (str(channel.number).zfill(5),),
         lambda channel: str(channel.number),

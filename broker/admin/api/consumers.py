@@ -1,4 +1,4 @@
-"""Consumers, and how the API tells about them."""
+"""Consumers, and their JSON form."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from broker.adapters.amqp10.target import Target10
 from broker.admin.api.connections import channel_details, session_details
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.requests import Asker, Name, Visitor
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.core.arguments.consumer import ALSO_CONSUME
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import Holder
@@ -24,7 +24,7 @@ Shown = dict[str, Any]
 router = APIRouter(tags=["consumers"])
 
 
-def shown_consumer(consumer: QueueConsumer) -> Shown:
+def show_consumer(consumer: QueueConsumer) -> Shown:
     """Show a consumer."""
     queue, target = consumer.queue, consumer.target
     window: int = 0
@@ -34,8 +34,8 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
         window = target.credit.count_max
     arguments: Shown = {}
     if isinstance(target, Target091 | Target10):
-        arguments = {name: shown(value) for name, value in target.arguments.items()}
-    if ALSO_CONSUME in arguments:  # the others as they are now, from where this one is
+        arguments = {name: to_json(value) for name, value in target.arguments.items()}
+    if ALSO_CONSUME in arguments:  # the further queues, as they are now
         arguments[ALSO_CONSUME] = [each.queue.name for each in target.consumers if each is not consumer]
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
@@ -51,8 +51,8 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
     }
 
 
-def shown_holder(holder: Holder) -> Shown:
-    """The holder of a message: a consumer, a basic.get, or without a channel a reader or an operation."""
+def show_holder(holder: Holder) -> Shown:
+    """Show the holder of a message: a consumer or basic.get, or a reader or operation without a channel."""
     details = _details(holder.target) if isinstance(holder, QueueConsumer) else {}
     return {"consumer_tag": holder.tag, "channel_details": details}
 
@@ -63,15 +63,15 @@ def _user(consumer: QueueConsumer) -> str:
 
 
 def _details(target: ConsumerTarget) -> Shown:
-    """The channel or session that a consumer belongs to; nothing of one that no client has."""
+    """Return the channel or session of a consumer; empty for a consumer without a client."""
     if isinstance(target, Target091):
         return channel_details(target.channel)
     return session_details(target.link.session) if isinstance(target, Target10) else {}
 
 
-def shown_consumers(queue: Queue) -> list[Shown]:
-    """All consumers of a queue."""
-    return [shown_consumer(consumer) for consumer in list(queue.manager.all)]
+def show_consumers(queue: Queue) -> list[Shown]:
+    """Show all consumers of a queue."""
+    return [show_consumer(consumer) for consumer in list(queue.manager.all)]
 
 
 async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -> Response:
@@ -85,7 +85,7 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
     ]
     return await answer_list(
         consumers,
-        shown_consumer,
+        show_consumer,
         options,
         lambda consumer: (consumer.queue.vhost, consumer.queue.name, consumer.tag),
         lambda consumer: consumer.tag,

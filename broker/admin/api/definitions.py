@@ -6,13 +6,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.answers import ApiError, bad_request, durable
+from broker.admin.api.answers import ApiError, await_sync, bad_request
 from broker.admin.api.management import Managed, Management, require_memory
-from broker.admin.api.policies import applied
+from broker.admin.api.policies import await_policies
 from broker.admin.api.requests import Administrator, Name, read_body
 from broker.admin.api.slices import Slices
 from broker.admin.definitions.exporter import export_pieces, export_vhost_pieces
-from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+from broker.admin.definitions.importer import DefinitionsError, find_clear_passwords, import_steps
 from broker.admin.json_documents import JsonError, read_json_steps
 
 BYTES_MAX: Final = 64 * 2**20
@@ -66,7 +66,8 @@ async def import_one(
 async def _import(management: Management, document: Any, vhost: str | None) -> None:
     require_memory(management)
     passwords = {
-        user: await management.make_password(password) for user, password in clear_passwords(document).items()
+        user: await management.make_password(password)
+        for user, password in find_clear_passwords(document).items()
     }
     steps = import_steps(document, management.broker, management.users, passwords, vhost)
     try:
@@ -74,8 +75,8 @@ async def _import(management: Management, document: Any, vhost: str | None) -> N
     except DefinitionsError as error:
         raise ApiError(400, "bad_request", "\n".join(error.problems)) from error
     for found in list(management.broker.vhosts.values()):
-        await applied(found)
-    await durable(management.store)
+        await await_policies(found)
+    await await_sync(management.store)
 
 
 def _stream(pieces: Iterator[str]) -> StreamingResponse:
@@ -87,7 +88,7 @@ def _stream(pieces: Iterator[str]) -> StreamingResponse:
 
 
 async def _gathered(pieces: Iterator[str]) -> AsyncIterator[str]:
-    """Pieces in larger ones, with pauses between them."""
+    """Join pieces into larger ones, and let other work run between them."""
     slices = Slices()
     waiting: list[str] = []
     for piece in pieces:

@@ -1,17 +1,17 @@
-"""Messages that queues hold until their date: listed, cancelled, moved to another date. [amqpd]"""
+"""Delayed messages of queues: list, cancel, and move to another date. [amqpd]"""
 
 from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
-from broker.admin.api.lists import Options, answer_page, first_of, reduced
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.lists import Options, answer_page, find_page_start, select_columns
 from broker.admin.api.management import Managed
-from broker.admin.api.queues import readable
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import Fields, number, shown
+from broker.admin.json_documents import Fields, read_number, to_json
 from broker.admin.shapes import Shown
 from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.message import Message
@@ -28,17 +28,17 @@ router = APIRouter(tags=["queues"])
 @router.get("/queues/{vhost}/{name}/delayed")
 async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name) -> JSONResponse:
     """Return a page of the delayed messages of a queue, soonest first."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     delays = _delays(queue)
     total = 0 if delays is None else len(delays)
-    first = first_of(options, total)
+    first = find_page_start(options, total)
     slices = Slices()
     items: list[Shown] = []
     for position, held in enumerate(soonest_first([] if delays is None else delays.places())):
         if position >= first + options.page_size:
             break
         if position >= first and held.message is not None:
-            items.append(reduced(_shown(held, held.message), options.columns))
+            items.append(select_columns(_shown(held, held.message), options.columns))
         await slices.breathe()
     return answer_page(items, options, total, total)
 
@@ -48,10 +48,10 @@ async def cancel_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name
 ) -> Response:
     """Cancel a delayed message."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     delays, held = await _find(queue, place)
     delays.drop(held)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -60,14 +60,14 @@ async def move_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name, body: Body
 ) -> JSONResponse:
     """Change the date of a delayed message. The answer has the message with its new id."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     date = _date(body, found.schedule.date())
     delays, held = await _find(queue, place)
     moved = delays.move(held, date)
     if moved is None or moved.message is None:
         raise _absent(queue, place)
     answer = _shown(moved, moved.message)
-    await durable(management.store)
+    await await_sync(management.store)
     return JSONResponse(answer)
 
 
@@ -75,7 +75,7 @@ def _date(body: Fields, now: int) -> int:
     if ("delay" in body) == ("delivery_time" in body):
         raise bad_request("either delay or delivery_time is needed, in milliseconds")
     field, least, start = ("delay", 0, now) if "delay" in body else ("delivery_time", 1, 0)
-    value = number(body, field)
+    value = read_number(body, field)
     most = now + MILLISECONDS_MAX - start
     if not least <= value <= most:
         raise bad_request(f"'{field}' is {value}, not from {least} to {most}")
@@ -88,7 +88,7 @@ def _delays(queue: Queue) -> QueueDelays | None:
 
 
 async def _find(queue: Queue, place: str) -> tuple[QueueDelays, HeldMessage]:
-    """The place with this id, with a message that waits there still. Raises ApiError."""
+    """Return the queue's delays and the delayed message with this id. Raises ApiError."""
     delays = _delays(queue)
     if delays is None:
         raise _absent(queue, place)
@@ -119,7 +119,7 @@ def _shown(held: HeldMessage, message: Message) -> dict[str, Any]:
         "id": _id(held, message),
         "delivery_time": held.date,
         "exchange": message.address.exchange,
-        "routing_key": shown(message.address.routing_key),
+        "routing_key": to_json(message.address.routing_key),
         "payload_bytes": int(message.size),
         "priority": int(message.priority),
         "delivery_mode": 2 if message.persistent else 1,

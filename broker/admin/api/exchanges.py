@@ -7,12 +7,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, Rights
-from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, require_memory
 from broker.admin.api.requests import Asker, Body, ExchangeName, Name
-from broker.admin.json_documents import Fields, field_table, flag, table, text
-from broker.admin.shapes import Shown, shown_binding, shown_effective, shown_exchange
+from broker.admin.json_documents import Fields, read_field_table, read_flag, read_table, read_text
+from broker.admin.shapes import Shown, show_binding, show_effective, show_exchange
 from broker.auth.terms import CONFIGURE
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.names import DEFAULT_EXCHANGE, one_line
@@ -30,7 +30,7 @@ async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
     exchanges = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.topology.exchanges.values()]
     return await answer_list(
         exchanges,
-        lambda item: shown_exchange(item[1], item[0]),
+        lambda item: show_exchange(item[1], item[0]),
         options,
         lambda item: (item[0], item[1].name),
         lambda item: item[1].name,
@@ -52,7 +52,7 @@ async def list_exchanges_in(visitor: Asker, options: Options, vhost: Name) -> Re
 @router.get("/exchanges/{vhost}/{name}")
 async def get_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
     """Return an exchange."""
-    return JSONResponse(shown_exchange(existing_exchange(visitor.vhost(vhost), name), vhost))
+    return JSONResponse(show_exchange(find_exchange(visitor.vhost(vhost), name), vhost))
 
 
 @router.put("/exchanges/{vhost}/{name}", status_code=CREATED)
@@ -69,7 +69,7 @@ async def put_exchange(
     if not existed:
         require_memory(management)
     declare_exchange(found, visitor.rights(found), name, body)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
@@ -85,10 +85,10 @@ async def delete_exchange(
 ) -> Response:
     """Delete an exchange with its bindings."""
     found = visitor.vhost(vhost)
-    existing_exchange(found, name)
+    find_exchange(found, name)
     visitor.rights(found).require(CONFIGURE, EXCHANGE, name)
     found.declarations.delete_exchange(name, if_unused == "true")
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -96,7 +96,7 @@ async def delete_exchange(
 async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
     """Return the bindings whose source is the exchange."""
     found = visitor.vhost(vhost)
-    exchange = existing_exchange(found, name)
+    exchange = find_exchange(found, name)
     if name == DEFAULT_EXCHANGE:
         return await _bindings(found.topology.queues.values(), vhost, options)
     return await _bindings(exchange.bindings(), vhost, options)
@@ -106,19 +106,19 @@ async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name
 async def list_bindings_to(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
     """Return the bindings whose destination is the exchange."""
     found = visitor.vhost(vhost)
-    return await _bindings(found.topology.bindings_to(existing_exchange(found, name)), vhost, options)
+    return await _bindings(found.topology.bindings_to(find_exchange(found, name)), vhost, options)
 
 
 @router.get("/exchanges/{vhost}/{name}/effective")
 async def explain_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
     """Return the effective arguments of an exchange, each with its policy or declaration. [amqpd]"""
     found = visitor.vhost(vhost)
-    return JSONResponse(shown_effective(found.policies.explain_exchange(existing_exchange(found, name))))
+    return JSONResponse(show_effective(found.policies.explain_exchange(find_exchange(found, name))))
 
 
 async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Options) -> Response:
     def show(binding: Binding | Queue) -> Shown:
-        return shown_binding(binding, vhost)
+        return show_binding(binding, vhost)
 
     def rank(binding: Binding | Queue) -> tuple[str, ...]:
         shown = show(binding)
@@ -127,8 +127,8 @@ async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Op
     return await answer_list(bindings, show, options, rank, lambda binding: str(show(binding)["destination"]))
 
 
-def existing_exchange(vhost: VirtualHost, name: str) -> Exchange:
-    """An exchange by its name. Raises ApiError."""
+def find_exchange(vhost: VirtualHost, name: str) -> Exchange:
+    """Return an exchange by name. Raises ApiError."""
     exchange = vhost.topology.exchanges.get(name)
     if exchange is None:
         raise not_found(f"no exchange '{name}' in vhost '{vhost.name}'")
@@ -136,15 +136,20 @@ def existing_exchange(vhost: VirtualHost, name: str) -> Exchange:
 
 
 def declare_exchange(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Exchange:
-    """Declare an exchange as a request describes it. Raises ApiError and what the core raises."""
+    """Declare an exchange as a request describes it. Raises ApiError and BrokerError."""
     if not name:
         raise bad_request("the default exchange cannot be declared")
     where = f"exchange '{name}' in vhost '{vhost.name}'"
-    arguments = field_table(table(fields, "arguments"), where)
-    kind = text(fields, "type", "direct")
+    arguments = read_field_table(read_table(fields, "arguments"), where)
+    kind = read_text(fields, "type", "direct")
     rights.require(CONFIGURE, EXCHANGE, name)
     if name not in vhost.topology.exchanges:
         rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
     return vhost.declarations.declare_exchange(
-        name, kind, flag(fields, "durable"), flag(fields, "auto_delete"), flag(fields, "internal"), arguments
+        name,
+        kind,
+        read_flag(fields, "durable"),
+        read_flag(fields, "auto_delete"),
+        read_flag(fields, "internal"),
+        arguments,
     )

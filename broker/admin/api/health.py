@@ -1,4 +1,4 @@
-"""Health checks: 200 and `{"status": "ok"}`, or 503 and what is wrong. [RabbitMQ health checks]"""
+"""Health checks: 200 and `{"status": "ok"}`, or 503 and the fault. [RabbitMQ health checks]"""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from broker.adapters.access import QUEUE
 from broker.admin.api.answers import JSONResponse, bad_request
 from broker.admin.api.connections import open_connections
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.publish import channel_for, publish_message
+from broker.admin.api.publish import make_channel, publish_message
 from broker.admin.api.requests import Asker, Name
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.publishing.outcome import ROUTED
@@ -25,7 +25,7 @@ SHORT: Final = {
     "web-amqp": "http/web-amqp",
     "web-amqps": "https/web-amqp",
 }
-"""Other words for the protocols of listeners."""
+"""Short names for the protocols of listeners."""
 
 router = APIRouter(prefix="/health/checks", tags=["health"])
 aliveness = APIRouter(tags=["health"])
@@ -157,7 +157,7 @@ async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JS
     rights.require(READ, QUEUE, ALIVENESS_QUEUE)
     queue = found.declarations.declare_queue(ALIVENESS_QUEUE, False, None, False, {})
     outcome = publish_message(
-        channel_for(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
+        make_channel(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
     )
     consumer = make_holder(queue)
     entry = get_one(queue, consumer)

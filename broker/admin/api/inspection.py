@@ -1,11 +1,11 @@
-"""Messages of a queue, looked at where they are: counted, listed, one by its place or its id. [amqpd]
+"""Messages of a queue without changing them: counted, listed, one by its position or its id. [amqpd]
 
-A list shows what is there, in order, also what consumers have, and leaves everything as it is. What comes
-meanwhile is not in it. A list that is read page by page goes on behind the entry that it has shown last,
-whatever has left the queue in between, so that all is shown that stays.
+A list shows the messages of the queue in order, unacknowledged ones too, and changes none. Messages that
+arrive meanwhile are left out. The next page of a list continues behind the last entry shown, even if entries
+have left the queue meanwhile. So the pages show every message that stays.
 
-Messages that wait to be dead-lettered come last, in the order in which they died. A message that dies while
-a list is read may be in it twice, with both states.
+Messages that wait to be dead-lettered come last, in the order of their deaths. A message that dies while a
+list is read may be listed twice, with both states.
 """
 
 import json
@@ -18,31 +18,31 @@ from fastapi.responses import Response
 
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
-from broker.admin.api.consumers import shown_holder
+from broker.admin.api.consumers import show_holder
 from broker.admin.api.management import Managed
-from broker.admin.api.message_shapes import BYTES_MAX, shown_message
+from broker.admin.api.message_shapes import BYTES_MAX, show_message
 from broker.admin.api.messages import COUNT_MAX
-from broker.admin.api.queues import readable
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Name
 from broker.admin.api.selection import (
     DEAD_LETTER,
     LINKED,
     READY,
     STATES,
-    dead_with,
     deaths_after,
     entries_after,
     entry_at,
     entry_before,
+    entry_state,
+    find_dead_message,
+    make_filter,
+    make_search,
+    make_unlinked_entry,
     ready_entries,
-    search_of,
-    searched,
-    sieve_of,
-    stand_in,
-    state_of,
+    run_search,
     state_to_operate_on,
 )
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.operators.operation import is_over
 from broker.core.publishing.dead_letters import cause_of_wait
@@ -53,9 +53,9 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.state import places_of
 
 USUAL_COUNT: Final = 100
-USUAL_BYTES: Final = 50_000  # of a body that are shown
+USUAL_BYTES: Final = 50_000  # of a body that are shown by default
 AFTER: Final = "after:"
-DIED: Final = "died "  # begins the mark of a message that waits to be dead-lettered
+DIED: Final = "died "  # the beginning of the mark of a message that waits to be dead-lettered
 
 Selected = Annotated[str, Query(description="Condition in the SQL of JMS that messages must meet.")]
 States = Annotated[
@@ -89,13 +89,13 @@ async def list_messages(
     `selector` and `state` (several with commas between them) restrict the list. Places count from 0 among the
     listed messages. `next` is the value for `from` in the next request; null means the end.
     """
-    found, queue = readable(visitor, vhost, name)
-    sieve = sieve_of({"selector": selector}, found.store)
+    found, queue = find_readable_queue(visitor, vhost, name)
+    sieve = make_filter({"selector": selector}, found.store)
     states = _states(state)
-    place, skip, start, died = await _start(queue, begin, states, sieve is None)
+    place, skip, start, died = await _find_start(queue, begin, states, sieve is None)
     written: list[str] = []
     size, following, last = 0, None, ""
-    async with aclosing(_chosen(queue, start, died, sieve, states)) as chosen:
+    async with aclosing(_select_entries(queue, start, died, sieve, states)) as chosen:
         async for each in chosen:
             if skip > 0:
                 skip -= 1
@@ -103,7 +103,7 @@ async def list_messages(
             if len(written) == count or size > BYTES_MAX:
                 following = f"{AFTER}{place}:{last}"
                 break
-            facts = {"place": place} | described(management.server, queue, each, truncate)
+            facts = {"place": place} | describe_message(management.server, queue, each, truncate)
             written.append(json.dumps(facts))
             size += len(written[-1])
             last = queue.entries.mark(each) if isinstance(each, QueueEntry) else f"{DIED}{int(each.number)}"
@@ -111,10 +111,10 @@ async def list_messages(
     return _answer(written, following)
 
 
-async def _chosen(
+async def _select_entries(
     queue: Queue, start: QueueEntry | None, died: int, sieve: EntryFilter | None, states: tuple[str, ...]
 ) -> AsyncGenerator[QueueEntry | Death]:
-    """The entries behind `start`, and then what waits to be dead-lettered behind the number `died`."""
+    """Yield the entries behind `start`, then messages that wait to be dead-lettered, behind `died`."""
     if start is not None and states != (DEAD_LETTER,):
         async with aclosing(entries_after(queue, start, sieve, states)) as entries:
             async for entry in entries:
@@ -133,13 +133,13 @@ def _states(text: str) -> tuple[str, ...]:
     return named
 
 
-async def _start(
+async def _find_start(
     queue: Queue, begin: str, states: tuple[str, ...], whole: bool
 ) -> tuple[int, int, QueueEntry | None, int]:
-    """The place of the first message to show, how many to pass, and the entry behind which to look.
+    """Return where a list begins: position, messages to skip, entry and death to begin behind.
 
-    None: behind all of them; then among what waits to be dead-lettered, behind the death with the number that
-    comes last. `whole`: no selector leaves any out. Raises ApiError for what is no place.
+    An entry of None: begin among the messages that wait to be dead-lettered. `whole`: no selector hides any
+    message. Raises ApiError for a mark that names no place.
     """
     if begin.startswith(AFTER):
         shown, _, mark = begin.removeprefix(AFTER).partition(":")
@@ -164,7 +164,7 @@ async def _start(
 
 
 def _no_place(begin: str) -> ApiError:
-    return bad_request(f"from '{begin}' is neither a place nor what a list has called next")
+    return bad_request(f"from '{begin}' is neither a position nor the 'next' of a list")
 
 
 def _answer(written: list[str], following: str | None) -> Response:
@@ -180,8 +180,8 @@ async def count_messages(
 
     With `state` = `dead-letter` the messages that wait to be dead-lettered are counted.
     """
-    found, queue = readable(visitor, vhost, name)
-    sieve = sieve_of({"selector": selector}, found.store)
+    found, queue = find_readable_queue(visitor, vhost, name)
+    sieve = make_filter({"selector": selector}, found.store)
     is_dead = state_to_operate_on(state) == DEAD_LETTER
     count = int(queue.dead if is_dead else queue.ready)
     if sieve is not None:
@@ -203,37 +203,45 @@ async def get_message(
     truncate: Truncated = USUAL_BYTES,
 ) -> JSONResponse:
     """Return the message with this id, also an unacknowledged one or one that waits to be dead-lettered."""
-    _, queue = readable(visitor, vhost, name)
-    death = await dead_with(queue, number, management.store)
+    _, queue = find_readable_queue(visitor, vhost, name)
+    death = await find_dead_message(queue, number, management.store)
     if death is not None:
-        return JSONResponse(described(management.server, queue, death, truncate))
-    entry = await searched(search_of(queue, number, management.store))
+        return JSONResponse(describe_message(management.server, queue, death, truncate))
+    entry = await run_search(make_search(queue, number, management.store))
     if entry is None or (entry.owner is None and is_over(queue, entry)):
         raise not_found(f"no message '{number}' is in queue '{name}' in vhost '{vhost}'")
-    return JSONResponse(described(management.server, queue, entry, truncate))
+    return JSONResponse(describe_message(management.server, queue, entry, truncate))
 
 
-def described(server: Server, queue: Queue, entry: QueueEntry | Death, truncate: int) -> dict[str, Any]:
-    """A message that is where it is, and who has it if somebody has; or where its dead letter is to go."""
+def describe_message(
+    server: Server, queue: Queue, entry: QueueEntry | Death, truncate: int
+) -> dict[str, Any]:
+    """Show a message with its holder, or with the destination of its dead letter."""
     if isinstance(entry, Death):
-        return _described_dead(server, queue, entry, truncate)
-    found = shown_message(server, queue, entry, 0, "auto", truncate)
+        return _describe_dead(server, queue, entry, truncate)
+    found = show_message(server, queue, entry, 0, "auto", truncate)
     del found["message_count"]
     about: dict[str, Any] = {
         "id": message_id(queue, entry),
-        "state": state_of(queue, entry),
+        "state": entry_state(queue, entry),
         "delivery_count": int(entry.delivery_count),
     }
     if entry.owner is not None:
-        about["holder"] = shown_holder(entry.owner)
+        about["holder"] = show_holder(entry.owner)
     return about | found
 
 
-def _described_dead(server: Server, queue: Queue, death: Death, truncate: int) -> dict[str, Any]:
-    """A message that waits to be dead-lettered, where its dead letter is to go, and for what it waits."""
+def _describe_dead(server: Server, queue: Queue, death: Death, truncate: int) -> dict[str, Any]:
+    """Show a message that waits to be dead-lettered, with the destination and the obstacle."""
     past = death.past
-    found = shown_message(
-        server, queue, stand_in(death), 0, "auto", truncate, b"" if past is None else past.annotations
+    found = show_message(
+        server,
+        queue,
+        make_unlinked_entry(death),
+        0,
+        "auto",
+        truncate,
+        b"" if past is None else past.annotations,
     )
     del found["message_count"]
     rules = death.rules
@@ -241,7 +249,7 @@ def _described_dead(server: Server, queue: Queue, death: Death, truncate: int) -
     target = {
         "reason": REASONS[death.reason],
         "exchange": rules.dead_letter_exchange if rules.dead_letter_reasons else None,
-        "routing_key": shown(death.message.address.routing_key if key is None else key),
+        "routing_key": to_json(death.message.address.routing_key if key is None else key),
         "waits_for": cause_of_wait(death) or None,
     }
     about: dict[str, Any] = {

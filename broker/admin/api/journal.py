@@ -1,6 +1,6 @@
-"""The journal, as programs read it: how far it goes, its files, and their bytes. [amqpd]
+"""The journal for programs: its end, its files, and their bytes. [amqpd]
 
-It tells of all virtual hosts: it is for users who may see everything.
+The journal records all virtual hosts, so only users who may see everything may read it.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
 from broker.admin.api.slices import Slices
 from broker.journal.catalogue import Chosen, ServedJournal
-from broker.journal.verification import hold
+from broker.journal.verification import check_sealed_files
 from protocol.journal.catalogue import File
 
-BLOCK_BYTES: Final = 512 * 1024  # that are read in one go
-CHECKED_BYTES: Final = 1 << 30  # a few seconds' reading
+BLOCK_BYTES: Final = 512 * 1024  # read at once
+CHECKED_BYTES: Final = 1 << 30  # read in a few seconds
 FILES_MAX: Final = 1000  # in one answer
 LIMITS: Final = ("off", "lifecycle", "full")
 
@@ -95,7 +95,7 @@ async def check_files(
     """
     journal = await _journal(management, visitor)
     try:
-        held = await asyncio.to_thread(hold, journal.writer.folder, start, CHECKED_BYTES)
+        held = await asyncio.to_thread(check_sealed_files, journal.writer.folder, start, CHECKED_BYTES)
     except OSError as error:
         reason = f"the journal cannot be read: {error.strerror}"
         raise ApiError(503, "service_unavailable", reason) from error
@@ -135,7 +135,7 @@ async def get_file(
 
 
 async def _bytes(chosen: Chosen, at: int, behind: int) -> AsyncIterator[bytes]:
-    """Bytes of a file, which is closed then. They may have to come from the disk: a thread reads them."""
+    """Yield bytes of a file, then close the file. A thread reads them, as they may come from the disk."""
     try:
         while at < behind:
             data = await asyncio.to_thread(os.pread, chosen.file.fileno(), min(BLOCK_BYTES, behind - at), at)
@@ -148,7 +148,10 @@ async def _bytes(chosen: Chosen, at: int, behind: int) -> AsyncIterator[bytes]:
 
 
 async def _journal(management: Management, visitor: Visitor) -> ServedJournal:
-    """The journal, as it is now. Raises ApiError: the visitor may not read it, or there is none."""
+    """Return the journal with its present files.
+
+    Raises ApiError: the visitor may not read it, or it is off.
+    """
     visitor.require_monitor()
     journal = management.journal
     try:

@@ -6,10 +6,10 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, bad_request, durable
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request
 from broker.admin.api.management import Managed
 from broker.admin.api.requests import Administrator, Asker, Body, Name
-from broker.admin.json_documents import Fields, required
+from broker.admin.json_documents import Fields, require_field
 from broker.admin.shapes import LIMITS_OF_VHOSTS, Shown, set_vhost_limits, vhost_limits
 from broker.auth.user import USER_LIMITS
 
@@ -19,8 +19,8 @@ router = APIRouter(tags=["limits"])
 
 
 def limit_value(fields: Fields) -> int:
-    """The number in a request; negative: no limit. Raises ApiError."""
-    value = required(fields, "value")
+    """Return the number in a request; a negative number means no limit. Raises ApiError."""
+    value = require_field(fields, "value")
     if not isinstance(value, int) or isinstance(value, bool):
         raise bad_request(f"value is not a whole number: {value!r}")
     return value
@@ -52,7 +52,7 @@ async def put_vhost_limit(
     found = visitor.vhost(vhost)
     _check(name, LIMITS_OF_VHOSTS)
     set_vhost_limits(management.broker, found, vhost_limits(found) | {name: limit_value(body)})
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -66,7 +66,7 @@ async def delete_vhost_limit(
     limits = vhost_limits(found)
     limits.pop(name, None)
     set_vhost_limits(management.broker, found, limits)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -95,7 +95,7 @@ async def put_user_limit(
     limits = management.users.require_user(user).limits
     _check(name, USER_LIMITS)
     management.users.set_limits(user, limits | {name: limit_value(body)})
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -106,7 +106,7 @@ async def delete_user_limit(management: Managed, visitor: Administrator, user: N
     _check(name, USER_LIMITS)
     limits.pop(name, None)
     management.users.set_limits(user, limits)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 

@@ -1,7 +1,7 @@
-"""Lists: filtered, sorted, paged and reduced to columns, without ever holding up messages.
+"""Lists: filtered, sorted, paged and reduced to columns, without delaying messages.
 
-[RabbitMQ management: pagination]. Everything is done in slices; a list that is asked for as a whole is sent
-piece by piece as it is made.
+[RabbitMQ management: pagination]. All work is done in slices. A list without pages is sent piece by piece
+while it is made.
 """
 
 import heapq
@@ -32,7 +32,7 @@ Key = tuple[tuple[int, Any], ...]
 
 @dataclass(frozen=True)
 class ListOptions:
-    """The page, the filter, the order and the columns that a client asks of a list."""
+    """The page, the filter, the order and the columns that a request wants of a list."""
 
     page: int | None
     page_size: int
@@ -52,7 +52,7 @@ def _options(
     ] = None,
     part: Annotated[
         str, Query(alias="name", description="Part of the names to list, or a regular expression.")
-    ] = "",  # a path may have a name of its own
+    ] = "",  # some paths have a name of their own
     use_regex: Annotated[str, Query(description="`true`: `name` is a regular expression.")] = "false",
     sort: Annotated[str | None, Query(description="Field to sort by, such as `messages`.")] = None,
     sort_reverse: Annotated[str, Query(description="`true`: the largest value comes first.")] = "false",
@@ -78,10 +78,10 @@ async def answer_list(
     rank: Callable[[T], tuple[str, ...]],
     name: Callable[[T], str],
 ) -> Response:
-    """Answer with a list of `items`, each in the form that `show` gives it.
+    """Answer with a list of `items`, each in the form that `show` returns.
 
-    `rank` is the order if the client wants no other, `name` what the client's filter is held against. Raises
-    ApiError for a page that is not there and a filter that is no regular expression.
+    `rank` is the default order. The filter of the request is matched against `name`. Raises ApiError for a
+    missing page, and for a filter that is no regular expression.
     """
     slices = Slices()
     everything = list(items)
@@ -93,19 +93,19 @@ async def answer_list(
             headers={"cache-control": "no-cache"},
         )
     found = await _filtered(everything, options, name, slices)
-    first = first_of(options, len(found))
+    first = find_page_start(options, len(found))
     ordered = await _sorted(found, show, options, rank, first + options.page_size, slices)
     shown: list[Shown] = []
     for item in ordered[first:]:
-        shown.append(reduced(show(item), options.columns))
+        shown.append(select_columns(show(item), options.columns))
         await slices.breathe()
     return answer_page(shown, options, len(found), len(everything))
 
 
-def first_of(options: ListOptions, found: int) -> int:
-    """The place of the first item of a page, of so many; the first page if none is asked for.
+def find_page_start(options: ListOptions, found: int) -> int:
+    """Return the place of the first item of the requested page, or of the first page, of `found` items.
 
-    Raises ApiError for a page that is not there.
+    Raises ApiError if the page does not exist.
     """
     page = options.page or 1
     first = (page - 1) * options.page_size
@@ -119,7 +119,7 @@ def first_of(options: ListOptions, found: int) -> int:
 
 
 def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int) -> JSONResponse:
-    """Answer with the items of a page; `found` of `total` are what the client's filter lets pass."""
+    """Answer with the items of a page; the filter passes `found` of `total` items."""
     return JSONResponse(
         {
             "total_count": total,
@@ -134,19 +134,19 @@ def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int
     )
 
 
-def reduced(shown: Any, columns: Sequence[tuple[str, ...]]) -> Any:
-    """Only the wanted columns of an object, or of each object in a list; all of them if none is named."""
+def select_columns(shown: Any, columns: Sequence[tuple[str, ...]]) -> Any:
+    """Return only some columns of an object, or of each object in a list; all columns if none is named."""
     if not columns:
         return shown
     if isinstance(shown, list):
-        return [reduced(item, columns) for item in shown]
+        return [select_columns(item, columns) for item in shown]
     if not isinstance(shown, dict):
         return shown
     kept: Shown = {}
     for key, value in shown.items():
         deeper = [column[1:] for column in columns if column[0] == key]
         if deeper:
-            kept[key] = value if () in deeper else reduced(value, deeper)
+            kept[key] = value if () in deeper else select_columns(value, deeper)
     return kept
 
 
@@ -184,7 +184,7 @@ async def _sorted(
     wanted: int | None,
     slices: Slices,
 ) -> list[T]:
-    """The first `wanted` items in order: sorted runs, which are then merged no further than needed."""
+    """Return the first `wanted` items in order: sorted runs, merged no further than needed."""
     if options.sort == "":
         return items
     path = options.sort.split(".") if options.sort else []
@@ -220,7 +220,7 @@ async def _pieces(
     for start in range(0, len(items), PIECE):
         shown: list[str] = []
         for item in items[start : start + PIECE]:
-            shown.append(json.dumps(reduced(show(item), columns), separators=(",", ":")))
+            shown.append(json.dumps(select_columns(show(item), columns), separators=(",", ":")))
             await slices.breathe()
         yield opening + ",".join(shown)
         opening = ","
@@ -236,7 +236,7 @@ def _at(shown: Any, path: list[str]) -> object:
 
 
 def _comparable(value: object) -> tuple[int, Any]:
-    """Values of any kind in one order; nothing counts as 0. [RabbitMQ]"""
+    """Return a key that orders values of any kind; a missing value counts as 0. [RabbitMQ]"""
     if value is None:
         return 0, 0
     if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""The daemon as the API has it, and rates of its counters."""
+"""The parts of the daemon that the API uses, and the rates of its counters."""
 
 import time
 from collections import OrderedDict
@@ -20,15 +20,15 @@ from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
 from broker.journal.catalogue import ServedJournal
 
-INTERVAL_SECONDS: Final = 5.0  # looks that follow one another sooner see the same rates
-SUMS_MAX: Final = 1000  # one for each set of virtual hosts that somebody may see
+INTERVAL_SECONDS: Final = 5.0  # samples in shorter intervals have the same rates
+SUMS_MAX: Final = 1000  # one for each set of virtual hosts that a user may see
 
 Shown = dict[str, object]
 
 
 @final
 class Sample:
-    """Counters as they were at a time, in seconds, and how they had grown per second since the one before."""
+    """Counters at a time, in seconds, and their growth per second since the sample before."""
 
     __slots__ = ("counters", "rates", "time")
 
@@ -39,10 +39,10 @@ class Sample:
 
 
 class Rates:
-    """Counters with their rates. The first look sees 0.0.
+    """Counters with their rates. The first sample has rates of 0.0.
 
-    Sampling 100,000 queues on the chance that somebody looks would cost more than routing messages; so
-    whoever wants rates looks twice, and monitors do. A queue keeps its sample itself, as long as it lives.
+    Sampling 100,000 queues without a request would cost more than routing messages. So the rates come from
+    two requests of a client, as monitors send them. A queue stores its sample as long as it exists.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,14 +50,14 @@ class Rates:
         self._sums: OrderedDict[Hashable, Sample] = OrderedDict()
 
     def of_queue(self, queue: Queue, counters: Mapping[str, int]) -> Shown:
-        """The counters of a queue as RabbitMQ shows them: each with its rate beside it."""
+        """Return the counters of a queue as RabbitMQ shows them: each with its rate."""
         before = queue.sample
         sample = self._next(before if isinstance(before, Sample) else None, counters)
         queue.sample = sample
         return _shown(counters, sample)
 
     def of_sum(self, key: Hashable, counters: Mapping[str, int]) -> Shown:
-        """The same of counters that were added up; `key` tells what has gone into the sum."""
+        """Return sums of counters with their rates; `key` names the summed objects."""
         sample = self._next(self._sums.pop(key, None), counters)
         self._sums[key] = sample
         if len(self._sums) > SUMS_MAX:
@@ -85,10 +85,10 @@ def _shown(counters: Mapping[str, int], sample: Sample) -> Shown:
 
 @dataclass(frozen=True)
 class Management:
-    """Everything that the API shows and changes.
+    """All objects that the API shows and changes.
 
-    `make_password` hashes a password off the event loop. `listeners` are the addresses that are listened on:
-    protocol, host and port.
+    `make_password` hashes a password off the event loop. `listeners` are the addresses that the daemon
+    listens on: protocol, host and port.
     """
 
     state: AdminState
@@ -104,22 +104,22 @@ class Management:
 
     @property
     def broker(self) -> Broker:
-        """The virtual hosts and all that is in them."""
+        """The broker with its virtual hosts."""
         return self.server.broker
 
     @property
     def store(self) -> MessageStore:
-        """The log, as far as waiting for it goes."""
+        """The log, to wait for syncs."""
         return self.server.store
 
     @property
     def connections(self) -> Connections:
-        """The connections that are open."""
+        """The open connections."""
         return self.server.connections
 
 
 def require_memory(management: Management) -> None:
-    """Refuse to add something while memory is short. Raises ApiError."""
+    """Refuse an addition while memory is short. Raises ApiError."""
     shortage = management.server.shortage
     if shortage.memory:
         reason = f"nothing new can be declared while the broker is {shortage.reason}"
@@ -127,11 +127,11 @@ def require_memory(management: Management) -> None:
 
 
 def managed(request: Request) -> Management:
-    """The daemon that a request is for."""
+    """Return the daemon that serves a request."""
     management = request.app.state.management
     assert isinstance(management, Management)
     return management
 
 
 Managed = Annotated[Management, Depends(managed)]
-"""The daemon that a request is for."""
+"""The daemon that serves the request."""

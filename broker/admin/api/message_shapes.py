@@ -1,4 +1,4 @@
-"""A message as the API shows it: as clients of AMQP 0-9-1 are given it, whatever its protocol."""
+"""A message as the API shows it: as clients of AMQP 0-9-1 receive it, whatever its protocol."""
 
 import base64
 from contextlib import suppress
@@ -8,7 +8,7 @@ from broker.adapters.formats.amqp091 import ContentView
 from broker.adapters.formats.either import annotate_content, content_for091
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import bad_request
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Body, Message
 from broker.core.ports import MessageStore
@@ -22,15 +22,15 @@ from protocol.amqp10.sections import is_sections
 from protocol.conversion.names import ENCODED_BODY
 from protocol.conversion.parts import BodyParts
 
-BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a body that is longer has to be truncated
+BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a request has to truncate longer bodies
 
 
-def loaded(message: Message, store: MessageStore) -> bytes:
-    """The content of a message, wherever it is. Raises what MessageStore.load raises."""
+def load_content(message: Message, store: MessageStore) -> bytes:
+    """Return the content of a message from memory or disk. Raises the errors of MessageStore.load."""
     return message.content if message.content is not None else store.load(message)
 
 
-def shown_message(
+def show_message(
     server: Server,
     queue: Queue,
     entry: QueueEntry,
@@ -39,14 +39,14 @@ def shown_message(
     limit: int | None,
     annotations: bytes | None = None,
 ) -> dict[str, Any]:
-    """A message as the API shows it; `limit`: how much of the body at most.
+    """Show a message with up to `limit` bytes of its body.
 
-    `annotations`: what consumers have added, if the queue's entries do not know it any more.
+    `annotations`: additions of consumers, if the queue's entries do not have them any more.
     """
     message = entry.message
     size = int(message.size)
     added = queue.entries.annotations_of(entry) if annotations is None else annotations
-    kept = loaded(message, server.store)
+    kept = load_content(message, server.store)
     kept = annotate_content(kept, added) if added else kept
     content = content_for091(server.conversions, message, kept)
     converted = is_sections(kept)
@@ -67,7 +67,7 @@ def shown_message(
         "payload_bytes": size,
         "redelivered": bool(entry.redelivered),
         "exchange": message.address.exchange,
-        "routing_key": shown(message.address.routing_key),
+        "routing_key": to_json(message.address.routing_key),
         "message_count": left,
         "protocol": "amqp-1.0" if converted else "amqp-0-9-1",
         "properties": properties,
@@ -77,7 +77,7 @@ def shown_message(
 
 
 def _wanted(size: int, limit: int | None) -> int:
-    """How much of a large body is shown. Raises ApiError if that is more than an answer holds."""
+    """Return how many bytes of a large body are shown. Raises ApiError if an answer cannot hold as many."""
     wanted = size if limit is None else min(size, limit)
     if wanted > BYTES_MAX:
         raise bad_request(
@@ -87,16 +87,16 @@ def _wanted(size: int, limit: int | None) -> int:
 
 
 def _beginning(store: MessageStore, body: Body, wanted: int, sections: bool) -> tuple[bytes, bool]:
-    """The first `wanted` bytes of a large body; and whether it is sections as they are."""
+    """Return the first `wanted` bytes of a large body, and whether they are undecoded sections."""
     parts = BodyParts()
     raw: list[bytes] = []
     inside: list[bytes] = []
     encoded = False
     for piece in body.pieces:
         enough = sum(map(len, raw if encoded else inside)) >= wanted or (parts.ended and not encoded)
-        if raw and enough:  # of a first one the kind is told
+        if raw and enough:  # the first body decides the kind
             break
-        content = loaded(piece, store)
+        content = load_content(piece, store)
         raw.append(content)
         if not sections:
             inside.append(body_of_frames(content))
@@ -114,8 +114,8 @@ def _properties(view: MessageView) -> dict[str, Any]:
     for name in PROPERTIES:
         value = view.property(name)
         if value is not None:
-            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else shown(value)
+            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else to_json(value)
     headers = view.headers()
     if headers:
-        found["headers"] = shown(headers)
+        found["headers"] = to_json(headers)
     return found

@@ -1,7 +1,7 @@
-"""Operations on messages of a queue: delete, move, copy, edit, redrive; on all that are asked for, or none.
+"""Operations on messages of a queue: delete, move, copy, edit, redrive; on all selected messages or none.
 
-Messages are found and held one by one, others having their turn in between; what is done to them then is one
-batch of the log, and on disk when this is answered. [amqpd]
+Messages are found and acquired one by one, and other work runs in between. Then one batch of the log changes
+them all. The answer comes when the batch is on disk. [amqpd]
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from broker.adapters.formats.amqp10 import View10, deaths_of, first_queue, witho
 from broker.adapters.formats.either import annotated_copy, delivered_message
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.message_shapes import loaded
-from broker.admin.api.publish import check_header, message_content, payload_of, properties_of
-from broker.admin.api.queues import readable
+from broker.admin.api.message_shapes import load_content
+from broker.admin.api.publish import check_header, encode_message, read_payload, read_properties
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, MessageBody, Name
 from broker.admin.api.selection import (
     DEAD_LETTER,
     READY,
     deaths_after,
+    make_filter,
+    make_search,
     ready_entries,
-    search_of,
-    searched,
-    sieve_of,
+    run_search,
     state_to_operate_on,
 )
-from broker.admin.json_documents import Fields, flag, number, table, text
+from broker.admin.json_documents import Fields, read_flag, read_number, read_table, read_text
 from broker.auth.terms import WRITE
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import PreconditionFailed
@@ -62,27 +62,27 @@ from protocol.errors import ProtocolError
 _INDEXES: Final = {name: getattr(p, name.upper()) for name in PROPERTIES}
 _FIRST_QUEUE: Final = FIRST + b"queue"
 
-MESSAGES_MAX: Final = 2000  # of one operation: its commit is one step, which must not take long
-BYTES_MAX: Final = 8 * 2**20  # of content that one operation appends to the log, about
+MESSAGES_MAX: Final = 2000  # of one operation, whose commit is one step and must be short
+BYTES_MAX: Final = 8 * 2**20  # of content that one operation appends to the log, approximately
 
 Put = Callable[[Message], tuple[Route, Message] | None]
-"""Where a message is to go, and as what; None for one that the operation is not about."""
+"""Returns the route and the message to publish; None for a message that the operation skips."""
 
 router = APIRouter(tags=["messages"])
 
 
 class Edit:
-    """The changes to messages that a request asks for: `properties`, `headers` among them, and `payload`.
+    """The changes to messages that a request wants: `properties`, `headers` among them, and `payload`.
 
-    A property or header that is null goes, with `headers` all of them; one that is not named stays as it was
-    sent. Raises ApiError, PreconditionFailed.
+    A null removes a property or a header; a null for `headers` removes all of them. Properties that are not
+    named stay as they were sent. Raises ApiError, PreconditionFailed.
     """
 
     def __init__(self, body: Fields, frame_max: int, payload_max: int) -> None:
-        given = table(body, "properties")
-        headers = table(given, "headers")
+        given = read_table(body, "properties")
+        headers = read_table(given, "headers")
         bare = "headers" in given and given.pop("headers") is None
-        self._payload = payload_of(body, payload_max) if body.get("payload") is not None else None
+        self._payload = read_payload(body, payload_max) if body.get("payload") is not None else None
         if not given and not headers and not bare and self._payload is None:
             raise bad_request("nothing to edit: there is neither 'properties' nor 'payload'")
         unknown = [name for name in given if name not in _INDEXES]
@@ -92,21 +92,21 @@ class Edit:
             )
         kept: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         said = {name: value for name, value in headers.items() if value is not None}
-        content = message_content(properties_of(kept | ({"headers": said} if said else {})), b"", frame_max)
+        content = encode_message(read_properties(kept | ({"headers": said} if said else {})), b"", frame_max)
         self._said = Properties(content)
         if "expiration" in kept:
-            parse_expiration(kept["expiration"])  # which would refuse it for each message, if there were any
+            parse_expiration(kept["expiration"])  # otherwise each message would be refused, if there were any
         self._places = {name: _INDEXES[name] for name in given}
         self._bare = bare
         self._fields = self._said.fields()
         self._headers = {name.encode() for name in headers}
         self._frame_max = frame_max
-        self._edition: Edition | None = None  # the same for messages of AMQP 1.0
+        self._edition: Edition | None = None  # the same changes for messages of AMQP 1.0
         self.names_user = given.get("user_id")
 
     def of(self, message: Message, store: MessageStore) -> Message:
-        """The message as it is to be. Raises ApiError, and what MessageStore.load raises."""
-        content = loaded(message, store)
+        """Return the edited message. Raises ApiError, and the errors of MessageStore.load."""
+        content = load_content(message, store)
         edited = (
             self._of_sections(message, content) if is_sections(content) else self._of091(message, content)
         )
@@ -123,7 +123,7 @@ class Edit:
                 properties.set_fields(fields + self._fields)
             if self._payload is not None:
                 size, body = len(self._payload), None
-                fresh = Properties(message_content({}, self._payload, self._frame_max))
+                fresh = Properties(encode_message({}, self._payload, self._frame_max))
                 for index in (*_INDEXES.values(), p.HEADERS):
                     fresh.adopt(properties, index)
                 properties = fresh
@@ -166,26 +166,26 @@ class Edit:
         return edited
 
 
-class Revived(NamedTuple):
-    """A dead letter as it was published, and the queue in which it died first."""
+class RestoredMessage(NamedTuple):
+    """A dead letter in its form before its death, and the queue in which it died first."""
 
     message: Message
     queue: str
 
 
-def revived(message: Message, store: MessageStore) -> Revived | None:
+def restore_dead_letter(message: Message, store: MessageStore) -> RestoredMessage | None:
     """Return a dead letter as it was before it died; None for a message that is no dead letter.
 
-    Nothing in it tells of its deaths any more, so that it can die again as others do. Raises what
-    MessageStore.load raises.
+    No header refers to its deaths any more, so that it can die again like other messages. Raises the errors
+    of MessageStore.load.
     """
     if not message.died:
         return None
-    content = loaded(message, store)
-    return _revived10(message, content) if is_sections(content) else _revived091(message, content)
+    content = load_content(message, store)
+    return _restore10(message, content) if is_sections(content) else _restore091(message, content)
 
 
-def _revived091(message: Message, content: bytes) -> Revived | None:
+def _restore091(message: Message, content: bytes) -> RestoredMessage | None:
     properties = Properties(content)
     try:
         fields = properties.fields()
@@ -200,7 +200,7 @@ def _revived091(message: Message, content: bytes) -> Revived | None:
     return _alive(message, properties.content(), queue, first[-1].exchange, first[-1].routing_keys[0])
 
 
-def _revived10(message: Message, content: bytes) -> Revived | None:
+def _restore10(message: Message, content: bytes) -> RestoredMessage | None:
     queue = first_queue(content)
     first = [death for death in deaths_of(content) if death.queue == queue]
     if not first or not first[-1].routing_keys:
@@ -208,15 +208,15 @@ def _revived10(message: Message, content: bytes) -> Revived | None:
     return _alive(message, without_history(content), queue, first[-1].exchange, first[-1].routing_keys[0])
 
 
-def _alive(message: Message, content: bytes, queue: str, exchange: str, key: str) -> Revived:
+def _alive(message: Message, content: bytes, queue: str, exchange: str, key: str) -> RestoredMessage:
     copy = copy_of(message, content)
     copy.address = Address(exchange, key)
     copy.died = False
-    return Revived(copy, queue)
+    return RestoredMessage(copy, queue)
 
 
 def _text(fields: list[Field], wanted: bytes) -> str:
-    """A header that the broker has written, "" if it is not there. Raises ValueError."""
+    """Return a header that the broker has written, "" without the header. Raises ValueError."""
     for name, value in fields:
         if name == wanted:
             return str(Reader(value).value())
@@ -239,7 +239,7 @@ async def delete_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Delete messages without dead-lettering them."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     return await _operate(found, queue, _Selection(found, body), None, PUBLISHED)
 
 
@@ -248,7 +248,7 @@ async def move_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Move messages to the end of a queue, or through an exchange, as `to` says."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
     return await _operate(found, queue, _Selection(found, body), put, MOVED)
 
@@ -258,7 +258,7 @@ async def copy_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Copy messages to the end of a queue, or through an exchange, as `to` says."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
     return await _operate(found, queue, _Selection(found, body), put, COPIED)
 
@@ -268,7 +268,7 @@ async def edit_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: MessageBody
 ) -> JSONResponse:
     """Replace messages by edited ones, which are enqueued like new messages."""
-    found, queue = readable(visitor, vhost, name)
+    found, queue = find_readable_queue(visitor, vhost, name)
     rights = visitor.rights(found)
     rights.require(WRITE, QUEUE, name)
     _require_room(management)
@@ -288,15 +288,15 @@ async def redrive_messages(
 
     A redriven message is as it was published, without an expiration. Messages that are no dead letters stay.
     """
-    found, queue = readable(visitor, vhost, name)
-    via = text(body, "via", "queue")
+    found, queue = find_readable_queue(visitor, vhost, name)
+    via = read_text(body, "via", "queue")
     if via not in ("queue", "exchange"):
         raise bad_request(f"via '{via}' is not known, allowed: queue, exchange")
     _require_room(management)
     routes = _Routes(found, visitor.rights(found))
 
     def put(message: Message) -> tuple[Route, Message] | None:
-        letter = revived(message, found.store)
+        letter = restore_dead_letter(message, found.store)
         if letter is None:
             return None
         address = letter.message.address
@@ -308,34 +308,34 @@ async def redrive_messages(
 
 
 class _Selection:
-    """The messages of a request: those with one of `ids`, those that `selector` selects, or `all`.
+    """The messages of a request: those with one of `ids`, those that `selector` matches, or `all`.
 
-    The latter two are about what is ready, or with `state` = `dead-letter` about what waits to be
-    dead-lettered; ids are about both.
+    `selector` and `all` select ready messages, or with `state` = `dead-letter` messages that wait to be
+    dead-lettered. `ids` select both.
     """
 
     def __init__(self, vhost: VirtualHost, body: Fields) -> None:
-        self.sieve = sieve_of(body, vhost.store)
+        self.sieve = make_filter(body, vhost.store)
         self.ids: set[str] | None = None
         if body.get("ids") is not None:
             ids = body["ids"]
             if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
                 raise bad_request("'ids' is not a list of strings")
             if len(ids) > MESSAGES_MAX:
-                raise bad_request(f"{len(ids)} ids, an operation takes {MESSAGES_MAX}")
+                raise bad_request(f"'ids' has {len(ids)} ids, an operation takes {MESSAGES_MAX}")
             self.ids = set(ids)
-        if sum((self.ids is not None, self.sieve is not None, flag(body, "all"))) != 1:
-            raise bad_request("which messages? say one of 'ids', 'selector' or 'all': true")
+        if sum((self.ids is not None, self.sieve is not None, read_flag(body, "all"))) != 1:
+            raise bad_request("no messages are selected: set one of 'ids', 'selector' and 'all': true")
         if self.ids is not None and body.get("state") is not None:
             raise bad_request("'state' and 'ids' do not go together: an id is found whatever the state")
-        self.dead = state_to_operate_on(text(body, "state", READY)) == DEAD_LETTER
-        self.limit = number(body, "limit") if body.get("limit") is not None else MESSAGES_MAX
+        self.dead = state_to_operate_on(read_text(body, "state", READY)) == DEAD_LETTER
+        self.limit = read_number(body, "limit") if body.get("limit") is not None else MESSAGES_MAX
         if not 0 < self.limit <= MESSAGES_MAX:
             raise bad_request(f"limit {self.limit} is not from 1 to {MESSAGES_MAX}")
 
 
 class _Routes:
-    """Routes to where messages may be put by a user, each found once. Raises what the core raises."""
+    """Routes to the destinations that a user may publish to, each found once. Raises BrokerError."""
 
     def __init__(self, vhost: VirtualHost, rights: Rights) -> None:
         self._vhost = vhost
@@ -351,7 +351,7 @@ class _Routes:
         return self._found["", name]
 
     def through(self, exchange: str, key: str) -> Route:
-        """Through an exchange, as a publisher of that user."""
+        """Return the route through an exchange, with the rights of the user as a publisher."""
         route = self._found.get((exchange, key))
         if route is None:
             self._rights.require(WRITE, EXCHANGE, exchange)
@@ -362,21 +362,21 @@ class _Routes:
 
 
 def _destination(management: Management, vhost: VirtualHost, rights: Rights, body: Fields) -> Put:
-    """Where `to` says. Raises ApiError and what the core raises."""
+    """Return the destination that `to` names. Raises ApiError and BrokerError."""
     _require_room(management)
-    to = table(body, "to")
+    to = read_table(body, "to")
     routes = _Routes(vhost, rights)
     if set(to) == {"queue"}:
-        fixed = routes.to_queue(text(to, "queue"))
+        fixed = routes.to_queue(read_text(to, "queue"))
 
         def unchanged(message: Message) -> tuple[Route, Message]:
-            return fixed, copy_of(message, loaded(message, vhost.store))
+            return fixed, copy_of(message, load_content(message, vhost.store))
 
         return unchanged
     if not {"exchange"} <= set(to) <= {"exchange", "routing_key"}:
         raise bad_request("'to' has either 'queue', or 'exchange' and perhaps 'routing_key'")
-    exchange = text(to, "exchange")
-    given = text(to, "routing_key") if to.get("routing_key") is not None else None
+    exchange = read_text(to, "exchange")
+    given = read_text(to, "routing_key") if to.get("routing_key") is not None else None
     if given is not None:
         routes.through(exchange, given)
     else:
@@ -385,7 +385,7 @@ def _destination(management: Management, vhost: VirtualHost, rights: Rights, bod
 
     def published(message: Message) -> tuple[Route, Message]:
         route = routes.through(exchange, message.address.routing_key if given is None else given)
-        copy = copy_of(message, loaded(message, vhost.store))
+        copy = copy_of(message, load_content(message, vhost.store))
         copy.address = route.address
         return route, copy
 
@@ -399,7 +399,7 @@ def _require_room(management: Management) -> None:
 
 
 _UNLIMITED: Final = Edit({"properties": {"expiration": None}}, (1 << 31) - 1, 0)
-"""Takes the expiration out of a message."""
+"""The edit that removes the expiration of a message."""
 
 
 class _Operation(Operation):
@@ -410,12 +410,12 @@ class _Operation(Operation):
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self) -> None:
-        """The operation is done, and on disk (Transaction)."""
+        """Note that the operation is on disk (Transaction)."""
         if not self.future.done():
             self.future.set_result(None)
 
     def failed(self, reason: str) -> None:
-        """The operation has failed (Transaction)."""
+        """Note that the operation has failed (Transaction)."""
         if not self.future.done():
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"nothing was done: the log has failed: {reason}")
@@ -425,12 +425,12 @@ class _Operation(Operation):
 async def _operate(
     vhost: VirtualHost, queue: Queue, selection: _Selection, put: Put | None, way: int
 ) -> JSONResponse:
-    """Do it to the messages of a selection: `put` them somewhere, and have them leave unless COPIED."""
+    """Do an operation: `put` the selected messages to their destination, and remove them unless COPIED."""
     if way != COPIED:
         refuse_stream(queue, "relieved of single messages")
     operation = _Operation(vhost, queue, way)
     try:
-        answer = await _gather(operation, selection, put)
+        answer = await _acquire_messages(operation, selection, put)
         operation.commit()
     except BaseException:
         operation.abort()
@@ -440,7 +440,7 @@ async def _operate(
 
 
 async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[QueueEntry | Death]:
-    """The ready entries with these ids, in the order of the queue; then what waits to be dead-lettered."""
+    """Yield the ready entries with these ids in order, then messages that wait to be dead-lettered."""
     queue, store = operation.queue, operation.host.store
     found: list[QueueEntry] = []
     died: list[Death] = []
@@ -452,7 +452,7 @@ async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[Queu
         if death is not None:
             died.append(death)
             continue
-        entry = await searched(search_of(queue, wanted, store))
+        entry = await run_search(make_search(queue, wanted, store))
         if entry is not None:
             found.append(entry)
     for entry in sorted(found):
@@ -462,8 +462,8 @@ async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[Queu
         yield death
 
 
-def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[QueueEntry | Death]:
-    """The messages of a selection."""
+def _select_messages(operation: _Operation, selection: _Selection) -> AsyncGenerator[QueueEntry | Death]:
+    """Yield the messages of a selection."""
     queue = operation.queue
     if selection.ids is not None:
         return _with_ids(operation, selection.ids)
@@ -472,11 +472,11 @@ def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[Queu
     return ready_entries(queue, selection.sieve)
 
 
-def _given(queue: Queue, each: QueueEntry | Death) -> Message:
-    """A message with what consumers have added to it. Raises what load raises.
+def _with_annotations(queue: Queue, each: QueueEntry | Death) -> Message:
+    """Return a message with the annotations of consumers. Raises the errors of MessageStore.load.
 
-    A message whose time was over has no expiration any more, as its dead letter would have none: it would
-    expire wherever it is put.
+    A message that has expired loses its expiration, as its dead letter would. Otherwise it would expire again
+    at its destination.
     """
     if isinstance(each, QueueEntry):
         return delivered_message(queue, each)
@@ -490,20 +490,20 @@ def _id(queue: Queue, each: QueueEntry | Death) -> str:
     return message_id(queue, each) if isinstance(each, QueueEntry) else id_of(each.message, int(each.arrival))
 
 
-async def _gather(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
-    """Hold the messages; returns what is to be answered when all is done."""
+async def _acquire_messages(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
+    """Acquire the messages; return the content of the answer after success."""
     queue = operation.queue
     ids = None if selection.ids is None else set(selection.ids)
     done, size, more = 0, 0, False
-    async with aclosing(_chosen(operation, selection)) as chosen:
+    async with aclosing(_select_messages(operation, selection)) as chosen:
         async for each in chosen:
             if isinstance(each, Death) and (each.is_seized or each.lane is None):
-                continue  # another operation takes it away, or it has gone
+                continue  # another operation has removed the message
             if done == selection.limit or size >= BYTES_MAX:
                 more = True
                 break
             if put is not None:
-                placed = put(_given(queue, each))
+                placed = put(_with_annotations(queue, each))
                 if placed is None:
                     continue
                 route, message = placed
@@ -520,5 +520,5 @@ async def _gather(operation: _Operation, selection: _Selection, put: Put | None)
             done += 1
     if queue.deleted:
         raise not_found(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
-    missing = [] if more or ids is None else sorted(ids)  # with more, they were not all looked for
+    missing = [] if more or ids is None else sorted(ids)  # with more, the search has ended early
     return {"done": done, "more": more} | ({} if ids is None else {"missing": missing})

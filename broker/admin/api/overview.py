@@ -10,20 +10,20 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, durable, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, not_found
 from broker.admin.api.connections import open_connections
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.vhosts import SUMMED_AT_ONCE
-from broker.admin.json_documents import text
+from broker.admin.json_documents import read_text
 from broker.admin.shapes import queue_counters
 from broker.core.broker import CLUSTER_NAME
 from broker.core.routing.kinds import KINDS
 from broker.core.vhosts.vhost import VirtualHost
 
 COMPATIBLE_WITH: Final = "3.13.0"
-"""The version of RabbitMQ whose API this is: tools choose by it what they ask for."""
+"""The version of RabbitMQ whose API this is: tools choose their requests by it."""
 
 CHANGED: Final = 204
 
@@ -33,7 +33,7 @@ router = APIRouter(tags=["overview"])
 
 
 def cluster_name(management: Management) -> str:
-    """The name that operators gave the broker, else the node's."""
+    """Return the name that operators gave the broker, or else the node's name."""
     name = management.broker.parameters.get(CLUSTER_NAME)
     return name if isinstance(name, str) else management.node
 
@@ -51,7 +51,7 @@ class _Sums:
 
     @property
     def messages(self) -> dict[str, int]:
-        """How many messages there are."""
+        """Return the number of messages by state."""
         return {
             "messages": self.ready + self.unacked + self.held + self.dead,
             "messages_ready": self.ready,
@@ -61,7 +61,7 @@ class _Sums:
         }
 
     async def add(self, vhost: VirtualHost, slices: Slices) -> None:
-        """Add all of a virtual host."""
+        """Add the numbers of a virtual host."""
         self.objects["exchanges"] += len(vhost.topology.exchanges)
         queues = list(vhost.topology.queues.values())
         self.objects["queues"] += len(queues)
@@ -146,8 +146,8 @@ async def get_cluster_name(management: Managed, visitor: Asker) -> JSONResponse:
 @router.put("/cluster-name", status_code=CHANGED)
 async def put_cluster_name(management: Managed, visitor: Administrator, body: Body) -> Response:
     """Set the broker's name."""
-    management.broker.parameters.set(CLUSTER_NAME, text(body, "name"))
-    await durable(management.store)
+    management.broker.parameters.set(CLUSTER_NAME, read_text(body, "name"))
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 

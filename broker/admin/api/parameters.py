@@ -1,21 +1,21 @@
-"""Parameters. Those of virtual hosts are operator policies and limits; global ones are any values."""
+"""Parameters: operator policies and limits of virtual hosts, and global parameters with any value."""
 
 from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.policies import applied
+from broker.admin.api.policies import await_policies
 from broker.admin.api.requests import Asker, Body, Name, Visitor
-from broker.admin.definitions.items import policy_of
-from broker.admin.json_documents import required, table
+from broker.admin.definitions.items import read_policy
+from broker.admin.json_documents import read_stored_value, read_table, require_field
 from broker.admin.shapes import (
     LIMITS_COMPONENT,
     LIMITS_OF_VHOSTS,
     LIMITS_PARAMETER,
-    described_policy,
+    describe_policy,
     set_vhost_limits,
     vhost_limits,
 )
@@ -41,7 +41,7 @@ def _of(vhost: VirtualHost, component: str | None = None) -> list[Shown]:
             {"vhost": vhost.name, "component": LIMITS_COMPONENT, "name": LIMITS_PARAMETER, "value": limits}
         )
     for policy in vhost.policies.operator_policies.values():
-        value = described_policy(policy)
+        value = describe_policy(policy)
         del value["name"]
         found.append({"vhost": vhost.name, "component": OPERATOR_POLICY, "name": policy.name, "value": value})
     return [shown for shown in found if component in (None, shown["component"])]
@@ -87,17 +87,17 @@ async def put_parameter(
     found = visitor.policy_vhost(vhost)
     visitor.require_administrator()
     _known(component)
-    required(body, "value")
-    value = table(body, "value")
+    require_field(body, "value")
+    value = read_table(body, "value")
     existed = any(shown["name"] == name for shown in _of(found, component))
     if component == OPERATOR_POLICY:
-        found.policies.set(policy_of(found, name, value, operator=True))
-        await applied(found)
+        found.policies.set(read_policy(found, name, value, operator=True))
+        await await_policies(found)
     else:
         if name != LIMITS_PARAMETER:
             raise bad_request(f"the limits of a vhost are called '{LIMITS_PARAMETER}', not '{name}'")
         set_vhost_limits(management.broker, found, checked_limits(value, LIMITS_OF_VHOSTS))
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
@@ -111,10 +111,10 @@ async def delete_parameter(
     _existing(found, component, name)
     if component == OPERATOR_POLICY:
         found.policies.delete(name, operator=True)
-        await applied(found)
+        await await_policies(found)
     else:
         set_vhost_limits(management.broker, found, {})
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -138,8 +138,8 @@ async def put_global_parameter(management: Managed, visitor: Asker, name: Name, 
     """Set a global parameter."""
     _require_global(visitor, name)
     existed = name in management.broker.parameters
-    management.broker.parameters.set(name, required(body, "value"))
-    await durable(management.store)
+    management.broker.parameters.set(name, read_stored_value(body, "value"))
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
@@ -149,12 +149,15 @@ async def delete_global_parameter(management: Managed, visitor: Asker, name: Nam
     _require_global(visitor, name)
     _global(management, name)
     management.broker.parameters.delete(name)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
 def _require_global(visitor: Visitor, name: str) -> None:
-    """Refuse the broker's own parameters, and its name to all but administrators. Raises ApiError."""
+    """Refuse the broker's own parameters, and allow changes of its name to administrators only.
+
+    Raises ApiError.
+    """
     visitor.require_policymaker()
     if name.startswith(INTERNAL):
         raise bad_request(f"global parameter '{name}' is the broker's own: its name begins with '{INTERNAL}'")

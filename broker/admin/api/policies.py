@@ -6,12 +6,12 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, durable, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
-from broker.admin.definitions.items import policy_of
-from broker.admin.shapes import shown_policy
+from broker.admin.definitions.items import read_policy
+from broker.admin.shapes import show_policy
 from broker.core.policies.policy import Policy
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -27,7 +27,7 @@ async def _list(vhosts: list[VirtualHost], operator: bool, options: Options) -> 
     ]
     return await answer_list(
         policies,
-        lambda item: shown_policy(item[1], item[0]),
+        lambda item: show_policy(item[1], item[0]),
         options,
         lambda item: (item[0], item[1].name),
         lambda item: item[1].name,
@@ -101,8 +101,8 @@ async def delete_operator_policy(
     return await _delete(management, visitor.vhost(vhost), name, True)
 
 
-async def applied(vhost: VirtualHost) -> None:
-    """Wait until all changes of policies hold for everything in a virtual host."""
+async def await_policies(vhost: VirtualHost) -> None:
+    """Wait until all changes of policies apply to everything in a virtual host."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:
@@ -114,22 +114,22 @@ async def applied(vhost: VirtualHost) -> None:
 
 
 def _get(vhost: VirtualHost, name: str, operator: bool) -> JSONResponse:
-    return JSONResponse(shown_policy(_existing(vhost, name, operator), vhost.name))
+    return JSONResponse(show_policy(_existing(vhost, name, operator), vhost.name))
 
 
 async def _put(management: Management, vhost: VirtualHost, name: str, body: Body, operator: bool) -> Response:
     existed = name in vhost.policies.named(operator)
-    vhost.policies.set(policy_of(vhost, name, body, operator))
-    await applied(vhost)
-    await durable(management.store)
+    vhost.policies.set(read_policy(vhost, name, body, operator))
+    await await_policies(vhost)
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
 async def _delete(management: Management, vhost: VirtualHost, name: str, operator: bool) -> Response:
     _existing(vhost, name, operator)
     vhost.policies.delete(name, operator)
-    await applied(vhost)
-    await durable(management.store)
+    await await_policies(vhost)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 

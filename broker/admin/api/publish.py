@@ -1,4 +1,4 @@
-"""Publishing over HTTP, for tools and tests: the same as over AMQP, by a channel that no client has."""
+"""Publishing over HTTP, for tools and tests: as over AMQP, by a channel of the broker itself."""
 
 import base64
 import binascii
@@ -15,11 +15,11 @@ from broker.adapters.amqp091.channel import Channel
 from broker.adapters.amqp091.connection import Connection091
 from broker.adapters.amqp091.publish import publish_special, resolve
 from broker.adapters.peers.server import Server
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable
-from broker.admin.api.exchanges import existing_exchange
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request
+from broker.admin.api.exchanges import find_exchange
 from broker.admin.api.management import Managed
 from broker.admin.api.requests import Asker, ExchangeName, MessageBody, Name
-from broker.admin.json_documents import Fields, field_table, table, text
+from broker.admin.json_documents import Fields, read_field_table, read_table, read_text
 from broker.core.delivery.journal import refusal_of
 from broker.core.delivery.session import NoTurns
 from broker.core.errors import BrokerError, PreconditionFailed
@@ -56,39 +56,39 @@ class _NoSocket:
     """The edge of a connection without a peer: nothing is sent (Edge)."""
 
     def write(self, data: bytes) -> None:
-        """Ignored."""
+        """Ignore the bytes."""
 
     def close(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def end_output(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def await_hangup(self, seconds: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def abort(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def is_closing(self) -> bool:
-        """Always: there is no client to write to."""
+        """Whether the connection ends: always, as no client reads."""
         return True
 
     def hold(self, reason: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def release(self, reason: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def logged_in(self) -> None:
-        """Ignored."""
+        """Do nothing."""
 
     def limit_close(self, seconds: int) -> None:
-        """Ignored."""
+        """Do nothing."""
 
 
-def channel_for(server: Server, rights: Rights, vhost: VirtualHost) -> Channel:
-    """A channel in a virtual host for a user with these rights."""
+def make_channel(server: Server, rights: Rights, vhost: VirtualHost) -> Channel:
+    """Make a channel in a virtual host for a user with these rights."""
     connection = Connection091(server, NoTurns(), _NoSocket(), Origin("", 0, True))
     connection.user = rights.user
     connection.rights = rights
@@ -108,11 +108,11 @@ async def publish(
     for memory or disk space, the status is 503.
     """
     found = visitor.vhost(vhost)
-    existing_exchange(found, name)
-    key = text(body, "routing_key")
-    channel = channel_for(management.server, visitor.rights(found), found)
+    find_exchange(found, name)
+    key = read_text(body, "routing_key")
+    channel = make_channel(management.server, visitor.rights(found), found)
     try:
-        payload = payload_of(body, int(management.server.body_bytes_max))
+        payload = read_payload(body, int(management.server.body_bytes_max))
     except PreconditionFailed as error:
         if found.journal.on:
             found.journal.refused(channel.session, Address(name, key), None, refusal_of(error))
@@ -120,10 +120,10 @@ async def publish(
     shortage = management.server.shortage.reason
     if shortage:
         raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
-    outcome = publish_message(channel, name, key, properties_of(table(body, "properties")), payload)
+    outcome = publish_message(channel, name, key, read_properties(read_table(body, "properties")), payload)
     if outcome is REFUSED:
         raise bad_request(f"a queue is full and refuses messages from exchange '{name}' with key '{key}'")
-    await durable(management.store)
+    await await_sync(management.store)
     if outcome is DUPLICATE:
         return JSONResponse({"routed": False, "duplicate": True})
     return JSONResponse({"routed": outcome is ROUTED})
@@ -132,11 +132,11 @@ async def publish(
 def publish_message(
     channel: Channel, exchange: str, key: str, properties: dict[str, Any], payload: bytes
 ) -> Outcome:
-    """Publish a message. Raises ApiError and what the core raises."""
+    """Publish a message. Raises ApiError and BrokerError."""
     try:
         check_length("routing key", key)
         arguments = b"\0\0" + short_string(exchange) + short_string(key) + b"\0"
-        content = message_content(properties, payload, channel.server.frame_max)
+        content = encode_message(properties, payload, channel.server.frame_max)
         traits = scan(content, 0, header_frame_bytes(content) - 8)
         is_persistent = traits & PERSISTENT != 0
         message = Message(
@@ -150,7 +150,7 @@ def publish_message(
 
 
 def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) -> Outcome:
-    """Publish `message` and have the journal know of a refusal."""
+    """Publish `message`, and record a refusal in the journal."""
     journal = channel.virtual_host.journal
     try:
         publication = resolve(channel.connection.rights, channel.virtual_host, arguments)
@@ -162,8 +162,11 @@ def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) 
         raise
 
 
-def message_content(properties: dict[str, Any], payload: bytes, frame_max: int) -> bytes:
-    """A message as a client would send it. Raises ApiError if no client could."""
+def encode_message(properties: dict[str, Any], payload: bytes, frame_max: int) -> bytes:
+    """Return a message in the bytes that a client would send.
+
+    Raises ApiError if no client could send the message.
+    """
     headers = properties.pop("headers", None)
     try:
         head = header.ContentHeader(0, len(payload), commands.Basic.Properties(**properties))
@@ -191,9 +194,9 @@ def check_header(content: bytes, frame_max: int) -> None:
         )
 
 
-def payload_of(body: Fields, most: int) -> bytes:
-    """The body of a message in a request. Raises ApiError, PreconditionFailed."""
-    value, encoding = text(body, "payload"), text(body, "payload_encoding", "string")
+def read_payload(body: Fields, most: int) -> bytes:
+    """Return the body of a message in a request. Raises ApiError, PreconditionFailed."""
+    value, encoding = read_text(body, "payload"), read_text(body, "payload_encoding", "string")
     if encoding == "string":
         payload = value.encode("utf-8", "surrogatepass")
     elif encoding == "base64":
@@ -208,12 +211,12 @@ def payload_of(body: Fields, most: int) -> bytes:
     return payload
 
 
-def properties_of(given: dict[str, Any]) -> dict[str, Any]:
-    """Properties in a request, as pamqp takes them. Raises ApiError, PreconditionFailed."""
+def read_properties(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties in a request, in the form of pamqp. Raises ApiError, PreconditionFailed."""
     properties: dict[str, Any] = {}
     for name, value in given.items():
         if name == "headers":
-            properties[name] = field_table(value, "the headers")
+            properties[name] = read_field_table(value, "the headers")
         elif name in NUMBERS:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBERS[name]:
                 raise bad_request(f"property {name} is not a number from 0 to {NUMBERS[name]}: {value!r}")

@@ -7,14 +7,14 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE, Rights
-from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
-from broker.admin.api.consumers import shown_consumers
-from broker.admin.api.lists import Options, answer_list, reduced
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
+from broker.admin.api.consumers import show_consumers
+from broker.admin.api.lists import Options, answer_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import Fields, field_table, flag, table, text
-from broker.admin.shapes import Shown, queue_counters, shown_binding, shown_effective, shown_queue
+from broker.admin.json_documents import Fields, read_field_table, read_flag, read_table, read_text
+from broker.admin.shapes import Shown, queue_counters, show_binding, show_effective, show_queue
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.names import one_line
@@ -42,7 +42,7 @@ async def _list(management: Management, vhosts: list[VirtualHost], options: Opti
     queues = [queue for vhost in vhosts for queue in vhost.topology.queues.values()]
 
     def show(queue: Queue) -> Shown:
-        return shown_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
+        return show_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
 
     return await answer_list(
         queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name
@@ -76,11 +76,11 @@ async def get_queue(
     columns: Annotated[str, Query(description="Fields of the answer, with commas between them.")] = "",
 ) -> JSONResponse:
     """Return a queue with its consumers."""
-    queue = existing_queue(visitor.vhost(vhost), name)
-    shown = shown_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
-    shown["consumer_details"] = shown_consumers(queue)
+    queue = find_queue(visitor.vhost(vhost), name)
+    shown = show_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
+    shown["consumer_details"] = show_consumers(queue)
     wanted = [tuple(column.split(".")) for column in columns.split(",") if column]
-    return JSONResponse(reduced(shown, wanted))
+    return JSONResponse(select_columns(shown, wanted))
 
 
 @router.put("/queues/{vhost}/{name}", status_code=CREATED)
@@ -95,7 +95,7 @@ async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name
     if not existed:
         require_memory(management)
     declare_queue(found, visitor.rights(found), name, body)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
@@ -107,16 +107,16 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
     at once.
     """
     found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
+    queue = find_queue(found, name)
     rights = visitor.rights(found)
-    called = text(body, "name", name)
+    called = read_text(body, "name", name)
     if called != name:
         called = one_line(called)
     if not called:
         raise bad_request("a queue needs a name")
     for each in {name, called}:
         rights.require(CONFIGURE, QUEUE, each)
-    changes = field_table(table(body, "arguments"), f"queue '{name}' in vhost '{vhost}'")
+    changes = read_field_table(read_table(body, "arguments"), f"queue '{name}' in vhost '{vhost}'")
     arguments = merge_arguments(queue, changes)
     if DEAD_LETTER_EXCHANGE in changes:
         rights.require_forwarding(QUEUE, called, arguments.get(DEAD_LETTER_EXCHANGE))
@@ -126,13 +126,16 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
         for connection in management.connections.in_vhost(vhost):
             connection.rights_changed()
             await slices.breathe()
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
 def _is_shared(queue: Queue, body: Fields) -> bool:
-    """Whether an exclusive queue is not to be so any longer. Raises ApiError for the contrary."""
-    exclusive = flag(body, "exclusive", queue.exclusive_owner is not None)
+    """Whether a request makes an exclusive queue shared.
+
+    Raises ApiError if it makes a shared queue exclusive.
+    """
+    exclusive = read_flag(body, "exclusive", queue.exclusive_owner is not None)
     if exclusive and queue.exclusive_owner is None:
         raise bad_request(f"queue '{queue.name}' cannot become exclusive: no connection would own it")
     return not exclusive
@@ -153,23 +156,23 @@ async def delete_queue(
 ) -> Response:
     """Delete a queue with its messages."""
     found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
+    queue = find_queue(found, name)
     visitor.rights(found).require(CONFIGURE, QUEUE, name)
-    # an operator may delete an exclusive queue too, which other clients may not
+    # An operator may delete an exclusive queue too; other clients may not.
     found.declarations.delete_queue(name, if_unused == "true", if_empty == "true", queue.exclusive_owner)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
 class _Purged(PurgeWaiter):
-    """Resolves a future when a purge is over."""
+    """Resolves a future when a purge ends."""
 
     def __init__(self, purge: Purge) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         purge.set_waiter(self)
 
     def on_purged(self, purge: Purge) -> None:
-        """The queue is purged (PurgeWaiter)."""
+        """Resolve the future (PurgeWaiter)."""
         if not self.future.done():
             self.future.set_result(None)
 
@@ -178,10 +181,10 @@ class _Purged(PurgeWaiter):
 async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
     """Purge the ready messages of a queue."""
     found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
+    queue = find_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
     await _Purged(found.declarations.purge_queue(name, queue.exclusive_owner)).future
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -189,11 +192,11 @@ async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Na
 async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, name: Name) -> Response:
     """Return the bindings whose destination is the queue."""
     found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
+    queue = find_queue(found, name)
     bindings: list[Binding | Queue] = [queue, *found.topology.bindings_to(queue)]
 
     def show(binding: Binding | Queue) -> Shown:
-        return shown_binding(binding, vhost)
+        return show_binding(binding, vhost)
 
     def rank(binding: Binding | Queue) -> tuple[str, ...]:
         shown = show(binding)
@@ -206,52 +209,52 @@ async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, nam
 async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
     """Return the effective arguments of a queue, each with its policy or declaration. [amqpd]"""
     found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
+    queue = find_queue(found, name)
     idle = without_effect(queue.arguments)
-    return JSONResponse(shown_effective(found.policies.explain_queue(queue), idle))
+    return JSONResponse(show_effective(found.policies.explain_queue(queue), idle))
 
 
 @router.post("/queues/{vhost}/{name}/actions", status_code=CHANGED)
 async def act_on_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
     """Stop or start enqueue or dequeue of a queue. [amqpd; RabbitMQ synchronised mirrors here]"""
     found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
-    action = ACTIONS.get(text(body, "action"))
+    queue = find_queue(found, name)
+    action = ACTIONS.get(read_text(body, "action"))
     if action is None:
         raise bad_request(f"unknown action: {body.get('action')}, allowed: {', '.join(ACTIONS)}")
     visitor.rights(found).require(CONFIGURE, QUEUE, name)
     operation, off = action
     off_now = set(stopped(queue)) - {operation} | ({operation} if off else set())
     stop_queue(found.topology, queue, [each for each in OPERATIONS if each in off_now])
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
-def existing_queue(vhost: VirtualHost, name: str) -> Queue:
-    """A queue by its name. Raises ApiError."""
+def find_queue(vhost: VirtualHost, name: str) -> Queue:
+    """Return a queue by name. Raises ApiError."""
     queue = vhost.topology.queues.get(name)
     if queue is None:
         raise not_found(f"no queue '{name}' in vhost '{vhost.name}'")
     return queue
 
 
-def readable(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queue]:
-    """A queue that the visitor may read, and where it is. Raises ApiError and what the core raises."""
+def find_readable_queue(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queue]:
+    """Return a queue that the visitor may read, and its virtual host. Raises ApiError and BrokerError."""
     found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
+    queue = find_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
     found.declarations.check_owner(queue, None)
     return found, queue
 
 
 def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Queue:
-    """Declare a queue as a request describes it. Raises ApiError and what the core raises."""
+    """Declare a queue as a request describes it. Raises ApiError and BrokerError."""
     if not name:
         raise bad_request("a queue needs a name")
-    arguments = field_table(table(fields, "arguments"), f"queue '{name}' in vhost '{vhost.name}'")
+    arguments = read_field_table(read_table(fields, "arguments"), f"queue '{name}' in vhost '{vhost.name}'")
     rights.require(CONFIGURE, QUEUE, name)
     if name not in vhost.topology.queues:
         rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
     return vhost.declarations.declare_queue(
-        name, flag(fields, "durable"), None, flag(fields, "auto_delete"), arguments
+        name, read_flag(fields, "durable"), None, read_flag(fields, "auto_delete"), arguments
     )

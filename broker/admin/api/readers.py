@@ -1,4 +1,4 @@
-"""Programs that read in bulk, and how far behind they are: as they report it themselves. [amqpd]"""
+"""Programs that read in bulk, and their lag, as they report it. [amqpd]"""
 
 from typing import Annotated, Any, Final
 
@@ -9,12 +9,12 @@ from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_au
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Management, managed
 from broker.admin.api.requests import Asker, Body, Name, Visitor
-from broker.admin.json_documents import required
+from broker.admin.json_documents import require_field
 from broker.admin.readers import Position, Readers, Report
 from broker.auth.terms import READ
 
 PARTITIONS_MAX: Final = 1000  # of one reader
-NAME_MAX: Final = 255  # bytes, as of other names
+NAME_MAX: Final = 255  # bytes, as for other names
 OFFSET_END: Final = 1 << 62
 
 router = APIRouter(tags=["readers"])
@@ -67,7 +67,11 @@ async def report_reader(readers: Known, visitor: Asker, vhost: Name, name: Name,
         if not rights.has_right(READ, queue):
             raise not_authorised(f"user '{visitor.name}' may not read queue '{queue}' in vhost '{vhost}'")
     if not readers.take(found.name, name, visitor.name, positions):
-        raise ApiError(409, "conflict", f"reader '{name}' in vhost '{vhost}' is one too many")
+        raise ApiError(
+            409,
+            "conflict",
+            f"reader '{name}' in vhost '{vhost}' is refused: the broker keeps no more readers",
+        )
     return Response(status_code=204)
 
 
@@ -108,8 +112,8 @@ def _shown(readers: Readers, report: Report) -> dict[str, Any]:
 
 
 def _positions(body: Body) -> list[Position]:
-    """The partitions of a report. Raises ApiError."""
-    given = required(body, "partitions")
+    """Return the partitions of a report. Raises ApiError."""
+    given = require_field(body, "partitions")
     if not isinstance(given, list) or len(given) > PARTITIONS_MAX:
         raise bad_request(f"'partitions' is not a list of at most {PARTITIONS_MAX}")
     return [_position(each) for each in given]

@@ -1,6 +1,6 @@
-"""Requests: who asks and what they may ask, names in paths, and bodies. [RabbitMQ management tags]
+"""Requests: the user and the user's rights, names in paths, and bodies. [RabbitMQ management tags]
 
-The password is checked as it is for AMQP, by the same gate, with the same waits after failures.
+The password is checked by the same gate as for AMQP, with the same delays after failures.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from broker.core.delivery.journal import Operator
 from broker.core.vhosts.vhost import VirtualHost
 from broker.journal.recorder import CURRENT
 
-BYTES_MAX: Final = 256 * 2**10  # it is read in one go
+BYTES_MAX: Final = 256 * 2**10  # read as a whole
 OF_MESSAGES_MAX: Final = 2 * 2**20
 
 ADMINISTRATOR: Final = "administrator"
@@ -31,13 +31,13 @@ POLICYMAKER: Final = "policymaker"
 MANAGEMENT: Final = "management"
 TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
 
-CREDENTIALS_MAX: Final = 4096  # as the header has them: they are kept until the password is checked
+CREDENTIALS_MAX: Final = 4096  # of the header: credentials are kept until the password is checked
 
 _OBJECT: Final = "User not authorised to access object"
 
 
 class RawPaths:
-    """Has paths under `prefix` matched as they were sent, so that an encoded slash does not split a name."""
+    """Routes paths under `prefix` as they were sent, so that an encoded slash does not split a name."""
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
         self._app = app
@@ -49,34 +49,34 @@ class RawPaths:
         if scope["type"] == "http" and raw and scope["path"].startswith(self._prefix):
             path = raw.split(b"?", 1)[0].decode("ascii", "replace")
             if len(path) > len(self._prefix) and path.endswith("/"):
-                path = path[:-1]  # RabbitMQ takes both, and an empty name is none
+                path = path[:-1]  # RabbitMQ accepts both, and no name is empty
             scope = dict(scope) | {"path": path}
         await self._app(scope, receive, send)
 
 
-def decoded(text: str) -> str:
-    """A name as it was meant. Raises ApiError if it is not UTF-8."""
+def decode_name(text: str) -> str:
+    """Return a percent-encoded name decoded. Raises ApiError if the name is not UTF-8."""
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
         raise bad_request(f"'{text}' in the path is not UTF-8") from error
 
 
-Name = Annotated[str, Path(), AfterValidator(decoded)]
-"""A name that stands in the path."""
+Name = Annotated[str, Path(), AfterValidator(decode_name)]
+"""A name in the path."""
 
 
 def _exchange(text: str) -> str:
-    name = decoded(text)
+    name = decode_name(text)
     return "" if name == "amq.default" else name
 
 
 ExchangeName = Annotated[str, Path(), AfterValidator(_exchange)]
-"""The name of an exchange; the default exchange, which has none, is called `amq.default`."""
+"""The name of an exchange in the path; `amq.default` is the default exchange, whose name is empty."""
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """The body. Raises ApiError if it has more than `most` bytes."""
+    """Return the body. Raises ApiError if the body has more than `most` bytes."""
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
@@ -114,11 +114,11 @@ Body = Annotated[Fields, Depends(_body)]
 """The body as a JSON object; an empty one if there is no body."""
 
 MessageBody = Annotated[Fields, Depends(_message)]
-"""The same, and it may be as long as messages are."""
+"""The body as a JSON object, up to the size that messages may have."""
 
 
 class Visitor:
-    """A user who has proved who they are and has one of the four tags."""
+    """An authenticated user with one of the four tags."""
 
     def __init__(self, management: Management, name: str, tags: frozenset[str]) -> None:
         self.name = name
@@ -127,44 +127,47 @@ class Visitor:
 
     @property
     def administers(self) -> bool:
-        """Whether they may do everything."""
+        """Whether the user may do everything."""
         return ADMINISTRATOR in self.tags
 
     @property
     def monitors(self) -> bool:
-        """Whether they may see everything."""
+        """Whether the user may see everything."""
         return bool(self.tags & {ADMINISTRATOR, MONITORING})
 
     @property
     def makes_policies(self) -> bool:
-        """Whether they may change policies where they have access."""
+        """Whether the user may change policies in virtual hosts with access."""
         return bool(self.tags & {ADMINISTRATOR, POLICYMAKER})
 
     def may_enter(self, vhost: str) -> bool:
-        """Whether their permissions let them into a virtual host."""
+        """Whether the user has access to a virtual host."""
         return self._management.access.may_access(self.name, vhost)
 
     def vhosts(self) -> list[VirtualHost]:
-        """The virtual hosts whose contents they are shown."""
+        """Return the virtual hosts whose contents the user may see."""
         found = list(self._management.broker.vhosts.values())
         return found if self.administers else [vhost for vhost in found if self.may_enter(vhost.name)]
 
     def vhost(self, name: str) -> VirtualHost:
-        """A virtual host that they want to work in. Raises ApiError."""
+        """Return a virtual host for work in it. Raises ApiError without access."""
         vhost = self._management.broker.vhosts.get(name)
         if vhost is None or not (self.administers or self.may_enter(name)):
             raise not_found(f"no vhost '{name}'")
         return vhost
 
     def visible_vhost(self, name: str) -> VirtualHost:
-        """A virtual host that they want to see, as users with the tag monitoring may. Raises ApiError."""
+        """Return a virtual host to show it, as users with the tag monitoring may see all.
+
+        Raises ApiError without access.
+        """
         vhost = self._management.broker.vhosts.get(name)
         if vhost is None or not (self.monitors or self.may_enter(name)):
             raise not_found(f"no vhost '{name}'")
         return vhost
 
     def policy_vhost(self, name: str) -> VirtualHost:
-        """A virtual host whose policies or parameters they want to change. Raises ApiError."""
+        """Return a virtual host to change its policies or parameters. Raises ApiError without access."""
         if not self.makes_policies:
             raise not_authorised(_OBJECT)
         return self.vhost(name)
@@ -174,22 +177,22 @@ class Visitor:
         return Rights(self._management.access, self.name, vhost.name)
 
     def require_administrator(self) -> None:
-        """Refuse everybody else. Raises ApiError."""
+        """Raise ApiError unless the user is an administrator."""
         if not self.administers:
             raise not_authorised("Not administrator user")
 
     def require_monitor(self) -> None:
-        """Refuse those who may not see everything. Raises ApiError."""
+        """Raise ApiError unless the user may see everything."""
         if not self.monitors:
             raise not_authorised("Not monitor user")
 
     def require_policymaker(self) -> None:
-        """Refuse those who may not change policies. Raises ApiError."""
+        """Raise ApiError unless the user may change policies."""
         if not self.makes_policies:
             raise not_authorised(_OBJECT)
 
     def require_owner(self, user: str, to_change: bool) -> None:
-        """Refuse what belongs to another user, but to those who may see or change all. Raises ApiError."""
+        """Raise ApiError for an object of another user, unless the user may see or change all objects."""
         if user != self.name and not (self.administers if to_change else self.monitors):
             raise not_authorised(_OBJECT)
 

@@ -67,7 +67,7 @@ def create_api(version: str, management: Management) -> FastAPI:
         health.router,
         health.aliveness,
     ):
-        app.include_router(part, prefix=PREFIX)  # a router in between would have every route analysed again
+        app.include_router(part, prefix=PREFIX)  # a router in between would analyse every route again
     app.add_middleware(RawPaths, prefix=PREFIX)
     add_error_handlers(app)
     return app

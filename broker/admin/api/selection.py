@@ -1,4 +1,4 @@
-"""The messages of a queue that a request selects, found while others have their turn in between."""
+"""The messages of a queue that a request selects, found in slices between which other work runs."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -7,7 +7,7 @@ from typing import Final
 from broker.adapters.formats.either import SelectorFilter
 from broker.admin.api.answers import bad_request
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import Fields, text
+from broker.admin.json_documents import Fields, read_text
 from broker.core.entries.cursor import QueueContext
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
@@ -22,27 +22,27 @@ from broker.core.queues.state import begin_browsing, end_browsing, places_of
 from broker.core.selector.selector import Selector
 from broker.core.streams.list import RowSearch
 
-LOOK: Final = 2000  # entries that are looked at at once
+LOOK: Final = 2000  # entries checked in one slice
 READY: Final = "ready"
 UNACKNOWLEDGED: Final = "unacknowledged"
 WAITING: Final = "waiting"
-DEAD_LETTER: Final = "dead-letter"  # it waits to be dead-lettered
+DEAD_LETTER: Final = "dead-letter"  # the message waits to be dead-lettered
 LINKED: Final = (READY, UNACKNOWLEDGED, WAITING)
 STATES: Final = (*LINKED, DEAD_LETTER)
-DEATHS: Final = 100  # messages that wait to be dead-lettered, and are found at once
+DEATHS: Final = 100  # messages that wait to be dead-lettered, found in one slice
 
 
-def state_of(queue: Queue, entry: QueueEntry) -> str:
-    """The state of an entry: it is ready, somebody has it, or it waits before it is tried again."""
+def entry_state(queue: Queue, entry: QueueEntry) -> str:
+    """Return the state of an entry: ready, unacknowledged, or held for a retry."""
     if entry.state == AVAILABLE or queue.stream is not None:
         return READY
     return WAITING if entry.state == HELD else UNACKNOWLEDGED
 
 
 async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerator[QueueEntry]:
-    """The entries that are ready now, one after the other, others having their turn in between.
+    """Yield the ready entries in order, in slices. Must be closed.
 
-    To be closed. It ends where the queue is deleted.
+    The generator ends when the queue is deleted.
     """
     slices = Slices()
     newest = queue.entries.sequence
@@ -70,9 +70,9 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
 async def entries_after(
     queue: Queue, start: QueueEntry, sieve: EntryFilter | None, states: tuple[str, ...]
 ) -> AsyncGenerator[QueueEntry]:
-    """The entries behind `start`, which is linked or the head, that are there now and in one of the states.
+    """Yield the entries behind `start` that exist now and are in one of the states. Must be closed.
 
-    To be closed. It ends where the queue is deleted.
+    `start` is linked or the head. The generator ends when the queue is deleted.
     """
     slices = Slices()
     entries = queue.entries
@@ -87,13 +87,13 @@ async def entries_after(
             if entry is None:
                 break
             if cursor.behind:
-                cursor.behind.clear()  # what came late stands before what has been shown
+                cursor.behind.clear()  # late entries stand before those that were yielded
             cursor.passed(entry)
             if entries.arrival(entry) > newest:
                 if entries.in_order:
                     break
             elif (
-                state_of(queue, entry) in states
+                entry_state(queue, entry) in states
                 and not (entry.owner is None and is_over(queue, entry))
                 and (sieve is None or sieve.passes(entry))
             ):
@@ -102,8 +102,8 @@ async def entries_after(
         end_browsing(queue, cursor)
 
 
-def stand_in(death: Death) -> QueueEntry:
-    """An entry that is not linked, and looks as that of a message did that waits to be dead-lettered."""
+def make_unlinked_entry(death: Death) -> QueueEntry:
+    """Return an unlinked entry that looks like the entry of a message that waits to be dead-lettered."""
     entry = QueueEntry(death.message, death.order)
     entry.state = DEQUEUED
     entry.delivery_count = death.deliveries
@@ -112,9 +112,9 @@ def stand_in(death: Death) -> QueueEntry:
 
 
 async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> AsyncGenerator[Death]:
-    """The messages that wait to be dead-lettered, in the order in which they died, behind one; 0: all.
+    """Yield the messages that wait to be dead-lettered, in the order of their deaths.
 
-    To be closed. It ends where the queue is deleted.
+    `number`: the death to begin behind; 0: none. Must be closed. Ends when the queue is deleted.
     """
     slices = Slices()
     backlog = existing_backlog(queue)
@@ -129,21 +129,23 @@ async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> 
             number = int(death.number)
             if number > newest:
                 return
-            if death.lane is not None and (sieve is None or sieve.passes(stand_in(death))):
+            if death.lane is not None and (sieve is None or sieve.passes(make_unlinked_entry(death))):
                 yield death
             await slices.breathe()
 
 
 async def entry_before(queue: Queue, mark: str) -> QueueEntry:
-    """The last entry at or before a place in a queue, or the head. Raises ValueError: `mark` is of no place.
+    """Return the last entry at or before a place in a queue, or the head.
 
-    The answer is right as long as nobody else has a turn; of a queue that is deleted it is the head.
+    Raises ValueError: `mark` is no place.
+
+    The answer is right until other work runs. In a deleted queue the answer is the head.
     """
     stand_in = queue.entries.stand_in(mark)
     if queue.stream is not None:
         return stand_in
     slices = Slices()
-    while not queue.deleted:  # whose entries leave without a word to its places
+    while not queue.deleted:  # a deleted queue does not report the end of its entries
         places = places_of(queue)
         if places.reaches(stand_in):
             return places.last_up_to(stand_in)
@@ -153,12 +155,12 @@ async def entry_before(queue: Queue, mark: str) -> QueueEntry:
 
 
 async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
-    """The entry, or the ready one, before which so many such stand; None: no more, or the queue is deleted.
+    """Return the entry, or the ready entry, at a position; None: no such entry, or the queue is deleted.
 
-    The queue is no stream. The answer is right as long as nobody else has a turn.
+    `place` counts entries from 0. The queue is no stream. The answer is right until other work runs.
     """
     slices = Slices()
-    while not queue.deleted:  # whose entries leave without a word to its places
+    while not queue.deleted:  # a deleted queue does not report the end of its entries
         places = places_of(queue)
         found = places.nth(place, ready)
         if found is not None or not places.extend(LOOK):
@@ -167,8 +169,8 @@ async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
     return None
 
 
-async def searched(search: Search) -> QueueEntry | None:
-    """The entry that a search finds. The answer is right as long as nobody else has a turn."""
+async def run_search(search: Search) -> QueueEntry | None:
+    """Return the entry that a search finds. The answer is right until other work runs."""
     slices = Slices()
     try:
         while not search.queue.deleted and not search.step(LOOK):
@@ -178,42 +180,42 @@ async def searched(search: Search) -> QueueEntry | None:
         search.end()
 
 
-def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
-    """The search for the message with this id, or else for the first with this property message_id."""
+def make_search(queue: Queue, wanted: str, store: MessageStore) -> Search:
+    """Return the search for the message with this id, or else with this property message_id."""
     if is_message_id(wanted):
         return IdSearch(queue, wanted) if queue.stream is None else RowSearch(queue, wanted)
-    return FirstSearch(queue, sieve_of_message_id(wanted, store))
+    return FirstSearch(queue, make_message_id_filter(wanted, store))
 
 
-def sieve_of_message_id(wanted: str, store: MessageStore) -> SelectorFilter:
-    """A filter that passes messages with this property message_id."""
+def make_message_id_filter(wanted: str, store: MessageStore) -> SelectorFilter:
+    """Return the filter that passes messages with this property message_id."""
     quoted = wanted.replace("'", "''")
     return SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store)
 
 
-async def dead_with(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
-    """The message with this id that waits to be dead-lettered, or the first with this property message_id."""
+async def find_dead_message(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
+    """Return the message with this id or property message_id that waits to be dead-lettered."""
     backlog = existing_backlog(queue)
     if backlog is None:
         return None
     if is_message_id(wanted):
         return backlog.find(*numbers_of(wanted))
-    async with aclosing(deaths_after(queue, 0, sieve_of_message_id(wanted, store))) as deaths:
+    async with aclosing(deaths_after(queue, 0, make_message_id_filter(wanted, store))) as deaths:
         async for death in deaths:
             return death
     return None
 
 
 def state_to_operate_on(state: str) -> str:
-    """READY or DEAD_LETTER: of which messages an operation asks. Raises ApiError."""
+    """Return READY or DEAD_LETTER, the state of the messages that an operation selects. Raises ApiError."""
     if state not in (READY, DEAD_LETTER):
         raise bad_request(f"state '{state}' is not known here, allowed: {READY}, {DEAD_LETTER}")
     return state
 
 
-def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
-    """Return the filter of `selector`; None: it is empty. Raises ApiError: it is no selector."""
-    chosen = text(body, "selector", "")
+def make_filter(body: Fields, store: MessageStore) -> SelectorFilter | None:
+    """Return the filter of `selector`; None if the selector is empty. Raises ApiError: it is no selector."""
+    chosen = read_text(body, "selector", "")
     if not chosen.strip():
         return None
     try:

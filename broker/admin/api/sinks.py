@@ -1,33 +1,33 @@
-"""Staged sinks: batches of messages that a program has published exactly once, whatever is killed. [amqpd]
+"""Staged sinks: a program publishes batches of messages exactly once, even if any process is killed. [amqpd]
 
-How a driver (of a streaming query, say) and its tasks go about it. The sink's name is the query's, and stays
-the same when the query is started again; batches have growing numbers. Paths are below
-`/api/staged-sinks/{vhost}/{query}`, bodies and answers are JSON but for chunks.
+The protocol of a driver (for example of a streaming query) and its tasks. The sink has the name of the query,
+which stays the same when the query is started again. Numbers of batches grow. Paths are below
+`/api/staged-sinks/{vhost}/{query}`. Bodies and answers are JSON, except chunks.
 
-1.  `POST /` attaches the driver: `{epoch, last_batch, moving_rows}`. `last_batch` is -1 if there was none.
-    Attempts of earlier epochs are dropped, and whoever still has one of these epochs gets 409 from now on.
+1.  `POST /` attaches the driver: `{epoch, last_batch, moving_rows}`. `last_batch` is -1 for a new sink.
+    Attempts of earlier epochs are dropped, and requests with an earlier epoch get 409 from now on.
 2.  `POST /attempts {epoch, batch, partition, checkpoint}` begins an attempt: `{attempt}`, a number that no
-    other attempt ever has. If the batch is committed already the answer is `{attempt: null}`: there is
-    nothing to write. `checkpoint` names the driver's memory of its batches (for Spark the query's id). Once
-    a batch of a checkpoint is committed, requests that name another checkpoint get 409.
-3.  `POST /attempts/{attempt}/rows?from=N` adds rows, of which the attempt has N before: `{rows}`, how many it
-    has now, all of them on disk. The body is one or more chunks, one behind the other
-    (`protocol/streams/chunk.py`; times, first offset and incarnation count for nothing), or as
-    `application/json` `{messages: [{exchange, routing_key, properties, payload, payload_encoding}]}`.
-    A request whose answer was lost may be sent again as it was. The user must be allowed to publish there.
-4.  `POST /commit {epoch, batch, attempts, rows, checkpoint}` has everything be published that the named
-    attempts have, one of each partition, in their order: `{committed: true, last_batch, moving_rows}`. `rows`
-    is how many that are: if it is another number nothing is done. A batch that is not after the last one
-    answers `{committed: "already"}`, and its attempts are dropped; also after a restart of either side. So
-    whoever got no answer asks again. With 202 it is decided, and `moving_rows` are not published yet after
-    `wait` seconds (30): `blocked` says what is in their way; ask again. With `mandatory` (the default) 409
-    says which row would go nowhere, and nothing is decided. With 401 the user may no longer
-    publish a row.
+    other attempt ever has. For a committed batch the answer is `{attempt: null}`: there is nothing to write.
+    `checkpoint` identifies the driver's record of its batches (for Spark the query's id). Once a batch of a
+    checkpoint is committed, requests with another checkpoint get 409.
+3.  `POST /attempts/{attempt}/rows?from=N` adds rows to the N rows of the attempt: `{rows}`, the number of
+    rows then, all of them on disk. The body is one or more chunks, one behind the other
+    (`protocol/streams/chunk.py`; times, first offset and incarnation are ignored), or, as
+    `application/json`, `{messages: [{exchange, routing_key, properties, payload, payload_encoding}]}`.
+    A request whose answer was lost may be repeated unchanged. The user needs the right to publish the rows.
+4.  `POST /commit {epoch, batch, attempts, rows, checkpoint}` publishes all rows of the named attempts, one
+    attempt of each partition, in their order: `{committed: true, last_batch, moving_rows}`. `rows` is the
+    number of all these rows; nothing is done if it differs. A batch that is not after the last one is
+    answered with `{committed: "already"}`, and its attempts are dropped, also after a restart of either side.
+    So a driver without an answer repeats the request. Status 202 means that the batch is decided, and
+    `moving_rows` are not published yet after `wait` seconds (30): `blocked` has the reason; repeat the
+    request. With `mandatory` (the default) 409 names a row without a route, and nothing is decided. Status
+    401 means that the user has lost the right to publish a row.
 5.  `POST /abort {epoch, batch}` drops all attempts at a batch; `DELETE /attempts/{attempt}` drops one.
 
-`GET /` shows all of it, and `GET /api/staged-sinks/{vhost}` all sinks. `DELETE /` forgets the sink, its last
-batch included: a query that begins anew with batch 0 needs that, or another name. It takes `?force=true` to
-lose what is decided and not published yet.
+`GET /` shows a sink, and `GET /api/staged-sinks/{vhost}` all sinks. `DELETE /` deletes the sink and its last
+batch: a query that begins again with batch 0 needs that, or another name. With `?force=true` decided rows
+that are not published yet are lost.
 """
 
 import asyncio
@@ -38,12 +38,20 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from broker.adapters.amqp091.rows import Checker, chunk_message
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found, on_disk
+from broker.admin.api.answers import ApiError, JSONResponse, await_disk, await_sync, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.publish import message_content, payload_of, properties_of
+from broker.admin.api.publish import encode_message, read_payload, read_properties
 from broker.admin.api.requests import OF_MESSAGES_MAX, Asker, Body, Name, Visitor, read_body
 from broker.admin.api.slices import Slices, gate
-from broker.admin.json_documents import Fields, JsonError, flag, number, read_json, table, text
+from broker.admin.json_documents import (
+    Fields,
+    JsonError,
+    read_flag,
+    read_json,
+    read_number,
+    read_table,
+    read_text,
+)
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
@@ -54,47 +62,49 @@ from protocol.streams.rows import columns_of
 
 NUMBER_MAX: Final = 2**62
 
-WAIT: Final = 30  # seconds for which a commit waits for rows to be published, unless it says for how many
+WAIT: Final = 30  # seconds that a commit waits until its rows are published, by default
 WAIT_MAX: Final = 60
 
 router = APIRouter(tags=["staged sinks"])
 
-BODY_MAX: Final = 8 * 2**20  # of a request with rows: its chunks are appended in one step
-ROWS_MAX: Final = 1000  # of a chunk: they are published in one step
+BODY_MAX: Final = 8 * 2**20  # of a request with rows, whose chunks are appended in one step
+ROWS_MAX: Final = 1000  # of a chunk, which is published in one step
 
 
 def conflict(reason: str) -> ApiError:
-    """The request does not go with what there is."""
+    """Return the refusal of a request that conflicts with the present state."""
     return ApiError(409, "conflict", reason)
 
 
-def owned(management: Management, visitor: Visitor, vhost: str, query: str) -> Sink:
-    """A sink that the visitor made, or may change as an administrator. Raises ApiError, NotFound."""
+def find_owned_sink(management: Management, visitor: Visitor, vhost: str, query: str) -> Sink:
+    """Return a sink of the visitor, or any sink for an administrator. Raises ApiError, NotFound."""
     sink = management.broker.sinks.existing(visitor.vhost(vhost), query)
     visitor.require_owner(sink.user, True)
     return sink
 
 
-def attached(management: Management, visitor: Visitor, vhost: str, query: str, body: Fields) -> Sink:
-    """The same, for whoever attached last. Raises ApiError, NotFound, PreconditionFailed."""
-    sink = owned(management, visitor, vhost, query)
+def find_attached_sink(
+    management: Management, visitor: Visitor, vhost: str, query: str, body: Fields
+) -> Sink:
+    """Return a sink for the driver that attached last. Raises ApiError, NotFound, PreconditionFailed."""
+    sink = find_owned_sink(management, visitor, vhost, query)
     check_epoch(sink, body)
     return sink
 
 
 def check_epoch(sink: Sink, body: Fields) -> None:
-    """Refuse whoever attached before others did. Raises ApiError, PreconditionFailed."""
-    epoch = number(body, "epoch")
+    """Refuse a request of an earlier driver. Raises ApiError, PreconditionFailed."""
+    epoch = read_number(body, "epoch")
     if epoch != sink.epoch:
         raise conflict(f"{sink.where()} has epoch {sink.epoch}, not {epoch}")
 
 
 def check_checkpoint(sink: Sink, body: Fields) -> str:
-    """The checkpoint that a request names; refuse another one than that of the sink's batches.
+    """Return the checkpoint of a request; refuse another checkpoint than that of the sink's batches.
 
     Raises ApiError, PreconditionFailed.
     """
-    checkpoint = text(body, "checkpoint", "")
+    checkpoint = read_text(body, "checkpoint", "")
     check_length("checkpoint", checkpoint)
     if not sink.serves(checkpoint):
         raise conflict(
@@ -105,22 +115,22 @@ def check_checkpoint(sink: Sink, body: Fields) -> str:
     return checkpoint
 
 
-def check_there(sink: Sink) -> None:
-    """Refuse what was deleted meanwhile. Raises ApiError."""
+def check_present(sink: Sink) -> None:
+    """Refuse a sink that was deleted meanwhile. Raises ApiError."""
     if sink.is_deleted:
         raise not_found(f"{sink.where()} was deleted")
 
 
-def checker_of(management: Management, visitor: Visitor, sink: Sink) -> Checker:
-    """The question whether the visitor may publish a sink's rows."""
+def make_checker(management: Management, visitor: Visitor, sink: Sink) -> Checker:
+    """Return the check whether the visitor may publish a sink's rows."""
     server = management.server
     rights = visitor.rights(sink.virtual_host)
     return Checker(rights, sink.virtual_host, int(server.frame_max), int(server.body_bytes_max))
 
 
-def count(body: Fields, name: str) -> int:
-    """A field that counts something. Raises ApiError, PreconditionFailed."""
-    value = number(body, name)
+def read_count(body: Fields, name: str) -> int:
+    """Return a field with a count. Raises ApiError, PreconditionFailed."""
+    value = read_number(body, name)
     if not 0 <= value < NUMBER_MAX:
         raise bad_request(f"{name} {value} is not from 0 to {NUMBER_MAX - 1}")
     return value
@@ -152,11 +162,11 @@ async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: N
         sink = sinks.attach(found, query, visitor.name, time.time_ns() // 1000)
     else:
         visitor.require_owner(sink.user, True)
-        async with gate(sink):  # a commit that has begun is decided
-            check_there(sink)
+        async with gate(sink):  # waits for a commit that has begun
+            check_present(sink)
             sinks.attach(found, query, visitor.name)
     epoch = int(sink.epoch)
-    await durable(management.store)
+    await await_sync(management.store)
     return JSONResponse({"epoch": epoch, "last_batch": int(sink.last), "moving_rows": int(sink.moving_rows)})
 
 
@@ -165,26 +175,26 @@ async def commit_batch(
     management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body
 ) -> JSONResponse:
     """Commit a batch and publish its rows, unless the batch is committed already."""
-    sink = attached(management, visitor, vhost, query, body)
-    batch = count(body, "batch")
-    wait = number(body, "wait") if body.get("wait") is not None else WAIT
+    sink = find_attached_sink(management, visitor, vhost, query, body)
+    batch = read_count(body, "batch")
+    wait = read_number(body, "wait") if body.get("wait") is not None else WAIT
     if not 0 <= wait <= WAIT_MAX:
         raise bad_request(f"wait {wait} is not from 0 to {WAIT_MAX} seconds")
     async with gate(sink):
-        check_there(sink)
+        check_present(sink)
         check_epoch(sink, body)
         checkpoint = check_checkpoint(sink, body)
         committed = batch <= sink.last
         if committed:
             management.store.require()
             sink.drop([each for each in sink.attempts.values() if each.batch <= batch])
-            await durable(management.store)
+            await await_sync(management.store)
         elif sink.moving:
             why = sink.blocked or "it is being published"
-            raise conflict(f"{sink.where()} is not done with batch {sink.last}: {why}")
+            raise conflict(f"{sink.where()} has not published batch {sink.last}: {why}")
         else:
             await _commit(management, visitor, sink, batch, checkpoint, body)
-    status = 200 if await _idle(sink, wait) else 202
+    status = 200 if await _await_published(sink, wait) else 202
     answer = {
         "committed": "already" if committed else True,
         "last_batch": int(sink.last),
@@ -198,14 +208,14 @@ async def commit_batch(
 @router.post("/staged-sinks/{vhost}/{query}/abort", status_code=204)
 async def abort_batch(management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body) -> Response:
     """Delete all attempts at a batch. A committed batch stays committed."""
-    sink = attached(management, visitor, vhost, query, body)
-    batch = count(body, "batch")
+    sink = find_attached_sink(management, visitor, vhost, query, body)
+    batch = read_count(body, "batch")
     async with gate(sink):
-        check_there(sink)
+        check_present(sink)
         check_epoch(sink, body)
         management.store.require()
         sink.drop([each for each in sink.attempts.values() if each.batch == batch])
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
@@ -220,31 +230,32 @@ async def delete_sink(
     ] = False,
 ) -> Response:
     """Delete a sink with its attempts and the number of its last batch."""
-    sink = owned(management, visitor, vhost, query)
+    sink = find_owned_sink(management, visitor, vhost, query)
     async with gate(sink):
-        check_there(sink)
+        check_present(sink)
         if sink.moving and not force:
             raise conflict(
                 f"{sink.where()} has yet to publish {sink.moving_rows} rows of batch {sink.last}: "
                 "they are lost with force=true"
             )
         management.broker.sinks.delete(sink)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
 async def _commit(
     management: Management, visitor: Visitor, sink: Sink, batch: int, checkpoint: str, body: Fields
 ) -> None:
-    """Decide on a batch. Raises ApiError and what the core raises: then nothing was decided.
+    """Decide on a batch. Raises ApiError and BrokerError: then nothing was decided.
 
-    The user must still be allowed to publish every row: rights may have changed since the rows came.
+    The user must still have the right to publish every row, as rights may have changed since the rows
+    arrived.
     """
-    mandatory = flag(body, "mandatory", True)
-    winners = _winners(sink, batch, body)
+    mandatory = read_flag(body, "mandatory", True)
+    winners = _find_committed_attempts(sink, batch, body)
     slices = Slices()
     known: Known = set()
-    checker = checker_of(management, visitor, sink)
+    checker = make_checker(management, visitor, sink)
     for winner in winners:
         for entry in list(winner.queue.entries):
             checker.require_rights(content_of(entry.message, sink.virtual_host))
@@ -257,19 +268,19 @@ async def _commit(
                     f"a row of attempt {winner.number} of {sink.where()} cannot be published: {why}"
                 )
             await slices.breathe()
-    check_there(sink)
+    check_present(sink)
     management.store.require()
-    if _winners(sink, batch, body) != winners:
+    if _find_committed_attempts(sink, batch, body) != winners:
         raise conflict(f"the attempts of {sink.where()} have changed meanwhile")
-    trouble = await on_disk(lambda done: sink.commit(batch, winners, mandatory, checkpoint, done))
+    trouble = await await_disk(lambda done: sink.commit(batch, winners, mandatory, checkpoint, done))
     if trouble:
         raise ApiError(
             503, "service_unavailable", f"batch {batch} of {sink.where()} is not committed: {trouble}"
         )
 
 
-def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
-    """The attempts that a commit names, which have all the rows that it says. Raises ApiError."""
+def _find_committed_attempts(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
+    """Return the attempts that a commit names, if they have exactly the named rows. Raises ApiError."""
     named = body.get("attempts")
     if not isinstance(named, list) or not all(type(each) is int for each in named):
         raise bad_request("'attempts' is not a list of numbers")
@@ -289,13 +300,13 @@ def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
             )
         seen.add(each)
     rows = sum(int(attempt.rows) for attempt in winners.values())
-    if rows != number(body, "rows"):
-        raise conflict(f"the attempts of {sink.where()} have {rows} rows, not {number(body, 'rows')}")
+    if rows != read_number(body, "rows"):
+        raise conflict(f"the attempts of {sink.where()} have {rows} rows, not {read_number(body, 'rows')}")
     return list(winners.values())
 
 
-async def _idle(sink: Sink, seconds: int) -> bool:
-    """Wait until everything committed is published; false: it takes longer than that."""
+async def _await_published(sink: Sink, seconds: int) -> bool:
+    """Wait until everything committed is published; False after `seconds`."""
     done = asyncio.Event()
     sink.idle(done.set)
     try:
@@ -336,14 +347,14 @@ async def begin_attempt(
     management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body
 ) -> JSONResponse:
     """Begin an attempt at one partition of a batch."""
-    sink = attached(management, visitor, vhost, query, body)
-    batch, partition = count(body, "batch"), count(body, "partition")
+    sink = find_attached_sink(management, visitor, vhost, query, body)
+    batch, partition = read_count(body, "batch"), read_count(body, "partition")
     check_checkpoint(sink, body)
     if batch <= sink.last:
         return JSONResponse({"attempt": None})
     management.store.require()
     attempt = int(sink.begin(batch, partition).number)
-    await durable(management.store)  # else another one might get its number after a restart
+    await await_sync(management.store)  # otherwise another attempt could get its number after a restart
     return JSONResponse({"attempt": attempt})
 
 
@@ -361,12 +372,12 @@ async def add_rows(
     ],
 ) -> JSONResponse:
     """Add rows to an attempt: all rows of the request or none. The answer comes when they are on disk."""
-    sink = owned(management, visitor, vhost, query)
+    sink = find_owned_sink(management, visitor, vhost, query)
     if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
         content = _chunks_of(management, await read_body(request, OF_MESSAGES_MAX))
     else:
         content = await read_body(request, BODY_MAX)
-    chunks = await _checked(content, checker_of(management, visitor, sink))
+    chunks = await _check_chunks(content, make_checker(management, visitor, sink))
     rows = sum(size for _, size in chunks)
     shortage = management.server.shortage.reason
     if shortage:
@@ -377,12 +388,12 @@ async def add_rows(
         raise not_found(f"{sink.where()} has no attempt {attempt} that rows may be added to")
     if start == found.rows:
         messages = [message for message, _ in chunks]
-        trouble = await on_disk(lambda done: found.add(messages, done))
+        trouble = await await_disk(lambda done: found.add(messages, done))
         if trouble:
             where = f"attempt {attempt} of {sink.where()}"
-            raise ApiError(503, "service_unavailable", f"{where} has not got these rows: {trouble}")
-    elif start + rows == found.rows:  # it was done, and its answer was lost
-        await durable(management.store)
+            raise ApiError(503, "service_unavailable", f"{where} has not stored these rows: {trouble}")
+    elif start + rows == found.rows:  # a repeated request, whose answer was lost
+        await await_sync(management.store)
     else:
         raise conflict(f"attempt {attempt} of {sink.where()} has {found.rows} rows, not {start}")
     return JSONResponse({"rows": start + rows})
@@ -393,19 +404,19 @@ async def drop_attempt(
     management: Managed, visitor: Asker, vhost: Name, query: Name, attempt: int
 ) -> Response:
     """Delete an attempt that is not committed."""
-    sink = owned(management, visitor, vhost, query)
+    sink = find_owned_sink(management, visitor, vhost, query)
     async with gate(sink):
         found = sink.attempts.get(attempt)
         if found is None:
             raise not_found(f"{sink.where()} has no attempt {attempt} that is not committed")
         management.store.require()
         sink.drop([found])
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
-async def _checked(content: bytes, checker: Checker) -> list[tuple[Message, int]]:
-    """The chunks of a request as they are stored, and how many rows each has. Raises what `check` does."""
+async def _check_chunks(content: bytes, checker: Checker) -> list[tuple[Message, int]]:
+    """Return the stored form and the number of rows of each chunk. Raises the errors of `check`."""
     slices = Slices()
     found: list[tuple[Message, int]] = []
     position = 0
@@ -428,7 +439,7 @@ async def _checked(content: bytes, checker: Checker) -> list[tuple[Message, int]
 
 
 def _chunks_of(management: Management, content: bytes) -> bytes:
-    """Chunks of messages that came as JSON. Raises ApiError, PreconditionFailed."""
+    """Return the chunks of messages in JSON. Raises ApiError, PreconditionFailed."""
     try:
         body = read_json(content)
     except JsonError as error:
@@ -440,10 +451,10 @@ def _chunks_of(management: Management, content: bytes) -> bytes:
     chunks: list[bytes] = []
     for place, each in enumerate(messages):
         try:
-            payload = payload_of(each, int(management.server.body_bytes_max))
-            properties = properties_of(table(each, "properties"))
-            frames = message_content(properties, payload, int(management.server.frame_max))
-            exchange, key = text(each, "exchange").encode(), text(each, "routing_key").encode()
+            payload = read_payload(each, int(management.server.body_bytes_max))
+            properties = read_properties(read_table(each, "properties"))
+            frames = encode_message(properties, payload, int(management.server.frame_max))
+            exchange, key = read_text(each, "exchange").encode(), read_text(each, "routing_key").encode()
         except PreconditionFailed as error:
             raise PreconditionFailed(f"message {place}: {error.text}") from error
         kind, spelt, body_bytes = columns_of(frames)

@@ -1,4 +1,4 @@
-"""Long work in the event loop: slices between which messages go on, and gates for steps of one thing."""
+"""Long work in the event loop: slices between which messages are handled, and locks for steps on objects."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ class Slices:
         self._until = time.perf_counter() + SLICE_SECONDS
 
     async def breathe(self) -> None:
-        """Let others run if it is their turn."""
+        """Let other work run if this slice has lasted long enough."""
         if time.perf_counter() >= self._until:
             await asyncio.sleep(0)
             self._until = time.perf_counter() + SLICE_SECONDS
 
     async def drain(self, steps: Generator[object, None, T]) -> T:
-        """Take all steps of something that is done step by step; returns what it comes to."""
+        """Run all steps of stepwise work, and return its result."""
         while True:
             try:
                 next(steps)
@@ -33,14 +33,14 @@ class Slices:
             await self.breathe()
 
 
-class Gated(Protocol):
-    """Something with a place for its gate, which the core does not read."""
+class GatedObject(Protocol):
+    """An object with a slot for its lock, which the core does not read."""
 
     gate: object | None
 
 
-def gate(of: Gated) -> asyncio.Lock:
-    """The gate of a stage or a sink."""
+def gate(of: GatedObject) -> asyncio.Lock:
+    """Return the lock of a stage or a sink."""
     if not isinstance(of.gate, asyncio.Lock):
         of.gate = asyncio.Lock()
     return of.gate

@@ -1,7 +1,8 @@
-"""Queues as programs read them in bulk, and again if they must: messages staged for a reader. [amqpd]
+"""Queues that programs read in bulk, and can read again: messages staged for a reader. [amqpd]
 
-What a reader has acknowledged and what it gets instead is one step of the log, and on disk when it is
-answered. Staged messages are read as those of streams are, in chunks; offsets are dense.
+A single step of the log removes the acknowledged messages of a reader and stages further messages. The answer
+comes when this step is on disk. Staged messages are read in chunks, as those of streams are; their offsets
+have no gaps.
 """
 
 import time
@@ -11,13 +12,13 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.queues import readable
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
 from broker.admin.api.slices import Slices, gate
 from broker.admin.api.streams import CHUNKS
-from broker.admin.json_documents import Fields, number
+from broker.admin.json_documents import Fields, read_number
 from broker.core.message import Message
 from broker.core.operators.stage import Stage
 from broker.core.ports import MessageStore
@@ -26,9 +27,9 @@ from protocol.streams.rows import columns_of
 
 ROWS_MAX: Final = 1_000_000  # staged for one reader
 ADVANCE_MAX: Final = 100_000  # staged by one request
-RUNS_MAX: Final = 20_000  # of neighbours in the log that one request stages: one record names them all
-BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if it does not say how many
-RETAIN_MAX: Final = 100  # acknowledgements that what they are of outlives
+RUNS_MAX: Final = 20_000  # runs of adjacent messages that one request stages: one record names them
+BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if the request has no limit
+RETAIN_MAX: Final = 100  # batches that stay readable after they are acknowledged
 CHUNK_BYTES: Final = 256 * 2**10
 CHUNK_ROWS: Final = 5000
 
@@ -40,22 +41,24 @@ async def attach_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
 ) -> JSONResponse:
     """Attach a reader to a queue. An earlier program with the same reader can no longer advance."""
-    _, queue = readable(visitor, vhost, name)
-    retain = number(body, "retain") if body.get("retain") is not None else 0
+    _, queue = find_readable_queue(visitor, vhost, name)
+    retain = read_number(body, "retain") if body.get("retain") is not None else 0
     if not 0 <= retain <= RETAIN_MAX:
         raise bad_request(f"retain {retain} is not from 0 to {RETAIN_MAX}")
     staging = management.broker.staging
     while (stage := staging.found(queue, reader)) is not None:
-        async with gate(stage):  # an advance that has begun is finished
+        async with gate(stage):  # waits for an advance that has begun
             if staging.found(queue, reader) is stage and not queue.deleted:
                 staging.attach(queue, reader, 0, retain)
-                await durable(management.store)
-                await _let_go(stage)
+                await await_sync(management.store)
+                await _remove_acknowledged(stage)
                 return JSONResponse(_shown(stage))
-        _, queue = readable(visitor, vhost, name)  # it may be another one now
+        _, queue = find_readable_queue(
+            visitor, vhost, name
+        )  # the queue may have been declared again meanwhile
     stage = staging.attach(queue, reader, time.time_ns() // 1000, retain)
-    async with gate(stage):  # whoever attaches meanwhile does so after this one has its epoch
-        await durable(management.store)
+    async with gate(stage):  # a later attachment gets a later epoch
+        await await_sync(management.store)
         return JSONResponse(_shown(stage))
 
 
@@ -64,19 +67,19 @@ async def advance_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
 ) -> JSONResponse:
     """Remove acknowledged messages and stage further ones: both or neither."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
-    rows = number(body, "want_rows") if body.get("want_rows") is not None else ADVANCE_MAX
-    size = number(body, "want_bytes") if body.get("want_bytes") is not None else BYTES_MAX
+    rows = read_number(body, "want_rows") if body.get("want_rows") is not None else ADVANCE_MAX
+    size = read_number(body, "want_bytes") if body.get("want_bytes") is not None else BYTES_MAX
     if not 0 <= rows <= ADVANCE_MAX:
         raise bad_request(f"want_rows {rows} is not from 0 to {ADVANCE_MAX}")
     if size < 0:
         raise bad_request(f"want_bytes {size} is negative")
     async with gate(stage):
         if management.broker.staging.existing(queue, reader) is not stage:
-            raise ApiError(409, "conflict", f"{_where(stage)} was released, and is another one now")
+            raise ApiError(409, "conflict", f"{_where(stage)} was released and attached again")
         if _is_new(stage, body):
-            await _advance(management, stage, number(body, "ack_upto"), rows, size)
+            await _advance(management, stage, read_number(body, "ack_upto"), rows, size)
         return JSONResponse(_shown(stage))
 
 
@@ -96,17 +99,17 @@ async def get_rows(
 
     With `gaps` missing messages are left out; without `gaps` the answer fails or breaks off.
     """
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     where = _where(stage)
     if start >= end:
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stage.incarnation:
-        raise ApiError(409, "conflict", f"{where} is another one now, {stage.incarnation}")
+        raise ApiError(409, "conflict", f"{where} has incarnation {stage.incarnation} now")
     if start < stage.oldest:
         if not gaps:
             raise ApiError(410, "gone", f"{where} begins with offset {stage.oldest}, not with {start}")
-        start = int(stage.oldest)  # there may be very many before it
+        start = int(stage.oldest)  # the reader may have very many earlier messages
     if end > stage.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stage.behind}, not {end}")
     lost = [offset for offset in stage.lost if start <= offset < end]
@@ -122,7 +125,7 @@ async def get_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
 ) -> JSONResponse:
     """Return the number, the bytes and the age of the messages that are staged for a reader."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     now = int(management.broker.schedule.now())
     age = (now - stage.times[0][1]) / 1000 if stage.times and stage.rows > 0 else None
@@ -136,43 +139,43 @@ async def release_reader(
     management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
 ) -> Response:
     """Release all staged messages of a reader to their places in the queue, and delete the reader."""
-    _, queue = readable(visitor, vhost, name)
+    _, queue = find_readable_queue(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     slices = Slices()
     async with gate(stage):
         if management.broker.staging.existing(queue, reader) is not stage:
             raise not_found(f"{_where(stage)} was released")
-        await _forget_retained(management, stage)
+        await _remove_retained(management, stage)
         management.broker.staging.release(stage)
         while stage.requeue_some():
             await slices.breathe()
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
-async def _forget_retained(management: Management, stage: Stage) -> None:
-    """Have all leave that is acknowledged. Raises ApiError, StoreFailed."""
+async def _remove_retained(management: Management, stage: Stage) -> None:
+    """Remove all acknowledged messages. Raises ApiError, StoreFailed."""
     if stage.logged:
         management.store.require()
     retain, stage.retain = stage.retain, 0
     management.broker.staging.append(stage, stage.step(int(stage.first), 0))
     try:
-        await durable(management.store)
+        await await_sync(management.store)
     except ApiError:
         stage.retain = retain
         management.broker.staging.undo(stage)
         raise
-    await _let_go(stage)
+    await _remove_acknowledged(stage)
 
 
 def _is_new(stage: Stage, body: Fields) -> bool:
-    """Whether an advance is to be done; false: it has been, and its answer was lost. Raises ApiError."""
-    epoch = number(body, "epoch")
+    """Whether an advance is new; False if it was done and its answer was lost. Raises ApiError."""
+    epoch = read_number(body, "epoch")
     if epoch != stage.epoch:
         raise ApiError(409, "conflict", f"{_where(stage)} has epoch {stage.epoch}, not {epoch}")
     if body.get("expect_next") is None:
         return True
-    expected = number(body, "expect_next")
+    expected = read_number(body, "expect_next")
     if expected == stage.next:
         return True
     if expected == stage.before:
@@ -181,7 +184,7 @@ def _is_new(stage: Stage, body: Fields) -> bool:
 
 
 async def _advance(management: Management, stage: Stage, acknowledged: int, rows: int, size: int) -> None:
-    """Do it. Raises ApiError and what the core raises: then nothing was done."""
+    """Do an advance. Raises ApiError and BrokerError: then nothing was done."""
     if acknowledged < 0:
         raise bad_request(f"ack_upto {acknowledged} is negative")
     if acknowledged > stage.behind:
@@ -208,16 +211,16 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
         raise
     broker.staging.append(stage, stage.step(acknowledged, broker.schedule.now()))
     try:
-        await durable(management.store)
+        await await_sync(management.store)
     except ApiError:
         broker.staging.undo(stage)
         raise
     stage.durable()
-    await _let_go(stage)
+    await _remove_acknowledged(stage)
 
 
-async def _let_go(stage: Stage) -> None:
-    """Have everything leave that is acknowledged and not retained."""
+async def _remove_acknowledged(stage: Stage) -> None:
+    """Remove all acknowledged messages that are not retained."""
     slices = Slices()
     while stage.settle_some():
         await slices.breathe()
@@ -226,7 +229,10 @@ async def _let_go(stage: Stage) -> None:
 async def _chunks(
     store: MessageStore, stage: Stage, offset: int, end: int, gaps: bool
 ) -> AsyncIterator[bytes]:
-    """Chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
+    """Yield chunks.
+
+    At a gap that the request does not allow, the answer breaks off, so that no client takes it for complete.
+    """
     slices = Slices()
     writer = ChunkWriter()
     first = offset
@@ -238,7 +244,7 @@ async def _chunks(
             content = b"".join([store.load(part) if part.content is None else part.content for part in parts])
             _add(writer, message, content)
         elif not gaps:
-            raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} is not there any more")
+            raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} does not exist any more")
         offset += 1
         full = writer.size >= CHUNK_BYTES or writer.rows >= CHUNK_ROWS or offset == end
         if writer.rows and (full or entry is None):  # a chunk has no gaps
@@ -258,7 +264,7 @@ def _add(writer: ChunkWriter, message: Message, content: bytes) -> None:
 
 
 async def _bytes(stage: Stage) -> int:
-    """The bytes of what can be read."""
+    """Return the bytes of the readable messages."""
     slices = Slices()
     size = 0
     offset = int(stage.first)

@@ -1,6 +1,7 @@
-"""Streams as programs read them in bulk: what there is, and chunks as they are stored. [amqpd]
+"""Streams that programs read in bulk: their offsets, and chunks as they are stored. [amqpd]
 
-A stream has partitions, one or several, from 0 on. Offsets are dense: from a to b there are b - a messages.
+A stream has one or several partitions, numbered from 0. Offsets have no gaps: from a to b there are b - a
+messages.
 """
 
 import json
@@ -12,13 +13,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Send
 
-from broker.admin.api.answers import ApiError, JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.queues import readable
+from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import required
-from broker.admin.shapes import shown_partitions
+from broker.admin.json_documents import require_field
+from broker.admin.shapes import show_partitions
 from broker.admin.zero_copy import EXTENSION
 from broker.auth.terms import READ
 from broker.core.ports import StoredStream, StreamExtent
@@ -30,14 +31,14 @@ router = APIRouter(tags=["streams"])
 
 
 class ExtentsResponse(StreamingResponse):
-    """Parts of files, which the server sends as they lie there."""
+    """An answer of parts of files, which the server sends directly from the files."""
 
     def __init__(self, extents: AsyncIterator[StreamExtent]) -> None:
         super().__init__(iter(()), media_type=CHUNKS)
         self._extents = extents
 
     async def stream_response(self, send: Send) -> None:
-        """Send all of it; what has been sent closes its file (StreamingResponse)."""
+        """Send all parts; each part's file is closed when the part has been sent (StreamingResponse)."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for extent in self._extents:
             part = {"file": extent.fd, "offset": int(extent.position), "count": int(extent.size)}
@@ -72,7 +73,7 @@ async def list_streams(
 async def _list(streams: list[QueueStream], all_of_them: bool) -> AsyncIterator[bytes]:
     """Yield stream by stream, as a stream may have many offsets. A stream deleted meanwhile is left out.
 
-    With `all_of_them` the answer breaks off there.
+    With `all_of_them` the answer breaks off at such a stream.
     """
     slices = Slices()
     separator = b"["
@@ -101,7 +102,7 @@ async def keep_offsets(
 ) -> Response:
     """Store the progress of a named consumer: `offsets`, one for each partition."""
     stream = _stream(visitor, vhost, name)
-    offsets = required(body, "offsets")
+    offsets = require_field(body, "offsets")
     if not isinstance(offsets, list) or not all(type(each) is int and 0 <= each < 2**62 for each in offsets):
         raise bad_request(f"'offsets' is not a list of offsets: {offsets!r}")
     if len(offsets) != len(stream.partitions):
@@ -111,7 +112,7 @@ async def keep_offsets(
         )
     management.store.require()
     stream.offsets.keep(consumer, offsets)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
@@ -122,7 +123,7 @@ async def forget_consumer(
     """Delete the stored progress of a named consumer, which begins anew the next time."""
     if not _stream(visitor, vhost, name).offsets.forget(consumer):
         raise not_found(f"stream '{name}' in vhost '{vhost}' knows no consumer '{consumer}'")
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 
@@ -177,7 +178,7 @@ async def get_chunks(
     if start >= end:
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stored.incarnation:
-        raise ApiError(409, "conflict", f"{where} is another one now, {stored.incarnation}")
+        raise ApiError(409, "conflict", f"{where} has incarnation {stored.incarnation} now")
     if check:
         stored.examine(start)
     if not gaps:
@@ -189,13 +190,13 @@ async def get_chunks(
 
 
 async def _extents(stored: StoredStream, offset: int, end: int, gaps: bool) -> AsyncIterator[StreamExtent]:
-    """Stored chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
+    """Yield stored chunks. At a gap that the request does not allow, the answer breaks off."""
     while offset < end:
         extent = stored.extent(offset, end)
         if not gaps and (extent is None or extent.first > offset):
             if extent is not None:
                 os.close(extent.fd)
-            raise ApiError(410, "gone", f"offset {offset} is not there any more")
+            raise ApiError(410, "gone", f"offset {offset} does not exist any more")
         if extent is None:
             return
         offset = int(extent.behind)
@@ -203,13 +204,13 @@ async def _extents(stored: StoredStream, offset: int, end: int, gaps: bool) -> A
 
 
 def _require_kept(stored: StoredStream, where: str, offset: int) -> None:
-    """Raises ApiError: a stream has let go of an offset."""
+    """Raise ApiError if retention has removed an offset from the stream."""
     if offset < stored.first:
         raise ApiError(410, "gone", f"{where} begins with offset {stored.first}, not with {offset}")
 
 
 def _require_readable(stored: StoredStream, where: str, offset: int) -> None:
-    """Raises ApiError: an offset is known not to read back."""
+    """Raise ApiError if an offset is known to be unreadable."""
     if offset >= stored.behind:
         return
     extent = stored.extent(offset, offset + 1)
@@ -224,14 +225,14 @@ def _shown(stream: QueueStream) -> dict[str, Any]:
     kept = stream.offsets.kept.items()
     partitions = [
         {**each, "consumers": {consumer: offsets[number] for consumer, offsets in kept}}
-        for number, each in enumerate(shown_partitions(stream))
+        for number, each in enumerate(show_partitions(stream))
     ]
     return {"name": stream.queue.name, "vhost": stream.queue.vhost, "partitions": partitions}
 
 
 def _stream(visitor: Visitor, vhost: str, name: str) -> QueueStream:
-    """The stream of a queue that the visitor may read. Raises ApiError and what the core raises."""
-    _, queue = readable(visitor, vhost, name)
+    """Return the stream of a queue that the visitor may read. Raises ApiError and BrokerError."""
+    _, queue = find_readable_queue(visitor, vhost, name)
     stream = stream_of(queue)
     if stream is None:
         raise not_found(f"queue '{name}' in vhost '{vhost}' is no stream")

@@ -5,12 +5,12 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
-from broker.admin.json_documents import Fields, table, tags_of, text
-from broker.admin.shapes import Shown, shown_permission, shown_topic, shown_user
+from broker.admin.json_documents import Fields, read_table, read_tags, read_text
+from broker.admin.shapes import Shown, show_permission, show_topic, show_user
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, import_hash
 from broker.auth.user import USER_LIMITS, User, checked_limits
 
@@ -22,8 +22,11 @@ router = APIRouter(tags=["users"])
 permissions = APIRouter(tags=["permissions"])
 
 
-def hashed_of(fields: Fields) -> Password | None:
-    """The password that comes hashed, if it does. Raises ApiError, PreconditionFailed."""
+def read_password_hash(fields: Fields) -> Password | None:
+    """Return the password whose hash the request has; None without a hash.
+
+    Raises ApiError, PreconditionFailed.
+    """
     if "password_hash" not in fields:
         return None
     value, hashing = fields["password_hash"], fields.get("hashing_algorithm", RABBIT_SHA256)
@@ -37,7 +40,7 @@ async def list_users(management: Managed, visitor: Administrator, options: Optio
     """Return all users."""
     users = management.users
     found = [users.require_user(name) for name in users.names()]
-    return await answer_list(found, shown_user, options, lambda user: (user.name,), lambda user: user.name)
+    return await answer_list(found, show_user, options, lambda user: (user.name,), lambda user: user.name)
 
 
 @router.get("/users/without-permissions")
@@ -45,7 +48,7 @@ async def list_users_without_permissions(management: Managed, visitor: Administr
     """Return the users who may not open any virtual host."""
     users = management.users
     found = [users.require_user(name) for name in users.names()]
-    return JSONResponse([shown_user(user) for user in found if not user.permissions])
+    return JSONResponse([show_user(user) for user in found if not user.permissions])
 
 
 @router.post("/users/bulk-delete", status_code=CHANGED)
@@ -57,14 +60,14 @@ async def delete_users(management: Managed, visitor: Administrator, body: Body) 
     for name in names:
         if management.users.get(name) is not None:
             management.users.delete(name)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
 @router.get("/users/{user}")
 async def get_user(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
     """Return a user."""
-    return JSONResponse(shown_user(_existing(management, user)))
+    return JSONResponse(show_user(_existing(management, user)))
 
 
 @router.put("/users/{user}", status_code=CREATED)
@@ -74,8 +77,8 @@ async def put_user(management: Managed, visitor: Administrator, user: Name, body
     Without a password and a hash, a present user keeps their password, and a new user has none and cannot log
     in with a password.
     """
-    limits = checked_limits(table(body, "limits"), USER_LIMITS) if "limits" in body else None
-    password = hashed_of(body)
+    limits = checked_limits(read_table(body, "limits"), USER_LIMITS) if "limits" in body else None
+    password = read_password_hash(body)
     if password is None and body.get("password") is not None:
         if not isinstance(body["password"], str):
             raise bad_request("password is not a string")
@@ -83,10 +86,10 @@ async def put_user(management: Managed, visitor: Administrator, user: Name, body
     existed = management.users.get(user) is not None
     if password is None and not existed:
         password = NO_PASSWORD
-    management.users.put(user, password, tags_of(body))
+    management.users.put(user, password, read_tags(body))
     if limits is not None:
         management.users.set_limits(user, limits)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
@@ -95,7 +98,7 @@ async def delete_user(management: Managed, visitor: Administrator, user: Name) -
     """Delete a user with all permissions, and close the user's connections."""
     _existing(management, user)
     management.users.delete(user)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -113,21 +116,21 @@ def _existing(management: Management, name: str) -> User:
     return user
 
 
-def permissions_of(management: Management, name: str) -> list[Shown]:
+def find_permissions(management: Management, name: str) -> list[Shown]:
     """Return a user's permissions by virtual host. Raises NotFound."""
     user = management.users.require_user(name)
-    return [shown_permission(name, vhost, found) for vhost, found in sorted(user.permissions.items())]
+    return [show_permission(name, vhost, found) for vhost, found in sorted(user.permissions.items())]
 
 
-def topics_of(management: Management, name: str) -> list[Shown]:
+def find_topic_permissions(management: Management, name: str) -> list[Shown]:
     """Return a user's topic permissions: routing keys, where they are limited. Raises NotFound."""
     user = management.users.require_user(name)
     found = sorted(user.topics.items(), key=lambda item: item[0])
-    return [shown_topic(name, vhost, exchange, topic) for (vhost, exchange), topic in found]
+    return [show_topic(name, vhost, exchange, topic) for (vhost, exchange), topic in found]
 
 
 def _of_all(management: Management, topics: bool) -> list[Shown]:
-    one = topics_of if topics else permissions_of
+    one = find_topic_permissions if topics else find_permissions
     return [shown for name in management.users.names() for shown in one(management, name)]
 
 
@@ -146,13 +149,13 @@ async def list_topic_permissions(management: Managed, visitor: Administrator) ->
 @permissions.get("/users/{user}/permissions")
 async def list_permissions_of(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
     """Return all permissions of a user."""
-    return JSONResponse(permissions_of(management, user))
+    return JSONResponse(find_permissions(management, user))
 
 
 @permissions.get("/users/{user}/topic-permissions")
 async def list_topics_of(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
     """Return all topic permissions of a user."""
-    return JSONResponse(topics_of(management, user))
+    return JSONResponse(find_topic_permissions(management, user))
 
 
 @permissions.get("/vhosts/{vhost}/permissions")
@@ -160,7 +163,7 @@ async def list_permissions_in(management: Managed, visitor: Administrator, vhost
     """Return the permissions of all users in a virtual host."""
     visitor.vhost(vhost)
     found = management.users.permissions_in(vhost)
-    return JSONResponse([shown_permission(name, vhost, permission) for name, permission in found])
+    return JSONResponse([show_permission(name, vhost, permission) for name, permission in found])
 
 
 @permissions.get("/vhosts/{vhost}/topic-permissions")
@@ -168,7 +171,7 @@ async def list_topics_in(management: Managed, visitor: Administrator, vhost: Nam
     """Return the topic permissions of all users in a virtual host."""
     visitor.vhost(vhost)
     found = management.users.topics_in(vhost)
-    return JSONResponse([shown_topic(name, vhost, exchange, topic) for name, exchange, topic in found])
+    return JSONResponse([show_topic(name, vhost, exchange, topic) for name, exchange, topic in found])
 
 
 @permissions.get("/permissions/{vhost}/{user}")
@@ -180,7 +183,7 @@ async def get_permission(
     permission = management.users.require_user(user).permissions.get(vhost)
     if permission is None:
         raise _no_permission(user, vhost)
-    return JSONResponse(shown_permission(user, vhost, permission))
+    return JSONResponse(show_permission(user, vhost, permission))
 
 
 @permissions.put("/permissions/{vhost}/{user}", status_code=CREATED)
@@ -193,9 +196,9 @@ async def put_permission(
     """
     visitor.vhost(vhost)
     existed = vhost in management.users.require_user(user).permissions
-    expressions = [text(body, what) for what in ("configure", "write", "read")]
+    expressions = [read_text(body, what) for what in ("configure", "write", "read")]
     management.users.permit(user, vhost, *expressions)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
@@ -206,7 +209,7 @@ async def delete_permission(management: Managed, visitor: Administrator, vhost: 
     if vhost not in management.users.require_user(user).permissions:
         raise _no_permission(user, vhost)
     management.users.forbid(user, vhost)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -214,7 +217,9 @@ async def delete_permission(management: Managed, visitor: Administrator, vhost: 
 async def get_topics(management: Managed, visitor: Administrator, vhost: Name, user: Name) -> JSONResponse:
     """Return the topic permissions of a user in a virtual host, by exchange."""
     visitor.vhost(vhost)
-    return JSONResponse([shown for shown in topics_of(management, user) if shown["vhost"] == vhost])
+    return JSONResponse(
+        [shown for shown in find_topic_permissions(management, user) if shown["vhost"] == vhost]
+    )
 
 
 @permissions.put("/topic-permissions/{vhost}/{user}", status_code=CREATED)
@@ -223,10 +228,10 @@ async def put_topic(
 ) -> Response:
     """Set the regular expressions for the routing keys that a user may use with a topic exchange."""
     visitor.vhost(vhost)
-    exchange = text(body, "exchange")
+    exchange = read_text(body, "exchange")
     existed = (vhost, exchange) in management.users.require_user(user).topics
-    management.users.permit_topic(user, vhost, exchange, text(body, "write"), text(body, "read"))
-    await durable(management.store)
+    management.users.permit_topic(user, vhost, exchange, read_text(body, "write"), read_text(body, "read"))
+    await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
 
@@ -235,7 +240,7 @@ async def delete_topics(management: Managed, visitor: Administrator, vhost: Name
     """Delete all topic permissions of a user in a virtual host, so that the user may use all routing keys."""
     visitor.vhost(vhost)
     management.users.forget_topic(user, vhost)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 
@@ -246,7 +251,7 @@ async def delete_topic(
     """Delete the topic permissions of a user for one exchange."""
     visitor.vhost(vhost)
     management.users.forget_topic(user, vhost, exchange)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 

@@ -5,13 +5,13 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, bad_request, durable, not_found
+from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import flag, tags_of, text
-from broker.admin.shapes import Shown, described_vhost
+from broker.admin.json_documents import read_flag, read_tags, read_text
+from broker.admin.shapes import Shown, describe_vhost
 from broker.core.vhosts.changes import check_queue_type
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -22,8 +22,8 @@ SUMMED_AT_ONCE: Final = 500
 router = APIRouter(tags=["vhosts"])
 
 
-async def totals(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
-    """The counts of a virtual host's messages: ready, unacknowledged, held or dead."""
+async def count_messages(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
+    """Return the number of messages of a virtual host: ready, unacknowledged, held or dead."""
     ready = unacked = held = dead = 0
     queues = list(vhost.topology.queues.values())
     for start in range(0, len(queues), SUMMED_AT_ONCE):
@@ -43,11 +43,11 @@ async def totals(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
 
 
 async def _shown(management: Management, vhost: VirtualHost, slices: Slices) -> Shown:
-    return described_vhost(vhost) | {
+    return describe_vhost(vhost) | {
         "default_queue_type": vhost.default_queue_type or "classic",
         "tracing": False,
         "cluster_state": {management.node: "running"},
-        **await totals(vhost, slices),
+        **await count_messages(vhost, slices),
     }
 
 
@@ -78,12 +78,12 @@ async def put_vhost(management: Managed, visitor: Administrator, vhost: Name, bo
 
     The user who creates a virtual host gets all permissions in it.
     """
-    if flag(body, "tracing"):
+    if read_flag(body, "tracing"):
         raise bad_request("tracing is not known here")
     broker = management.broker
     there = broker.vhosts.get(vhost)
-    description = text(body, "description", "" if there is None else there.description)
-    tags = tags_of(body) if "tags" in body or there is None else there.tags
+    description = read_text(body, "description", "" if there is None else there.description)
+    tags = read_tags(body) if "tags" in body or there is None else there.tags
     queue_type = body.get("default_queue_type", body.get("defaultqueuetype"))
     if queue_type is None and there is not None:
         queue_type = there.default_queue_type
@@ -95,7 +95,7 @@ async def put_vhost(management: Managed, visitor: Administrator, vhost: Name, bo
     broker.describe_vhost(vhost, description, tags, queue_type)
     if there is None:
         management.users.permit(visitor.name, vhost, ".*", ".*", ".*")
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CREATED if there is None else CHANGED)
 
 
@@ -104,7 +104,7 @@ async def delete_vhost(management: Managed, visitor: Administrator, vhost: Name)
     """Delete a virtual host with everything in it, and close its connections."""
     visitor.vhost(vhost)
     management.broker.delete_vhost(vhost)
-    await durable(management.store)
+    await await_sync(management.store)
     return Response(status_code=CHANGED)
 
 

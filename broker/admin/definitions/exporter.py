@@ -1,18 +1,18 @@
-"""Export: definitions as RabbitMQ writes them, in pieces, so that no length of them holds anybody up."""
+"""Export: definitions as RabbitMQ writes them, in pieces, so that a long export does not delay other work."""
 
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from broker.admin.json_documents import shown
+from broker.admin.json_documents import to_json
 from broker.admin.shapes import (
     LIMITS_COMPONENT,
     LIMITS_PARAMETER,
-    described_policy,
-    described_vhost,
-    shown_permission,
-    shown_topic,
-    shown_user,
+    describe_policy,
+    describe_vhost,
+    show_permission,
+    show_topic,
+    show_user,
     vhost_limits,
 )
 from broker.auth.passwords import ARGON2ID
@@ -38,22 +38,22 @@ class Contents:
         self.exchanges = dict(vhost.topology.exchanges)
 
     def tells_of(self, queue: Queue) -> bool:
-        """Whether a queue was there, and is not one that others cannot have."""
+        """Whether the export has a queue: it existed at the beginning and is not exclusive."""
         there = self.queues.get(queue.name) is queue
         return there and queue.exclusive_owner is None and not queue.name.startswith(RESERVED_PREFIX)
 
     def tells_of_end(self, binding: Binding) -> bool:
-        """The same of what a binding leads to."""
+        """Whether the export has the destination of a binding."""
         if binding.queue is not None:
             return self.tells_of(binding.queue)
         return self.exchanges.get(binding.destination_name) is binding.exchange
 
 
 def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
-    """The definitions of everything, as pieces of one JSON text.
+    """Return the definitions of the whole broker, as pieces of one JSON text.
 
-    It may take its time, while others change things: what it tells of is what was there at the beginning, and
-    nothing in it is about something that it does not tell of.
+    Objects may change during the export. The export has the objects that existed at its beginning, and no
+    object that refers to an object outside the export.
     """
     contents = [Contents(vhost) for vhost in broker.vhosts.values()]
     there = frozenset(broker.vhosts)
@@ -62,7 +62,7 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
         {"product_name": "amqpd", "product_version": version},
         {
             "users": map(_user, everybody),
-            "vhosts": (described_vhost(found.vhost) for found in contents),
+            "vhosts": (describe_vhost(found.vhost) for found in contents),
             "permissions": _permissions(everybody, there),
             "topic_permissions": _topic_permissions(everybody, there),
             "parameters": (shown for found in contents for shown in _parameters(found, True)),
@@ -80,9 +80,9 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
 
 
 def export_vhost_pieces(vhost: VirtualHost, version: str) -> Iterator[str]:
-    """The definitions of one virtual host, without its name, as pieces of one JSON text."""
+    """Return the definitions of one virtual host, without its name, as pieces of one JSON text."""
     contents = Contents(vhost)
-    said = described_vhost(vhost)
+    said = describe_vhost(vhost)
     del said["name"]
     yield from _document(
         {"product_name": "amqpd", "product_version": version} | said,
@@ -109,7 +109,7 @@ def _document(head: Shown, categories: dict[str, Iterable[Shown]]) -> Iterator[s
 
 
 def _user(user: User) -> Shown:
-    found = shown_user(user)
+    found = show_user(user)
     if user.password.hashing == ARGON2ID and user.password.verifier:
         found["scram_verifier"] = user.password.verifier
     if user.loopback_only:
@@ -121,14 +121,14 @@ def _permissions(users: list[User], vhosts: frozenset[str]) -> Iterator[Shown]:
     for user in users:
         for vhost, found in list(user.permissions.items()):
             if vhost in vhosts:
-                yield shown_permission(user.name, vhost, found)
+                yield show_permission(user.name, vhost, found)
 
 
 def _topic_permissions(users: list[User], vhosts: frozenset[str]) -> Iterator[Shown]:
     for user in users:
         for (vhost, exchange), found in list(user.topics.items()):
             if vhost in vhosts:
-                yield shown_topic(user.name, vhost, exchange, found)
+                yield show_topic(user.name, vhost, exchange, found)
 
 
 def _parameters(contents: Contents, named: bool) -> Iterator[Shown]:
@@ -137,13 +137,13 @@ def _parameters(contents: Contents, named: bool) -> Iterator[Shown]:
     if limits:
         yield _of(vhost, named) | {"component": LIMITS_COMPONENT, "name": LIMITS_PARAMETER, "value": limits}
     for policy in list(vhost.policies.operator_policies.values()):
-        value = described_policy(policy)
+        value = describe_policy(policy)
         yield _of(vhost, named) | {"component": OPERATOR_POLICY, "name": value.pop("name"), "value": value}
 
 
 def _policies(contents: Contents, named: bool) -> Iterator[Shown]:
     for policy in list(contents.vhost.policies.policies.values()):
-        yield _of(contents.vhost, named) | described_policy(policy)
+        yield _of(contents.vhost, named) | describe_policy(policy)
 
 
 def _queues(contents: Contents, named: bool) -> Iterator[Shown]:
@@ -153,8 +153,8 @@ def _queues(contents: Contents, named: bool) -> Iterator[Shown]:
                 "name": queue.name,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
-                "type": type_of(queue.arguments),  # elsewhere its virtual host may mean another one
-                "arguments": shown(queue.arguments),
+                "type": type_of(queue.arguments),  # another virtual host may have another default type
+                "arguments": to_json(queue.arguments),
                 **({"stopped": stopped(queue)} if queue.stops is not None else {}),
             }
 
@@ -168,7 +168,7 @@ def _exchanges(contents: Contents, named: bool) -> Iterator[Shown]:
                 "durable": exchange.durable,
                 "auto_delete": exchange.auto_delete,
                 "internal": exchange.internal,
-                "arguments": shown(exchange.arguments),
+                "arguments": to_json(exchange.arguments),
             }
 
 
@@ -181,7 +181,7 @@ def _bindings(contents: Contents, named: bool) -> Iterator[Shown]:
                     "destination": binding.destination_name,
                     "destination_type": binding.destination_type,
                     "routing_key": binding.routing_key,
-                    "arguments": shown(binding.arguments),
+                    "arguments": to_json(binding.arguments),
                 }
 
 

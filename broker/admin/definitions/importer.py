@@ -1,4 +1,7 @@
-"""Import: everything is tried first on a copy, and made if nothing is wrong. [RabbitMQ load_definitions]"""
+"""Import: all objects are made on a trial copy first, and for good if none is wrong.
+
+[RabbitMQ load_definitions]
+"""
 
 import hashlib
 from collections.abc import Callable, Generator, Mapping
@@ -21,9 +24,9 @@ from broker.core.routing.kinds import new_exchange
 from broker.core.schedule import Schedule
 from broker.core.vhosts.vhost import VirtualHost
 
-_SOMEBODY = object()  # who owns the exclusive queues of the copy
+_OWNER = object()  # the owner of the exclusive queues of the copy
 
-Make = Callable[[Target, Fields, str | None], None]
+Maker = Callable[[Target, Fields, str | None], None]
 Steps = Generator[None, None, None]
 
 OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
@@ -37,12 +40,12 @@ ABOUT_FILE: Final = frozenset(
     | {"original_cluster_name", "explanation"}
 )
 ABOUT_VHOST_FILE: Final = ABOUT_FILE | {"original_vhost_name", "name"}
-"""Where a file comes from, which changes nothing."""
+"""Fields that describe the origin of a file, and change nothing."""
 
 PROBLEMS_MAX: Final = 20
 
 LOADED: Final = "internal_loaded_definitions"
-"""The global parameter that keeps the digest of what was loaded last."""
+"""The global parameter that keeps the digest of the definitions loaded last."""
 
 _log = structlog.get_logger("amqpd")
 
@@ -50,9 +53,9 @@ _log = structlog.get_logger("amqpd")
 def trial_steps(
     found: Mapping[str, list[Fields]], broker: Broker, users: Users, vhost: str | None
 ) -> Generator[None, None, tuple[Broker, Users]]:
-    """Copy all virtual hosts without contents, and the users, exchanges and queues that are named.
+    """Copy all virtual hosts without contents, and the users, exchanges and queues that the definitions name.
 
-    Policies whose pattern cannot be used are copied too: they hold for nothing, and may be there again.
+    Policies with an unusable pattern are copied too: they apply to nothing, and may be declared again.
 
     Each step is short.
     """
@@ -85,7 +88,7 @@ def trial_steps(
 
 
 def _copy_exchange(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
-    there, copy = _both(broker, trial, vhost)
+    there, copy = _find_vhosts(broker, trial, vhost)
     if there is None or copy is None or not isinstance(name, str) or name in copy.topology.exchanges:
         return
     exchange = there.topology.exchanges.get(name)
@@ -104,12 +107,12 @@ def _copy_exchange(broker: Broker, trial: Broker, vhost: object, name: object) -
 
 
 def _copy_queue(broker: Broker, trial: Broker, vhost: object, name: object) -> None:
-    there, copy = _both(broker, trial, vhost)
+    there, copy = _find_vhosts(broker, trial, vhost)
     if there is None or copy is None or not isinstance(name, str) or name in copy.topology.queues:
         return
     queue = there.topology.queues.get(name)
     if queue is not None:
-        owner = None if queue.exclusive_owner is None else _SOMEBODY
+        owner = None if queue.exclusive_owner is None else _OWNER
         copy.topology.add_queue(name, queue.durable, owner, queue.auto_delete, queue.arguments, 0)
 
 
@@ -120,7 +123,9 @@ def _copy_user(users: Users, trial: Users, name: object) -> None:
             trial.apply(change)
 
 
-def _both(broker: Broker, trial: Broker, name: object) -> tuple[VirtualHost | None, VirtualHost | None]:
+def _find_vhosts(
+    broker: Broker, trial: Broker, name: object
+) -> tuple[VirtualHost | None, VirtualHost | None]:
     if not isinstance(name, str):
         return None, None
     return broker.vhosts.get(name), trial.vhosts.get(name)
@@ -129,11 +134,11 @@ def _both(broker: Broker, trial: Broker, name: object) -> tuple[VirtualHost | No
 class Category(NamedTuple):
     """A kind of objects: the function that makes an object, and the fields that an object may have."""
 
-    make: Make
+    make: Maker
     fields: frozenset[str]
 
 
-def _category(make: Make, fields: str) -> Category:
+def _category(make: Maker, fields: str) -> Category:
     return Category(make, frozenset(fields.split()))
 
 
@@ -158,7 +163,7 @@ CATEGORIES: Final[Mapping[str, Category]] = {
 
 
 class DefinitionsError(Exception):
-    """Definitions that are refused as a whole; `problems` has a line for each object that is wrong."""
+    """Definitions that are refused as a whole; `problems` has a line for each wrong object."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -166,7 +171,7 @@ class DefinitionsError(Exception):
 
 
 def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Mapping[str, list[Fields]]]:
-    """The objects of a document by category, in order. Raises DefinitionsError."""
+    """Return the objects of a document by category, in order. Raises DefinitionsError."""
     if not isinstance(document, Mapping):
         raise DefinitionsError(["definitions are a JSON object"])
     wanted = CATEGORIES if vhost is None else OF_VHOST
@@ -196,8 +201,8 @@ def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Ma
     return {"vhosts": [of_vhost | {"name": vhost}], **found} if of_vhost else found
 
 
-def clear_passwords(document: object) -> dict[str, str]:
-    """The passwords that a document has in the clear, by user: they have to be hashed before the import."""
+def find_clear_passwords(document: object) -> dict[str, str]:
+    """Return the clear-text passwords of a document by user, which must be hashed before the import."""
     users = document.get("users", []) if isinstance(document, Mapping) else []
     found: dict[str, str] = {}
     for user in users if isinstance(users, list) else []:
@@ -215,14 +220,14 @@ def import_steps(
     passwords: Mapping[str, Password],
     vhost: str | None = None,
 ) -> Steps:
-    """Import definitions, into one virtual host or wherever they say, object by object.
+    """Import definitions, into one virtual host or into the virtual hosts that they name, object by object.
 
-    Each step is short; nothing is changed before the last object has been tried. An object that exists as it
-    is described stays; one that is described otherwise is an error, as a declaration of it would be.
+    Each step is short. Nothing changes before the trial of the last object. An object that exists with the
+    same description stays. An object with another description is an error, as in a declaration.
 
     Raises:
-        DefinitionsError: something is wrong with some objects. Also, with nothing wrong but in what others
-            have changed between two steps, halfway through.
+        DefinitionsError: some objects are wrong. If other clients change the broker between two steps, the
+        import may end with this error after a part of the changes.
     """
     found = yield from _form_steps(document, vhost)
     copies = yield from trial_steps(found, broker, users, vhost)
@@ -231,9 +236,9 @@ def import_steps(
         yield from _make_all(found, trial, vhost)
         yield from _check_queue_limits(trial.broker, broker)
     except DefinitionsError:
-        yield from _take_apart(trial.broker)
+        yield from _delete_trial(trial.broker)
         raise
-    yield from _take_apart(trial.broker)
+    yield from _delete_trial(trial.broker)
     yield from _make_all(found, Target(broker, users, passwords), vhost)
 
 
@@ -246,7 +251,7 @@ def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | No
                 _check_fields(fields, known)
                 make(target, fields, vhost)
             except BrokerError as error:
-                problems.append(f"{_described(category, fields, vhost)}: {error.text}")
+                problems.append(f"{_describe_object(category, fields, vhost)}: {error.text}")
                 if len(problems) == PROBLEMS_MAX:
                     raise DefinitionsError([*problems, "further problems are not shown"]) from error
             yield
@@ -255,14 +260,17 @@ def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | No
 
 
 def _check_fields(fields: Fields, known: frozenset[str]) -> None:
-    """Refuse a field that would be ignored: it may be a misspelt one. Raises PreconditionFailed."""
+    """Refuse an unknown field, which would be ignored and may be misspelt. Raises PreconditionFailed."""
     for name in fields:
         if name not in known:
             raise PreconditionFailed(f"'{name}' is not known, allowed: {', '.join(sorted(known))}")
 
 
 def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
-    """The copy has only some of the queues, so it cannot tell how many there would be."""
+    """Check the limits of queues against the broker, as the copy has only some of the queues.
+
+    Raises DefinitionsError.
+    """
     problems: list[str] = []
     for name, vhost in trial.vhosts.items():
         limit = vhost.queues_max
@@ -280,11 +288,11 @@ def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
         raise DefinitionsError(problems)
 
 
-def _take_apart(trial: Broker) -> Steps:
-    """Let go of the queues of the copy, one by one, and of their bindings in slices.
+def _delete_trial(trial: Broker) -> Steps:
+    """Delete the queues of the copy, one by one, and their bindings in slices.
 
-    As a whole it is a ring, which only the garbage collector would find: in one step of half a second for
-    20,000 queues.
+    The copy as a whole is a reference cycle. The garbage collector would free 20,000 queues in one step of
+    half a second.
     """
     for vhost in trial.vhosts.values():
         while vhost.topology.queues:
@@ -295,7 +303,7 @@ def _take_apart(trial: Broker) -> Steps:
                 yield
 
 
-def _described(category: str, fields: Fields, vhost: str | None) -> str:
+def _describe_object(category: str, fields: Fields, vhost: str | None) -> str:
     kind = {"policies": "policy"}.get(category, category.removesuffix("s").replace("_", " "))
     if category == "bindings":
         name = f"from '{fields.get('source')}' to '{fields.get('destination')}'"
@@ -308,13 +316,13 @@ def _described(category: str, fields: Fields, vhost: str | None) -> str:
 
 
 class LoadError(OSError):
-    """The definitions cannot be loaded; the text names the file, and each object that is wrong."""
+    """The definitions cannot be loaded; the text names the file, and each wrong object."""
 
 
-def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
-    """Import a file, all or nothing, unless it is the one that was loaded last and that need not be.
+def load_definitions(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
+    """Import a file, all objects or none.
 
-    Raises LoadError.
+    `skip_unchanged`: do nothing if the content is that of the file loaded last. Raises LoadError.
     """
     try:
         content = path.read_bytes()
@@ -328,7 +336,7 @@ def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None
         document = read_json(content)
     except JsonError as error:
         raise LoadError(f"load_definitions: {path}: {error}") from error
-    passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
+    passwords = {user: make_password(password) for user, password in find_clear_passwords(document).items()}
     try:
         for _ in import_steps(document, broker, users, passwords):
             pass

@@ -1,13 +1,22 @@
-"""The objects of a definitions file, one function for each kind: hold it to its form, then make it so.
+"""The objects of a definitions file: a function for each kind checks the fields and makes the object.
 
-The same functions make an object on trial and for good. Each is idempotent and appends nothing to the log for
-an object that is there already as described.
+The same functions make an object on trial and for good. Each is idempotent, and appends nothing to the log if
+the object exists with the same description.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from broker.admin.json_documents import Fields, field_table, flag, required, table, tags_of, text
+from broker.admin.json_documents import (
+    Fields,
+    read_field_table,
+    read_flag,
+    read_stored_value,
+    read_table,
+    read_tags,
+    read_text,
+    require_field,
+)
 from broker.admin.shapes import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vhost_limits
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, import_hash
 from broker.auth.user import USER_LIMITS, checked_limits
@@ -28,7 +37,10 @@ METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
 
 
 class Target:
-    """Where definitions go. `passwords` has, by user, what to keep of passwords that come in the clear."""
+    """The destination of definitions.
+
+    `passwords` has, by user, the hashes of passwords that are in clear text.
+    """
 
     def __init__(self, broker: Broker, users: Users, passwords: Mapping[str, Password]) -> None:
         self.broker = broker
@@ -36,14 +48,14 @@ class Target:
         self.passwords = passwords
 
     def vhost(self, fields: Fields, vhost: str | None) -> VirtualHost:
-        """The virtual host of an object: its own, or the one that the whole file is for.
+        """Return the virtual host of an object: its own, or the one that the whole file is for.
 
-        Raises NotFound, and PreconditionFailed if it names another one.
+        Raises NotFound, and PreconditionFailed if the object names another virtual host.
         """
-        name = vhost if vhost is not None else text(fields, "vhost")
+        name = vhost if vhost is not None else read_text(fields, "vhost")
         if fields.get("vhost", name) != name:
             raise PreconditionFailed(
-                f"it is of vhost '{show(fields['vhost'])}', and the file is for '{name}'"
+                f"it is of vhost '{show(fields['vhost'])}', but the file is for '{name}'"
             )
         found = self.broker.vhosts.get(name)
         if found is None:
@@ -52,19 +64,19 @@ class Target:
 
 
 def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A user; a hash is taken as it is."""
-    name = text(fields, "name")
+    """Make a user; a hash is stored unchanged."""
+    name = read_text(fields, "name")
     password = target.passwords.get(name)
     if password is None:
-        hashing = text(fields, "hashing_algorithm", RABBIT_SHA256)
-        verifier = text(fields, "scram_verifier", "")
+        hashing = read_text(fields, "hashing_algorithm", RABBIT_SHA256)
+        verifier = read_text(fields, "scram_verifier", "")
         kept = fields.get("password_hash")
-        password = import_hash(text(fields, "password_hash"), hashing, verifier) if kept else NO_PASSWORD
-    tags = tags_of(fields)
-    limits = checked_limits(table(fields, "limits"), USER_LIMITS)
+        password = import_hash(read_text(fields, "password_hash"), hashing, verifier) if kept else NO_PASSWORD
+    tags = read_tags(fields)
+    limits = checked_limits(read_table(fields, "limits"), USER_LIMITS)
     loopback = fields.get("loopback_only")
     if loopback is not None:
-        loopback = flag(fields, "loopback_only", False)
+        loopback = read_flag(fields, "loopback_only", False)
     old = target.users.get(name)
     same = old is not None and (old.password, old.tags) == (password, tags)
     if old is None or not same or loopback not in (None, old.loopback_only):
@@ -73,36 +85,36 @@ def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A virtual host, and what is said of it."""
-    name = text(fields, "name")
+    """Make a virtual host with its description and limits."""
+    name = read_text(fields, "name")
     found = target.broker.declare_vhost(name)
-    metadata = table(fields, "metadata")
+    metadata = read_table(fields, "metadata")
     for key in metadata:
         if key not in METADATA:
             raise PreconditionFailed(f"'{key}' in 'metadata' is not known, allowed: {', '.join(METADATA)}")
-    if flag(metadata, PROTECTED, False):
+    if read_flag(metadata, PROTECTED, False):
         raise PreconditionFailed(f"'{PROTECTED}' is true: there is no such protection here")
     said = {**metadata, **{key: fields[key] for key in METADATA if fields.get(key)}}
     queue_type = said.get("default_queue_type")
     target.broker.describe_vhost(
         name,
-        text(said, "description", found.description),
-        tags_of(said) if "tags" in said else found.tags,
+        read_text(said, "description", found.description),
+        read_tags(said) if "tags" in said else found.tags,
         found.default_queue_type
         if queue_type is None
         else None
         if queue_type == "undefined"
-        else text(said, "default_queue_type"),
+        else read_text(said, "default_queue_type"),
     )
-    limits = table(fields, "limits")
+    limits = read_table(fields, "limits")
     if limits:
         _limit(target, found, limits)
 
 
 def make_permission(target: Target, fields: Fields, vhost: str | None) -> None:
     """Make a user's permissions in a virtual host."""
-    user, where = text(fields, "user"), target.vhost(fields, vhost).name
-    wanted = tuple(text(fields, what) for what in ("configure", "write", "read"))
+    user, where = read_text(fields, "user"), target.vhost(fields, vhost).name
+    wanted = tuple(read_text(fields, what) for what in ("configure", "write", "read"))
     old = target.users.require_user(user).permissions.get(where)
     if old is None or (old.configure, old.write, old.read) != wanted:
         target.users.permit(user, where, *wanted)
@@ -110,47 +122,47 @@ def make_permission(target: Target, fields: Fields, vhost: str | None) -> None:
 
 def make_topic_permission(target: Target, fields: Fields, vhost: str | None) -> None:
     """Make a user's permissions at a topic exchange."""
-    user, where = text(fields, "user"), target.vhost(fields, vhost).name
-    exchange, write, read = (text(fields, name) for name in ("exchange", "write", "read"))
+    user, where = read_text(fields, "user"), target.vhost(fields, vhost).name
+    exchange, write, read = (read_text(fields, name) for name in ("exchange", "write", "read"))
     old = target.users.require_user(user).topics.get((where, exchange))
     if old is None or (old.write, old.read) != (write, read):
         target.users.permit_topic(user, where, exchange, write, read)
 
 
 def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
-    """An exchange; the default one and those that are always there are left out, as in RabbitMQ."""
-    found, name = target.vhost(fields, vhost), one_line(text(fields, "name"))
+    """Make an exchange. The default exchange and predeclared exchanges are skipped, as in RabbitMQ."""
+    found, name = target.vhost(fields, vhost), one_line(read_text(fields, "name"))
     if name == DEFAULT_EXCHANGE or name.startswith(RESERVED_PREFIX):
         return
     found.declarations.declare_exchange(
         name,
-        text(fields, "type"),
-        flag(fields, "durable", True),
-        flag(fields, "auto_delete", False),
-        flag(fields, "internal", False),
-        field_table(fields.get("arguments"), f"exchange '{name}'"),
+        read_text(fields, "type"),
+        read_flag(fields, "durable", True),
+        read_flag(fields, "auto_delete", False),
+        read_flag(fields, "internal", False),
+        read_field_table(fields.get("arguments"), f"exchange '{name}'"),
     )
 
 
 def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A queue; names that only the broker gives are left out, as in RabbitMQ."""
-    found, name = target.vhost(fields, vhost), one_line(text(fields, "name"))
+    """Make a queue. Names that the broker generates are skipped, as in RabbitMQ."""
+    found, name = target.vhost(fields, vhost), one_line(read_text(fields, "name"))
     if not name:
         raise PreconditionFailed("a queue needs a name")
     if name.startswith(RESERVED_PREFIX):
         return
-    arguments = field_table(fields.get("arguments"), f"queue '{name}'")
+    arguments = read_field_table(fields.get("arguments"), f"queue '{name}'")
     meant = found.default_queue_type or DEFAULT_QUEUE_TYPE
-    kind = text(fields, "type", meant)
+    kind = read_text(fields, "type", meant)
     if kind != meant:
         arguments.setdefault(QUEUE_TYPE, kind)
-    durable, auto_delete = flag(fields, "durable", True), flag(fields, "auto_delete", False)
+    durable, auto_delete = read_flag(fields, "durable", True), read_flag(fields, "auto_delete", False)
     queue = found.declarations.declare_queue(name, durable, None, auto_delete, arguments)
     if "stopped" in fields:
-        stop_queue(found.topology, queue, _stopped(fields["stopped"]))
+        stop_queue(found.topology, queue, _read_stopped(fields["stopped"]))
 
 
-def _stopped(value: object) -> list[str]:
+def _read_stopped(value: object) -> list[str]:
     """Return the operations of a queue that are switched off. Raises PreconditionFailed."""
     if not isinstance(value, list) or any(each not in OPERATIONS for each in value):
         raise PreconditionFailed(f"'stopped' is not a list of {' and '.join(OPERATIONS)}: {show(value)}")
@@ -158,14 +170,14 @@ def _stopped(value: object) -> list[str]:
 
 
 def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A binding. That of every queue to the default exchange is there already."""
+    """Make a binding. The bindings of queues to the default exchange exist already."""
     found = target.vhost(fields, vhost)
-    source, destination = one_line(text(fields, "source")), one_line(text(fields, "destination"))
+    source, destination = one_line(read_text(fields, "source")), one_line(read_text(fields, "destination"))
     if source == DEFAULT_EXCHANGE or destination.startswith("amq.gen-"):
         return
-    key = text(fields, "routing_key", "")
-    arguments = field_table(fields.get("arguments"), f"a binding from '{source}' to '{destination}'")
-    kind = text(fields, "destination_type")
+    key = read_text(fields, "routing_key", "")
+    arguments = read_field_table(fields.get("arguments"), f"a binding from '{source}' to '{destination}'")
+    kind = read_text(fields, "destination_type")
     if kind == "queue":
         queue = found.topology.queues.get(destination)
         found.declarations.bind_queue(
@@ -178,20 +190,23 @@ def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_policy(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A policy."""
-    _make_policy(target.vhost(fields, vhost), text(fields, "name"), fields, operator=False)
+    """Make a policy."""
+    _make_policy(target.vhost(fields, vhost), read_text(fields, "name"), fields, operator=False)
 
 
 def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A parameter of a virtual host: an operator policy, or limits. Others belong to RabbitMQ's plugins."""
-    found, name = target.vhost(fields, vhost), text(fields, "name")
-    component = text(fields, "component")
+    """Make a parameter of a virtual host: an operator policy, or limits.
+
+    Components of RabbitMQ's plugins are refused.
+    """
+    found, name = target.vhost(fields, vhost), read_text(fields, "name")
+    component = read_text(fields, "component")
     if component not in (OPERATOR_POLICY, LIMITS_COMPONENT):
         raise PreconditionFailed(
             f"component '{component}' is not known, allowed: {OPERATOR_POLICY}, {LIMITS_COMPONENT}"
         )
-    required(fields, "value")
-    value = table(fields, "value")
+    require_field(fields, "value")
+    value = read_table(fields, "value")
     if component == OPERATOR_POLICY:
         _make_policy(found, name, value, operator=True)
     else:
@@ -199,25 +214,25 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A parameter of the whole broker: any value. What another broker keeps about itself is left out."""
-    name = text(fields, "name")
-    value = required(fields, "value")
+    """Make a global parameter, which may have any value. Another broker's internal parameters are skipped."""
+    name = read_text(fields, "name")
+    value = read_stored_value(fields, "value")
     if not name.startswith(INTERNAL):
         target.broker.parameters.set(name, value)
 
 
 def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> None:
-    vhost.policies.set(policy_of(vhost, name, fields, operator))
+    vhost.policies.set(read_policy(vhost, name, fields, operator))
 
 
-def policy_of(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> Policy:
-    """Return the policy that an object of RabbitMQ's form describes. Raises PreconditionFailed."""
-    pattern = required(fields, "pattern")
+def read_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> Policy:
+    """Return the policy that RabbitMQ's JSON object describes. Raises PreconditionFailed."""
+    pattern = require_field(fields, "pattern")
     return checked_policy(
         vhost.name,
         name,
         pattern,
-        required(fields, "definition"),
+        require_field(fields, "definition"),
         fields.get("priority", 0),
         fields.get("apply-to", ALL),
         operator,

@@ -16,8 +16,8 @@ from broker.admin.app import (
     Message,
     Receive,
     Send,
-    changes,
-    foreign_site,
+    find_foreign_site,
+    is_changing,
 )
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
@@ -290,7 +290,7 @@ HOST = (b"host", b"broker.example:15672")
     ],
 )  # fmt: skip
 def test_for_whose_page_a_request_is(headers: list[tuple[bytes, bytes]], foreign: str) -> None:
-    assert foreign_site([HOST, *headers], ()) == foreign
+    assert find_foreign_site([HOST, *headers], ()) == foreign
 
 
 @pytest.mark.parametrize(
@@ -306,22 +306,22 @@ def test_for_whose_page_a_request_is(headers: list[tuple[bytes, bytes]], foreign
     ],
 )
 def test_the_port_that_a_scheme_implies(origin: bytes, host: bytes) -> None:
-    assert foreign_site([(b"host", host), (b"origin", origin)], ()) == ""
+    assert find_foreign_site([(b"host", host), (b"origin", origin)], ()) == ""
 
 
 def test_origins_that_are_welcome() -> None:
     there = [HOST, (b"origin", b"https://console.example"), (b"sec-fetch-site", b"cross-site")]
-    assert foreign_site(there, ("https://console.example",)) == ""
-    assert foreign_site(there, ("any",)) == ""
-    assert foreign_site(there, ("https://other.example",)) == "https://console.example"
-    assert foreign_site([(b"origin", b"http://h")], ()) == "http://h", "a request without Host"
+    assert find_foreign_site(there, ("https://console.example",)) == ""
+    assert find_foreign_site(there, ("any",)) == ""
+    assert find_foreign_site(there, ("https://other.example",)) == "https://console.example"
+    assert find_foreign_site([(b"origin", b"http://h")], ()) == "http://h", "a request without Host"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "get", "TRACE", "X"])
 def test_changing_requests_from_the_same_site_are_allowed(method: str) -> None:
-    assert changes(method, "/api/queues")
+    assert is_changing(method, "/api/queues")
 
 
 def test_reading_requests_from_any_site_are_allowed() -> None:
-    assert not any(changes(method, "/api/queues") for method in ("GET", "HEAD", "OPTIONS"))
-    assert changes("GET", "/api/aliveness-test/%2F")
+    assert not any(is_changing(method, "/api/queues") for method in ("GET", "HEAD", "OPTIONS"))
+    assert is_changing("GET", "/api/aliveness-test/%2F")

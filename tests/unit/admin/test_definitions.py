@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker.admin.definitions.exporter import export_pieces
-from broker.admin.definitions.importer import DefinitionsError, clear_passwords, import_steps
+from broker.admin.definitions.importer import DefinitionsError, find_clear_passwords, import_steps
 from broker.auth.passwords import make_password
 from broker.core.policies.policy import Policy
 from broker.core.queues.queue import Queue
@@ -34,8 +34,8 @@ def test_queues_are_durable_and_may_have_their_type_beside_their_arguments() -> 
 
 def test_passwords_in_the_clear_are_hashed_beforehand() -> None:
     document = {"users": [{"name": "u", "password": "secret"}, {"name": "v", "password_hash": ""}, 5]}
-    assert clear_passwords(document) == {"u": "secret"}
-    assert clear_passwords([]) == {}
+    assert find_clear_passwords(document) == {"u": "secret"}
+    assert find_clear_passwords([]) == {}
     del document["users"][2]
     place = DefinitionsBench()
     password = make_password("secret", 0)
@@ -216,7 +216,7 @@ def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
     assert vhost.queues_max == 7
     assert vhost.topology.queues["q"].arguments == {"x-queue-type": "quorum"}
     elsewhere = {"queues": [{"name": "p", "vhost": "shop"}]}
-    assert "it is of vhost 'shop', and the file is for '/'" in place.problems(elsewhere, "/")[0]
+    assert "it is of vhost 'shop', but the file is for '/'" in place.problems(elsewhere, "/")[0]
     assert place.problems({"default_queue_type": "x"}, "/")[0].startswith("vhost '/': default_queue_type 'x'")
 
 

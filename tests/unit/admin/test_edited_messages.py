@@ -7,7 +7,7 @@ import pytest
 from broker.adapters.formats.amqp10 import View10
 from broker.adapters.formats.either import write_letter
 from broker.admin.api.answers import ApiError
-from broker.admin.api.operations import Edit, revived
+from broker.admin.api.operations import Edit, restore_dead_letter
 from broker.core.message import Address, Body, Message, piece_of
 from broker.core.ports import MessageStore
 from broker.core.queues.death import Notice
@@ -207,7 +207,7 @@ def died(content: bytes, *queues: str) -> Message:
 
 def test_a_dead_letter_is_revived_as_what_it_was() -> None:
     letter = died(WHOLE, "first", "second", "first")
-    found = revived(letter, STORE)
+    found = restore_dead_letter(letter, STORE)
     assert found is not None
     assert found.queue == "first"
     alive = found.message
@@ -218,7 +218,7 @@ def test_a_dead_letter_is_revived_as_what_it_was() -> None:
 
 
 def test_only_dead_letters_are_revived() -> None:
-    assert revived(message(), STORE) is None
+    assert restore_dead_letter(message(), STORE) is None
     liar = message(content10({"x-first-death-queue": "q"}))
     liar.died = True
-    assert revived(liar, STORE) is None
+    assert restore_dead_letter(liar, STORE) is None

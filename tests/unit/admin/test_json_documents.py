@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.admin.json_documents import JsonError, read_json, read_json_steps
+from broker.admin.json_documents import LEVELS_MAX, JsonError, read_field_table, read_json, read_json_steps
+from broker.core.errors import PreconditionFailed
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -109,10 +110,39 @@ def test_valid_values_that_look_invalid_are_read(text: str, value: Any) -> None:
         '{"a":[1]]}',
         b"\xff",
         '"\ud800"',
-        "[" * 100_000,
-        '{"a": ' + "[" * 100_000,
         "1" * 5000,
     ],
 )
 def test_invalid_json_is_refused(text: str | bytes) -> None:
     assert problem(text).startswith("not JSON: ")
+
+
+def nested(levels: int, *marks: str) -> str:
+    """Objects and lists within each other: `marks` are their beginnings and ends."""
+    begin, end = marks
+    return begin * (levels - 1) + "[]" + end * (levels - 1)
+
+
+@pytest.mark.parametrize("marks", [("[", "]"), ('{"a": [1, "[[", 2], "b": ', "}"), ('{"a": [', "]}")])
+def test_documents_have_128_levels_and_no_more(marks: tuple[str, str]) -> None:
+    doubled = len(marks[1])
+    text = nested((LEVELS_MAX - 1) // doubled + 1, *marks)
+    assert all_steps(read_json_steps(text))[0] == read_json(text)
+    for levels in (LEVELS_MAX // doubled + 2, 400, 100_000):
+        assert problem(nested(levels, *marks)) == "the JSON document is nested more than 128 levels deep"
+    assert problem("[" * 100_000) == problem('{"a": ' + "[" * 100_000)
+
+
+def test_many_values_side_by_side_are_not_deep() -> None:
+    document = {"a": [{"b": [[]]}] * 1000, "c": {"d": [{}] * 1000}}
+    text = json.dumps(document)
+    assert read_json(text) == all_steps(read_json_steps(text))[0] == document
+
+
+def test_arguments_have_100_levels_and_no_more() -> None:
+    table = {"a": json.loads(nested(99, "[", "]"))}
+    assert read_field_table(table, "queue 'q'") == table
+    with pytest.raises(
+        PreconditionFailed, match="the arguments of queue 'q' are nested more than 100 levels"
+    ):
+        read_field_table({"a": [table]}, "queue 'q'")

@@ -10,7 +10,7 @@ from pamqp.commands import Queue as Method
 from broker.adapters.formats.either import SelectorFilter
 from broker.admin.api import slices
 from broker.admin.api.answers import ApiError
-from broker.admin.api.message_shapes import BYTES_MAX, shown_message
+from broker.admin.api.message_shapes import BYTES_MAX, show_message
 from broker.admin.api.messages import look, take
 from broker.core.entries.cursor import SCAN_BUDGET
 from broker.core.entries.entry import QueueEntry
@@ -163,7 +163,7 @@ def client(bench: BrokerBench) -> Client091:
 def shown(bench: BrokerBench, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
     queue = bench.broker.vhosts["/"].topology.queues["q"]
     [entry] = queue.entries
-    return shown_message(bench.server, queue, entry, 3, encoding, limit)
+    return show_message(bench.server, queue, entry, 3, encoding, limit)
 
 
 def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(

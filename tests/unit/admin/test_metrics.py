@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker.adapters.peers.connections import Connections, Shortage
-from broker.admin.metrics import SLICE, TOTALS, Exposition, described
+from broker.admin.metrics import SLICE, TOTALS, Exposition, describe_metrics
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
@@ -147,12 +147,12 @@ async def test_each_metric_is_described() -> None:
         if not name.startswith(("process_", "python_"))
     }
     kinds = {"info": "gauge"}  # as the text format has it
-    assert shown == {(each.name, kinds.get(each.kind, each.kind), each.text) for each in described()}
+    assert shown == {(each.name, kinds.get(each.kind, each.kind), each.text) for each in describe_metrics()}
     labels = {
         name: tuple(label for label, _ in found if label != "le")
         for (name, found) in sorted(await scraped(source))
     }
-    for each in described():
+    for each in describe_metrics():
         assert set(labels.get(each.name, each.labels)) == set(each.labels), each.name
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from broker.bench.amqp091 import Consumer091, template
+from broker.bench.amqp091 import Consumer091, make_template
 from broker.bench.connection import Connection
 from broker.bench.plan import Address, Plan
 from broker.bench.traffic import Traffic
@@ -34,7 +34,7 @@ class Socket:
 
 def delivery(tag: int, sequence: int, size: int, frame_max: int = 131072, redelivered: bool = False) -> bytes:
     """Return the frames of a delivery of the bench's publisher."""
-    made = template("", "q", size, persistent=False, frame_max=frame_max)
+    made = make_template("", "q", size, persistent=False, frame_max=frame_max)
     publish, stamp_at = made.data, made.stamp_at
     content_at = 8 + struct.unpack_from(">I", publish, 3)[0]
     content = bytearray(publish[content_at:])

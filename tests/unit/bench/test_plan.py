@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.bench.plan import Address, Plan, PlanError, spread
+from broker.bench.plan import Address, Plan, PlanError, assign_queues
 
 ADDRESS = Address("localhost", 5672, "guest", "guest", "/")
 
@@ -63,7 +63,7 @@ def test_plans_that_cannot_work_are_refused_with_the_option(options: dict[str, o
 @pytest.mark.parametrize("members", range(1, 8))
 @pytest.mark.parametrize("queues", range(1, 8))
 def test_every_queue_has_somebody_and_everybody_a_queue(members: int, queues: int) -> None:
-    shares = [spread(member, members, queues) for member in range(members)]
+    shares = [assign_queues(member, members, queues) for member in range(members)]
 
     assert all(shares)
     assert {queue for share in shares for queue in share} == set(range(queues))

@@ -7,7 +7,7 @@ import pytest
 from pamqp import commands, frame
 
 from broker.bench.amqp091 import Sender091
-from broker.bench.messages import patterns, routing_key
+from broker.bench.messages import make_patterns, routing_key
 from broker.bench.plan import Address, Plan
 from broker.bench.traffic import Traffic
 from tests.property.test_topic_trie import naive
@@ -43,7 +43,7 @@ def test_messages_have_as_many_keys_as_were_asked_for(keys: int, different: int)
 
 
 def test_each_key_goes_to_its_queue_alone() -> None:
-    made = list(patterns(QUEUES, 500))
+    made = list(make_patterns(QUEUES, 500))
     assert len(set(made)) == 500
     for queue in QUEUES:
         words = routing_key(queue, 12345).split(".")

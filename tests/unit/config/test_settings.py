@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from config import values
-from config.settings import GIB, KIB, MIB, Settings, allowed, is_secret
+from config.settings import GIB, KIB, MIB, Settings, allowed_values, is_secret
 from config.values import Endpoint
 
 TOML = Path(__file__).parents[3] / "config" / "amqpd.toml"
@@ -23,8 +23,11 @@ def test_defaults() -> None:
     assert (settings.frame_max, settings.channel_max, settings.heartbeat) == (131072, 2047, 60)
     assert (settings.message_size_max, settings.segment_bytes) == (128 * MIB, 64 * MIB)
     assert settings.consumer_timeout_ms == 0
-    assert settings.memory_budget == int(values.memory_bytes() * 0.4)
-    assert (settings.memory_max, settings.disk_free_min) == (int(values.memory_bytes() * 0.6), 50_000_000)
+    assert settings.memory_budget == int(values.read_memory_limit() * 0.4)
+    assert (settings.memory_max, settings.disk_free_min) == (
+        int(values.read_memory_limit() * 0.6),
+        50_000_000,
+    )
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -42,7 +45,7 @@ def test_a_secret_is_not_in_the_representation() -> None:
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_says_what_it_is_and_what_is_allowed(name: str) -> None:
     assert (Settings.model_fields[name].description or "").endswith(".")
-    assert allowed(name)
+    assert allowed_values(name)
 
 
 @pytest.mark.parametrize(
@@ -87,10 +90,10 @@ def test_invalid_whole_numbers(value: object) -> None:
     ],
 )
 def test_addresses(text: str, host: str, port: int, shown: str) -> None:
-    found = values.endpoint(text)
+    found = values.parse_endpoint(text)
     assert found == Endpoint(host, port)
     assert str(found) == shown
-    assert values.endpoint(str(found)) == found
+    assert values.parse_endpoint(str(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -100,28 +103,28 @@ def test_addresses(text: str, host: str, port: int, shown: str) -> None:
 )  # fmt: skip
 def test_invalid_addresses(text: object) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        values.endpoint(text)
+        values.parse_endpoint(text)
 
 
 def test_several_addresses() -> None:
     two = (Endpoint("127.0.0.1", 1), Endpoint("::1", 1))
-    assert values.endpoints("127.0.0.1:1, [::1]:1") == two
-    assert values.endpoints(["127.0.0.1:1", "[::1]:1"]) == two
-    assert len(values.endpoints("127.0.0.1:0,127.0.0.1:0")) == 2  # the system chooses two ports
+    assert values.parse_endpoints("127.0.0.1:1, [::1]:1") == two
+    assert values.parse_endpoints(["127.0.0.1:1", "[::1]:1"]) == two
+    assert len(values.parse_endpoints("127.0.0.1:0,127.0.0.1:0")) == 2  # the system chooses two ports
     wrongs: tuple[object, ...] = ("", [], "127.0.0.1:1,", "127.0.0.1:1,127.0.0.1:1", 5, None)
     for wrong in wrongs:
         with pytest.raises(ValueError, match=r"\w"):
-            values.endpoints(wrong)
+            values.parse_endpoints(wrong)
 
 
 def test_any_number_of_addresses() -> None:
     nothings: tuple[object, ...] = ([], (), "off", "OFF", ["off"], ("OFF",))
     for nothing in nothings:
-        assert values.endpoints_or_off(nothing) == ()
-    assert values.endpoints_or_off("127.0.0.1:1") == (Endpoint("127.0.0.1", 1),)
+        assert values.parse_endpoints_or_off(nothing) == ()
+    assert values.parse_endpoints_or_off("127.0.0.1:1") == (Endpoint("127.0.0.1", 1),)
     for wrong in ("", None, "127.0.0.1"):
         with pytest.raises(ValueError, match=r"\w"):
-            values.endpoints_or_off(wrong)
+            values.parse_endpoints_or_off(wrong)
 
 
 @pytest.mark.parametrize("value", ["", [], "CRAM-MD5", "PLAIN,", ["PLAIN", 5], 5, "ANONYMOUS"])
@@ -153,17 +156,17 @@ def test_admin_can_be_off() -> None:
      ("2kb", 2000), ("7 B", 7)],
 )  # fmt: skip
 def test_sizes(value: object, expected: int) -> None:
-    assert values.size(value) == expected
+    assert values.parse_size(value) == expected
 
 
 @pytest.mark.parametrize("value", ["", "MiB", "1.5", "1.5 B", "1 parsec", "-1MiB", True, 1.0, None, "40%"])
 def test_invalid_sizes(value: object) -> None:
     with pytest.raises(ValueError, match="not a"):
-        values.size(value)
+        values.parse_size(value)
 
 
 def test_a_share_of_the_memory() -> None:
-    read = values.share_of(lambda: 1000)
+    read = values.make_share_parser(lambda: 1000)
     assert (read("40%"), read("2.5 %"), read("100%"), read("2KiB"), read(7)) == (400, 25, 1000, 2048, 7)
     for wrong in ("0%", "101%", "%", "-5%"):
         with pytest.raises(ValueError, match="not a"):
@@ -172,10 +175,10 @@ def test_a_share_of_the_memory() -> None:
 
 def test_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/somewhere")
-    assert values.folder("~/queue") == Path("/somewhere/queue")
+    assert values.parse_folder("~/queue") == Path("/somewhere/queue")
     for wrong in ("", " ", 3, "a\0b"):
         with pytest.raises(ValueError, match="path"):
-            values.folder(wrong)
+            values.parse_folder(wrong)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +196,9 @@ def test_a_control_group_limits_the_memory(tmp_path: Path, membership: str, limi
     for name, text in (("proc/self/cgroup", membership), (limit, "1234567\n")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert values.memory_bytes(tmp_path) == 1_234_567
+    assert values.read_memory_limit(tmp_path) == 1_234_567
     (tmp_path / limit).write_text("max\n")
-    assert values.memory_bytes(tmp_path) > 1_234_567
+    assert values.read_memory_limit(tmp_path) > 1_234_567
 
 
 def test_the_file_has_every_key_at_its_default() -> None:

@@ -17,7 +17,7 @@ import broker.admin.api
 from broker.adapters import extensions
 from broker.admin.app import PAGES as PLAIN_PAGES
 from broker.admin.app import PREFIX
-from broker.admin.metrics import described
+from broker.admin.metrics import describe_metrics
 from broker.cli import COMMANDS
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
@@ -105,7 +105,7 @@ def test_each_setting_has_its_entry() -> None:
 
 def test_each_metric_has_its_entry() -> None:
     shown = {name for name in entries("metrics") if not name.startswith("process_")}
-    assert shown == {each.name for each in described()}
+    assert shown == {each.name for each in describe_metrics()}
 
 
 def test_each_http_route_has_its_entry() -> None:

@@ -65,7 +65,7 @@ def test_verify_finds_damage(journal: Path) -> None:
     path.write_bytes(data[:-1] + b"?")
     found = json.loads(run("verify", journal, "--json", status=2))
     (finding,) = found["findings"]
-    assert finding.endswith(f"to {len(data)}: it is not a whole block")
+    assert finding.endswith(f"to {len(data)}: it is no complete block")
     assert found["findings_total"] == 1
 
 
@@ -84,7 +84,7 @@ def test_show_follows_dead_letters_both_ways(journal: Path, which: tuple[str, st
 
 def test_show_of_nothing(journal: Path) -> None:
     assert "no message with message-id 'x'" in run("show", journal, "--message-id", "x", status=2)
-    assert "which message?" in run("show", journal, status=2)
+    assert "no message is named" in run("show", journal, status=2)
 
 
 def test_seal_and_status(journal: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_sealed_file_that_is_missing(journal: Path) -> None:
     run("seal", journal, "--retention", 0)
     (path,) = journal.glob("parquet/*/*/*.parquet")
     path.unlink()
-    missing = f"{path}: it is in the manifest and is not there\n"
+    missing = f"{path}: it is listed in the manifest, but missing\n"
     assert (
         run("verify", journal, status=2) == f"{missing}0 events, 0 queues, 0 balances, 0 gaps: 1 findings\n"
     )

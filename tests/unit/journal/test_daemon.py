@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from broker.adapters.formats.either import view_of
-from broker.journal.journal import SLICE, journal_of
+from broker.journal.journal import SLICE, create_journal
 from broker.journal.reader import JournalReader
 from config.settings import Settings
 from protocol.journal.rows import Row
@@ -33,7 +33,7 @@ class Keeper:
         self.broker = new_broker()
         self.turns: list[Callable[[], None]] = []
         self.work: list[Work] = []
-        self.journaling = journal_of(
+        self.journaling = create_journal(
             Settings.model_validate(said | {"journal": level} | settings),
             self.broker,
             view_of,

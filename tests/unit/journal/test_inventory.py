@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from broker.journal import verification
 from broker.journal.command import app
-from broker.journal.seal import let_go, seal
-from broker.journal.verification import hold, look
+from broker.journal.seal import delete_sealed, seal
+from broker.journal.verification import check_sealed_files, list_present_files
 from protocol.journal.files import drop_line
 from protocol.journal.inventory import CHANGED, DOUBLED, MISSING, Fault, Inventory
 from tests.support.journal.handmade_journal import NODE, EventWriter, file_of, write_file
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
     for _ in range(FILES):
         write_file(tmp_path, file_of(scribe, 2))
     list(seal(tmp_path))
-    for path in let_go(tmp_path, 1e12, 0):
+    for path in delete_sealed(tmp_path, 1e12, 0):
         assert not path.exists()
     return tmp_path
 
@@ -36,7 +36,7 @@ def sealed(folder: Path) -> list[Path]:
 
 
 def faults_in(folder: Path) -> list[tuple[str, str]]:
-    return [(fault.what, Path(fault.file).name) for fault in hold(folder).faults]
+    return [(fault.what, Path(fault.file).name) for fault in check_sealed_files(folder).faults]
 
 
 def verified(folder: Path) -> tuple[int, str]:
@@ -47,7 +47,7 @@ def verified(folder: Path) -> tuple[int, str]:
 def test_a_whole_journal_has_no_fault(folder: Path) -> None:
     assert faults_in(folder) == []
     assert verified(folder)[0] == 0
-    assert hold(folder).files == FILES
+    assert check_sealed_files(folder).files == FILES
 
 
 @pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])
@@ -58,7 +58,7 @@ def test_a_file_that_is_missing(folder: Path, which: int) -> None:
     assert faults_in(folder) == [(MISSING, path.name)]
     status, output = verified(folder)
     assert status == 2
-    assert output.count(f"{path}: it is in the manifest and is not there") == 1
+    assert output.count(f"{path}: it is listed in the manifest, but missing") == 1
 
 
 @pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])
@@ -91,7 +91,9 @@ def test_a_journal_without_its_beginning(tmp_path: Path) -> None:
         write_file(tmp_path, file_of(scribe, 2))
     (tmp_path / "live" / f"{NODE}-{1:020d}.ajl").unlink()
 
-    assert [(fault.what, fault.first, fault.last) for fault in hold(tmp_path).faults] == [(MISSING, 1, 6)]
+    assert [(fault.what, fault.first, fault.last) for fault in check_sealed_files(tmp_path).faults] == [
+        (MISSING, 1, 6)
+    ]
     assert verified(tmp_path)[0] == 2
 
 
@@ -120,7 +122,7 @@ def test_digests_are_compared_in_portions(folder: Path) -> None:
     start: int | None = 0
     turns = 0
     while start is not None:
-        held = hold(folder, start, bytes_max=1)
+        held = check_sealed_files(folder, start, bytes_max=1)
         found += held.faults
         start = held.next
         turns += 1
@@ -142,20 +144,20 @@ def test_a_day_that_is_dropped_while_digests_are_compared(
     day = sealed(folder)[0].relative_to(folder).parts[1]
 
     def drop(place: Path) -> Inventory:
-        found = look(place)
+        found = list_present_files(place)
         with (folder / "manifest.jsonl").open("a") as manifest:
             manifest.write(drop_line(day, 18))
         shutil.rmtree(folder / "parquet")
         return found
 
-    monkeypatch.setattr(verification, "look", drop)
-    held = hold(folder, bytes_max=1)
+    monkeypatch.setattr(verification, "list_present_files", drop)
+    held = check_sealed_files(folder, bytes_max=1)
     assert (held.faults, held.next) == ([], None)
 
 
 def test_portions_go_on_when_files_have_been_dropped(folder: Path) -> None:
     paths = sealed(folder)
-    start = hold(folder, bytes_max=1).next
+    start = check_sealed_files(folder, bytes_max=1).next
     assert start == 1
     day = paths[0].relative_to(folder).parts[1]
     manifest = folder / "manifest.jsonl"
@@ -163,7 +165,7 @@ def test_portions_go_on_when_files_have_been_dropped(folder: Path) -> None:
     manifest.write_text("".join([first, drop_line(day, 6), *others]))
     paths[0].unlink()
     paths[1].write_bytes(b"x")
-    assert [fault.what for fault in hold(folder, start).faults] == [CHANGED]
+    assert [fault.what for fault in check_sealed_files(folder, start).faults] == [CHANGED]
 
 
 @pytest.mark.parametrize("cut", [lambda line: line[:20], lambda line: "[1]", lambda line: '{"file": 1}'])

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from broker.journal.reader import JournalError, JournalReader
-from broker.journal.seal import let_go, seal
+from broker.journal.seal import delete_sealed, seal
 from protocol.journal import records as r
 from protocol.journal.columns import SCHEMA, table_of
 from protocol.journal.decoder import Decoder
@@ -73,11 +73,11 @@ def test_sealing_again_after_a_crash_before_the_manifest(tmp_path: Path) -> None
 def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
     path = write_file(tmp_path, complete_file())
     began = path.stat().st_mtime
-    assert let_go(tmp_path, began + 25 * HOUR, 24 * HOUR) == []  # not sealed
+    assert delete_sealed(tmp_path, began + 25 * HOUR, 24 * HOUR) == []  # not sealed
     list(seal(tmp_path))
     before = list(JournalReader(tmp_path).rows())
-    assert let_go(tmp_path, began + 23 * HOUR, 24 * HOUR) == []
-    assert let_go(tmp_path, began + 25 * HOUR, 24 * HOUR) == [path]
+    assert delete_sealed(tmp_path, began + 23 * HOUR, 24 * HOUR) == []
+    assert delete_sealed(tmp_path, began + 25 * HOUR, 24 * HOUR) == [path]
     assert not path.exists()
     assert list(JournalReader(tmp_path).rows()) == before
 
@@ -112,8 +112,8 @@ def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: 
         sealed.write_bytes(sealed.read_bytes()[:-1] + b"?")
     else:
         sealed.unlink()
-    with pytest.raises(JournalError, match="raw files stay"):
-        let_go(tmp_path, path.stat().st_mtime + HOUR, 0)
+    with pytest.raises(JournalError, match="raw files are kept"):
+        delete_sealed(tmp_path, path.stat().st_mtime + HOUR, 0)
     assert path.exists()
 
 

@@ -94,7 +94,7 @@ class Management:
         try:
             context.run_step(lambda: _call_handler(context, data))
         except BaseException:
-            self._asking = None  # or no further request would ever begin
+            self._context = None  # or no further request would ever begin
             raise
         finally:
             journal.actor = before
