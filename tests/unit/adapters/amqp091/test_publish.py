@@ -40,7 +40,9 @@ def test_the_route_and_the_two_bits(virtual_host: VirtualHost, bits: int) -> Non
 
 def test_a_headers_exchange_needs_more_than_the_hot_path(virtual_host: VirtualHost) -> None:
     virtual_host.declarations.bind_queue("q", "amq.headers", "", {})
-    assert resolve(ALL_RIGHTS, virtual_host, b"\0\0\x0bamq.headers\0\0").is_special
+    publication = resolve(ALL_RIGHTS, virtual_host, b"\0\0\x0bamq.headers\0\0")
+    assert publication.route.by_message
+    assert not publication.is_special, "the route decides, and the route may change"
 
 
 @pytest.mark.parametrize(
