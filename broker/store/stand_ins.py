@@ -39,7 +39,7 @@ class Origin:
 class StandIn:
     """The link from a letter to its origin.
 
-    It ends when `place`, or if None all queues, has released the letter.
+    The link ends when `place`, or if None all queues, has released the letter.
     """
 
     def __init__(self, origin: Origin, place: LoggedQueue | None) -> None:
@@ -47,7 +47,7 @@ class StandIn:
         self.place = place
 
     def ends(self, queue: LoggedQueue, left: i64) -> bool:
-        """Whether it ends when `queue` releases the letter and `left` queues still hold it."""
+        """Whether the link ends when `queue` releases the letter and `left` queues still hold the letter."""
         return left <= 0 if self.place is None else self.place is queue
 
 
@@ -100,7 +100,7 @@ class StandIns:
         if message.sequence >= self._first_sequence():
             if origins:
                 self._append_removal(message, replaced, queue, True)
-        elif message.sequence <= 0 and message.persistent:  # its batch has failed
+        elif message.sequence <= 0 and message.persistent:  # the batch has failed
             stands_in = replaced.sequence == STANDS_IN
             self._add(message, 1, queue, origins)
             if stands_in:
@@ -149,18 +149,18 @@ class StandIns:
             if origin.letters == 0:
                 self.log.append_settle(origin.message, origin.queue)
             else:
-                self._look(origin)
+                self._settle_with_last_letter(origin)
         if left:
             self.letters[letter] = left
             if leaving and letter.references <= len(leaving):
                 for stand_in in left:
                     if stand_in.place is None:
-                        self._ends(stand_in)
+                        self._note_ending(stand_in)
         else:
             letter.sequence = 0
 
     def append_transacted_settle(self, letter: Message, queue: LoggedQueue) -> None:
-        """Append that a transaction settles a letter; its message is settled with its last stand-in.
+        """Append that a transaction settles a letter. The letter's message is settled with the last stand-in.
 
         Other stand-ins may have been settled by this transaction or by an earlier one, which is done before
         this one.
@@ -170,15 +170,15 @@ class StandIns:
         left: i64 = letter.references - len(leaving)
         for stand_in in self.letters[letter]:
             if stand_in.ends(queue, left):
-                self._ends(stand_in)
+                self._note_ending(stand_in)
 
-    def _ends(self, stand_in: StandIn) -> None:
+    def _note_ending(self, stand_in: StandIn) -> None:
         """Note that transactions will end this link."""
         origin = stand_in.origin
         self._ending.setdefault(origin, set()).add(stand_in)
-        self._look(origin)
+        self._settle_with_last_letter(origin)
 
-    def _look(self, origin: Origin) -> None:
+    def _settle_with_last_letter(self, origin: Origin) -> None:
         """Settle a message with the last of these transactions, if it has no other stand-in."""
         if not origin.leaving and len(self._ending.get(origin, ())) == origin.letters:
             origin.leaving = True

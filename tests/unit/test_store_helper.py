@@ -100,7 +100,7 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
         bench.await_answer()
     assert bench.log.segment_count < 10
     while files_of(bench.log).spare != READY:
-        files_of(bench.log).ask(True)
+        files_of(bench.log).request(True)
         bench.await_answer()
     assert (bench.folder / "spare").stat().st_size == 4096
     assert (bench.folder / "reserve").stat().st_size == files_of(bench.log).reserve_length >= 8192

@@ -135,7 +135,7 @@ class _Counter(RecoverySink):
         self.queues: dict[int, tuple[object, object]] = {}  # the existing ones: vhost and name
 
     def apply(self, change: dict[str, object]) -> None:
-        """Note the names of queues, which tell an operator more than their numbers (RecoverySink)."""
+        """Note the names of queues: an operator does not know their numbers (RecoverySink)."""
         self.report.changes.append(change)
         number = change.get("number")
         name = change.get("name")
@@ -228,7 +228,7 @@ class _Repair:
         self.storage.files.lock()
 
     def repair(self) -> CheckReport:
-        """Read everything, and lose what is unreadable; raises the errors of `check`."""
+        """Read everything, and drop unreadable records; raises the errors of `check`."""
         self._lock()
         log = self.log
         report = self.report
@@ -333,6 +333,6 @@ class _Repair:
             if len(log.filling.writer) > COMMIT_BYTES:
                 log.commit()
         assert segment.live == 0, "every live message has a record that reads"
-        segment.emptied = log.filling.number
+        segment.emptied_in = log.filling.number
         log.space_changed = True
         log.commit()
