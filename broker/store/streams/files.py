@@ -358,7 +358,7 @@ class StreamSegments(StreamStorage):
         behind: i64 = segment.next if place is None else i64(place.header.first)
         segment.add_damage(position, first, behind, -1 if place is None else place.position)
         _log.error(
-            "rows of a stream are not readable, readers step over them: see amqpd check",
+            "rows of a stream do not read back, readers step over them: see amqpd check",
             file=self.path(segment),
             offset=int(position),
             rows=f"{first} to {behind - 1}",
