@@ -304,7 +304,7 @@ class FileStorage(BatchStorage):
             self.syncer.finish()
         if self.batch is not None:
             self.batch = None
-            self.listener.failed("there is no file descriptor for what streams have in the last batch")
+            self.listener.failed("no file descriptor is free for the rows of streams in the last batch")
 
     def abandon(self) -> None:
         """Report no outcome any more (BatchStorage)."""
@@ -334,7 +334,9 @@ class FileStorage(BatchStorage):
             if segment.fd >= 0:
                 self.disk.truncate(segment.fd, segment.written)
         except OSError as problem:
-            self.listener.failed(f"write failed: {error}; and the rest of it could not be cut off: {problem}")
+            self.listener.failed(
+                f"write failed: {error}; and the written part of the batch could not be cut off: {problem}"
+            )
             return
         segment.end = segment.written
         if not self._has_reserve_for(error):

@@ -55,19 +55,18 @@ class StandIn:
 class StandIns:
     """The letters that are stand-ins for messages.
 
-    A letter of such a letter is a stand-in for the same message.
+    A letter of a stand-in is a stand-in for the same message.
 
     A message that has replaced another one in a queue is a stand-in too, for as long as it is in that queue.
-    If it has replaced messages in several queues, it is a stand-in for each of them.
+    A message that has replaced messages in several queues is a stand-in for each of them.
     """
 
     def __init__(self, log: LogState) -> None:
         self.log = log
         self.letters: dict[Message, list[StandIn]] = {}
-        # pending in transactions: the queues that will release a letter, and by origin the links that will
-        # end
-        self._leaving: dict[Message, set[LoggedQueue]] = {}
-        self._ending: dict[Origin, set[StandIn]] = {}
+        # transactions that are not durable yet:
+        self._leaving: dict[Message, set[LoggedQueue]] = {}  # the queues that will release a letter
+        self._ending: dict[Origin, set[StandIn]] = {}  # the links of an origin that will end
 
     def append(
         self, letter: Message, queues: Sequence[LoggedQueue], message: Message, queue: LoggedQueue
@@ -88,7 +87,7 @@ class StandIns:
     def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`, whose letter is a row of the batch being filled.
 
-        If that fails, a letter that no queue holds becomes its stand-in.
+        If that batch fails, a letter that no queue holds becomes the message's stand-in.
         """
         nobody = copy_of(message, b"")
         nobody.references = 1
@@ -111,7 +110,7 @@ class StandIns:
     def _first_sequence(self) -> i64:
         """Return the first sequence that is not on disk.
 
-        If the batch in flight fails, so does the one being filled.
+        If the batch in flight fails, the batch being filled fails too.
         """
         log = self.log
         sealed = log.sealed

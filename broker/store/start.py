@@ -176,6 +176,8 @@ class Delivery:
         missing = bodies.missing_piece(message.sequence)
         if missing:
             path = self.storage.name_of(found.segments.holding(message))
-            problem = f"message {message.sequence} names piece {missing} of its body, which is nowhere"
+            problem = (
+                f"message {message.sequence} names piece {missing} of its body, which the log does not have"
+            )
             raise LogDamaged(path, message.offset, problem)
         bodies.join(message, self.log.orphans)

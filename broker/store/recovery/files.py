@@ -88,7 +88,9 @@ class FileReplay(StoredLog):
     def on_stray(self, number: int, newest: int) -> None:
         """Refuse a file with the name of a segment that cannot exist yet."""
         path = self.files.path(segment_name(number))
-        raise LogDamaged(path, 0, f"it is no file of this log, whose newest segment is number {newest}")
+        raise LogDamaged(
+            path, 0, f"no file of this log, whose newest segment is number {newest}"
+        )
 
     def on_newest_missing(self, number: int, first: int) -> None:
         """Refuse: the newest segment had been synced and does not exist, nor any from number `first` on."""
@@ -153,7 +155,7 @@ class FileReplay(StoredLog):
             self.disk.close(scanner.fd)
             segment.forget_all()
         if not replay.checkpoint:
-            raise LogDamaged(scanner.path, 0, "it has no checkpoint")
+            raise LogDamaged(scanner.path, 0, "the segment has no checkpoint")
         return replay.listed_segments()
 
     def replay_segment(self, number: i64, length: i64) -> None:

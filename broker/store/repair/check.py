@@ -108,7 +108,7 @@ class CheckReport:
             lines.append(f"messages that were already settled and may come back: at least {loss.settles}")
         if loss.counts:
             lines.append(
-                f"messages with too low a delivery count, or without what was added: at least {loss.counts}"
+                f"messages with too low a delivery count, or without annotations: at least {loss.counts}"
             )
         if loss.memories:
             lines.append(f"messages whose duplicates queues may take for new: at most {loss.memories}")
@@ -152,7 +152,7 @@ class _Counter(RecoverySink):
         elif change.get("kind") == "vhost.delete":
             self.queues = {number: queue for number, queue in self.queues.items() if queue[0] != name}
         elif change.get("kind") == "exchange" and isinstance(number, int):
-            self.report.queue_names[number] = f"of what exchange {where} keeps"
+            self.report.queue_names[number] = f"of exchange {where}"
 
     def has(self, queue: int) -> bool:
         """Every queue counts as existing (RecoverySink)."""
