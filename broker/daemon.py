@@ -402,7 +402,7 @@ class Daemon:
             if self.stopping.is_set():
                 return
             if found is not None:
-                self.loop.call_soon_threadsafe(found.tell, self.storage)
+                self.loop.call_soon_threadsafe(found.mark_unreadable, self.storage)
             now = time.monotonic()
             if now - began > PAUSE_SECONDS:
                 time.sleep(now - began)

@@ -22,7 +22,7 @@ from broker.core.vhosts.changes import VHOST, Change
 from broker.store.disk import RealDisk
 from broker.store.file_commit import FileStorage
 from broker.store.log import Log
-from broker.store.recovery.files import Reading
+from broker.store.recovery.files import FileReplay
 from broker.store.restore import Recovered, close
 from broker.store.segment import SUFFIX
 from broker.store.sync import DiskSyncer
@@ -66,7 +66,7 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
     files = closed.storage.files
     files.lock()
     try:
-        reading = Reading(files)
+        reading = FileReplay(files)
         reading.run()
         for change in reading.replay.definitions():
             closed.broker.apply(change)

@@ -154,7 +154,7 @@ class MemoryStorage(BatchStorage):
         batch = self.batch
         assert batch is not None, "a batch is in flight"
         self.batch = None
-        batch.segment.end = batch.segment.good
+        batch.segment.end = batch.segment.written
         for chunk in reversed(batch.chunks):
             self.streams[chunk.number].take_back()
         self.listener.failed("no room", True)
@@ -173,7 +173,7 @@ class MemoryStorage(BatchStorage):
         before = self.kept.segments.get(segment.number, b"")
         assert len(before) == batch.offset, "batches follow one another"
         self.kept.segments[segment.number] = before + batch.header + batch.payload
-        segment.good = batch.end
+        segment.written = batch.end
         for chunk in batch.chunks:
             self.kept.chunks.setdefault(chunk.number, []).append(chunk.data)
 
@@ -200,7 +200,7 @@ class MemoryStorage(BatchStorage):
         newest = Replay(SegmentTable())
         self._replay(newest, found.highest)
         for number in sorted(segments):
-            if number == found.highest or number in newest.listed():
+            if number == found.highest or number in newest.listed_segments():
                 found.last_batch = max(found.last_batch, self._replay(found.replay, number))
         return found
 
@@ -209,8 +209,8 @@ class MemoryStorage(BatchStorage):
         replay.segments.add(segment)
         scanner = MemoryScanner(segment.name, self.kept.segments[int(number)])
         while scanner.next():
-            replay.batch(scanner, segment)
-        segment.end = segment.good = scanner.position
+            replay.replay_batch(scanner, segment)
+        segment.end = segment.written = scanner.position
         return scanner.number
 
     def begin(self, found: StoredLog) -> None:

@@ -63,7 +63,7 @@ class Appender:
     def add_transacted_settle(self, message: Message, number: i64) -> None:
         """Append a settle that happens only if the rest of the batch becomes durable."""
         self._touch()
-        self.log.filling.last_words.append((message, int(number)))
+        self.log.filling.conditional_settles.append((message, int(number)))
 
     def add_count(self, message: Message, number: i64, count: i64, annotations: bytes) -> None:
         """Append the delivery count and annotations of a message in the queue with this number."""
@@ -105,11 +105,11 @@ class Appender:
     def _begin_segment(self, segment: Segment) -> None:
         log = self.log
         definitions = self.definitions.text()
-        older = [[other.number, other.end] for other in log.segments.all() if not other.removal]
+        older = [[other.number, other.end] for other in log.segments.all() if not other.removed_in]
         log.segments.add(segment)
         log.filling.add_checkpoint(older, definitions)
         log.space_changed = True  # with a new segment an older one may have become removable
-        self.streams.note(log.filling)
+        self.streams.record_extents(log.filling)
         length: i64 = len(log.filling.writer)
         self._expect_checkpoint(length)
         segment.limit += length  # so that even a large topology leaves room for messages

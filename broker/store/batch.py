@@ -45,7 +45,7 @@ class Burial:
         self.message = message
         self.queue = queue
         self.replaced = replaced
-        self.references: i64 = 0  # of the letter, when the batch fails; of this queue if it has replaced
+        self.references: i64 = 0  # the letter's, when the batch fails; this queue's if `replaced`
 
     def count(self, settled: list[int]) -> None:
         """Note the letter's holders, because the batch has failed.
@@ -85,20 +85,20 @@ class Batch:
     def __init__(self, number: i64, segment: Segment, first_sequence: i64, writer: BytesWriter) -> None:
         self.number = number
         self.segment = segment
-        self.offset: i64 = segment.end  # of the header in the file
+        self.offset: i64 = segment.end  # the place of the header in the segment
         self.first_sequence = first_sequence
         self.writer = writer
         self.count: i64 = 0
         self.moved: list[Move] = []
         # settles that happen only if the rest of the batch becomes durable: message and queue number
-        self.last_words: list[tuple[Message, int]] = []
+        self.conditional_settles: list[tuple[Message, int]] = []
         self.burials: list[Burial] = []
         self.streams: list[StoredStream] = []  # the streams with rows for it,
         self.stream_bytes: i64 = 0  # and the approximate length of these rows together
         self.chunks: list[StreamChunk] = []  # once sealed: these rows in chunks
         self.dead_streams: list[int] = []  # the numbers of streams that are removed with it,
         self.dead_files: list[str] = []  # and parts of others
-        self.spoken: i64 = 0  # once sealed: length of the records before `last_words`
+        self.unconditional_bytes: i64 = 0  # once sealed: length of the records before `conditional_settles`
         self.end: i64 = 0  # once sealed: where the next one begins,
         self.header = b""
         self.payload = b""
@@ -113,28 +113,28 @@ class Batch:
 
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return self.count == 0 and not self.last_words and not self.streams
+        return self.count == 0 and not self.conditional_settles and not self.streams
 
-    def add_last_words(self) -> None:
+    def add_conditional_settles(self) -> None:
         """Append the settles of transactions and dead letters.
 
-        They come last: until the batch is durable, these messages are copied forward as if they were not
-        settled. A copy counts more than a settle before it.
+        These settles are the last records. Until the batch is durable, their messages are copied forward as
+        if they were not settled, and a copy voids all earlier settles.
         """
-        self.spoken = len(self.writer)
+        self.unconditional_bytes = len(self.writer)
         segment = self.segment
-        for message, queue in self.last_words:
+        for message, queue in self.conditional_settles:
             if message.sequence == 0:
                 continue
             self.add_settle(message.sequence, queue)
             if message.segment != segment.number:
                 segment.settles += 1
                 segment.needs.add(message.segment)
-        self.last_words = []
+        self.conditional_settles = []
 
     def seal(self, identity: int) -> None:
         """Fix the appended records as `header` and `payload`."""
-        self.add_last_words()
+        self.add_conditional_settles()
         self.payload = self.writer.getvalue()
         self.end = self.offset + HEADER_BYTES + len(self.payload)
         self.header = encode_header(
@@ -155,7 +155,7 @@ class Batch:
         writer = self.writer
         self.count += 1
         if message.body is not None:
-            self._name_pieces(message.body)
+            self._add_piece_numbers(message.body)
         if message.date == 0:
             writer.append(MESSAGE)
         else:
@@ -172,7 +172,7 @@ class Batch:
         message.length = length
         writer.write(content)
 
-    def _name_pieces(self, body: Body) -> None:
+    def _add_piece_numbers(self, body: Body) -> None:
         writer = self.writer
         writer.append(LARGE)
         write_i32_be(writer, len(body.pieces))
@@ -223,14 +223,14 @@ class Batch:
 
     def add_definition(self, change: bytes) -> None:
         """Append a change of the topology, in JSON."""
-        self._text(DEFINITION, [change])
+        self._add_text(DEFINITION, [change])
 
     def add_checkpoint(self, segments: list[list[int]], definitions: bytes) -> None:
         """Append the checkpoint of a segment; `definitions`: the elements of a list in JSON."""
         start = b'{"segments":%s,"definitions":[' % encode_json(segments)
-        self._text(CHECKPOINT, [start, definitions, b"]}"])
+        self._add_text(CHECKPOINT, [start, definitions, b"]}"])
 
-    def _text(self, kind: i64, parts: list[bytes]) -> None:
+    def _add_text(self, kind: i64, parts: list[bytes]) -> None:
         writer = self.writer
         self.count += 1
         writer.append(kind)

@@ -8,16 +8,16 @@ of the batch before it. A segment gets all of its batches before the next segmen
 of a segment follow each other without a gap: each has its future offset before it is submitted.
 
 **Durable.** A batch, the chunks of streams in it, and everything before it survive any crash from then on.
-Recovery reads all of them back, in the same order. Of a batch without an outcome, recovery reads either
-everything back or nothing.
+Recovery reads all of them back, in the same order. Recovery reads a batch without an outcome back completely,
+or not at all.
 
 **Failed.** If the batch was *undone*, nothing of it is stored, and nothing of it will be: the storage has no
 room for publishes. The log may submit another batch with the settles of the undone one, in a new segment for
 which the storage has a reserve. Otherwise nobody knows whether the batch is stored. Then the log stops, and
-submits nothing any more; the next recovery shows what is stored.
+submits nothing any more. The next recovery finds the batch, or does not.
 
 **Deposed.** Another process is the owner of the batches now. The log stops. The new owner decides whether the
-batch in flight counts: its publishers must not get a confirm, and may publish again.
+batch in flight counts. The publishers in that batch must not get a confirm, and may publish again.
 """
 
 from __future__ import annotations
@@ -131,9 +131,10 @@ class BatchStorage:
         raise NotImplementedError
 
     def begin(self, found: StoredLog) -> None:
-        """Make what `replay` has found durable, and nothing else; the first `store` follows. Raises OSError.
+        """Make everything that `replay` has found durable, and nothing else. Raises OSError.
 
-        A batch that was read back may have had no outcome before the crash. It must survive the next one.
+        The first `store` follows. A batch that was read back may have had no outcome before the crash. The
+        batch must survive the next crash.
         """
         raise NotImplementedError
 
@@ -157,15 +158,15 @@ class BatchStorage:
     def submit(self, batch: Batch) -> None:
         """Make a sealed batch durable, chunks included, and call the listener with the outcome.
 
-        Sets `segment.good` to `batch.end` when the batch can be read. For an undone batch, `segment.end` is
-        set back to `segment.good`.
+        `segment.written` becomes `batch.end` when the batch can be read. `segment.end` goes back to
+        `segment.written` if the batch is undone.
         """
         raise NotImplementedError
 
     def store(self, batch: Batch) -> None:
         """Make a sealed batch durable before returning, for the start and the stop; the listener is not used.
 
-        Raises OSError: then nobody knows whether it is stored.
+        Raises OSError: then nobody knows whether the batch is stored.
         """
         raise NotImplementedError
 
@@ -174,7 +175,7 @@ class BatchStorage:
         return False
 
     def retry(self) -> None:
-        """Try again what has failed for a reason that may pass; called every second or so."""
+        """Repeat an attempt that has failed for a passing reason; called about once per second."""
 
     def finish(self) -> None:
         """Block until the outcome of the batch in flight, if there is one, has been reported."""
@@ -200,10 +201,10 @@ class BatchStorage:
         """Note that a segment gets no batch any more."""
 
     def cut(self, segment: Segment) -> None:
-        """Cut off what is behind a segment's last batch, for a clean stop. Raises OSError."""
+        """Cut off the bytes behind a segment's last batch, for a clean stop. Raises OSError."""
 
     def remove(self, segment: Segment) -> None:
-        """Remove a segment: its removal is durable."""
+        """Remove a segment, whose removal is durable."""
         raise NotImplementedError
 
     def discard(self, segment: Segment) -> None:
@@ -243,7 +244,7 @@ class BatchStorage:
         """Make the chunks of a stream from an offset on durable, which may not be. Raises OSError."""
 
     def remove_stream(self, number: int) -> None:
-        """Delete an open stream: its removal is durable."""
+        """Delete an open stream, whose removal is durable."""
         raise NotImplementedError
 
     def remove_stream_parts(self, names: list[str]) -> None:

@@ -56,7 +56,9 @@ class ContentReader:
             wanted = message.length
         else:
             wanted = max(message.length, READ_AHEAD)
-        data = self.disk.read(self.files.readable(segment), min(wanted, segment.good - offset), offset)
+        data = self.disk.read(
+            self.files.open_for_reading(segment), min(wanted, segment.written - offset), offset
+        )
         if len(data) < message.length:
             raise LogDamaged(self.files.path(segment.name), offset, "the file is too short")
         found.segment = segment.number

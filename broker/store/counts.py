@@ -9,8 +9,8 @@ from mypy_extensions import i64, mypyc_attr
 from broker.store.format import Records
 from broker.store.segment import Segment, SegmentTable
 
-COUNT_BYTES: Final = 25  # of a count record
-_LENGTH_BYTES: Final = 4  # of the annotations, if it has any
+COUNT_BYTES: Final = 25  # the length of a count record
+_LENGTH_BYTES: Final = 4  # the length field of annotations
 
 
 @final
@@ -18,7 +18,7 @@ _LENGTH_BYTES: Final = 4  # of the annotations, if it has any
 class Count:
     """The delivery count of a message in `queue`: `value`; the count record is in `segment`.
 
-    `annotations`: those that consumers have added to the message in the queue.
+    `annotations`: the annotations that consumers have added to the message in the queue.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Count:
         self.value = value
         self.annotations = annotations
         self.segment = segment
-        self.following = following  # of another queue that holds the same message
+        self.following = following  # the count of another queue that holds the same message
 
     @property
     def size(self) -> i64:
@@ -36,7 +36,7 @@ class Count:
         length: i64 = len(self.annotations)
         return COUNT_BYTES + _LENGTH_BYTES + length if length > 0 else COUNT_BYTES
 
-    def is_said_by(self, records: Records) -> bool:
+    def matches(self, records: Records) -> bool:
         """Whether the current record contains this count."""
         return self.value == records.count and self.annotations == records.annotations()
 

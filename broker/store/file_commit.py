@@ -14,7 +14,7 @@ from broker.store.commit import BatchStorage, CommitListener
 from broker.store.content import ContentReader
 from broker.store.disk import DISK_FULL, NO_DESCRIPTORS, Disk
 from broker.store.format import HEADER_BYTES
-from broker.store.recovery.files import Reading
+from broker.store.recovery.files import FileReplay
 from broker.store.recovery.replay import StoredLog
 from broker.store.scan import BatchScanner, SegmentScanner
 from broker.store.segment import Segment
@@ -61,9 +61,9 @@ class FileStorage(BatchStorage):
         self.listener = CommitListener()
         self.answers = Answers(self)
         self.batch: Batch | None = None  # in flight
-        self.appended: list[tuple[StreamFiles, Appended]] = []  # its chunks
-        self.unwritten = False  # it waits for descriptors for its chunks
-        self.problem: OSError | None = None  # why its segment has no file
+        self.appended: list[tuple[StreamFiles, Appended]] = []  # the chunks of the batch in flight
+        self.unwritten = False  # the batch in flight waits for descriptors for its chunks
+        self.problem: OSError | None = None  # why the next batch has no file
         self.full = False  # from an undone batch on, until there is room again
         self.wants_reserve = False  # the next segment is made from the reserve
         self.sync_started = 0.0
@@ -86,17 +86,17 @@ class FileStorage(BatchStorage):
 
     def replay(self) -> StoredLog:
         """Replay the files; a last batch whose chunks are not whole is torn (BatchStorage)."""
-        reading = Reading(self.files)
+        reading = FileReplay(self.files)
         reading.run()
         tail = reading.tail_segment
         if tail is not None and not self.has_chunks_of(reading):
             cut = (int(tail.number), int(reading.tail_at))
             reading.forget()
-            reading = Reading(self.files, cut)
+            reading = FileReplay(self.files, cut)
             reading.run()
         return reading
 
-    def has_chunks_of(self, reading: Reading) -> bool:
+    def has_chunks_of(self, reading: FileReplay) -> bool:
         """Whether all rows of streams that were appended with the last batch exist."""
         return all(
             self.stream_files(number, reading.identity).is_whole(*rows)
@@ -104,21 +104,21 @@ class FileStorage(BatchStorage):
         )
 
     def begin(self, found: StoredLog) -> None:
-        """Make the files match exactly what has been replayed (BatchStorage).
+        """Make the files match the replayed log exactly (BatchStorage).
 
         The order of the writes matters: a torn end is cut, and the last batch, which may be only in the page
         cache, is written again and synced before anything follows it.
         """
-        assert isinstance(found, Reading), "found by `replay`"
+        assert isinstance(found, FileReplay), "found by `replay`"
         disk = self.disk
         files = self.files
         tail = found.tail_segment
         if tail is not None:
             fd = disk.open(files.path(tail.name))
             try:
-                length = tail.good - found.tail_at
+                length = tail.written - found.tail_at
                 assert length > HEADER_BYTES
-                disk.truncate(fd, tail.good)
+                disk.truncate(fd, tail.written)
                 disk.write(fd, [disk.read(fd, length, found.tail_at)], found.tail_at)
                 disk.sync(fd)
             finally:
@@ -232,7 +232,7 @@ class FileStorage(BatchStorage):
                 self._fail(batch, error)
                 return
             segment = batch.segment
-            segment.good = batch.end
+            segment.written = batch.end
             self.sync_started = self.clock()
             is_new = not segment.entry_synced or any(
                 not appended.is_entry_synced for _, appended in self.appended
@@ -242,7 +242,7 @@ class FileStorage(BatchStorage):
             self._break(problem)
 
     def on_synced(self, reason: str) -> None:
-        """Note that the batch in flight is on disk, or the `reason` why that is not known.
+        """Note that the batch in flight is on disk; a `reason` says why that is not known.
 
         A reason without a batch in flight (the syncer died) is a failure too.
         """
@@ -286,7 +286,7 @@ class FileStorage(BatchStorage):
         for _, appended in self.appended:
             self.disk.sync(appended.fd)
         self.disk.write(segment.fd, batch.parts(), batch.offset)
-        segment.good = batch.end
+        segment.written = batch.end
         self.sync_started = self.clock()
         self.disk.sync(segment.fd)
         self.disk.sync_directory(self.files.directory)
@@ -304,7 +304,7 @@ class FileStorage(BatchStorage):
             self.syncer.finish()
         if self.batch is not None:
             self.batch = None
-            self.listener.failed("there is no file descriptor for what streams have in the last batch")
+            self.listener.failed("no file descriptor is free for the rows of streams in the last batch")
 
     def abandon(self) -> None:
         """Report no outcome any more (BatchStorage)."""
@@ -332,11 +332,13 @@ class FileStorage(BatchStorage):
         self.batch = None
         try:
             if segment.fd >= 0:
-                self.disk.truncate(segment.fd, segment.good)
+                self.disk.truncate(segment.fd, segment.written)
         except OSError as problem:
-            self.listener.failed(f"write failed: {error}; and the rest of it could not be cut off: {problem}")
+            self.listener.failed(
+                f"write failed: {error}; and the written part of the batch could not be cut off: {problem}"
+            )
             return
-        segment.end = segment.good
+        segment.end = segment.written
         if not self._has_reserve_for(error):
             self.listener.failed(f"write failed: {error}")
             return
@@ -373,7 +375,7 @@ class FileStorage(BatchStorage):
     def on_removed(self) -> None:
         """Note that a file has been deleted, so that there is room again."""
         if self.full:
-            self.files.ask(True)
+            self.files.request(True)
 
     # ---- space
 
@@ -383,15 +385,15 @@ class FileStorage(BatchStorage):
 
     def make_ready(self, segment: bool) -> None:
         """Request the reserve, and the spare if `segment` is set, from the syncer (BatchStorage)."""
-        self.files.ask(segment)
+        self.files.request(segment)
 
     def retire(self, segment: Segment) -> None:
-        """Note that a segment gets no batch any more; its file may be closed (BatchStorage)."""
+        """Note that a segment gets no batch any more, and may be closed (BatchStorage)."""
         self.files.retire(segment)
 
     def cut(self, segment: Segment) -> None:
         """Cut off the room behind the last batch (BatchStorage)."""
-        self.disk.truncate(segment.fd, segment.good)
+        self.disk.truncate(segment.fd, segment.written)
 
     def remove(self, segment: Segment) -> None:
         """Make the spare of a segment's file, or delete the file (BatchStorage)."""
@@ -411,15 +413,15 @@ class FileStorage(BatchStorage):
 
     def scan(self, segment: Segment, identity: int) -> SegmentScanner:
         """Return a scanner over a segment's file (BatchStorage)."""
-        fd = self.files.readable(segment)
+        fd = self.files.open_for_reading(segment)
         scanner = SegmentScanner(self.disk, fd, self.files.path(segment.name), segment.number, identity)
-        scanner.size = segment.good
+        scanner.size = segment.written
         return scanner
 
     def resume(self, scanner: BatchScanner, segment: Segment) -> None:
         """Open a segment's file again, if it was closed meanwhile (BatchStorage)."""
         assert isinstance(scanner, SegmentScanner), "made by `scan`"
-        scanner.fd = self.files.readable(segment)
+        scanner.fd = self.files.open_for_reading(segment)
 
     def name_of(self, segment: Segment) -> str:
         """Return the path of a segment's file (BatchStorage)."""
@@ -470,7 +472,7 @@ class FileStorage(BatchStorage):
 
 @final
 class Answers(SyncTarget):
-    """The answers of the syncer, for the storage that has asked."""
+    """Passes the answers of the syncer on to the storage."""
 
     def __init__(self, storage: FileStorage) -> None:
         self.storage = storage

@@ -1,8 +1,8 @@
 """The bytes of the log, format version 7. All integers are unsigned and big-endian.
 
 A segment file is a row of batches. Behind the last batch the file ends, or a header's length of zeros follows
-(less if the file ends within it). The file may be longer: preallocated, or with old batches of the dead
-segment that it was before.
+(less if the file ends earlier). The file may be longer: preallocated, or with old batches of the dead segment
+from which the file was made.
 
     batch    magic "AMQL" 4 | format version 2 | zero 2 | log identity 8 | batch number 8 | first sequence 8
              | number of records 4 | bytes of records 4 | CRC-32 4 | records
@@ -16,22 +16,22 @@ in this batch or a later one.
     1 message     sequence 8 | priority 1 | number of queues 2 | queue 8 ... | exchange and routing key,
                   two short strings | body size 4 | content length 4 | content (header and body frames)
     2 settle      sequence 8 | queue 8    the queue no longer holds the message
-    3 delivered   sequence 8 | queue 8    a consumer has seen it: redelivered after a clean stop
+    3 delivered   sequence 8 | queue 8    a consumer has seen the message: redelivered after a clean stop
     4 definition  length 4 | JSON         a change of the durable topology
     5 checkpoint  length 4 | JSON         {"segments": [[number, bytes] of older], "definitions": [changes]}
-    6 removed     segment 8               its file must be ignored, and deleted
+    6 removed     segment 8               the segment's file must be ignored, and deleted
     7 closed                              the last record of a clean stop
     8 dated       date 8 | expiration 8 | marks 1 | from the sequence on as a message record:
                   a message with a date, ms since 1970; expiration in ms, all bits 1: none;
-                  mark 1: it has been dead-lettered; mark 2: no message, but an identity that its queues
-                  remember: its routing key is an id or, with an expiration, a producer whose sequence the
-                  expiration is; marks 4 and 8: receipts are wanted for its arrival, for its consumption;
-                  mark 32: the queues hold it until the date; mark 128: the date is the end of a delay
+                  mark 1: the message has been dead-lettered; mark 2: no message, but an identity that the
+                  queues remember: the routing key is an id or, with an expiration, a producer whose
+                  sequence the expiration is; mark 4: a receipt for the arrival is wanted; mark 8: a receipt
+                  for the consumption is wanted; mark 32: the queues hold the message until the date;
+                  mark 128: the date is the end of a delay
     9 count       sequence 8 | queue 8 | count 8    how many deliveries of the message by the queue count;
-                  the first octet of the count is why the message waits to be dead-lettered: 0 it does not,
-                  1 it was rejected, 2 it expired, 3 it exceeded the length limit, 4 it was returned too
-                  often, 5 its queue expired, 6 its queue was deleted; and 16 more if it was held for a
-                  retry then
+                  the first octet of the count is why the message waits to be dead-lettered: 0 no waiting,
+                  1 rejected, 2 expired, 3 above the length limit, 4 returned too often, 5 the queue
+                  expired, 6 the queue was deleted; and 16 more if the message was held for a retry then
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
     11 annotated  sequence 8 | queue 8 | count 8 | length 4 | annotations    a count, with the annotations of
@@ -43,12 +43,13 @@ in this batch or a later one.
 
 For 65,535 queues or more the number field is 65,535, and the number follows in 4 octets.
 
-A message record without queues is a piece of a large body. It means nothing until a record names it, in the
-same batch or a later one. Copies of a piece and of the record that names it are independent of each other.
+A message record without queues is a piece of a large body. The piece means nothing until a record names the
+piece, in the same batch or a later one. Copies of a piece and of the record that names the piece are
+independent of each other.
 
-A later message record with the same sequence is a copy and replaces the earlier one; its counts stay valid.
-Of several counts, annotated or not, the last is valid. Every segment begins with a checkpoint; the newest one
-decides which older segments exist.
+A later message record with the same sequence is a copy and replaces the earlier record. The message's counts
+stay valid. The last of several counts is valid, annotated or not. Every segment begins with a checkpoint. The
+newest checkpoint decides which older segments exist.
 
 This format stays readable: a change adds a version, and tests/golden has a log of every version. Version 1
 has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues, version 3 no marks but the first,
@@ -159,19 +160,19 @@ class Records:
         self.expiration: i64 = NEVER
         self.died = False
         self.marks: u8 = 0
-        self.pieces: i64 = 0  # the count of piece numbers,
-        self.pieces_at: i64 = 0  # which begin here
-        self.queue: i64 = 0  # of a settle, delivered or count record
-        self.count: i64 = 0  # of a count record
-        self.queues: i64 = 0  # the count of queue numbers,
-        self.queues_at: i64 = 0  # which begin here
+        self.pieces: i64 = 0  # the count of piece numbers
+        self.pieces_at: i64 = 0  # the position of the first piece number
+        self.queue: i64 = 0  # in settle, delivered and count records
+        self.count: i64 = 0  # in count records
+        self.queues: i64 = 0  # the count of queue numbers
+        self.queues_at: i64 = 0  # the position of the first queue number
         self.address_at: i64 = 0
         self.address_end: i64 = 0
         self.size: i64 = 0
         self.content_at: i64 = 0
-        self.length: i64 = 0  # of the content, of the JSON text, or of the annotations of a count
-        self.segment: i64 = 0  # of a removed record
-        self.first: i64 = 0  # of a stream record, and `behind` the next offset,
+        self.length: i64 = 0  # the length of the content, the JSON text, or the annotations of a count
+        self.segment: i64 = 0  # in removed records
+        self.first: i64 = 0  # in stream records, with the next three
         self.behind: i64 = 0
         self.rows: i64 = 0
         self.checksum: i64 = 0

@@ -1,4 +1,4 @@
-"""Group commit: one batch is in flight, and everything appended meanwhile is the next batch."""
+"""Group commit: a single batch is in flight, and everything appended meanwhile is the next batch."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class GroupCommit(CommitListener):
             self._skip()
 
     def _skip(self) -> None:
-        """Skip the empty batch being filled: its waiters have nothing to wait for."""
+        """Skip the empty batch being filled, whose waiters have nothing to wait for."""
         log = self.log
         waiters = self.waiters
         self.waiters = []
@@ -78,7 +78,7 @@ class GroupCommit(CommitListener):
             try:
                 waiter.on_durable(batch)
             except Exception:
-                _log.exception("what waited for the log has failed", batch=batch)
+                _log.exception("a waiter of the log has failed", batch=batch)
 
     # ---- a batch
 
@@ -97,7 +97,7 @@ class GroupCommit(CommitListener):
                 if not log.stopped:
                     self.appender.describe()  # while the storage is busy
         except Exception as error:
-            self._break(error)
+            self._stop_broken(error)
 
     def _seal(self) -> Batch:
         log = self.log
@@ -127,13 +127,13 @@ class GroupCommit(CommitListener):
         log.batch += 1
 
     def retry(self) -> None:
-        """Let the storage try again what has failed for a reason that may pass."""
+        """Let the storage repeat an attempt that has failed for a passing reason."""
         if self.log.stopped:
             return
         try:
             self.storage.retry()
         except Exception as error:
-            self._break(error)
+            self._stop_broken(error)
 
     # ---- the outcome (CommitListener)
 
@@ -154,7 +154,7 @@ class GroupCommit(CommitListener):
         try:
             self.upkeep.after_batch(batch)
         except Exception as error:
-            self._break(error)
+            self._stop_broken(error)
         self.commit()
 
     def failed(self, reason: str, undone: bool = False) -> None:
@@ -167,14 +167,14 @@ class GroupCommit(CommitListener):
             self.stop(reason)
             return
         try:
-            self.room.enter(reason)
+            self.room.enter_reserve(reason)
             self.room.continue_after(batch)
             self.fail_waiters()
             self.commit()
             if not log.stopped and not log.closing:
                 self.storage.make_ready(True)
         except Exception as error:
-            self._break(error)
+            self._stop_broken(error)
 
     def deposed(self, reason: str) -> None:
         """Stop: whether the batch in flight counts is the new owner's decision."""
@@ -182,17 +182,17 @@ class GroupCommit(CommitListener):
 
     def has_room(self) -> None:
         """Accept publishes again."""
-        self.room.leave()
+        self.room.leave_reserve()
 
     # ---- the end
 
-    def _break(self, error: Exception) -> None:
+    def _stop_broken(self, error: Exception) -> None:
         """Stop because of an internal error; otherwise all would wait for a batch that is never submitted."""
         _log.error("the log is broken", exc_info=error)
         self.stop(f"{type(error).__name__}: {error}")
 
     def stop(self, reason: str) -> None:
-        """Accept nothing any more, for good. Recovery will find what is stored."""
+        """Accept nothing any more, for good. Recovery will find all that is stored."""
         log = self.log
         if log.stopped:
             return
@@ -212,7 +212,7 @@ class GroupCommit(CommitListener):
             try:
                 waiter.on_store_failed(self.log.failure)
             except Exception:
-                _log.exception("what waited for the log has failed", reason=self.log.failure)
+                _log.exception("a waiter of the log has failed", reason=self.log.failure)
 
     # ---- the start and the stop
 
@@ -225,7 +225,7 @@ class GroupCommit(CommitListener):
         except OSError as error:
             if not self.storage.use_reserve(segment, error):
                 raise
-            self.room.enter(f"the disk is full: {error}")
+            self.room.enter_reserve(f"the disk is full: {error}")
             self._commit_now()
 
     def _commit_now(self) -> None:
@@ -245,8 +245,8 @@ class GroupCommit(CommitListener):
     def close(self) -> None:
         """Make the rest durable, and mark a clean stop. Blocks.
 
-        Only the batch in flight and a last one are committed: what a batch leaves to do for the next one,
-        such as copies of old messages, is left to the next start.
+        Only the batch in flight and a last one are committed. Work that each batch leaves for the next one,
+        such as copies of old messages, continues after the next start.
 
         Raises StoreFailed if the last batch did not become durable: then the log is as after a crash.
         """
@@ -258,7 +258,7 @@ class GroupCommit(CommitListener):
             if not log.stopped:
                 segment = log.filling.segment
                 self.streams.seal(log.filling)
-                log.filling.add_last_words()
+                log.filling.add_conditional_settles()
                 log.filling.add_closed()
                 self._commit_now()
                 self.storage.cut(segment)

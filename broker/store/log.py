@@ -38,13 +38,13 @@ class Log(LogState):
 
     `failure` is not empty while publishes are refused. After a failed batch the log is `stopped` until the
     daemon starts again. After an undone batch (`full`) settles and copies continue in the reserve. When the
-    storage has room for a new reserve and a whole new segment, `failure` becomes empty again: nothing stored
-    depends on the undone batch. Its messages stay in memory as if they had never been logged (sequence 0),
-    and their publishers have been notified.
+    storage has room for a new reserve and a whole new segment, `failure` becomes empty again. Nothing stored
+    depends on the undone batch. The messages of that batch stay in memory as if they had never been logged
+    (sequence 0), and their publishers have been notified.
 
-    The log is composed of parts that share its state: the `appender` fills a batch, `held` knows the queues
-    of each message, `group` commits batches, `space` and `room` reclaim space, `stand_ins` are dead letters
-    whose batch has failed, and `upkeep` is the work behind each batch.
+    The log is composed of parts that share its state. The `appender` fills a batch, and `group` commits
+    batches. `held` counts the queues of each message. `space` reclaims space, and `room` handles a full disk.
+    `stand_ins` are dead letters whose batch has failed. `upkeep` is the work behind each batch.
     """
 
     def __init__(self, storage: BatchStorage, describe: Describe, memory_budget: int = MEMORY_BUDGET) -> None:
@@ -64,10 +64,10 @@ class Log(LogState):
         )
         self.group = GroupCommit(self, storage, self.appender, self.streams, self.room, self.upkeep)
 
-    # --- what the core calls
+    # --- for the core (MessageStore)
 
     def append_message(self, message: Message, queues: Sequence[LoggedQueue]) -> None:
-        """Append an enqueue of `message` on `queues`; its content must be in memory."""
+        """Append an enqueue of `message` on `queues`. The content must be in memory."""
         if self.failure:
             return
         if message.body is not None:
@@ -181,7 +181,7 @@ class Log(LogState):
         """Call `waiter.on_durable` once when everything appended so far is durable."""
         self.group.wait(waiter)
 
-    # --- what the daemon calls
+    # --- for the daemon
 
     def recover(self, sink: RecoverySink) -> RecoveryReport:
         """Replay the storage, give `sink` everything that survived, and get ready for appends.
@@ -195,7 +195,7 @@ class Log(LogState):
         self.group.commit()
 
     def tick(self) -> None:
-        """Retry what failed for lack of room or descriptors; called every second or so."""
+        """Repeat attempts that failed for lack of room or descriptors; called about once per second."""
         found = len(self.orphans) > 0
         self.held.drop_orphans()
         self.group.retry()
@@ -214,7 +214,7 @@ class Log(LogState):
         """Release the storage without a clean stop: the log is as after a crash."""
         self.group.release()
 
-    # --- what is measured
+    # --- measures
 
     @property
     def unsynced_bytes(self) -> i64:

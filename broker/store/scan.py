@@ -1,4 +1,4 @@
-"""The scanner of segment files: it finds their valid batches."""
+"""The scanner that finds the valid batches of a segment."""
 
 from typing import Final, final
 
@@ -82,7 +82,7 @@ class SegmentScanner(BatchScanner):
     def _header(self, at: i64) -> Header | None:
         """Return the header of the valid batch at this offset, if there is one.
 
-        Its bytes are in `data` then.
+        The batch's bytes are in `data` then.
         """
         if self.size - at < HEADER_BYTES:
             return None

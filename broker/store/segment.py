@@ -32,13 +32,13 @@ def is_stranger(name: str) -> bool:
 
 @final
 class Segment:
-    """A segment file.
+    """A segment: a row of batches that is removed as a whole.
 
-    Its live messages (held by at least one queue) are linked in file order, so that copying them forward can
+    The live messages (held by at least one queue) are linked in file order, so that copying them forward can
     walk the file and the list side by side. `needs` are older segments with an earlier record of a message
     about which this segment has a later record (a settle, a count or a copy). Without this segment, recovery
-    would restore these messages, or restore them as new. So this segment may be removed only after those, or
-    after its settles and counts have been appended again.
+    would restore these messages, or restore them as new. So this segment may be removed only after its
+    `needs`, or after its settles and counts have been appended again.
     """
 
     def __init__(self, number: i64, limit: i64) -> None:
@@ -48,19 +48,19 @@ class Segment:
         self.fd: int = -1
         self.room: i64 = 0  # length of the recycled file from which it was made; 0: a new file
         self.end: i64 = 0  # where the next batch begins
-        self.good: i64 = 0  # everything before this has been written
+        self.written: i64 = 0  # everything before this has been written
         self.entry_synced = False  # the directory entry is durable
         self.live: i64 = 0
         self.live_bytes: i64 = 0
         self.first: Message | None = None
         self.last: Message | None = None
-        self.lowest: i64 = 0  # sequences of its message records, dead ones included; 0: it has none
+        self.lowest: i64 = 0  # sequences of its message records, dead ones included; 0: none
         self.highest: i64 = 0
         self.settles: i64 = 0  # settle records about messages of other segments
-        self.count_bytes: i64 = 0  # of count records that are not void
+        self.count_bytes: i64 = 0  # the length of all count records that are not void
         self.needs: set[int] = set()
-        self.emptied: i64 = 0  # number of the batch with the last copy of its needed records
-        self.removal: i64 = 0  # number of the batch with the record of its removal
+        self.emptied_in: i64 = 0  # number of the batch with the last copy of its needed records
+        self.removed_in: i64 = 0  # number of the batch with the record of its removal
 
     def link(self, message: Message) -> None:
         """Add a message whose record has just been appended here."""

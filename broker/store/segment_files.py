@@ -20,7 +20,7 @@ NEWEST: Final = "newest"  # contains the number of the newest segment with a syn
 OPEN_FILES_MAX: Final = 64  # old segments that stay open for reading
 
 ABSENT: Final = 0
-ASKED: Final = 1
+REQUESTED: Final = 1
 READY: Final = 2
 
 
@@ -29,10 +29,10 @@ class SegmentFiles:
     """Opens and closes segment files; prepares the spare and the reserve in the background.
 
     The spare saves the first writer of a segment the cost of growing a file. Once `recycles` is set, the
-    spare is made from a dead segment, if there is one in time: its blocks are written and its pages are in
-    memory, so writing and syncing the next segment costs only a fifth to three fifths as much. The reserve is
-    room for settles and copies only, while the disk is full: they make room. It begins with a checkpoint,
-    like every segment: as `checkpoint_bytes` grow, so does the reserve.
+    spare is made from a dead segment, if there is one in time. The blocks of a dead segment are written and
+    its pages are in memory: writing and syncing the next segment costs a fifth to three fifths as much. The
+    reserve is room for settles and copies while the disk is full, because both free space. The reserve begins
+    with a checkpoint, like every segment. The reserve grows with `checkpoint_bytes`.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class SegmentFiles:
         self.spare_bytes: i64 = 0
         self.reserve: i64 = ABSENT
         self.reserve_length: i64 = 0
-        self.asked_length: i64 = 0  # of the reserve that is being made or extended
+        self.requested_length: i64 = 0  # the length of the reserve that is being made or extended
         self.growing = False
-        self.wants_spare = False
+        self.is_spare_wanted = False
         self.recycles = False
         self.lock_fd: int = -1
         self.noted: i64 = 0  # the segment that `note_newest` was called for
@@ -152,21 +152,21 @@ class SegmentFiles:
                     raise
                 self.close(self.opened[0])
 
-    def ask(self, spare: bool) -> None:
+    def request(self, spare: bool) -> None:
         """Request the reserve, then the spare if it is wanted, unless they exist or are being prepared."""
-        self.wants_spare = spare
-        if self.reserve == ASKED or self.spare == ASKED or self.growing:
+        self.is_spare_wanted = spare
+        if self.reserve == REQUESTED or self.spare == REQUESTED or self.growing:
             return
         if self.reserve == ABSENT:
-            self.reserve = ASKED
-            self.asked_length = self.checkpoint_bytes + self.reserve_bytes
-            self.syncer.prepare(RESERVE, self.asked_length)
+            self.reserve = REQUESTED
+            self.requested_length = self.checkpoint_bytes + self.reserve_bytes
+            self.syncer.prepare(RESERVE, self.requested_length)
         elif self.reserve_length < self.checkpoint_bytes + self.reserve_bytes // 2:
             self.growing = True
-            self.asked_length = self.checkpoint_bytes + self.reserve_bytes
-            self.syncer.grow(RESERVE, self.asked_length)
+            self.requested_length = self.checkpoint_bytes + self.reserve_bytes
+            self.syncer.grow(RESERVE, self.requested_length)
         elif self.spare == ABSENT and spare:
-            self.spare = ASKED
+            self.spare = REQUESTED
             self.spare_bytes = self.next_bytes
             self.syncer.prepare(SPARE, self.spare_bytes)
 
@@ -179,26 +179,26 @@ class SegmentFiles:
         if not self.recycles or self.spare != ABSENT or segment.end < self.next_bytes:
             return False
         self.close(segment)
-        self.spare = ASKED
+        self.spare = REQUESTED
         self.spare_bytes = self.next_bytes
         self.syncer.recycle(segment.name, SPARE, self.spare_bytes)
         return True
 
     def prepared(self, name: str, reason: str) -> None:
-        """Note that the syncer has prepared a file, or could not; then `ask` again later."""
+        """Note that the syncer has prepared a file, or could not; then `request` again later."""
         state = ABSENT if reason else READY
         if name == RESERVE:
             if not self.growing:
                 self.reserve = state
             if state == READY:
-                self.reserve_length = self.asked_length
+                self.reserve_length = self.requested_length
             self.growing = False  # if the reserve was used meanwhile, there is none now
         else:
             self.spare = state
         if not reason:
-            self.ask(self.wants_spare)
+            self.request(self.is_spare_wanted)
 
-    def readable(self, segment: Segment) -> int:
+    def open_for_reading(self, segment: Segment) -> int:
         """Return a descriptor for reading an old segment. Raises OSError."""
         if segment.fd < 0:
             segment.fd = self._with_descriptor(self.disk.open, self.path(segment.name))

@@ -32,10 +32,10 @@ _log = structlog.get_logger("amqpd.store")
 class Space:
     """The reclaiming of space; works a little after every durable batch.
 
-    A segment is removed in three steps. First, nothing live is in it and nothing older needs its settles and
-    counts (or all of them have been appended again: it is *emptied*). Second, a batch with the record of its
-    removal becomes durable, and from then on recovery ignores the segment. Third, its file is deleted in the
-    background.
+    A segment is removed in three steps. First, no live message is in the segment, and no older segment needs
+    its settles and counts, or all of these have been appended again (the segment is *emptied*). Second, a
+    batch with the record of the removal becomes durable, and from then on recovery ignores the segment.
+    Third, the segment's file is deleted in the background.
     """
 
     def __init__(self, log: LogState, storage: BatchStorage) -> None:
@@ -48,10 +48,10 @@ class Space:
     def batches_failed(self, number: i64) -> None:
         """Undo the records of batches from this number on, which have not been written."""
         for segment in self.log.segments.all():
-            if segment.removal >= number:
-                segment.removal = 0
-            if segment.emptied >= number:
-                segment.emptied = 0
+            if segment.removed_in >= number:
+                segment.removed_in = 0
+            if segment.emptied_in >= number:
+                segment.emptied_in = 0
         self.victim = None
         self.scanner = None
         self.log.space_changed = True
@@ -71,7 +71,7 @@ class Space:
     def _finish_removals(self) -> None:
         log = self.log
         for segment in log.segments.all():
-            if 0 < segment.removal <= log.durable:
+            if 0 < segment.removed_in <= log.durable:
                 log.segments.remove(segment)
                 self.storage.remove(segment)
 
@@ -80,13 +80,13 @@ class Space:
         going: set[int] = set()
         current = log.filling.segment
         for segment in log.segments.all():
-            if segment.removal:
+            if segment.removed_in:
                 going.add(segment.number)
             elif segment is current or segment.live > 0:
                 continue
-            elif segment.emptied or self._needs_only(segment, going):
+            elif segment.emptied_in or self._needs_only(segment, going):
                 going.add(segment.number)
-                segment.removal = log.filling.number
+                segment.removed_in = log.filling.number
                 log.filling.add_removed(segment.number)
         if going:
             self.log.space_changed = True
@@ -107,12 +107,12 @@ class Space:
         best: Segment | None = None
         best_needed: i64 = 0
         for segment in log.segments.all():
-            if segment.removal:
+            if segment.removed_in:
                 continue
             part = segment.live_bytes + segment.settles * SETTLE_BYTES + segment.count_bytes
             total += segment.end
             needed += part
-            if segment is current or segment.emptied or segment.end == 0:
+            if segment is current or segment.emptied_in or segment.end == 0:
                 continue
             if best is None or part * best.end < best_needed * segment.end:
                 best = segment
@@ -136,7 +136,7 @@ class Space:
                 self.storage.resume(scanner, victim)
             before: i64 = len(log.filling.writer)
             while len(log.filling.writer) - before < SLICE:
-                if scanner.position >= victim.good:
+                if scanner.position >= victim.written:
                     self._emptied(victim)
                     return
                 start = scanner.position
@@ -152,13 +152,13 @@ class Space:
         log = self.log
         assert victim.live == 0, "every live message has a record"
         assert victim.count_bytes == 0, "every count has a record, in a segment that needs its message's"
-        victim.emptied = log.filling.number
+        victim.emptied_in = log.filling.number
         self.victim = None
         self.scanner = None
         log.space_changed = True
 
     def _give_up(self, victim: Segment, problem: str) -> None:
-        """Leave an unreadable segment as it is; it is never chosen again."""
+        """Leave an unreadable segment as it is, and never choose that segment again."""
         _log.error("a segment of the log does not read back and is left as it is", reason=problem)
         self.log.damaged_segments += 1
         victim.settles = victim.end
@@ -204,7 +204,7 @@ class Space:
         if (
             count is not None
             and count.segment == victim.number
-            and count.is_said_by(records)
+            and count.matches(records)
             and self._is_needed(victim, records.sequence)
         ):
             self._add_count(records.sequence, count)
@@ -263,14 +263,14 @@ class Room:
         self.waiting_bytes: i64 = 0  # the bytes of their annotations
         self._annotations_left: i64 = 0  # further bytes of annotations that the reserve takes
 
-    def enter(self, reason: str) -> None:
+    def enter_reserve(self, reason: str) -> None:
         """Refuse publishes from now on; the next segment is the reserve."""
         self._annotations_left = self.storage.reserve_length // 4
         self.log.space_changed = True
         self.log.full = True
         self.log.failure = reason
 
-    def leave(self) -> None:
+    def leave_reserve(self) -> None:
         """Accept publishes again: the storage has room for them, and another reserve."""
         log = self.log
         if log.full and not log.stopped:
@@ -281,8 +281,8 @@ class Room:
     def takes_count(self, message: Message, queue: LoggedQueue, count: i64, annotations: bytes) -> bool:
         """Whether a count is appended in spite of a failure; else it waits for the end of the failure.
 
-        It is appended if the logged count is too high, because the queue could give up too early after a
-        crash. At most one such count of a message exists, as its next deliveries are not appended. If too
+        The count is appended if the logged count is too high, because the queue could give up too early after
+        a crash. At most one such count of a message exists, as its next deliveries are not appended. If too
         many annotations were added to messages, even such a count waits.
         """
         log = self.log
@@ -337,7 +337,7 @@ class Room:
         self.streams.refuse(batch)
         self.streams.refuse(filling)
         needs = segment.needs | following.needs
-        if segment.good == 0:  # not even its first batch fitted: the reserve replaces it
+        if segment.written == 0:  # not even its first batch fitted: the reserve replaces it
             log.segments.remove(segment)
             self.storage.discard(segment)
             following = segment
@@ -366,7 +366,7 @@ class Room:
             move.segment.put_back(message, move.offset)
 
     def _disown(self, segment: Segment, offset: i64) -> None:
-        """Forget messages appended from this offset on, which are not on disk: they live in memory, unlogged.
+        """Forget messages appended from this offset on, which are not on disk, and stay in memory, unlogged.
 
         A message without content at the end of the batch before is at this offset, and is on disk.
         """
@@ -389,7 +389,7 @@ class Room:
         nothing.
         """
         records = Records()
-        records.open(batch.payload, 0, batch.spoken)
+        records.open(batch.payload, 0, batch.unconditional_bytes)
         filling = self.log.filling
         while True:
             kind = records.next()
@@ -411,7 +411,7 @@ class Room:
         """
         counts = self.log.counts
         count = counts.of(records.sequence, records.queue)
-        if count is not None and count.is_said_by(records):
+        if count is not None and count.matches(records):
             annotations = count.annotations if self._reserve_takes(count.annotations) else b""
             filling.add_count(records.sequence, count.queue, count.value, annotations)
             counts.note(records.sequence, count.queue, count.value, annotations, filling.segment)

@@ -39,7 +39,7 @@ class Origin:
 class StandIn:
     """The link from a letter to its origin.
 
-    It ends when `place`, or if None all queues, has released the letter.
+    The link ends when `place`, or if None all queues, has released the letter.
     """
 
     def __init__(self, origin: Origin, place: LoggedQueue | None) -> None:
@@ -47,7 +47,7 @@ class StandIn:
         self.place = place
 
     def ends(self, queue: LoggedQueue, left: i64) -> bool:
-        """Whether it ends when `queue` releases the letter and `left` queues still hold it."""
+        """Whether the link ends when `queue` releases the letter and `left` queues still hold the letter."""
         return left <= 0 if self.place is None else self.place is queue
 
 
@@ -55,19 +55,18 @@ class StandIn:
 class StandIns:
     """The letters that are stand-ins for messages.
 
-    A letter of such a letter is a stand-in for the same message.
+    A letter of a stand-in is a stand-in for the same message.
 
     A message that has replaced another one in a queue is a stand-in too, for as long as it is in that queue.
-    If it has replaced messages in several queues, it is a stand-in for each of them.
+    A message that has replaced messages in several queues is a stand-in for each of them.
     """
 
     def __init__(self, log: LogState) -> None:
         self.log = log
         self.letters: dict[Message, list[StandIn]] = {}
-        # pending in transactions: the queues that will release a letter, and by origin the links that will
-        # end
-        self._leaving: dict[Message, set[LoggedQueue]] = {}
-        self._ending: dict[Origin, set[StandIn]] = {}
+        # transactions that are not durable yet:
+        self._leaving: dict[Message, set[LoggedQueue]] = {}  # the queues that will release a letter
+        self._ending: dict[Origin, set[StandIn]] = {}  # the links of an origin that will end
 
     def append(
         self, letter: Message, queues: Sequence[LoggedQueue], message: Message, queue: LoggedQueue
@@ -88,7 +87,7 @@ class StandIns:
     def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`, whose letter is a row of the batch being filled.
 
-        If that fails, a letter that no queue holds becomes its stand-in.
+        If that batch fails, a letter that no queue holds becomes the message's stand-in.
         """
         nobody = copy_of(message, b"")
         nobody.references = 1
@@ -100,7 +99,7 @@ class StandIns:
         if message.sequence >= self._first_sequence():
             if origins:
                 self._append_removal(message, replaced, queue, True)
-        elif message.sequence <= 0 and message.persistent:  # its batch has failed
+        elif message.sequence <= 0 and message.persistent:  # the batch has failed
             stands_in = replaced.sequence == STANDS_IN
             self._add(message, 1, queue, origins)
             if stands_in:
@@ -111,7 +110,7 @@ class StandIns:
     def _first_sequence(self) -> i64:
         """Return the first sequence that is not on disk.
 
-        If the batch in flight fails, so does the one being filled.
+        If the batch in flight fails, the batch being filled fails too.
         """
         log = self.log
         sealed = log.sealed
@@ -149,18 +148,18 @@ class StandIns:
             if origin.letters == 0:
                 self.log.append_settle(origin.message, origin.queue)
             else:
-                self._look(origin)
+                self._settle_with_last_letter(origin)
         if left:
             self.letters[letter] = left
             if leaving and letter.references <= len(leaving):
                 for stand_in in left:
                     if stand_in.place is None:
-                        self._ends(stand_in)
+                        self._note_ending(stand_in)
         else:
             letter.sequence = 0
 
     def append_transacted_settle(self, letter: Message, queue: LoggedQueue) -> None:
-        """Append that a transaction settles a letter; its message is settled with its last stand-in.
+        """Append that a transaction settles a letter. The letter's message is settled with the last stand-in.
 
         Other stand-ins may have been settled by this transaction or by an earlier one, which is done before
         this one.
@@ -170,15 +169,15 @@ class StandIns:
         left: i64 = letter.references - len(leaving)
         for stand_in in self.letters[letter]:
             if stand_in.ends(queue, left):
-                self._ends(stand_in)
+                self._note_ending(stand_in)
 
-    def _ends(self, stand_in: StandIn) -> None:
+    def _note_ending(self, stand_in: StandIn) -> None:
         """Note that transactions will end this link."""
         origin = stand_in.origin
         self._ending.setdefault(origin, set()).add(stand_in)
-        self._look(origin)
+        self._settle_with_last_letter(origin)
 
-    def _look(self, origin: Origin) -> None:
+    def _settle_with_last_letter(self, origin: Origin) -> None:
         """Settle a message with the last of these transactions, if it has no other stand-in."""
         if not origin.leaving and len(self._ending.get(origin, ())) == origin.letters:
             origin.leaving = True

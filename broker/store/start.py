@@ -39,7 +39,7 @@ class Start:
         self.group = group
 
     def recover(self, sink: RecoverySink) -> RecoveryReport:
-        """Replay what is stored, give it to the sink, and begin a new segment for this run.
+        """Replay the storage, give everything to the sink, and begin a new segment for this run.
 
         No segment of an earlier run ever gets a batch again. Raises LogDamaged, LogVersionUnknown, LogLocked,
         OSError.
@@ -128,7 +128,7 @@ class Delivery:
                     self._deliver(message, page.queues[slot], clean)
             page.messages = []
         pages.clear()
-        for piece in replay.bodies.unnamed():
+        for piece in replay.bodies.unnamed_pieces():
             piece.references = 0
             found.segments.holding(piece).unlink(piece)
         return self.void
@@ -140,7 +140,7 @@ class Delivery:
         if replay.bodies.named:
             self._join(message)
         if len(queues) != message.references:
-            queues = replay.holders(message)
+            queues = replay.queues_of(message)
         if message.marks & REMEMBERED == 0:
             found.report.messages += 1
         seen = replay.delivered.get(message.sequence) if clean and replay.delivered else None
@@ -162,8 +162,8 @@ class Delivery:
     def _existing(self, message: Message, queues: list[int]) -> list[int]:
         """Return the queues that still exist.
 
-        For all others it must be on disk that they do not hold the message: its pieces may be removed before
-        the record that names them.
+        For all others it must be on disk that they do not hold the message: the pieces may be removed before
+        the record that names the pieces.
         """
         there = [queue for queue in queues if self.sink.has(queue)]
         self.void += [(message, queue) for queue in queues if queue not in there]
@@ -173,9 +173,11 @@ class Delivery:
         """Give a message its body. Raises LogDamaged if a piece of it is missing."""
         found = self.found
         bodies = found.replay.bodies
-        missing = bodies.missing(message.sequence)
+        missing = bodies.missing_piece(message.sequence)
         if missing:
             path = self.storage.name_of(found.segments.holding(message))
-            problem = f"message {message.sequence} names piece {missing} of its body, which is nowhere"
+            problem = (
+                f"message {message.sequence} names piece {missing} of its body, which the log does not have"
+            )
             raise LogDamaged(path, message.offset, problem)
         bodies.join(message, self.log.orphans)

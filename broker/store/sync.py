@@ -191,7 +191,7 @@ class DiskSyncer(Syncer):
         self.disk.sync_directory(self.directory)
 
     def finish(self) -> None:
-        """Write and sync here what the other thread may not have done yet; doing both twice does no harm."""
+        """Write and sync here, in case the other thread has not: doing both twice does no harm."""
         job = self.job
         if job is not None:
             run_inline(job.work_here, job.done)
@@ -297,10 +297,11 @@ def ignore(_: int) -> None:
 class HelperSyncer(DiskSyncer):
     """Syncs in a separate process; large writes go through `run_off_loop`.
 
-    A thread would do, but a busy loop can keep it from the interpreter lock for a second. The helper's answer
-    is a readable socket. Register `fileno` for reading with `on_readable` after `attach` (that is, after
-    `Log.recover`). Set `unwatch` to the function that undoes this: it is called with the descriptor before
-    that is closed. If the process dies, the log stops, because the result of its last sync is unknown.
+    A thread could sync too, but a busy loop can keep a thread from the interpreter lock for a second. The
+    helper's answer is a readable socket. Register `fileno` for reading with `on_readable` after `attach`
+    (that is, after `Log.recover`). Set `unwatch` to the function that undoes this: the syncer calls `unwatch`
+    with the descriptor before the descriptor is closed. If the process dies, the log stops, because the
+    result of the last sync is unknown.
     """
 
     def __init__(self, disk: Disk, run_off_loop: RunOffLoop) -> None:
@@ -312,7 +313,7 @@ class HelperSyncer(DiskSyncer):
         self.unwatch: Callable[[int], None] = ignore
         self.lost: Callable[[], None] = do_nothing  # called when the helper has died
         self.syncing = False
-        self.doing: int = 0  # chores that were sent and not answered
+        self.unanswered: int = 0  # chores that were sent and not answered
         self.waiting: deque[bytes] = deque()  # chores that have not been sent yet
 
     def attach(self, directory: str, target: SyncTarget, lock: int) -> None:
@@ -358,42 +359,42 @@ class HelperSyncer(DiskSyncer):
 
     def _send_sync(self, flags: int, files: list[int]) -> None:
         if self.socket is None:
-            self._lost("it is gone")
+            self._handle_loss("it is gone")
             return
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
         try:
             self.socket.sendmsg([b"S" + bytes([flags])], ancillary)
         except OSError as error:
-            self._lost(str(error))
+            self._handle_loss(str(error))
 
     def prepare(self, name: str, size: int) -> None:
         """Send the request to the helper's second thread."""
-        self._ask(b"P" + size.to_bytes(8, "big") + name.encode())
+        self._request(b"P" + size.to_bytes(8, "big") + name.encode())
 
     def grow(self, name: str, size: int) -> None:
         """Send the request to the helper's second thread."""
-        self._ask(b"G" + size.to_bytes(8, "big") + name.encode())
+        self._request(b"G" + size.to_bytes(8, "big") + name.encode())
 
     def recycle(self, name: str, new_name: str, size: int) -> None:
         """Send the request to the helper's second thread."""
-        self._ask(b"C" + size.to_bytes(8, "big") + name.encode() + b"\0" + new_name.encode())
+        self._request(b"C" + size.to_bytes(8, "big") + name.encode() + b"\0" + new_name.encode())
 
     def remove(self, name: str) -> None:
         """Send the request to the helper's second thread."""
-        self._ask(b"R" + name.encode())
+        self._request(b"R" + name.encode())
 
-    def _ask(self, request: bytes) -> None:
+    def _request(self, request: bytes) -> None:
         """Send a chore, now or when an earlier one is done: neither side may ever wait for the other."""
         if self.chores is None:
             return
-        if self.doing >= CHORES_MAX:
+        if self.unanswered >= CHORES_MAX:
             self.waiting.append(request)
             return
-        self.doing += 1
+        self.unanswered += 1
         try:
             self.chores.send(request)
         except OSError as error:
-            self._lost(str(error))
+            self._handle_loss(str(error))
 
     def on_readable(self) -> None:
         """Report the helper's answers."""
@@ -403,18 +404,18 @@ class HelperSyncer(DiskSyncer):
             except BlockingIOError:
                 return
             except OSError as error:
-                self._lost(str(error))
+                self._handle_loss(str(error))
                 return
             if not packet:
-                self._lost("it has exited")
+                self._handle_loss("it has exited")
                 return
             self._report(packet)
 
     def _report(self, packet: bytes) -> None:
         if packet[:1] != b"S":
-            self.doing -= 1
+            self.unanswered -= 1
             if self.waiting:
-                self._ask(self.waiting.popleft())
+                self._request(self.waiting.popleft())
         target = self.target
         if target is None:
             return
@@ -428,7 +429,7 @@ class HelperSyncer(DiskSyncer):
         else:
             target.removed(packet[5:].decode(), reason)
 
-    def _lost(self, problem: str) -> None:
+    def _handle_loss(self, problem: str) -> None:
         """Treat the loss of the helper, or of the connection to it, as a failed sync."""
         self._close_sockets()
         if self.target is not None:
@@ -437,7 +438,7 @@ class HelperSyncer(DiskSyncer):
             self.lost()
 
     def finish(self) -> None:
-        """Write here what the other thread may not have written yet, and wait for the helper's answer."""
+        """Write here, in case the other thread has not, and wait for the helper's answer."""
         super().finish()
         while self.syncing and self.socket is not None:
             select.select([self.socket], [], [])

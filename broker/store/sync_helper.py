@@ -1,11 +1,11 @@
-"""The sync helper process: it does a log's blocking disk work, so that the broker's loop never blocks.
+"""The sync helper process does a log's blocking disk work, so that the broker's loop never blocks.
 
-It is started with the plain interpreter and imports nothing of the broker, so that it is small and starts
-fast:
+The helper is started with the plain interpreter and imports nothing of the broker. So the helper is small and
+starts fast:
 
     python -I -S sync_helper.py FOLDER SOCKET CHORES
 
-SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answer is one packet. Requests:
+SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets. Each request or answer is a packet. Requests:
 
     S flags [descriptors]   fdatasync of all attached files, and then of the current one. Flag 1: the last
                             attached file becomes the current one; 2: fsync the folder afterwards; 4: not of
@@ -21,8 +21,8 @@ Flags are one byte, sizes eight, errors (an errno, 0: done) four, big-endian. Sy
 the others on CHORES. A second thread serves CHORES, because freeing or allocating a large file must not delay
 a sync. All answers go to SOCKET. The helper ends when its sockets are closed, that is with the broker,
 however the broker ends. Until then it has the inherited lock of the folder, so its last work on files cannot
-meet the next broker. It ignores the terminal's SIGINT and a service manager's SIGTERM, which reach the whole
-group.
+meet the next broker. The helper ignores the terminal's SIGINT and a service manager's SIGTERM, which reach
+the whole group.
 """
 
 import _thread

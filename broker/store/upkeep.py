@@ -17,7 +17,7 @@ from broker.store.streams.stream import Streams
 
 @final
 class Upkeep:
-    """Releases what had to be kept until a batch was durable, and reclaims space a little at a time.
+    """Releases everything that had to be kept until a batch was durable, and reclaims space in small steps.
 
     `memory_budget`: bytes of content in memory beyond which the contents of a durable batch leave memory.
     """
@@ -51,7 +51,7 @@ class Upkeep:
                 self.held.release(burial.message, burial.queue.number)
         if log.content_bytes > self.memory_budget:  # this batch's contents are needed last
             log.content_bytes -= segment.drop_contents(batch.offset, batch.end)
-        self.streams.synced(batch)
+        self.streams.on_durable(batch)
         if log.closing:
             return
         self.held.drop_orphans()
@@ -67,6 +67,6 @@ class Upkeep:
             self.space.step()
 
     def make_ready(self) -> None:
-        """Request the next segment in time; it may be made from a segment that dies meanwhile."""
+        """Request the next segment in time, so that a segment that dies meanwhile can be used for it."""
         segment = self.log.filling.segment
         self.storage.make_ready(self.log.full or segment.end * 2 >= segment.limit)

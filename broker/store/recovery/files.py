@@ -16,7 +16,7 @@ from broker.store.segment_files import SegmentFiles
 STRAY_GAP: Final = 1000  # the largest number of starts in a row that ended before their segment had a batch
 
 
-class Reading(StoredLog):
+class FileReplay(StoredLog):
     """The log in the files of a folder. Damage raises an error here; `Salvage` continues behind it."""
 
     def __init__(self, files: SegmentFiles, cut: tuple[int, int] = NOWHERE) -> None:
@@ -41,22 +41,22 @@ class Reading(StoredLog):
         noted = self.files.newest_noted()
         numbers = self._without_strays(self.files.numbers(), noted)
         if noted > (numbers[-1] if numbers else 0):
-            self.missing_newest(noted, numbers[-1] + 1 if numbers else 1)
+            self.on_newest_missing(noted, numbers[-1] + 1 if numbers else 1)
         if not numbers:
             self.report.is_new = noted == 0
             return
         self.highest = max(self.highest, numbers[-1])
         self.identity = self.find_identity(numbers)
-        newest = self.newest(numbers)
+        newest = self.find_newest(numbers)
         if newest < 0:
             return
-        listed = self.listed(numbers, newest)
+        listed = self.find_listed(numbers, newest)
         for number in listed:
             if number not in numbers:
-                self.missing(number, newest)
+                self.on_missing(number, newest)
         for number in numbers:
             if number in listed or number == newest:
-                self.segment(number, listed.get(number, -1))
+                self.replay_segment(number, listed.get(number, -1))
             else:
                 self.leftovers.append(segment_name(number))
 
@@ -75,7 +75,7 @@ class Reading(StoredLog):
             if number <= last + STRAY_GAP:
                 ours.append(number)
             else:
-                self.stray(number, last)
+                self.on_stray(number, last)
         return ours
 
     def _has_batch(self, number: int) -> bool:
@@ -85,17 +85,17 @@ class Reading(StoredLog):
         finally:
             self.disk.close(scanner.fd)
 
-    def stray(self, number: int, newest: int) -> None:
+    def on_stray(self, number: int, newest: int) -> None:
         """Refuse a file with the name of a segment that cannot exist yet."""
         path = self.files.path(segment_name(number))
-        raise LogDamaged(path, 0, f"it is no file of this log, whose newest segment is number {newest}")
+        raise LogDamaged(path, 0, f"no file of this log, whose newest segment is number {newest}")
 
-    def missing_newest(self, number: int, first: int) -> None:
+    def on_newest_missing(self, number: int, first: int) -> None:
         """Refuse: the newest segment had been synced and does not exist, nor any from number `first` on."""
         path = self.files.path(segment_name(number))
         raise LogDamaged(path, 0, "the file is missing, and was the newest segment")
 
-    def missing(self, number: int, newest: int) -> None:
+    def on_missing(self, number: int, newest: int) -> None:
         """Refuse: a segment must exist and does not, unless the record of its removal is damaged."""
         scanner = self.scanner(newest, self.identity)
         try:
@@ -116,7 +116,7 @@ class Reading(StoredLog):
                 return scanner.identity
         return 0
 
-    def newest(self, numbers: list[int]) -> int:
+    def find_newest(self, numbers: list[int]) -> int:
         """Return the newest segment with a checkpoint, -1 if there is none. The file after it may be torn."""
         for number in reversed(numbers[-2:]):
             scanner = self.scanner(number, self.identity)
@@ -128,19 +128,19 @@ class Reading(StoredLog):
                     raise LogDamaged(scanner.path, 0, "the first batch does not read back")
                 scanner.position = 0
                 if not scanner.at_blank():
-                    self.torn(scanner)
+                    self.note_torn_end(scanner)
             finally:
                 self.disk.close(scanner.fd)
         self.leftovers += map(segment_name, numbers)
         return -1
 
-    def torn(self, scanner: SegmentScanner) -> None:
+    def note_torn_end(self, scanner: SegmentScanner) -> None:
         """Note that the log ends at the scanner's position, and that bytes follow there."""
         self.report.torn = scanner.path
         self.report.torn_offset = scanner.position
         self.report.torn_bytes = scanner.size - scanner.position
 
-    def listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
+    def find_listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
         """Return the older segments that exist according to the newest one."""
         replay = Replay(SegmentTable())
         scanner = self.scanner(newest, self.identity)
@@ -148,16 +148,16 @@ class Reading(StoredLog):
         replay.segments.add(segment)
         try:
             while scanner.next():
-                replay.batch(scanner, segment)
+                replay.replay_batch(scanner, segment)
         finally:
             self.disk.close(scanner.fd)
             segment.forget_all()
         if not replay.checkpoint:
-            raise LogDamaged(scanner.path, 0, "it has no checkpoint")
-        return replay.listed()
+            raise LogDamaged(scanner.path, 0, "the segment has no checkpoint")
+        return replay.listed_segments()
 
-    def segment(self, number: i64, length: i64) -> None:
-        """Replay a segment; its length is -1 for the newest."""
+    def replay_segment(self, number: i64, length: i64) -> None:
+        """Replay a segment of `length` bytes; -1: the newest one, whose length is not recorded."""
         segment = Segment(number, 0)
         segment.entry_synced = True
         self.segments.add(segment)
@@ -165,11 +165,11 @@ class Reading(StoredLog):
         scanner.number = 0
         try:
             while scanner.next():
-                self.replay.batch(scanner, segment)
+                self.replay.replay_batch(scanner, segment)
                 self.report.batches += 1
                 self.tail_at = scanner.batch_at
             self.last_batch = max(self.last_batch, scanner.number)
-            segment.end = segment.good = scanner.position
+            segment.end = segment.written = scanner.position
             if length >= 0:
                 if scanner.position != length:
                     raise LogDamaged(scanner.path, scanner.position, f"{length} bytes had been synced")
@@ -177,11 +177,11 @@ class Reading(StoredLog):
             self.tail_segment = segment
             if number == self.cut[0]:
                 scanner.size = self.disk.size(scanner.fd)
-                self.torn(scanner)
+                self.note_torn_end(scanner)
                 return
             scanner.refuse_damage()
             if not scanner.at_blank():
-                self.torn(scanner)
+                self.note_torn_end(scanner)
         finally:
             self.disk.close(scanner.fd)
 

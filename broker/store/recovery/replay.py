@@ -40,7 +40,7 @@ class Bodies:
         self.named: dict[int, list[int]] = {}  # by the sequence of the message that names them
         self._found: dict[int, Body] = {}  # by the sequence of their first piece
 
-    def missing(self, sequence: int) -> int:
+    def missing_piece(self, sequence: int) -> int:
         """Return a piece that the message with this sequence names and the log lacks; 0 if there is none."""
         numbers = self.named.get(sequence)
         if numbers is not None and numbers[0] not in self._found:
@@ -61,8 +61,8 @@ class Bodies:
             self._found[numbers[0]] = body
         message.body = body
 
-    def unnamed(self) -> list[Message]:
-        """Return the pieces that belong to no live message, once all of those have been joined."""
+    def unnamed_pieces(self) -> list[Message]:
+        """Return the pieces that belong to no live message, once all live messages have been joined."""
         return list(self.pieces.values())
 
 
@@ -109,7 +109,7 @@ class Replay:
         self.queue_list: list[int] = []
         self.bodies = Bodies()
 
-    def batch(self, scanner: BatchScanner, segment: Segment) -> None:
+    def replay_batch(self, scanner: BatchScanner, segment: Segment) -> None:
         """Replay the batch at the scanner. Raises LogDamaged if a record is malformed."""
         records = self.records
         records.open(scanner.data, scanner.start, scanner.end)
@@ -120,14 +120,14 @@ class Replay:
         while True:
             kind = records.next()
             if kind == MESSAGE:
-                self._message(segment, shift)
+                self._replay_message(segment, shift)
             elif kind == SETTLE:
-                self._settle(segment)
+                self._replay_settle(segment)
             elif kind == COUNT:
-                self._count(segment)
+                self._replay_count(segment)
             elif kind == END:
                 break
-            elif not self._other(kind):
+            elif not self._replay_other(kind):
                 raise LogDamaged(
                     scanner.path, scanner.batch_at, f"record {count + 1} of the batch is malformed"
                 )
@@ -136,7 +136,7 @@ class Replay:
         if count != scanner.count:
             raise LogDamaged(scanner.path, scanner.batch_at, f"{count} records instead of {scanner.count}")
 
-    def _other(self, kind: i64) -> bool:
+    def _replay_other(self, kind: i64) -> bool:
         records = self.records
         if kind == DELIVERED:
             self.delivered.setdefault(records.sequence, []).append(records.queue)
@@ -167,7 +167,7 @@ class Replay:
         self.page_number = number
         return True
 
-    def _message(self, segment: Segment, shift: i64) -> None:
+    def _replay_message(self, segment: Segment, shift: i64) -> None:
         records = self.records
         sequence = records.sequence
         number = sequence // PAGE
@@ -228,7 +228,7 @@ class Replay:
             self.queue_list = records.queue_numbers()
         return self.queue_list
 
-    def _settle(self, segment: Segment) -> None:
+    def _replay_settle(self, segment: Segment) -> None:
         sequence = self.records.sequence
         queue = self.records.queue
         number = sequence // PAGE
@@ -262,7 +262,7 @@ class Replay:
             else:
                 self.counts.settle(sequence, queue)
 
-    def _count(self, segment: Segment) -> None:
+    def _replay_count(self, segment: Segment) -> None:
         sequence = self.records.sequence
         message = self.find(sequence)
         if message is None or message.references <= 0:
@@ -280,7 +280,7 @@ class Replay:
         page = self.pages.get(sequence // PAGE)
         return None if page is None else page.messages[sequence % PAGE]
 
-    def holders(self, message: Message) -> list[int]:
+    def queues_of(self, message: Message) -> list[int]:
         """Return the queues that hold a live message."""
         queues = self.pages[message.sequence // PAGE].queues[message.sequence % PAGE]
         done = self.settled.get(message.sequence, ())
@@ -294,7 +294,7 @@ class Replay:
         changes += map(json.loads, self.changes)
         return changes
 
-    def listed(self) -> dict[int, int]:
+    def listed_segments(self) -> dict[int, int]:
         """Return the segments, with lengths, of the last checkpoint that no later record has removed."""
         if not self.checkpoint:
             return {}
@@ -307,7 +307,7 @@ class StoredLog:
     """Everything that a storage has, replayed.
 
     `last_batch`: the number of the last batch. `highest`: the highest number of a segment that exists, or may
-    have existed. `identity`: of the log, 0 if it is new.
+    have existed. `identity`: the log's number, 0 if the log is new.
     """
 
     def __init__(self) -> None:

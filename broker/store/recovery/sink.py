@@ -15,7 +15,7 @@ NOWHERE: Final = (-1, 0)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RecoverySink:
-    """The receiver of what survived: first every definition, then every message, in the original order."""
+    """The receiver of the definitions, and then of the messages, that survived, in the original order."""
 
     def apply(self, change: dict[str, object]) -> None:
         """Apply a change as it was appended, or as `definitions` returned it."""

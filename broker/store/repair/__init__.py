@@ -1,1 +1,1 @@
-"""The work of `amqpd check`: find damage, report it, and repair what can be repaired."""
+"""The work of `amqpd check`: find damage, report it, and repair the rest."""

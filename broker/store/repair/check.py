@@ -108,7 +108,7 @@ class CheckReport:
             lines.append(f"messages that were already settled and may come back: at least {loss.settles}")
         if loss.counts:
             lines.append(
-                f"messages with too low a delivery count, or without what was added: at least {loss.counts}"
+                f"messages with too low a delivery count, or without annotations: at least {loss.counts}"
             )
         if loss.memories:
             lines.append(f"messages whose duplicates queues may take for new: at most {loss.memories}")
@@ -135,7 +135,7 @@ class _Counter(RecoverySink):
         self.queues: dict[int, tuple[object, object]] = {}  # the existing ones: vhost and name
 
     def apply(self, change: dict[str, object]) -> None:
-        """Note the names of queues, which tell an operator more than their numbers (RecoverySink)."""
+        """Note the names of queues: an operator does not know their numbers (RecoverySink)."""
         self.report.changes.append(change)
         number = change.get("number")
         name = change.get("name")
@@ -152,7 +152,7 @@ class _Counter(RecoverySink):
         elif change.get("kind") == "vhost.delete":
             self.queues = {number: queue for number, queue in self.queues.items() if queue[0] != name}
         elif change.get("kind") == "exchange" and isinstance(number, int):
-            self.report.queue_names[number] = f"of what exchange {where} keeps"
+            self.report.queue_names[number] = f"of exchange {where}"
 
     def has(self, queue: int) -> bool:
         """Every queue counts as existing (RecoverySink)."""
@@ -228,7 +228,7 @@ class _Repair:
         self.storage.files.lock()
 
     def repair(self) -> CheckReport:
-        """Read everything, and lose what is unreadable; raises the errors of `check`."""
+        """Read everything, and drop unreadable records; raises the errors of `check`."""
         self._lock()
         log = self.log
         report = self.report
@@ -333,6 +333,6 @@ class _Repair:
             if len(log.filling.writer) > COMMIT_BYTES:
                 log.commit()
         assert segment.live == 0, "every live message has a record that reads"
-        segment.emptied = log.filling.number
+        segment.emptied_in = log.filling.number
         log.space_changed = True
         log.commit()

@@ -1,4 +1,4 @@
-"""The salvage: it reads a damaged log as far as it is readable, and counts the loss."""
+"""The salvage of a damaged log: all readable records are replayed, and the loss is counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from broker.core.message import REMEMBERED
 from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
-from broker.store.recovery.files import Reading
+from broker.store.recovery.files import FileReplay
 from broker.store.recovery.replay import Replay
 from broker.store.recovery.sink import NOWHERE
 from broker.store.scan import SegmentScanner
@@ -57,8 +57,8 @@ class Loss:
     definitions: int = 0
 
 
-class Salvage(Reading):
-    """A Reading that steps over damage and notes it."""
+class Salvage(FileReplay):
+    """A FileReplay that steps over damage and notes it."""
 
     def __init__(self, files: SegmentFiles, cut: tuple[int, int] = NOWHERE) -> None:
         super().__init__(files, cut)
@@ -85,7 +85,7 @@ class Salvage(Reading):
                 return scanner.identity
         return identity
 
-    def newest(self, numbers: list[int]) -> int:
+    def find_newest(self, numbers: list[int]) -> int:
         """Return the newest segment with a readable checkpoint; 0: none has one, -1: nothing is readable."""
         self.numbers = numbers
         for number in reversed(numbers):
@@ -106,13 +106,13 @@ class Salvage(Reading):
                 self.damages.append(Damage(scanner.path, number, 0, scanner.size))
         return -1
 
-    def listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
+    def find_listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
         """Return the segments in the newest readable checkpoint, and all later ones."""
         replay = Replay(SegmentTable())
         for number in numbers:
             if number >= newest:
                 self._scan(replay, number)
-        listed = replay.listed() if newest > 0 else {}
+        listed = replay.listed_segments() if newest > 0 else {}
         for number in numbers:
             if number > newest:
                 listed[number] = -1
@@ -124,12 +124,12 @@ class Salvage(Reading):
         scanner = self.scanner(number, self.identity)
         try:
             while scanner.next_valid():
-                replay.batch(scanner, segment)
+                replay.replay_batch(scanner, segment)
         finally:
             self.disk.close(scanner.fd)
             segment.forget_all()
 
-    def stray(self, number: int, newest: int) -> None:
+    def on_stray(self, number: int, newest: int) -> None:
         """Keep a stray file aside."""
         path = self.files.path(segment_name(number))
         fd = self.disk.open(path)
@@ -137,17 +137,17 @@ class Salvage(Reading):
         self.disk.close(fd)
         self.leftovers.append(segment_name(number))
 
-    def missing_newest(self, number: int, first: int) -> None:
+    def on_newest_missing(self, number: int, first: int) -> None:
         """Note the missing newest segment; the messages that only it held cannot be counted."""
         path = self.files.path(segment_name(number))
         self.damages.append(Damage(path, number, 0, 0, first=first if first < number else 0))
         self.highest = number
 
-    def missing(self, number: int, newest: int) -> None:
+    def on_missing(self, number: int, newest: int) -> None:
         """Note a missing segment; the messages that only it held cannot be counted."""
         self.damages.append(Damage(self.files.path(segment_name(number)), number, 0, 0))
 
-    def segment(self, number: i64, length: i64) -> None:
+    def replay_segment(self, number: i64, length: i64) -> None:
         """Replay the readable part of a segment."""
         segment = Segment(number, 0)
         segment.entry_synced = True
@@ -159,7 +159,7 @@ class Salvage(Reading):
                 at = scanner.position
                 if scanner.next():
                     self._note_gap(number, scanner.first_sequence)
-                    self.replay.batch(scanner, segment)
+                    self.replay.replay_batch(scanner, segment)
                     self.report.batches += 1
                     self.tail_at = scanner.batch_at
                     self.tail_segment = segment
@@ -170,7 +170,7 @@ class Salvage(Reading):
                     continue
                 break
             self.last_batch = max(self.last_batch, scanner.number)
-            segment.end = segment.good = scanner.position
+            segment.end = segment.written = scanner.position
             if (length >= 0 and scanner.position < length) or number != self.numbers[-1]:
                 if scanner.position < length:
                     self._damaged(scanner, scanner.position, length)
@@ -178,9 +178,9 @@ class Salvage(Reading):
                     self._damaged(scanner, scanner.position, scanner.size)
             elif number == self.cut[0]:
                 scanner.size = self.disk.size(scanner.fd)
-                self.torn(scanner)
+                self.note_torn_end(scanner)
             elif not scanner.at_blank():
-                self.torn(scanner)
+                self.note_torn_end(scanner)
         finally:
             self.disk.close(scanner.fd)
         if not valid:
@@ -236,7 +236,7 @@ class Salvage(Reading):
     def _note_gap(self, segment: i64, first_sequence: i64) -> None:
         """Note the sequences missing right behind damage: sequences are consecutive.
 
-        They were in the damage, or were never on disk.
+        The missing sequences were in the damage, or were never on disk.
         """
         near = self.gap_after >= 0 and segment - self.gap_after <= 1
         self.gap_after = -1
@@ -296,8 +296,8 @@ class Salvage(Reading):
             for piece in pieces:
                 self.lost.pop(piece, None)
             message = replay.find(sequence)
-            if message is not None and message.references > 0 and replay.bodies.missing(sequence):
-                self.lost[sequence] = replay.holders(message)
+            if message is not None and message.references > 0 and replay.bodies.missing_piece(sequence):
+                self.lost[sequence] = replay.queues_of(message)
                 message.references = 0
                 self.segments.holding(message).unlink(message)
                 replay.settled.pop(sequence, None)

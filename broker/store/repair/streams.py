@@ -1,4 +1,4 @@
-"""The salvage of streams: it reads all chunks of a damaged stream, and rewrites its files without damage.
+"""The salvage of streams: all chunks of a damaged stream are read, and its files rewritten without damage.
 
 The start of the daemon does not wait for such a complete read: a disk may need minutes to read a large
 stream.
@@ -44,7 +44,7 @@ class UnreadableChunk:
         self.first = first
         self.reason = reason
 
-    def tell(self, storage: FileStorage) -> None:
+    def mark_unreadable(self, storage: FileStorage) -> None:
         """Let readers step over the chunk, if the stream still has it. Raises OSError."""
         files = storage.streams.get(self.file.number)
         if files is not None:
@@ -123,7 +123,7 @@ class StreamDamage:
 
 @dataclass
 class _Part:
-    """A chunk at a position of a file; position -1: lost rows. `time`: of the last row before them."""
+    """A chunk at a position of a file; position -1: lost rows. `time`: of the row before the lost rows."""
 
     position: int
     length: int
@@ -162,7 +162,7 @@ class StreamSalvage:
         self.bytes: i64 = 0
         self.damages: list[StreamDamage] = []
         self._files: list[_File] = []
-        self._time = 0  # of the last row so far
+        self._time = 0  # the time of the last row so far
 
     @property
     def disk(self) -> Disk:
@@ -176,7 +176,7 @@ class StreamSalvage:
 
     def run(self) -> None:
         """Read everything. Raises OSError."""
-        found = self.files.found()
+        found = self.files.find_segments()
         if self.all_rows and found:
             self.next = self.first = max(self.first, found[0].first)
         if not self.all_rows:
@@ -212,7 +212,7 @@ class StreamSalvage:
         file = _File(segment)
         self._files.append(file)
         self.next = segment.first
-        fd = self.files.readable(segment)
+        fd = self.files.open_for_reading(segment)
         size: i64 = self.disk.size(fd)
         at: i64 = 0
         while self.next < limit and at < size:
@@ -235,7 +235,7 @@ class StreamSalvage:
         if self.next < needed and at < size:  # else the rows of a missing file are missing
             self._damage(file, int(at), int(size - at), needed)
         self.bytes += at
-        self.files.open_files.shut(segment)
+        self.files.open_files.close_file(segment)
 
     def _chunk(self, fd: int, at: i64, size: i64, limit: i64) -> Header | None:
         """Return the header of the whole chunk at a position, if there is a plausible one."""
@@ -276,10 +276,10 @@ class StreamSalvage:
             path = files.path(file.segment)
             source = -1
             if file.segment.name in disk.names(files.directory):
-                source = files.readable(file.segment)
+                source = files.open_for_reading(file.segment)
                 self._write(path + KEPT_SUFFIX, source, [_Part(0, disk.size(source), 0, 0, 0)])
             self._write(path + NEW_SUFFIX, source, file.parts)
-            files.open_files.shut(file.segment)
+            files.open_files.close_file(file.segment)
             disk.sync_directory(files.directory)  # the old file's new name is on disk
             disk.rename(path + NEW_SUFFIX, path)
             disk.sync_directory(files.directory)

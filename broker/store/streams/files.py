@@ -29,11 +29,11 @@ class OpenFiles:
         self.disk = disk
         self.limit = limit
         self._open: dict[StreamSegment, None] = {}  # the one used last at the end
-        self._held: dict[StreamSegment, None] = {}  # files to sync
+        self._kept: dict[StreamSegment, None] = {}  # files to sync
 
     def __len__(self) -> int:
         """The number of open files."""
-        return len(self._open) + len(self._held)
+        return len(self._open) + len(self._kept)
 
     def use(self, segment: StreamSegment, path: str) -> int:
         """Return the descriptor of a segment's file, valid until the next call. Raises OSError."""
@@ -74,40 +74,40 @@ class OpenFiles:
         return segment.fd
 
     def _close_oldest(self) -> None:
-        self.shut(next(iter(self._open)))
+        self.close_file(next(iter(self._open)))
 
-    def hold(self, segment: StreamSegment) -> None:
-        """Keep the open file of a segment open until `let_go`."""
+    def keep_open(self, segment: StreamSegment) -> None:
+        """Keep the open file of a segment open until `release`."""
         self._open.pop(segment, None)
-        self._held[segment] = None
+        self._kept[segment] = None
 
-    def let_go(self, segment: StreamSegment) -> None:
+    def release(self, segment: StreamSegment) -> None:
         """Allow the file of a segment to be closed."""
-        if segment in self._held:
-            del self._held[segment]
+        if segment in self._kept:
+            del self._kept[segment]
             self._open[segment] = None
         while len(self._open) > self.limit:
             self._close_oldest()
 
-    def shut(self, segment: StreamSegment) -> None:
+    def close_file(self, segment: StreamSegment) -> None:
         """Close the file of a segment, if it is open."""
         if segment.fd >= 0:
             self.disk.close(segment.fd)
             segment.fd = -1
             self._open.pop(segment, None)
-            self._held.pop(segment, None)
+            self._kept.pop(segment, None)
 
     def close(self) -> None:
         """Close all files."""
-        for segment in [*self._open, *self._held]:
-            self.shut(segment)
+        for segment in [*self._open, *self._kept]:
+            self.close_file(segment)
 
 
 SUFFIX: Final = ".chunks"
 
 
 def stream_segment_name(number: int, first: int) -> str:
-    """Return the file name for a stream's number and a first offset; it sorts by the offset."""
+    """Return the file name for a stream's number and a first offset; names sort by the offset."""
     return f"stream-{number}-{first:020d}{SUFFIX}"
 
 
@@ -122,7 +122,7 @@ def parse_stream_name(name: str) -> tuple[int, int] | None:
 
 
 def incarnation_of(identity: int, number: int) -> int:
-    """Return what distinguishes a stream from all others: no number is used twice in a log."""
+    """Return the number that distinguishes a stream from all others, also from those of other logs."""
     return (identity + number) & 0x7FFFFFFFFFFFFFFF
 
 
@@ -165,7 +165,7 @@ class StreamSegment:
         self.last_time = header.last_time
 
     def cut(self, end: i64, behind: i64, last_time: i64) -> None:
-        """Remove the chunks from the position `end` on; `behind` and `last_time` are those before them."""
+        """Remove the chunks from the position `end` on; `behind` and `last_time`: of the chunks that stay."""
         while self.positions and self.positions[-1] >= end:
             self.positions.pop()
             self.offsets.pop()
@@ -238,7 +238,7 @@ class Headers:
         self.fd = fd
         self.size: i64 = disk.size(fd)
         self._window = b""
-        self._start: i64 = 0  # of the window in the file
+        self._start: i64 = 0  # the place of the window in the file
         self._last: i64 = -1
 
     def at(self, position: i64) -> Header:
@@ -280,7 +280,7 @@ class StreamSegments(StreamStorage):
 
     # ---- finding
 
-    def found(self) -> list[StreamSegment]:
+    def find_segments(self) -> list[StreamSegment]:
         """Return the segments whose files are in the folder, oldest first, not read yet. Raises OSError."""
         segments: list[StreamSegment] = []
         for name in sorted(self.disk.names(self.directory)):
@@ -299,7 +299,7 @@ class StreamSegments(StreamStorage):
 
     def headers(self, segment: StreamSegment) -> Headers:
         """Return a reader for the headers in a file, valid until another file is used. Raises OSError."""
-        return Headers(self.disk, self.readable(segment))
+        return Headers(self.disk, self.open_for_reading(segment))
 
     def header(self, headers: Headers, segment: StreamSegment) -> Header:
         """Return the header of a segment's next chunk. Raises OSError, LogDamaged."""
@@ -349,7 +349,7 @@ class StreamSegments(StreamStorage):
     def note_damage(self, segment: StreamSegment, position: i64, first: i64, reason: str) -> None:
         """Let readers step over unreadable bytes from a position on, and log that once.
 
-        They step to the next whole chunk, because the damaged chunk's own header may be wrong. Raises
+        Readers step to the next whole chunk, because the damaged chunk's own header may be wrong. Raises
         OSError.
         """
         if int(position) in segment.damaged:
@@ -358,7 +358,7 @@ class StreamSegments(StreamStorage):
         behind: i64 = segment.next if place is None else i64(place.header.first)
         segment.add_damage(position, first, behind, -1 if place is None else place.position)
         _log.error(
-            "rows of a stream do not read back, readers step over them: amqpd check tells more",
+            "rows of a stream do not read back, readers step over them: see amqpd check",
             file=self.path(segment),
             offset=int(position),
             rows=f"{first} to {behind - 1}",
@@ -470,7 +470,7 @@ class StreamSegments(StreamStorage):
     def load(self, place: Place) -> Chunk:
         """Read a chunk. Raises OSError, LogDamaged."""
         segment = place.segment
-        data = self.disk.read(self.readable(segment), place.header.size, int(place.position))
+        data = self.disk.read(self.open_for_reading(segment), place.header.size, int(place.position))
         try:
             return Chunk(data)
         except ChunkDamagedError as error:
@@ -509,7 +509,7 @@ class StreamSegments(StreamStorage):
     def _search(self, segment: StreamSegment, position: i64, first: i64) -> Place | None:
         """Return the next whole chunk of the stream in a file behind a position without one."""
         position += 1
-        fd = self.readable(segment)
+        fd = self.open_for_reading(segment)
         while position < segment.end:
             window = self.disk.read(fd, WINDOW + len(MAGIC), int(position))
             found = window.find(MAGIC)
@@ -530,7 +530,7 @@ class StreamSegments(StreamStorage):
     def close(self) -> None:
         """Close all files."""
         for segment in self.segments:
-            self.open_files.shut(segment)
+            self.open_files.close_file(segment)
 
     # ---- files
 
@@ -538,7 +538,7 @@ class StreamSegments(StreamStorage):
         """Return the path of a segment's file."""
         return os.path.join(self.directory, segment.name)
 
-    def readable(self, segment: StreamSegment) -> int:
+    def open_for_reading(self, segment: StreamSegment) -> int:
         """Return the descriptor of a segment's file, which stays open until others are used.
 
         Raises OSError.
@@ -591,7 +591,7 @@ class StreamFiles(StreamSegments):
         """
         self.first = first
         self.next = committed
-        found = self.found()
+        found = self.find_segments()
         for index, segment in enumerate(found):
             following = found[index + 1].first if index + 1 < len(found) else committed
             if segment.first >= committed:
@@ -600,7 +600,7 @@ class StreamFiles(StreamSegments):
                 continue
             segment.entry_synced = True
             self.scan(segment, min(following, committed))
-            self.disk.truncate(self.readable(segment), int(segment.end))
+            self.disk.truncate(self.open_for_reading(segment), int(segment.end))
             self.segments.append(segment)
             self.bytes += segment.end
         self._check(first, committed)
@@ -629,7 +629,7 @@ class StreamFiles(StreamSegments):
         if segment is None or segment.end >= self.segment_bytes:
             segment = self._begin(data)
         else:
-            fd = self.readable(segment)
+            fd = self.open_for_reading(segment)
             try:
                 self.disk.write(fd, [data], int(segment.end))
             except OSError:
@@ -638,7 +638,7 @@ class StreamFiles(StreamSegments):
         appended = Appended(segment, header.size)
         segment.add(header)
         segment.unsynced = True
-        self.open_files.hold(segment)
+        self.open_files.keep_open(segment)
         self.next = header.behind
         self.bytes += header.size
         return appended
@@ -652,7 +652,7 @@ class StreamFiles(StreamSegments):
         try:
             self.disk.write(fd, [data], 0)
         except OSError:
-            self.open_files.shut(segment)
+            self.open_files.close_file(segment)
             self.disk.unlink(path)
             raise
         self.segments.append(segment)
@@ -661,7 +661,7 @@ class StreamFiles(StreamSegments):
     def synced(self, appended: Appended) -> None:
         """Note that a chunk's file is synced."""
         appended.segment.unsynced = False
-        self.open_files.let_go(appended.segment)
+        self.open_files.release(appended.segment)
 
     def take_back(self, appended: Appended) -> None:
         """Remove the chunk that was appended last, which must not become durable. Raises OSError."""
@@ -673,10 +673,10 @@ class StreamFiles(StreamSegments):
         self.bytes -= appended.size
         self.next = segment.next
         if segment.end > 0:
-            self.disk.truncate(self.readable(segment), int(segment.end))
+            self.disk.truncate(self.open_for_reading(segment), int(segment.end))
             return
         self.segments.pop()
-        self.open_files.shut(segment)
+        self.open_files.close_file(segment)
         self.disk.unlink(self.path(segment))
 
     # ---- removing
@@ -685,7 +685,7 @@ class StreamFiles(StreamSegments):
         """Remove the oldest files while `bytes_max` bytes remain without them, or all rows precede `oldest`.
 
         0 and 0: no limit. The file that is being written stays, and so does one that is about to be synced.
-        Returns the names of the files. They must be deleted when the present `first` is on disk.
+        Returns the names of the files, which must be deleted when the present `first` is on disk.
         """
         gone: list[str] = []
         while len(self.segments) > 1 and not self.segments[0].unsynced:
@@ -696,7 +696,7 @@ class StreamFiles(StreamSegments):
             self.segments.pop(0)
             self.bytes -= segment.end
             self.first = segment.next
-            self.open_files.shut(segment)
+            self.open_files.close_file(segment)
             gone.append(segment.name)
         return gone
 
@@ -709,11 +709,12 @@ class StreamFiles(StreamSegments):
     def write_again(self, offset: i64) -> None:
         """Write and sync the chunks from this offset on again. Raises OSError, LogDamaged.
 
-        They may be in memory only, and after a failed sync the kernel may treat them as if they were on disk.
+        The chunks may be in memory only. After a failed sync the kernel may treat them as if they were on
+        disk.
         """
         place = self.find(offset)
         while place is not None:
-            fd = self.readable(place.segment)
+            fd = self.open_for_reading(place.segment)
             data = self.disk.read(fd, place.header.size, int(place.position))
             self.disk.write(fd, [data], int(place.position))
             self.disk.sync(fd)
@@ -724,7 +725,7 @@ class StreamFiles(StreamSegments):
 
         Called for files that have not been recovered. Raises OSError.
         """
-        found = [segment for segment in self.found() if segment.first < behind]
+        found = [segment for segment in self.find_segments() if segment.first < behind]
         while len(found) > 1 and found[1].first <= first:
             found.pop(0)
         expected = first
@@ -745,5 +746,5 @@ class StreamFiles(StreamSegments):
             return False
         finally:
             for segment in found:
-                self.open_files.shut(segment)
+                self.open_files.close_file(segment)
         return bool(expected == behind and chained == checksum)

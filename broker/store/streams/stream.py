@@ -28,8 +28,8 @@ class Stream(StoredStream):
 
     `sealed` is the offset behind the rows that are in chunks, in flight or on disk; `next` the offset of a
     new row.
-    `waiting`: the count of rows that were appended since a batch was sealed. `checksum`: of the chunks made
-    since then.
+    `waiting`: the count of rows that were appended since a batch was sealed. `checksum`: the checksum of the
+    chunks made since then.
     """
 
     def __init__(self, streams: Streams, stored: StreamStorage, partition: i64) -> None:
@@ -196,7 +196,7 @@ class Streams:
         self.segment_bytes = SEGMENT_BYTES
         self.chunk_bytes = CHUNK_BYTES
         self.all: dict[int, Stream] = {}
-        self.recovered: dict[int, tuple[int, int]] = {}  # first and next offset of those not opened yet
+        self.recovered: dict[int, tuple[int, int]] = {}  # first and next offset of streams not opened yet
         self.last: dict[int, int] = {}  # the first offset in the last batch of the log, by stream
         self._paged: dict[Stream, None] = {}  # streams with a page in memory, the last used one at the end
 
@@ -233,7 +233,7 @@ class Streams:
             stream.checksum = 0
         batch.streams = []
 
-    def synced(self, batch: Batch) -> None:
+    def on_durable(self, batch: Batch) -> None:
         """Note that a batch is durable."""
         for chunk in batch.chunks:
             stream = _own(chunk.stream)
@@ -253,7 +253,7 @@ class Streams:
         for stored in concerned:
             _own(stored).forget()
 
-    def note(self, batch: Batch) -> None:
+    def record_extents(self, batch: Batch) -> None:
         """Record in a segment's first batch how far all streams go, because older segments may be removed."""
         for stream in self.all.values():
             batch.add_stream(stream.stored.number, stream.stored.first, stream.sealed, 0, 0)
@@ -263,7 +263,7 @@ class Streams:
     # ---- removing
 
     def trim(self, stream: Stream, bytes_max: i64, oldest: i64) -> None:
-        """Remove old rows (`StreamFiles.trim`); their files are deleted when the record is on disk."""
+        """Remove old rows (`StreamStorage.trim`); their parts are deleted when the record is durable."""
         names = stream.stored.trim(bytes_max, oldest)
         if names and not self.log.stopped:
             batch = self.log.filling
@@ -273,7 +273,7 @@ class Streams:
             batch.dead_files += names
 
     def drop(self, number: int) -> None:
-        """Drop a deleted queue's stream; its files are deleted when the deletion is on disk."""
+        """Drop a deleted queue's stream. The chunks are deleted when the deletion is durable."""
         stream = self.all.pop(number)
         stream.watcher = None
         self._paged.pop(stream, None)

@@ -154,7 +154,7 @@ def test_check_says_which_counts_a_repair_loses(tmp_path: Path) -> None:
     damage_third_batch(tmp_path)
     report = check(str(tmp_path), DISK)
     assert (report.loss.messages, report.loss.counts) == (0, 1)
-    assert "messages with too low a delivery count, or without what was added: at least 1" in report.lines()
+    assert "messages with too low a delivery count, or without annotations: at least 1" in report.lines()
     repair(str(tmp_path), DISK)
     assert check(str(tmp_path), DISK).healthy
     log, sink = reopened(tmp_path)

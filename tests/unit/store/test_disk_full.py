@@ -225,7 +225,7 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
         publish(log, [queue], content_of(1, 3000))
         log.commit()
         deferred.run_all()
-        files_of(log).ask(True)
+        files_of(log).request(True)
         deferred.run_all()
     number = log.filling.segment.number
     while log.filling.segment.number == number:
@@ -258,7 +258,7 @@ def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> 
     lost = publish(log, [queue], content_of(4, 1_200_000))
     while log.sealed is None or log.sealed.segment is not log.segments.get(lost.segment):
         deferred.step()
-    assert log.sealed.segment.good == 0
+    assert log.sealed.segment.written == 0
     assert log.filling.segment.number == lost.segment + 1
     log.append_settle(settled, queue)
     log.append_settle(passing, queue)

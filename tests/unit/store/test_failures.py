@@ -24,7 +24,7 @@ def test_a_write_error_stops_the_log_and_leaves_no_partial_batch() -> None:
     durable = publish(log, [queue], b"durable")
     log.commit()
     deferred.run_all()
-    size = log.filling.segment.good
+    size = log.filling.segment.written
     waiters = [RecordingWaiter(), RecordingWaiter()]
     publish(log, [queue], b"lost")
     log.wait(waiters[0])

@@ -15,7 +15,7 @@ from broker.store.log import Log
 from broker.store.repair.check import check, repair
 from broker.store.scan import SegmentScanner
 from broker.store.segment import segment_name
-from broker.store.segment_files import ASKED, READY
+from broker.store.segment_files import READY, REQUESTED
 from tests.support.store.hand_log import (
     DeferredWork,
     RecordingSink,
@@ -96,7 +96,7 @@ def test_the_first_batch_of_a_recycled_file_is_no_torn_end(tmp_path: Path) -> No
     log, queue = busy_log(tmp_path / "a")
     number = log.filling.segment.number
     while files_of(log).spare != READY:
-        files_of(log).ask(True)
+        files_of(log).request(True)
     past = (tmp_path / "a" / "spare").read_bytes()
     assert MAGIC in past, "the file has no past: the test is about nothing"
     while log.filling.segment.number == number:
@@ -145,7 +145,7 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
     """The spare has the name of a segment, and no byte of its first batch."""
     log, _ = busy_log(tmp_path / "a")
     while files_of(log).spare != READY:
-        files_of(log).ask(True)
+        files_of(log).request(True)
     number = log.filling.segment.number
     live = [message.sequence for message in _live(log)]
     crashed(log, tmp_path / "a", tmp_path / "b")
@@ -167,7 +167,7 @@ def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
         deferred.run_all()
     for message in _live(log):
         log.append_settle(message, queue)
-    while files_of(log).spare != ASKED:
+    while files_of(log).spare != REQUESTED:
         publish(log, [queue], content_of(2, 10))
         log.commit()
         while log.in_flight:

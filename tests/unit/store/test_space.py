@@ -104,7 +104,7 @@ def test_the_first_segment_is_small_and_the_next_ones_grow(tmp_path: Path) -> No
     for number in range(1, 80):
         publish(log, [queue], content_of(number, 500))
         log.commit()
-    sizes = [segment.good for segment in log.segments.all()]
+    sizes = [segment.written for segment in log.segments.all()]
     assert 2048 <= sizes[0] < 4096 <= sizes[1] < 8192 <= sizes[2] < 16384 <= sizes[3]
     log.release()
 

@@ -107,7 +107,7 @@ def test_the_helper_follows_to_new_segments_and_closes_old_ones(bench: Bench) ->
         bench.await_answer()
     assert bench.log.segment_count < 10
     while files_of(bench.log).spare != READY:
-        files_of(bench.log).ask(True)
+        files_of(bench.log).request(True)
         bench.await_answer()
     assert (bench.folder / "spare").stat().st_size == 4096
     assert (bench.folder / "reserve").stat().st_size == files_of(bench.log).reserve_length >= 8192

@@ -150,7 +150,7 @@ def test_a_waiter_that_fails_is_nobody_elses_trouble(told: list[EventDict]) -> N
     log.commit()
     deferred.run_all()
     assert [waiter.failed for waiter in waiters[4:]] == [[log.failure]] * 2
-    assert [line["event"] for line in told] == ["what waited for the log has failed"] * 3
+    assert [line["event"] for line in told] == ["a waiter of the log has failed"] * 3
     assert all(line["exc_info"] for line in told)
     log.release()
 

@@ -145,13 +145,13 @@ def test_an_extent_takes_a_descriptor_that_another_file_gives_back() -> None:
     disk = chunks_of(stream).disk
     assert isinstance(disk, BadDisk)
     for segment in chunks_of(stream).segments:
-        chunks_of(stream).readable(segment)
+        chunks_of(stream).open_for_reading(segment)
     disk.descriptors = len(disk.opened)
     extent = stream.extent(0, 1)
     assert extent is not None
     assert chunks(taken(stream, extent))[0].header.first == 0
     chunks_of(stream).close()
-    chunks_of(stream).readable(chunks_of(stream).segments[0])
+    chunks_of(stream).open_for_reading(chunks_of(stream).segments[0])
     disk.descriptors = len(disk.opened)
     with pytest.raises(OSError, match="Too many open files"):
         stream.extent(0, 1)

@@ -307,8 +307,8 @@ def test_all_chunks_are_read_after_a_start_and_what_is_damaged_is_told(tmp_path:
         (str(path), at, header.first)
     ]
     with capture_logs() as told:
-        found[0].tell(storage_of(log))
-        found[0].tell(storage_of(log))
+        found[0].mark_unreadable(storage_of(log))
+        found[0].mark_unreadable(storage_of(log))
         assert rows(stream) == WHOLE[: header.first] + WHOLE[header.behind :]
     assert len(told) == 1
     log.close()
