@@ -61,18 +61,93 @@ HOT = [
     "protocol/journal/records.py",
     "protocol/streams/*.py",
 ]
+# The hot modules among these handle each message. The compiler optimizes them more than the others.
+FAST = [
+    "broker/core/delivery/*.py",
+    "broker/core/entries/*.py",
+    "broker/core/message.py",
+    "broker/core/publishing/passage.py",
+    "broker/core/publishing/publisher.py",
+    "broker/core/queues/consumer.py",
+    "broker/core/queues/consumers.py",
+    "broker/core/queues/queue.py",
+    "broker/core/queues/returns.py",
+    "broker/core/queues/state.py",
+    "broker/core/routing/exchanges.py",
+    "broker/core/routing/graph.py",
+    "broker/core/routing/topic.py",
+    "broker/store/append.py",
+    "broker/store/batch.py",
+    "broker/store/commit.py",
+    "broker/store/format.py",
+    "broker/store/log.py",
+    "broker/store/segment.py",
+    "broker/journal/recorder.py",
+    "broker/adapters/amqp091/channel.py",
+    "broker/adapters/amqp091/confirms.py",
+    "broker/adapters/amqp091/connection.py",
+    "broker/adapters/amqp091/deliver.py",
+    "broker/adapters/amqp091/publish.py",
+    "broker/adapters/amqp091/settle.py",
+    "broker/adapters/amqp10/answers.py",
+    "broker/adapters/amqp10/assembly.py",
+    "broker/adapters/amqp10/connection.py",
+    "broker/adapters/amqp10/receive.py",
+    "broker/adapters/amqp10/send.py",
+    "broker/adapters/amqp10/session.py",
+    "broker/adapters/amqp10/settle.py",
+    "broker/adapters/amqp10/target.py",
+    "broker/adapters/peers/unsettled.py",
+    "broker/net/*.py",
+    "protocol/amqp091/*.py",
+    "protocol/amqp10/*.py",
+    "protocol/journal/*.py",
+    "protocol/streams/*.py",
+]
+FAST_LEVEL = "2"
+LEVEL = "1"
 COLD = {"__init__.py", "extensions.py", "sync_helper.py"}
-PROCESSES = min(os.cpu_count() or 1, 8)  # compilers at once; each takes some 100 MB
+PROCESSES = min(os.cpu_count() or 1, 8)  # compilers at once; each takes some 200 MB
+
+# A C file includes 1.4 MB of declarations, so several modules are compiled as a single unit. Larger units
+# take more memory and share the cores less well.
+UNIT_BYTES = 1_500_000
+# Nothing outside the library uses its symbols, so calls and globals within it need no indirection.
+LIBRARY_FLAGS = ["-fvisibility=hidden"]
+
+# The few names of Python.h that the loader of a module uses. Python.h itself costs more than the loader.
+PYTHON_H = """\
+#define NULL ((void *)0)
+#define PyMODINIT_FUNC __attribute__((visibility("default"))) PyObject *
+#define Py_DECREF Py_DecRef
+typedef struct _object PyObject;
+PyObject *PyImport_ImportModuleLevel(const char *, PyObject *, PyObject *, PyObject *, int);
+PyObject *PyObject_GetAttrString(PyObject *, const char *);
+PyObject *Py_BuildValue(const char *, ...);
+void *PyCapsule_GetPointer(PyObject *, const char *);
+void PyErr_Clear(void);
+void Py_DecRef(PyObject *);
+"""
 
 FALLBACK = "installing pure Python, which works the same and is slower"
 BUILDING = {"bdist_wheel", "build", "build_ext", "editable_wheel", "install"}
 EDITABLE = {"editable_wheel"}
 
 
+def matching(patterns: list[str]) -> set[str]:
+    """The modules that match, as paths relative to this file; a pattern that matches none ends the build."""
+    found: set[str] = set()
+    for pattern in patterns:
+        paths = {str(path.relative_to(HERE)) for path in HERE.glob(pattern) if path.name not in COLD}
+        if not paths:
+            sys.exit(f"amqpd: no module matches {pattern!r} in setup.py; correct or remove the pattern")
+        found |= paths
+    return found
+
+
 def hot_modules() -> list[str]:
     """The modules to compile, as paths relative to this file."""
-    paths = {path for pattern in HOT for path in HERE.glob(pattern) if path.name not in COLD}
-    return sorted(str(path.relative_to(HERE)) for path in paths)
+    return sorted(matching(HOT))
 
 
 def compiler_trouble(folder: str) -> str:
@@ -92,6 +167,37 @@ def compiler_trouble(folder: str) -> str:
     return f"{command[0]} cannot compile an extension module ({said[0] if said else 'no reason given'})"
 
 
+def joined(sources: list[str]) -> list[list[str]]:
+    """Split C files into groups of about UNIT_BYTES, neighbours together."""
+    groups: list[list[str]] = []
+    size = UNIT_BYTES
+    for source in sorted(sources):
+        size += os.path.getsize(source)
+        if size > UNIT_BYTES:
+            groups.append([])
+            size = os.path.getsize(source)
+        groups[-1].append(source)
+    return groups
+
+
+def units(sources: list[str]) -> list[tuple[str, str]]:
+    """Write the units that include the C files of a library; return each with its level of optimization."""
+    if len(sources) == 1:
+        return [(sources[0], LEVEL)]
+    names = {
+        "__native_" + module.removesuffix(".py").replace(os.sep, "___") + ".c" for module in matching(FAST)
+    }
+    fast = [source for source in sources if Path(source).name in names]
+    others = [source for source in sources if Path(source).name not in names]
+    found: list[tuple[str, str]] = []
+    for level, groups in ((FAST_LEVEL, joined(fast)), (LEVEL, joined(others))):
+        for group in groups:
+            unit = Path(group[0]).with_name(f"unit{len(found)}.c")
+            unit.write_text("".join(f'#include "{source}"\n' for source in group))
+            found.append((str(unit), level))
+    return found
+
+
 class BuildAllOrNone(build_ext):
     """The compiled modules share one library and cannot work without each other."""
 
@@ -101,19 +207,20 @@ class BuildAllOrNone(build_ext):
         self.parallel = PROCESSES
 
     def build_extension(self, ext: Extension) -> None:
-        """Compile the sources of one module side by side too, as the library has hundreds; then link them."""
+        """Compile the sources of one module side by side too, as the library has many; then link them."""
 
-        def compile_one(source: str) -> list[str]:
+        def compile_one(unit: tuple[str, str]) -> list[str]:
+            source, level = unit
             objects: list[str] = self.compiler.compile(
                 [source],
                 output_dir=self.build_temp,
                 include_dirs=ext.include_dirs,
-                extra_postargs=ext.extra_compile_args,
+                extra_postargs=[*ext.extra_compile_args, f"-O{level}"],
             )
             return objects
 
         with ThreadPoolExecutor(PROCESSES) as pool:
-            for objects in pool.map(compile_one, ext.sources):
+            for objects in pool.map(compile_one, units(ext.sources)):
                 ext.extra_objects.extend(objects)
         ext.sources = []
         super().build_extension(ext)
@@ -138,14 +245,20 @@ def compiled(folder: str) -> list[Extension]:
         "--follow-imports=silent",
         "--explicit-package-bases",
     ]
-    return mypycify(
+    modules = mypycify(
         [*lenient, *hot_modules()],
-        opt_level="3",
         debug_level="0",
         group_name="amqpd",
         multi_file=True,  # one C file of them all takes twice as long on two cores, and 2 GB
         target_dir=str(Path(folder, "mypyc")),
     )
+    for module in modules:
+        module.extra_compile_args = [*module.extra_compile_args, *LIBRARY_FLAGS]
+    for loader in (Path(module.sources[0]) for module in modules if len(module.sources) == 1):
+        text = loader.read_text()
+        if "PyModuleDef" not in text:  # the loaders of a free-threaded Python use more names
+            loader.write_text(text.replace("#include <Python.h>\n", PYTHON_H))
+    return modules
 
 
 def extensions(folder: str) -> list[Extension]:

@@ -5,6 +5,7 @@ import hashlib
 import hmac
 
 import pytest
+from scramp import ScramClient
 
 from protocol import scram
 from protocol.errors import SYNTAX_ERROR, ProtocolError
@@ -203,3 +204,22 @@ def test_preparation(text: str, expected: str) -> None:
 def test_forms_of_one_password_are_one_password() -> None:
     assert derive_verifier("I\u00adX", SALT, 4096) == derive_verifier("\u2168", SALT, 4096)
     assert scram.ITERATIONS_MIN == 4096
+
+
+def test_a_client_of_another_library_logs_in() -> None:
+    client = ScramClient(["SCRAM-SHA-256"], "us=er,", "pencil")
+    exchange = begun(client.get_client_first().encode())
+    client.set_server_first(exchange.challenge(PENCIL).decode())
+    answer = exchange.final(client.get_client_final().encode())
+    assert answer is not None
+    client.set_server_final(answer.decode())
+
+    assert exchange.user == "us=er,"
+
+
+def test_a_client_of_another_library_with_a_wrong_password_is_refused() -> None:
+    client = ScramClient(["SCRAM-SHA-256"], "user", "pen")
+    exchange = begun(client.get_client_first().encode())
+    client.set_server_first(exchange.challenge(PENCIL).decode())
+
+    assert exchange.final(client.get_client_final().encode()) is None
