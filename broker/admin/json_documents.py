@@ -339,4 +339,4 @@ def _check_text(text: str, place: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JsonError(f"{place or 'a name'} has half a character: {read_text!a}") from error
+        raise JsonError(f"{place or 'a name'} has half a character: {text!a}") from error

@@ -71,7 +71,7 @@ class Inventory:
         self.present = [each for each in self.listed if each.file in existing]
         for each in listed.values():
             if each.file not in existing and each.file not in dropped:
-                self._add(MISSING, each, "it is in the manifest and is not there")
+                self._add(MISSING, each, "it is listed in the manifest, but missing")
         for path in sorted(existing.difference(listed)):
             self._look_at_unlisted(path, raws)
         self._find_overlaps()
@@ -82,7 +82,7 @@ class Inventory:
         if sha256 == listed.sha256:
             return None
         if sha256 is None:
-            self._add(MISSING, listed, "it is in the manifest and is not there")
+            self._add(MISSING, listed, "it is listed in the manifest, but missing")
         else:
             self.strays.append(listed.file)
             self._add(CHANGED, listed, f"it has the SHA-256 {sha256}, and {listed.sha256} in the manifest")

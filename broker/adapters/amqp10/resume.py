@@ -155,7 +155,7 @@ class ResumedDeliveries(Resumption):
         try:
             self._send_some()
         finally:
-            self._going = False
+            self._is_sending = False
 
     def _send_some(self) -> None:
         link = self._link
