@@ -267,6 +267,7 @@ def extensions(folder: str) -> list[Extension]:
     commands = set(sys.argv[1:])
     if not commands & BUILDING or wish == "0" or (commands & EDITABLE and wish != "1"):
         return []
+    matching(HOT + FAST)  # a stale pattern is an error, not a reason to install pure Python
     trouble = compiler_trouble(folder)
     if not trouble:
         try:
