@@ -159,7 +159,7 @@ def content_of(chunk: Message, virtual_host: VirtualHost) -> bytes:
 
 @final
 class RowPublish(HeldPublish):
-    """The publish of a row. `nowhere`: it is mandatory, and its route leads to no queue."""
+    """The publish of a row. `nowhere`: the row is mandatory, and its route leads to no queue."""
 
     def __init__(self, route: Route, row: Row, mandatory: bool) -> None:
         super().__init__(route, row.message, row.keys, False)
@@ -212,8 +212,10 @@ def objection(
 
     `known`: exchanges and routing keys to which rows without headers can be published; this chunk adds to it.
 
-    A full or stopped queue is no such reason, because it will pass. Raises NotFound, AccessRefused and
-    PreconditionFailed, which are such reasons.
+    A full or stopped queue is no reason, because the row can be published later.
+
+    Raises:
+        NotFound, AccessRefused, PreconditionFailed: a row can never be published.
     """
     for publish in publishes_of(chunk, virtual_host, open_rows, mandatory, known):
         refusal = publish.resolve(virtual_host.publisher, BROKER)

@@ -103,7 +103,7 @@ class Stage:
         return self.queue.number > 0
 
     def entry(self, offset: i64) -> QueueEntry | None:
-        """Return the entry with an offset from `kept` up to `next`; None: it has left the queue."""
+        """Return the entry with an offset from `kept` up to `next`; None: the entry has left the queue."""
         entry = self._entries[self._head + offset - self.kept]
         return entry if entry is not None and owns(self.holder, entry, self.queue) else None
 
@@ -307,7 +307,7 @@ STAGE_RELEASED: Final = "stage.delete"
 class _StagedState:
     """The state of a stage as recovery reads it from the log.
 
-    `numbers`: the numbers in the log of its messages from `kept` on, 0: a message had none.
+    `numbers`: the numbers in the log of the messages from `kept` on; 0: a message without a number.
     """
 
     def __init__(self) -> None:

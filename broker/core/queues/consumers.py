@@ -55,23 +55,21 @@ _NO_LEVEL: Final = "a consumer that acquires has a level"
 class QueueConsumerManager:
     """The lists of a queue's consumers: each is in `all` and in exactly one list, by its state.
 
-    A waiting basic.get is in `gets` instead of `all`, and otherwise a consumer like others.
-    `levels`: the INTERESTED and NOTIFIED consumers per rank and context, highest rank first. Only levels with
-    a consumer that wants work are listed, so the cost of a message does not grow with the number of
-    priorities. A single listed level may stay there without such a consumer. Browsers are in no level.
-    `row_levels`: the levels of consumers that see one row of an index.
-    `strict`: consumers of one priority are not served round-robin. The one attached first goes first, so each
-    has its own rank. Otherwise the rank is the priority. A change takes effect when the queue has no
-    acquiring consumer.
-    [ActiveMQ strictOrderDispatch]
-    `gate`: no consumer is served while the gate is shut, if there is one. `purges`: no consumer is served
-    while the first of these purges runs; the others wait. `returns`: no consumer is served while entries are
+    A waiting basic.get is in `gets` instead of `all`, and otherwise like any consumer. `levels`: the
+    INTERESTED and NOTIFIED consumers per rank and context, highest rank first. Only levels with a consumer
+    that wants work are listed, so the cost of a message does not grow with the number of priorities. A single
+    listed level may stay there without such a consumer. Browsers are in no level. `row_levels`: the levels of
+    consumers that see one row of an index. `strict`: consumers of one priority are not served round-robin.
+    The consumer attached first goes first, so each consumer has its own rank. Otherwise the rank is the
+    priority. A change takes effect when the queue has no acquiring consumer. [ActiveMQ strictOrderDispatch]
+    `gate`: no consumer is served while the gate is shut; None: no gate. `purges`: no consumer is served while
+    the first of these purges runs; the other purges wait. `returns`: no consumer is served while entries are
     being requeued. `discards`: a large number of refused entries that are leaving in slices. `undeliverable`:
-    the entries that consumers have returned as undeliverable to themselves, if any.
-    `acquiring` counts the consumers that are no browsers, `interested` and `notified` the members of these
-    lists over all levels. `wakeups` counts the notifications since the start. `empty_wakeups` counts the
-    notified consumers that had no message before they were idle or suspended again. `counters`: the broker's,
-    which count the empty ones too.
+    the entries that consumers have returned as undeliverable to themselves, if any. `acquiring` counts the
+    consumers that are no browsers, `interested` and `notified` the members of these lists over all levels.
+    `wakeups` counts the notifications since the start. `empty_wakeups` counts the notified consumers that got
+    no message before they were idle or suspended again. `counters`: the broker's counters, which count the
+    empty wakeups too.
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -233,7 +231,8 @@ class ConsumedQueue(QueueState):
     """A queue with its consumers, and with the features that decide which consumer gets which entry.
 
     `waiting`: consumers whose next entry is too large for their byte window. `gated`: consumers whose next
-    entry is left to a consumer of higher priority. `waiters`: both, by the entry for which they wait.
+    entry is left to a consumer of higher priority. `waiters`: the consumers of both kinds, by the entry for
+    which they wait.
     `discipline`: assigns entries to consumers, unless every consumer may get each entry that it sees; set
     before there are entries. `rules`: the queue's limits in time and space.
     """
@@ -280,13 +279,13 @@ def next_entry(queue: ConsumedQueue, consumer: QueueConsumer) -> QueueEntry | No
 
 
 def wait_for_turn(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
-    """Leave `entry`, the consumer's next, to a consumer of higher priority; look again when it is taken."""
+    """Leave the consumer's next `entry` to a consumer of higher priority; look again when it is taken."""
     wait_on(queue, consumer, entry)
     queue.gated[consumer] = None
 
 
 def wait_on(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
-    """Register `consumer` as a waiter for `entry`, and for no other."""
+    """Register `consumer` as a waiter for `entry`, and for no other entry."""
     forget_waiting(queue, consumer)
     consumer.waiting_on = entry
     queue.waiters.setdefault(entry, []).append(consumer)
@@ -326,10 +325,10 @@ def notify_browsers(queue: ConsumedQueue) -> None:
 def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """Ensure that a consumer of the highest priority that wants `entry`, AVAILABLE now, is NOTIFIED.
 
-    An idle consumer is preferred to one that is NOTIFIED already, but never one of a lower priority.
+    An idle consumer is preferred to a NOTIFIED consumer, but not to a consumer of higher priority.
     """
     if not queue.alike:
-        _notify_taker(queue, entry)
+        _notify_first_idle(queue, entry)
         return
     levels = queue.manager.levels
     if levels:
@@ -339,7 +338,7 @@ def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
 
 
 def notify_if_unnotified(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """Notify as `notify_one` does, unless a NOTIFIED consumer will do: at most one entry can be taken."""
+    """Notify as `notify_one` does, unless a NOTIFIED consumer can take the only available entry."""
     rank: i64 = 0
     wanted = False
     for level in levels_for(queue, entry):
@@ -356,7 +355,7 @@ def notify_if_unnotified(queue: ConsumedQueue, entry: QueueEntry) -> None:
 def notify_consumer(queue: ConsumedQueue, consumer: QueueConsumer, together: bool = False) -> None:
     """Notify `consumer`, which has just become able to work, if there is an entry for it.
 
-    `together`: others have become able too, and are to share from the first message on.
+    `together`: other consumers have become able too, and all share from the first message on.
     """
     if consumer.state == NON_ACQUIRING:
         consumer.notify_work()
@@ -370,9 +369,9 @@ def notify_consumer(queue: ConsumedQueue, consumer: QueueConsumer, together: boo
 
 
 def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
-    """Notify another consumer, if there is work, because a NOTIFIED one has dropped out.
+    """Notify another consumer, if there is work, because a NOTIFIED consumer has dropped out.
 
-    `left`: that consumer, if it is still attached and no other one has dropped out with it.
+    `left`: the consumer that has dropped out, if it is still attached and is the only one.
     """
     if queue.ready == 0:
         return
@@ -395,7 +394,7 @@ def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
 def share_work(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
     """Notify an idle consumer of the same level, if there is another entry.
 
-    `consumer`, NOTIFIED, has just had a message.
+    `consumer`, which is NOTIFIED, has just got a message.
     """
     level = consumer.level
     if level is None:  # a browser's
@@ -425,7 +424,7 @@ def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 
 
 def is_outranked(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
-    """Whether a consumer of higher priority wants `entry`, the next one of `consumer`.
+    """Whether a consumer of higher priority wants `entry`, the next entry of `consumer`.
 
     Where consumers see different entries, `consumer` then waits until the entry is taken.
     """
@@ -440,8 +439,8 @@ def is_outranked(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntr
 # ---- for queues whose consumers see different entries
 
 
-def _notify_taker(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """Notify a consumer that sees `entry`: one of the highest priority that has an idle one."""
+def _notify_first_idle(queue: ConsumedQueue, entry: QueueEntry) -> None:
+    """Notify an idle consumer that sees `entry`, of the highest priority with an idle consumer."""
     discipline = queue.discipline
     if discipline is not None:
         if not discipline.is_open(entry):
@@ -481,7 +480,7 @@ def _is_wanted_above(queue: ConsumedQueue, consumer: QueueConsumer, entry: Queue
 def _look(
     queue: ConsumedQueue, level: ConsumerLevel, consumer: QueueConsumer | None, together: bool = False
 ) -> None:
-    """Notify `consumer`, INTERESTED, of `level`, if an entry is for it, or let it wait behind a higher one.
+    """Notify the INTERESTED `consumer` of `level` if an entry is for it, or put it behind a higher consumer.
 
     A NOTIFIED consumer of the level takes every entry that is not for `consumer` alone, so no look-up is made
     then. But consumers that become able `together` do look, because the assignment of a group lasts.
@@ -504,8 +503,8 @@ def _look(
 def wake_contexts(queue: ConsumedQueue) -> None:
     """Let an idle consumer of each context without a NOTIFIED one look for an entry.
 
-    A single consumer for all contexts would not do, because it may not see the entries of others. When the
-    look-ups have cost enough, the remaining consumers look in their turns.
+    A single consumer is not enough for all contexts, because it may not see the entries of other contexts.
+    When the look-ups have cost enough, the remaining consumers look in their turns.
     """
     effort: i64 = 0
     seen: set[QueueContext] = set()
@@ -587,7 +586,7 @@ def set_blocker(queue: ConsumedQueue, consumer: QueueConsumer, blocker: i64, on:
 def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker: i64) -> None:
     """Clear one blocker of all `consumers`, which acquire: all are INTERESTED before any is notified.
 
-    Where all see the same entries, no more are notified than there are entries.
+    Where all consumers see the same entries, at most as many consumers are notified as entries are ready.
     """
     for consumer in consumers:
         consumer.blockers &= ~blocker
@@ -604,7 +603,7 @@ def clear_blocker(queue: ConsumedQueue, consumers: list[QueueConsumer], blocker:
 
 
 def wait_for_size(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> None:
-    """Let the consumer wait: `entry`, its next, is too large for its byte window.
+    """Let the consumer wait, because its next `entry` is too large for its byte window.
 
     The consumer looks again when its next entry or its window changes.
     """
@@ -624,7 +623,7 @@ def stop_waiting(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
 
 
 def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
-    """Wake the consumers that waited for `entry`, which is no longer AVAILABLE: the next one may be smaller.
+    """Wake the consumers that waited for `entry`, no longer AVAILABLE: their next entry may be smaller.
 
     Dead letters that wait for room in the queue wait for every entry.
     """

@@ -57,11 +57,11 @@ def free_groups(groups: Groups, holdings: list[Holding | None]) -> None:
         if holding is not None:
             holding.moves = groups.moves
             shut += holding.shut_some(groups.most)
-    groups.rest(shut)
+    groups.free_calm(shut)
 
 
 def frees_in_slices(groups: Groups, calm: list[Group]) -> bool:
-    """Free `calm` groups in later turns if they are many; False: they are few, and the caller frees them."""
+    """Free the groups of `calm` in later turns if they are many. False: the caller frees the few groups."""
     if len(calm) <= groups.most and groups.release is None:
         return False
     _begin_release(groups).add(calm)
@@ -69,10 +69,10 @@ def frees_in_slices(groups: Groups, calm: list[Group]) -> bool:
 
 
 def _begin_release(groups: Groups) -> GroupRelease:
-    """Return the task that frees groups in later turns.
+    """Return the chore that frees groups in later turns.
 
-    No attached consumer is served until it is done. So to consumers all these groups are freed at once, and
-    the order is unchanged. A basic.get may come in between, and finds the groups that are free by then.
+    No attached consumer is served until the chore is done. So consumers see all the groups freed at once, in
+    the same order. A basic.get in between finds the groups that are free by then.
     """
     release = groups.release
     if release is None:
@@ -86,7 +86,7 @@ def _begin_release(groups: Groups) -> GroupRelease:
 
 @final
 class GroupRelease(Chore):
-    """The groups that may be freed in later turns: until then each belongs to its owner, who gets nothing.
+    """The groups that are freed in later turns. Until then each group keeps its owner, which gets nothing.
 
     A step changes the groups of its slice only, and drops them from the lists. Counting, marking or dropping
     all groups at once would take too long.
@@ -106,7 +106,7 @@ class GroupRelease(Chore):
             self.continue_soon()
 
     def add_holdings(self, holdings: list[Holding | None]) -> None:
-        """Add the groups of these holdings."""
+        """Add the groups of `holdings`."""
         for holding in holdings:
             if holding is not None:
                 holding.moves = -1
@@ -114,7 +114,7 @@ class GroupRelease(Chore):
         self.continue_soon()
 
     def contains(self, group: Group) -> bool:
-        """Whether `group` is still to be freed; looks at every group."""
+        """Whether `group` is still to be freed; the cost grows with the number of groups."""
         if any(group in holding.groups for holding in self._holdings):
             return True
         return any(group in calm for calm in self._calm)
@@ -125,7 +125,7 @@ class GroupRelease(Chore):
         queue = groups.queue
         found = self._shut(budget) if self._holdings else self._next(budget)
         if not queue.deleted:
-            groups.rest(found)
+            groups.free_calm(found)
         if self._holdings or self._calm:
             return True
         groups.release = None
@@ -285,7 +285,7 @@ class Groups(Discipline):
     owner, so that it may get several entries of a group.
     `rebalances`: sticky groups move when a consumer is attached. `idle_max`: how many sticky groups without
     entries are remembered; the one idle for longest is freed first. `most`: how many groups are freed in one
-    turn; `later`: the task for the others. `moves`: how often all groups had to move.
+    turn; `release`: the chore that frees more. `moves`: how often all groups had to move.
 
     A cursor passes each entry that another consumer owns once: the entry is parked with its group. When the
     group is freed, its first parked entry goes to `behind`, where every consumer finds it. When the group has
@@ -419,7 +419,7 @@ class Groups(Discipline):
             self._wake_waiters_of([group])
 
     def note_departure(self, entry: QueueEntry, owner: Holder | None) -> None:
-        """Free the entry's group, or deliver the next entry, if `entry` held that up."""
+        """Free the entry's group, or deliver the next entry, if `entry` was in the way."""
         group = group_of(entry)
         if group is None:
             return
@@ -432,7 +432,7 @@ class Groups(Discipline):
             group.inflight -= 1
         promised = group.batch is not None and group.withdraw(entry)
         if group.inflight == 0:
-            self._rest(group)
+            self._continue_group(group)
             self.wake()
         elif group.batch is not None and not promised:
             self._update_strict(group)
@@ -456,7 +456,7 @@ class Groups(Discipline):
                 self._update_strict(group)
         if not frees_in_slices(self, calm):
             for group in calm:
-                self._rest(group)
+                self._continue_group(group)
 
     def wake(self) -> None:
         """Let a consumer of each context look, if a group has been freed."""
@@ -494,7 +494,7 @@ class Groups(Discipline):
             self.wake()
 
     def note_withdrawal(self, entries: list[QueueEntry]) -> None:
-        """Hold up the entries' groups until these are settled or requeued."""
+        """Hold up the groups of `entries` until `entries` are settled or requeued."""
         closed: dict[Group, None] = {}
         for entry in entries:
             group = group_of(entry)
@@ -522,7 +522,7 @@ class Groups(Discipline):
             free_groups(self, [holding_of(consumer)])
 
     def note_context(self, consumer: QueueConsumer) -> None:
-        """Keep the consumer's groups: the new cursor finds entries that the old one parked."""
+        """Keep the consumer's groups: the new cursor finds entries that the old cursor parked."""
         holding = holding_of(consumer)
         if holding is not None:
             holding.context = consumer.context
@@ -576,23 +576,23 @@ class Groups(Discipline):
             holding.shut_all(self.moves)  # but not the groups taken from now on
         return holding
 
-    def rest(self, groups: list[Group]) -> None:
+    def free_calm(self, groups: list[Group]) -> None:
         """Free the `groups` that must be freed and have nothing in flight."""
         for group in groups:
             if group.inflight == 0 and group.owner is not None:  # else the group was freed before
-                self._rest(group)
+                self._continue_group(group)
         self._wake_waiters_of(groups)
         self.wake()
 
     def _wake_waiters_of(self, groups: list[Group]) -> None:
-        """Wake consumers that wait for an entry of `groups`, because it may not be for them any more."""
+        """Wake the consumers that wait for entries of `groups`, whose owners may have changed."""
         waiters = self.queue.waiters
         if waiters:
             changed = set(groups)
             for entry in [entry for entry in waiters if group_of(entry) in changed]:
                 wake_waiters(self.queue, entry)
 
-    def _rest(self, group: Group) -> None:
+    def _continue_group(self, group: Group) -> None:
         """Continue with `group`, of which nothing is in flight any more, or an entry has left."""
         owner = group.owner
         if owner is None:

@@ -525,7 +525,7 @@ class DiscardsHook(Chore):
     """Rejected entries that leave in later turns; see `broker.core.queues.returns`."""
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
-        """Append `entries`, which `consumer` owns; they leave after the others."""
+        """Append `entries`, which `consumer` owns and which leave after all earlier entries."""
         raise NotImplementedError
 
 

@@ -106,7 +106,7 @@ def _first_in_line(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
 
 
 def _first_ready(queue: Queue, consumers: list[QueueConsumer], entry: QueueEntry) -> QueueConsumer | None:
-    """Return the first that wants work, has room for `entry` and has it next."""
+    """Return the first consumer that wants work, has room for `entry` and gets `entry` next."""
     for consumer in consumers:
         wants_work = consumer.state in (INTERESTED, NOTIFIED)
         if wants_work and consumer.target.fits(entry.message.size) and next_in_time(queue, consumer) is entry:
@@ -115,10 +115,10 @@ def _first_ready(queue: Queue, consumers: list[QueueConsumer], entry: QueueEntry
 
 
 def hand_over(queue: Queue) -> bool:
-    """Deliver some consumer's next entry at this very moment; false if no consumer can take any.
+    """Deliver some consumer's next entry at this very moment; false if no consumer can take an entry.
 
-    A message that is only on disk is not delivered so: only its consumer's connection may suffer if it cannot
-    be read.
+    A message that is only on disk is not delivered so: a failing read must affect only its consumer's
+    connection.
     """
     for level in all_levels(queue):
         candidates = _first_in_line(queue, level)

@@ -127,10 +127,10 @@ class Queue(ConsumedQueue):
         set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
 
     def deliver_single_message(self, consumer: QueueConsumer) -> bool:
-        """Deliver its next entry to `consumer` through `consumer.target.deliver`, if it may have one now.
+        """Deliver the next entry to `consumer` by `consumer.target.deliver`, if the consumer may get one now.
 
         False while still NOTIFIED (a browser: `context.more`) means that the look-up is not complete: call
-        again. True also if the next entry had expired: it has left the queue, and the one after it is next.
+        again. True also if the next entry has expired and has left the queue, so that another entry is next.
         """
         if consumer.state <= NOT_INTERESTED:
             return False
@@ -233,7 +233,7 @@ class Queue(ConsumedQueue):
         if self.places is not None:
             self.places.linked(entry)
         if self.index is not None or not self.entries.in_order:
-            placed(self, entry)
+            place_entry(self, entry)
         return entry
 
     def unlink(self, entry: QueueEntry) -> None:
@@ -269,10 +269,10 @@ def drop(queue: Queue, entry: QueueEntry) -> None:
     take_out(queue, entry)
 
 
-def placed(queue: Queue, entry: QueueEntry) -> None:
+def place_entry(queue: Queue, entry: QueueEntry) -> None:
     """Add `entry`, which is new, to the index, or offer it to cursors that may have passed its place.
 
-    An entry that it replaces is removed first, so that cursors stand on the entry before both.
+    A replaced entry is removed first, so that cursors stand on the entry before both entries.
     """
     if queue.index is not None:
         queue.index.add(entry)
@@ -444,7 +444,7 @@ def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
 
 
 def concerns_cursors(queue: Queue, entry: QueueEntry) -> bool:
-    """Whether the removal of `entry` affects other cursors than the shared one, or entries behind that."""
+    """Whether the removal of `entry` affects cursors besides the shared cursor, or entries behind it."""
     if queue.context.has_behind or queue.filtered or queue.index is not None or queue.places is not None:
         return True
     browsers = queue.browsers
@@ -507,7 +507,7 @@ def dead_letter_returned(queue: Queue, entry: QueueEntry) -> None:
 
 
 def dead_letter_exhausted(queue: Queue) -> None:
-    """Dead-letter, after recovery, entries whose last delivery, lost with the broker, was once too often."""
+    """Dead-letter, after recovery, the entries whose last delivery has exceeded the delivery limit."""
     if queue.delivery_limit >= 0:
         for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
             if entry.state != DEQUEUED:  # else the dead letter of an earlier entry has pushed it out
@@ -531,7 +531,7 @@ def is_late(queue: Queue, entry: QueueEntry) -> bool:
 def is_late_for(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> bool:
     """Whether `entry`, which has a timer and is about to be delivered to `consumer`, has expired.
 
-    If so, it has left the queue, and `consumer` must look again.
+    If true, the entry has left the queue, and `consumer` must look again.
     """
     if is_late(queue, entry):
         if consumer.state == INTERESTED:
@@ -550,9 +550,9 @@ def stop_timer(queue: Queue, entry: QueueEntry) -> None:
 
 
 def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
-    """Return the next entry of `consumer` that has not expired. Expired ones leave the queue.
+    """Return the next entry of `consumer` that has not expired. Expired entries leave the queue.
 
-    None also if the look-up took too long; a turn will find the entry.
+    None also if the look-up took too long; then a turn finds the entry.
     """
     context = consumer.context
     context.effort = 0

@@ -42,7 +42,7 @@ Run = tuple[QueueConsumer, list[QueueEntry]]
 
 
 def are_few(runs: list[Run]) -> bool:
-    """Whether `runs` are few enough to be processed at once, whatever they are."""
+    """Whether `runs` are few enough to be processed at once, even if each delivery is costly."""
     count: i64 = 0
     for run in runs:
         count += len(run[1])
@@ -53,9 +53,9 @@ class EndedDeliveries(Settlement):
     """Deliveries that have ended in the same way. A subclass implements `process`, for a slice in each turn.
 
     A delivery that waits for its slice stays with its consumer, and no one can settle or return it again. A
-    processed delivery is dropped from the list at once, because freeing all of them is as much work as the
-    rest. `runs` is taken over. `session`: the session whose credit the deliveries use until they are
-    processed; None: other code restores the credit.
+    processed delivery is dropped from the list at once, because freeing all deliveries together takes long.
+    The caller must not use `runs` any more. `session`: the session whose credit the deliveries use until they
+    are processed; None: other code restores the credit.
     """
 
     def __init__(self, runs: list[Run], session: TargetSession | None, host: QueueHost) -> None:
@@ -166,7 +166,7 @@ def note_settled(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Settle the `entries` that `consumer` owns, and restore the credit of all: ACQUIRED → DEQUEUED.
 
-    Like `Queue.settle` of each, in their order, but counted together and cheaper.
+    The effect is that of `Queue.settle` for each entry, in order, but the entries are counted together.
     """
     settle_owned(entries, consumer)
     restore_credit(entries, consumer)
@@ -292,7 +292,7 @@ def discard_all(
 
     For a browser only its progress is noted.
     Entries beyond one slice stay with `consumer` until later turns, and later discards wait behind them.
-    `entries` is taken over: from the next turn on it contains those that have not left.
+    The caller must not change `entries` any more. From the next turn on, the list has the remaining entries.
     """
     if not consumer.acquires:
         note_settled(entries, consumer)
@@ -312,7 +312,7 @@ def discard_all(
 class RejectedEntries(DiscardsHook):
     """Entries that clients have rejected, or returned too often, and that leave in later turns.
 
-    No one can settle or return them any more. If the queue is deleted meanwhile, they leave before that.
+    No client can settle or return these entries. If the queue is deleted, they leave before the deletion.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -321,7 +321,7 @@ class RejectedEntries(DiscardsHook):
         self._waiting: deque[tuple[QueueConsumer, list[QueueEntry], i64]] = deque()
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
-        """Append `entries`, which `consumer` owns; they leave after the others."""
+        """Append `entries`, which `consumer` owns and which leave after all earlier entries."""
         entries.reverse()
         self._waiting.append((consumer, entries, reason))
         if self.due == 0:
@@ -351,11 +351,11 @@ class RejectedEntries(DiscardsHook):
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
     """Requeue the `entries` that `consumer` owns, in place and flagged redelivered.
 
-    `outcome`: how they are returned. Entries that were returned too often, or have been replaced meanwhile,
-    leave the queue instead. Entries that must wait for a retry are HELD.
+    `outcome`: how the entries are returned. Entries that were returned too often, or were replaced, leave the
+    queue instead. Entries that must wait for a retry are HELD.
 
-    All of them are back before any consumer is notified, or a later one could be delivered before an earlier
-    one is visible. Dead letters come last, because they may be routed to this very queue.
+    All entries are back before any consumer is notified. Otherwise a later entry could be delivered before an
+    earlier entry is visible. Dead letters come last, because they may be routed to this very queue.
     """
     if queue.deleted:
         return
@@ -454,7 +454,7 @@ def _note_held(queue: Queue, entries: list[QueueEntry]) -> None:
 
 
 def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool:
-    """Count another delivery of `entry` to `owner`, which had it; False if it no longer owns it.
+    """Count another delivery of `entry` to its `owner`; False if the owner has lost the entry.
 
     If False, the entry was returned too often and has left, was taken back, or is HELD for a retry.
     """
@@ -517,8 +517,8 @@ def release_entries(
 def finish_returns(queue: Queue) -> None:
     """Finish all requeues of `queue` now, for a request that takes the next message.
 
-    Costly requeues are not finished. Their entries are back in order as far as they are back, so the request
-    gets the first message of the queue nevertheless.
+    Costly requeues are not finished. They return their entries in order, so the request gets the first
+    message of the queue nevertheless.
     """
     if not _is_costly(queue):
         for requeue in list(queue.manager.returns):
@@ -526,7 +526,7 @@ def finish_returns(queue: Queue) -> None:
 
 
 def _is_costly(queue: Queue) -> bool:
-    """Whether requeued entries may push others out, which may be dead-lettered."""
+    """Whether requeued entries may push out other entries, which may be dead-lettered."""
     rules = queue.rules
     return rules is not None and rules.limited and rules.overflow == DROP_HEAD
 
@@ -544,8 +544,8 @@ def _return(
 class ReturnedDeliveries(EndedDeliveries):
     """Deliveries that are requeued with `outcome` in later turns.
 
-    If the queue takes them back meanwhile, as when it is deleted, nothing is left to do. Entries that must
-    wait for a retry do not stop consumers from being served.
+    If the queue takes the deliveries back, as at its deletion, nothing is left to do. Consumers are served
+    while entries wait for a retry.
     """
 
     def __init__(

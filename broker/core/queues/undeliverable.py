@@ -24,9 +24,9 @@ _SWEEP_MIN: Final = 64
 
 @final
 class Reach:
-    """The entries that consumers of a queue could take, by the filters of all but those of one target.
+    """The entries that consumers of a queue could take, by the filters of all consumers except one target's.
 
-    `has_unfiltered`: a consumer has no filter. `filters`: those of the consumers, if all have one.
+    `has_unfiltered`: a consumer has no filter. `filters`: the filters of the consumers, if all have a filter.
     """
 
     def __init__(self, queue: Queue, apart_from: ConsumerTarget | None = None) -> None:
@@ -57,8 +57,8 @@ class Reach:
 class Undeliverable(UndeliverableHook):
     """The entries of a queue that consumers have returned as undeliverable; they are checked in slices.
 
-    A queue has this only while it may have such entries. All are checked when a consumer leaves, and each
-    when it is requeued.
+    A queue has this object only while it may have such entries. All entries are checked when a consumer
+    leaves, and each entry when it is requeued.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -79,7 +79,7 @@ class Undeliverable(UndeliverableHook):
         self._look(entries)
 
     def check_returns(self, entries: list[QueueEntry]) -> None:
-        """Check those of `entries`, all requeued, that were returned as undeliverable before."""
+        """Check the requeued `entries` that were returned as undeliverable before."""
         known = [entry for entry in entries if entry in self._entries]
         if known:
             self._look(known)

@@ -11,9 +11,9 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "a group is free before its last entry in flight settles": Mutant(
         "core/queues/groups.py",
-        "        if group.inflight == 0:\n            self._rest(group)\n            self.wake()\n",
+        "        if group.inflight == 0:\n            self._continue_group(group)\n            self.wake()\n",
         "        if group.owner is not None or group.inflight == 0:\n"
-        "            self._rest(group)\n            self.wake()\n",
+        "            self._continue_group(group)\n            self.wake()\n",
         profile="groups",
     ),
     "a returned entry of a group is passed by a later one": Mutant(
@@ -58,8 +58,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "others are told that a group is free before it is": Mutant(
         "core/queues/groups.py",
-        "            self._rest(group)\n            self.wake()\n",
-        "            self.wake()\n            self._rest(group)\n",
+        "            self._continue_group(group)\n            self.wake()\n",
+        "            self.wake()\n            self._continue_group(group)\n",
         seeds=1000,
         profile="groups",
     ),

@@ -145,8 +145,8 @@ def test_consumers_of_groups_are_served_after_a_failure(monkeypatch: pytest.Monk
     def rest(groups: Groups, freed: list[Group]) -> None:
         original(groups, freed)
 
-    original = Groups.rest
-    monkeypatch.setattr(Groups, "rest", failing_once(rest))
+    original = Groups.free_calm
+    monkeypatch.setattr(Groups, "free_calm", failing_once(rest))
     with pytest.raises(PlannedError):
         bench.clock.advance(0)
     bench.clock.advance(int(FAILURE_MS))
