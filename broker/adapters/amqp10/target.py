@@ -166,7 +166,7 @@ class LinkTransaction(Transaction):
 
 
 class Resumption(Alarm):
-    """The deliveries that a link resumes before all others; `resume.Resuming` extends this class."""
+    """The deliveries that a link resumes before all others; `resume.ResumedDeliveries` extends this class."""
 
 
 @final
