@@ -199,7 +199,7 @@ def _counted(code: int, count: int, raw: bytes) -> bytes:
     return (pack(">II", size + 4, count) if code & 0x10 else pack(">BB", size + 1, count)) + raw
 
 
-def _behind_size(code: int, raw: bytes) -> bytes:
+def _after_size(code: int, raw: bytes) -> bytes:
     return (pack(">I", len(raw)) if code & 0x10 else bytes([len(raw)])) + raw
 
 
@@ -234,11 +234,11 @@ def _body(code: int, value: Any) -> bytes:
         case 0x98:
             return _exactly(16, value.bytes)
         case 0xA0 | 0xB0:
-            return _behind_size(code, value)
+            return _after_size(code, value)
         case 0xA1 | 0xB1:
-            return _behind_size(code, value.encode("utf-8"))
+            return _after_size(code, value.encode("utf-8"))
         case 0xA3 | 0xB3:
-            return _behind_size(code, value.encode("ascii"))
+            return _after_size(code, value.encode("ascii"))
         case 0xC0 | 0xD0:
             return _counted(code, len(value), b"".join([encode(item) for item in value]))
         case 0xC1 | 0xD1:

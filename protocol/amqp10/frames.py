@@ -73,11 +73,11 @@ class Frames:
             if not self._join_chunks(have, need):
                 return False
 
-    def kept(self) -> i64:
+    def unconsumed_bytes(self) -> i64:
         """Return the number of bytes that belong to no consumed frame."""
         return len(self.data) - self._p + self._queued_bytes
 
-    def protocol_header(self) -> bytes | None:
+    def take_protocol_header(self) -> bytes | None:
         """Consume the next eight bytes, a protocol header; None if not all of them have arrived."""
         while True:
             have: i64 = len(self.data) - self._p

@@ -184,7 +184,7 @@ def test_as_many_links_as_there_are_handles(session: PeerSession10, node: str) -
     session.detach(255)
     session.sends(node, 255)
     session.write(sender(node, 256))
-    session.peer.expect_close("amqp:connection:framing-error", "handle 256")
+    session.peer.expect_close("amqp:connection:framing-error", "handle is 256")
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.2")
@@ -192,7 +192,7 @@ def test_the_peer_may_want_fewer_links(session: PeerSession10, node: str) -> Non
     session.peer.write(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1, handle_max=3), 1)
     session.peer.expect(Begin, 1)
     session.peer.write(sender(node, 4), 1)
-    session.peer.expect_close("amqp:connection:framing-error", "handle 4")
+    session.peer.expect_close("amqp:connection:framing-error", "handle is 4")
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.6")

@@ -278,6 +278,6 @@ class PendingFrames(SessionPendingFrames):
 
 def pending_frames_of(session: Session10State) -> PendingFrames:
     """Return the pending frames of a session."""
-    owed = session.pending
-    assert isinstance(owed, PendingFrames), "a session has PendingFrames"
-    return owed
+    pending = session.pending
+    assert isinstance(pending, PendingFrames), "a session has PendingFrames"
+    return pending

@@ -120,9 +120,9 @@ def read_message(data: bytes, header: Header, message_format: i64 = MESSAGE_FORM
 
 
 def check_preamble(data: bytes, layout: Layout, header: Header) -> i64:
-    """Check the sections before a body, and read the header; return the offset behind these sections.
+    """Check the sections before a body, and read the header; return the offset after these sections.
 
-    Raises as `message`.
+    Raises what `read_message` raises.
     """
     if layout.body != NONE:
         preamble_end = layout.body

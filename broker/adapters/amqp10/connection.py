@@ -319,7 +319,7 @@ class FrameInput:
 
     def _read_protocol_header(self, connection: Connection10) -> bool:
         """Take the protocol header after the SASL layer; False if it has not arrived. [amqp-1.0 5.3.2]"""
-        header = self.frames.protocol_header()
+        header = self.frames.take_protocol_header()
         if header is None:
             return False
         if header != AMQP_1_0:
@@ -411,7 +411,7 @@ class Connection10(Connection10State):
 
     def kept_bytes(self) -> i64:
         """Return the number of bytes that were read and belong to no handled frame (ServedConnection)."""
-        return self.input.frames.kept()
+        return self.input.frames.unconsumed_bytes()
 
     def ignores_input(self) -> bool:
         """Whether the connection takes no frames any more (ServedConnection)."""

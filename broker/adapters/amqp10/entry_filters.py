@@ -84,7 +84,7 @@ def exclude_undeliverable(consumer: QueueConsumer, entries: list[QueueEntry], li
     The link's consumer stays attached and gets all other entries. `consumer`: the owner of the entries, which
     may have been detached since, if the link has resumed an earlier link.
 
-    A queue checks at most `contexts.FILTERS_MAX` filters for a message. If the link's filter would exceed
+    A queue checks at most `FILTERS_MAX` filters for a message. If the link's filter would exceed
     this limit, the link may get the entries again.
     """
     queue = queue_of(consumer)

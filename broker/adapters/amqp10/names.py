@@ -150,7 +150,7 @@ Name = tuple[str, str, str, str, bool]
 
 
 class WaitingLink(DurableWaiter):
-    """A link that waits for the log before it is attached; `attach.Waiting` extends this class.
+    """A link that waits for the log before it is attached; `attach.WaitingAttach` extends this class.
 
     `stolen`: a later link of the same name was attached meanwhile. [amqp-1.0 2.6.1]
     """

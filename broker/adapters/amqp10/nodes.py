@@ -80,7 +80,7 @@ class TerminusNode:
 Check = Callable[[str, bool], None]
 """Checks the rest of an attach, given the name of the queue and whether the queue is the link's own.
 
-The check comes before a queue is made: a link that is refused leaves none behind.
+The check comes before the queue is created, so a refused link creates no queue.
 """
 
 

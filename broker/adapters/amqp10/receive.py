@@ -313,9 +313,9 @@ def suspend_receiver(link: IncomingLink, expiry: Expiry) -> None:
     if link.resumed_outcomes is not None:
         received.update(link.resumed_outcomes.outcomes)
     if link.settles_second:
-        owed = pending_frames_of(session)
-        outcomes, suspended.batch = owed.outcomes.outcomes_for(link)
-        outcomes.update(owed.unsettled_by_sender.outcomes_of(link))
+        pending = pending_frames_of(session)
+        outcomes, suspended.batch = pending.outcomes.outcomes_for(link)
+        outcomes.update(pending.unsettled_by_sender.outcomes_of(link))
         for delivery_id, tag in link.tags.claimed_by_id():
             outcome = outcomes.get(delivery_id)
             if outcome is not None and not outcome.startswith(_TRANSACTIONAL):

@@ -60,7 +60,7 @@ class LinkPair:
 
 
 class SuspendedLink(TimedTask):
-    """A link that may be resumed; `names.Suspended` extends this class."""
+    """A link that may be resumed; `names.SuspendedLink10` extends this class."""
 
     def expire(self) -> None:
         """Start the time after which the link cannot be resumed."""

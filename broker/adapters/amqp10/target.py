@@ -167,7 +167,7 @@ class LinkTransaction(Transaction):
 
 
 class Resumption(TimedTask):
-    """The deliveries that a link resumes before all others; `resume.Resuming` extends this class."""
+    """The deliveries that a link resumes before all others; `resume.ResumedDeliveries` extends this class."""
 
 
 @final

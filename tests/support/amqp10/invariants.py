@@ -68,7 +68,7 @@ def frames(data: bytes, piece: int, kind: int) -> Iterator[tuple[int, bytes] | s
         except PeerError as error:
             yield error.text
             return
-        assert reader.kept() <= FRAME_BYTES_MAX + piece
+        assert reader.unconsumed_bytes() <= FRAME_BYTES_MAX + piece
 
 
 def performative(data: bytes) -> None:

@@ -237,9 +237,11 @@ def _correct_kind(context: RequestContext, ends: BindingEnds) -> None:
         ends.kind = EXCHANGE
 
 
-def _unbind(context: RequestContext, ends: BindingEnds, key: str, having: dict[str, object]) -> Answer:
+def _unbind(
+    context: RequestContext, ends: BindingEnds, key: str, binding_arguments: dict[str, object]
+) -> Answer:
     requests.unbind(
-        context.client, context.virtual_host, ends.kind, ends.destination, ends.source, key, having
+        context.client, context.virtual_host, ends.kind, ends.destination, ends.source, key, binding_arguments
     )
     return no_content(durable=True)
 

@@ -85,7 +85,7 @@ def test_a_protocol_header_may_stand_between_frames(piece: int) -> None:
         frames.append(bytes_[at : at + piece])
         while True:
             if len(found) in (0, 2):
-                header = frames.protocol_header()
+                header = frames.take_protocol_header()
                 if header is None:
                     break
                 found.append(header)
