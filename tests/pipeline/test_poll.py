@@ -76,7 +76,7 @@ def test_journals_are_looked_at_once_in_an_interval(
         return {"n": 5}
 
     monkeypatch.setattr("pipeline.poll.time", clock)
-    monkeypatch.setattr("pipeline.journal.plan.ends", ends)
+    monkeypatch.setattr("pipeline.journal.plan.find_ends", ends)
     said = {"path": str(tmp_path), "pollIntervalMs": str(poll_ms)}
     mine = JournalProgress(journal_options(said, streaming=True))
     assert mine.next_batch({"n": 1}, None) == {"n": 5}
