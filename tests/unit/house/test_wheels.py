@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WHEELS: dict[str, Any] = PROJECT["tool"]["cibuildwheel"]
 BUILT = [f"3.{minor}" for minor in re.findall(r"cp3(\d+)-\*", WHEELS["build"])]

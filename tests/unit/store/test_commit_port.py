@@ -18,7 +18,6 @@ from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport, RecoverySink
 from broker.store.restore import Recovered, close
 from protocol.streams.chunk import Chunk
-from tests.memory_storage import Kept, MemoryStorage
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import KeepingTarget
 from tests.support.store.hand_log import (
@@ -29,6 +28,7 @@ from tests.support.store.hand_log import (
     new_message,
     publish,
 )
+from tests.support.store.memory_storage import Kept, MemoryStorage
 from tests.support.store.streams import StreamSink, add, rows
 
 
