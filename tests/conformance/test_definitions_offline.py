@@ -199,7 +199,7 @@ def test_definitions_that_cannot_be_loaded_end_the_start(
 
 
 def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStarter, tmp_path: Path) -> None:
-    """Such policies match nothing, such permissions allow nothing; the start and `check` name each."""
+    """Invalid policies match nothing, invalid permissions allow nothing; the start and `check` name each."""
     folder = tmp_path / "data"
     daemon = start_daemon()
     api = Api(daemon.admin)

@@ -345,7 +345,7 @@ def test_more_for_a_transaction_goes_to_a_consumer_of_its_session_that_sees_it()
 
 @pytest.mark.parametrize("ranks", [(0, 0), (1, 0), (0, 1)])
 def test_an_immediate_message_goes_to_the_session_of_a_transaction(ranks: tuple[int, int]) -> None:
-    """Its consumers may have been notified of an entry that has left since."""
+    """The session's consumers may have been notified of an entry that has left since."""
     bench = strict()
     holder = bench.client(1, priority=max(ranks))
     bench.publish(1)
