@@ -95,7 +95,7 @@ def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
 def return_message(
     channel: ChannelState, publication: Publication, message: Message, outcome: Outcome
 ) -> None:
-    """Return a message that no queue accepted, if its publisher asked for this."""
+    """Return a message that no queue accepted, if the publisher requested this."""
     if outcome is DUPLICATE:
         if publication.mandatory:
             _return_message(channel, message, PRECONDITION_FAILED, "DUPLICATE")

@@ -493,7 +493,7 @@ def _look(
     entry = next_entry(queue, consumer)
     if entry is None:
         if level.context.more:
-            notify(queue, consumer)  # the consumer continues the look-up in its turn
+            notify(queue, consumer)  # the consumer continues the look-up when it is served
     elif _is_wanted_above(queue, consumer, entry):
         wait_for_turn(queue, consumer, entry)
     else:
