@@ -10,7 +10,7 @@ from typing import Final, Protocol, final
 
 from broker.auth.terms import CONFIGURE, READ, WRITE, Applicant
 from broker.core.errors import AccessRefused
-from broker.core.names import DEFAULT_EXCHANGE, refuse_default
+from broker.core.names import DEFAULT_EXCHANGE, refuse_default_exchange
 from broker.core.routing.exchanges import TOPIC
 from broker.core.routing.graph import Exchange
 
@@ -153,8 +153,8 @@ class Rights:
         """
         self.require(WRITE, kind, destination)
         if kind == EXCHANGE:
-            refuse_default(destination)
-        refuse_default(source)
+            refuse_default_exchange(destination)
+        refuse_default_exchange(source)
         self.require(READ, EXCHANGE, source)
         if exchange is not None:
             self.require_topic(READ, exchange, key)

@@ -8,7 +8,7 @@ from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
 from broker.core.broker import Broker
-from broker.core.policies.policy import Claim, Effect, Effective, Policy, type_of
+from broker.core.policies.policy import EffectiveValue, MergedPolicies, Policy, SourcedValue, queue_type_of
 from broker.core.publishing.delay import Delays, count_delayed
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import stopped
@@ -70,7 +70,7 @@ def show_queue(queue: Queue, node: str, stats: Shown) -> Shown:
     return {
         "name": to_json(queue.name),
         "vhost": queue.vhost,
-        "type": type_of(queue.arguments),
+        "type": queue_type_of(queue.arguments),
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive_owner is not None,
@@ -150,7 +150,7 @@ def show_exchange(exchange: Exchange, vhost: str) -> Shown:
     }
 
 
-def _policy_fields(effect: Effect) -> Shown:
+def _policy_fields(effect: MergedPolicies) -> Shown:
     """Show the highest policy as RabbitMQ shows the one policy that applies; `policies` has all of them."""
     return {
         "policy": effect.policies[0].name if effect.policies else None,
@@ -263,7 +263,7 @@ def describe_policy(policy: Policy) -> Shown:
     }
 
 
-def show_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
+def show_effective(found: dict[str, EffectiveValue], idle: frozenset[str] = frozenset()) -> Shown:
     """Show an object's effective values, each with its source and overridden values.
 
     Values of `idle` have no effect.
@@ -279,9 +279,9 @@ def show_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset
     }
 
 
-def _show_claims(claims: Iterable[Claim]) -> list[Shown]:
+def _show_claims(claims: Iterable[SourcedValue]) -> list[Shown]:
     return [_show_claim(claim) | {"value": to_json(claim.value)} for claim in claims]
 
 
-def _show_claim(claim: Claim) -> Shown:
+def _show_claim(claim: SourcedValue) -> Shown:
     return {"kind": claim.kind, "name": claim.name}

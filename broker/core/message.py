@@ -135,6 +135,6 @@ def uid_of(message: Message) -> i64:
     return message.uid if message.uid > 0 else message.sequence
 
 
-def descends(message: Message, origin: Message) -> None:
+def set_descent(message: Message, origin: Message) -> None:
     """Note for the journal that `message`, which is new, was made from `origin`."""
     message.uid = -uid_of(origin)

@@ -9,7 +9,7 @@ DEFAULT_EXCHANGE: Final = ""
 RESERVED_PREFIX: Final = "amq."
 
 
-def refuse_default(exchange: str) -> None:
+def refuse_default_exchange(exchange: str) -> None:
     """Refuse a change of the default exchange.
 
     Raises:

@@ -35,10 +35,10 @@ from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
 from broker.core.policies.policy import (
     ARGUMENT_PREFIX,
-    LEAST_HOLDS,
+    LOWEST_WINS,
     MIRRORING_KEYS,
     OPERATOR_KEYS,
-    POLICY_HOLDS,
+    POLICY_WINS,
     QUEUE_KEYS,
     WITHOUT_EFFECT,
 )
@@ -196,9 +196,9 @@ def precedence(key: str) -> str:
     """Return the value that counts where a policy and an argument have the same key."""
     if key in WITHOUT_EFFECT:
         return "the key has no effect"
-    if key in LEAST_HOLDS or key == "delivery-limit":
+    if key in LOWEST_WINS or key == "delivery-limit":
         return "the smallest value counts"
-    if key in POLICY_HOLDS:
+    if key in POLICY_WINS:
         return "the policy comes before the argument"
     if key == "overflow":
         return "the argument comes before the policy, except for quorum queues"

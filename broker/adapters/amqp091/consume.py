@@ -24,10 +24,10 @@ from broker.core.arguments.consumer import (
     PRIORITY,
     Extent,
     browses,
+    check_combination,
     check_consumer_arguments,
-    check_together,
     extent_argument,
-    gets_some,
+    has_get_arguments,
     selector_argument,
 )
 from broker.core.arguments.queue import CONSUMER_TIMEOUT, is_non_destructive
@@ -73,9 +73,9 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     assert isinstance(prefetch, int), "arguments have been checked"
     target = _make_target(channel, tag, frame.no_ack, prefetch, GET_COUNT in arguments)
     target.arguments = arguments
-    if gets_some(arguments):
+    if has_get_arguments(arguments):
         refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
-        check_together(
+        check_combination(
             arguments, frame.exclusive, queue.arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'"
         )
         consumer = _make_consumer(channel, target, queue, frame, arguments, selector)
@@ -83,7 +83,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
         return
     try:
         for each in queues:
-            check_together(
+            check_combination(
                 arguments, frame.exclusive, each.arguments, f"queue '{each.name}' in vhost '{each.vhost}'"
             )
             attach(each, _make_consumer(channel, target, each, frame, arguments, selector))

@@ -13,7 +13,7 @@ from broker.adapters.amqp091.state import ChannelState, Connection091State, Hand
 from broker.adapters.peers import requests
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.delivery.session import serve_notified
-from broker.core.names import one_line, refuse_default
+from broker.core.names import one_line, refuse_default_exchange
 from broker.core.ports import DurableWaiter
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
@@ -86,7 +86,7 @@ def exchange_declare(channel: ChannelState, frame: commands.Exchange.Declare) ->
     virtual_host = channel.virtual_host
     name = one_line(frame.exchange)
     if frame.passive:
-        refuse_default(name)
+        refuse_default_exchange(name)
         channel.connection.rights.require_any(EXCHANGE, name)
         exchange = virtual_host.declarations.find_exchange(name)
     else:

@@ -19,8 +19,8 @@ from broker.core.arguments.consumer import (
     EXCLUSIVE_CONSUMER,
     NOTIFY_ACTIVE,
     PRIORITY,
+    check_combination,
     check_consumer_arguments,
-    check_together,
 )
 from broker.core.arguments.queue import CONSUMER_TIMEOUT
 from broker.core.errors import PreconditionFailed
@@ -97,7 +97,7 @@ class LinkArguments:
     def check_for_queue(self, queue: Queue) -> None:
         """Check that the arguments go together, and with a queue of the link. Raises PeerError."""
         try:
-            check_together(
+            check_combination(
                 self.arguments,
                 self.exclusive,
                 queue.arguments,

@@ -12,7 +12,7 @@ from broker.adapters.peers.server import Server
 from broker.auth.terms import CONFIGURE, MAX_CONNECTIONS, READ, WRITE
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.message import Message
-from broker.core.names import DEFAULT_EXCHANGE, is_predeclared, refuse_default
+from broker.core.names import DEFAULT_EXCHANGE, is_predeclared, refuse_default_exchange
 from broker.core.publishing.receipts import receipt_marks
 from broker.core.queues.purge import Purge
 from broker.core.queues.queue import Queue
@@ -33,7 +33,7 @@ def declare_exchange(
     arguments: dict[str, object],
 ) -> Exchange:
     """Create an exchange, or check that the existing one is as described."""
-    refuse_default(name)
+    refuse_default_exchange(name)
     client.rights.require(CONFIGURE, EXCHANGE, name)
     if name not in virtual_host.topology.exchanges:
         client.rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
@@ -47,7 +47,7 @@ def delete_exchange(
     """Delete an exchange, which may be absent. Return whether it was durable."""
     exchange = virtual_host.topology.exchanges.get(name)
     if not is_predeclared(name):
-        refuse_default(name)
+        refuse_default_exchange(name)
         client.rights.require(CONFIGURE, EXCHANGE, name)
     virtual_host.declarations.delete_exchange(name, if_unused)
     return exchange is not None and exchange.durable

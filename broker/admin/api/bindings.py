@@ -20,7 +20,7 @@ from broker.admin.api.requests import Asker, Body, ExchangeName, Name, Visitor
 from broker.admin.api.slices import Slices
 from broker.admin.json_documents import read_field_table, read_table, read_text
 from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, show_binding
-from broker.core.names import DEFAULT_EXCHANGE, refuse_default
+from broker.core.names import DEFAULT_EXCHANGE, refuse_default_exchange
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
 from broker.core.vhosts.vhost import VirtualHost
@@ -140,7 +140,7 @@ async def delete_binding(
     found = visitor.vhost(vhost)
     _, binding = await _existing(found, source, kind, destination, props)
     if isinstance(binding, Queue):
-        refuse_default(DEFAULT_EXCHANGE)
+        refuse_default_exchange(DEFAULT_EXCHANGE)
         raise AssertionError("the default exchange is always refused")
     _require(visitor, found, source, kind, destination, binding.routing_key)
     if binding.queue is not None:

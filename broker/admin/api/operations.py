@@ -35,7 +35,7 @@ from broker.admin.json_documents import Fields, read_flag, read_number, read_tab
 from broker.auth.terms import WRITE
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import PreconditionFailed
-from broker.core.message import NEVER, Address, Message, copy_of, descends, held_bytes
+from broker.core.message import NEVER, Address, Message, copy_of, held_bytes, set_descent
 from broker.core.operators.operation import Operation, is_over
 from broker.core.ports import MessageStore
 from broker.core.queues.access import id_of, is_message_id, message_id, numbers_of
@@ -507,7 +507,7 @@ async def _acquire_messages(operation: _Operation, selection: _Selection, put: P
                 if placed is None:
                     continue
                 route, message = placed
-                descends(message, each.message)
+                set_descent(message, each.message)
                 operation.publish(route, message)
                 size += int(held_bytes(message)) if message.body is None else 0
             if ids is not None:

@@ -18,7 +18,7 @@ from broker.admin.shapes import Shown, queue_counters, show_binding, show_effect
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.names import one_line
-from broker.core.policies.policy import without_effect
+from broker.core.policies.policy import keys_without_effect
 from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
@@ -210,7 +210,7 @@ async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse
     """Return the effective arguments of a queue, each with its policy or declaration. [amqpd]"""
     found = visitor.vhost(vhost)
     queue = find_queue(found, name)
-    idle = without_effect(queue.arguments)
+    idle = keys_without_effect(queue.arguments)
     return JSONResponse(show_effective(found.policies.explain_queue(queue), idle))
 
 

@@ -20,7 +20,7 @@ from broker.auth.user import User
 from broker.auth.users import Users
 from broker.core.broker import INTERNAL, Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
-from broker.core.policies.policy import OPERATOR_POLICY, type_of
+from broker.core.policies.policy import OPERATOR_POLICY, queue_type_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
@@ -153,7 +153,7 @@ def _queues(contents: Contents, named: bool) -> Iterator[Shown]:
                 "name": queue.name,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
-                "type": type_of(queue.arguments),  # another virtual host may have another default type
+                "type": queue_type_of(queue.arguments),  # another virtual host may have another default type
                 "arguments": to_json(queue.arguments),
                 **({"stopped": stopped(queue)} if queue.stops is not None else {}),
             }

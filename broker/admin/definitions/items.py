@@ -25,7 +25,7 @@ from broker.core.arguments.queue import DEFAULT_QUEUE_TYPE, QUEUE_TYPE
 from broker.core.broker import INTERNAL, Broker
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, one_line
-from broker.core.policies.policy import ALL, OPERATOR_POLICY, Policy, checked_policy
+from broker.core.policies.policy import ALL, OPERATOR_POLICY, Policy, parse_policy
 from broker.core.queues.election import OPERATIONS
 from broker.core.values import show
 from broker.core.vhosts.alteration import stop_queue
@@ -228,7 +228,7 @@ def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) 
 def read_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> Policy:
     """Return the policy that RabbitMQ's JSON object describes. Raises PreconditionFailed."""
     pattern = require_field(fields, "pattern")
-    return checked_policy(
+    return parse_policy(
         vhost.name,
         name,
         pattern,

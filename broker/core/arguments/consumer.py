@@ -164,7 +164,7 @@ def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
     _check_getting(arguments, queue)
 
 
-def gets_some(arguments: Arguments) -> bool:
+def has_get_arguments(arguments: Arguments) -> bool:
     """Whether the consumer asks for chosen messages, or for a number of messages, and for no others."""
     return any(name in arguments for name in GETTING)
 
@@ -217,7 +217,7 @@ def _check_browsing(arguments: Arguments, queue: str) -> None:
         raise invalid(BROWSE_FROM, queue, beginning, f"leaves nothing to see with {BROWSE} '{SNAPSHOT}'")
 
 
-def check_together(arguments: Arguments, exclusive: bool, queue_arguments: Arguments, where: str) -> None:
+def check_combination(arguments: Arguments, exclusive: bool, queue_arguments: Arguments, where: str) -> None:
     """Check that a consumer's arguments, each allowed by itself, go together and with the queue's.
 
     `exclusive`: the consumer asks for exclusive access. `queue_arguments` are the arguments of the queue.

@@ -331,12 +331,14 @@ def check_kind(arguments: Arguments, queue: str) -> None:
     for other in KINDS.values():
         for argument in other.rules:
             if argument in arguments and argument not in kind.rules:
-                raise invalid(argument, queue, arguments[argument], f"cannot be with {_telling(arguments)}")
+                raise invalid(
+                    argument, queue, arguments[argument], f"cannot be with {_describe_kind(arguments)}"
+                )
     if kind.needs and kind.needs not in arguments:
         raise invalid(QUEUE_KIND, queue, name, f"needs {kind.needs}")
 
 
-def _telling(arguments: Arguments) -> str:
+def _describe_kind(arguments: Arguments) -> str:
     """Return the argument that decides the queue's kind, for refusals."""
     if QUEUE_KIND in arguments:
         return f"{QUEUE_KIND} '{arguments[QUEUE_KIND]}'"
@@ -783,7 +785,7 @@ def dead_letter_reasons(arguments: Arguments) -> list[str]:
     return list(DEATHS) if reasons is None else [name.strip() for name in reasons.split(",")]
 
 
-def wanted_strategy(effective: Arguments, declared: Arguments) -> str:
+def requested_strategy(effective: Arguments, declared: Arguments) -> str:
     """Return the dead-letter strategy that a queue asks for; `declared` has its queue type.
 
     A quorum queue without an explicit strategy that rejects publishes when it is full asks for at-least-once.
@@ -794,12 +796,12 @@ def wanted_strategy(effective: Arguments, declared: Arguments) -> str:
     return AT_LEAST_ONCE if is_quorum(declared) and not _drops_head(effective) else AT_MOST_ONCE
 
 
-def is_dead_lettered_surely(effective: Arguments, declared: Arguments) -> bool:
+def is_dead_lettered_at_least_once(effective: Arguments, declared: Arguments) -> bool:
     """Whether a queue dead-letters at least once. With drop-head it never does.
 
     [RabbitMQ dead-letter-strategy]
     """
-    return wanted_strategy(effective, declared) == AT_LEAST_ONCE and not _drops_head(effective)
+    return requested_strategy(effective, declared) == AT_LEAST_ONCE and not _drops_head(effective)
 
 
 def strategy_warning(effective: Arguments, declared: Arguments) -> str:
@@ -807,7 +809,7 @@ def strategy_warning(effective: Arguments, declared: Arguments) -> str:
 
     "" without such a conflict.
     """
-    if wanted_strategy(effective, declared) == AT_MOST_ONCE or not _drops_head(effective):
+    if requested_strategy(effective, declared) == AT_MOST_ONCE or not _drops_head(effective):
         return ""
     return (
         f"{DEAD_LETTER_STRATEGY} '{AT_LEAST_ONCE}' has no effect with {OVERFLOW} '{DROP_HEAD}': "
@@ -829,7 +831,7 @@ def is_quorum(arguments: Arguments) -> bool:
     return arguments.get(QUEUE_TYPE) == QUORUM
 
 
-def check_lasting(
+def check_lifetime(
     arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str
 ) -> None:
     """Refuse a quorum queue or stream that is not durable, is exclusive, or is auto-delete.

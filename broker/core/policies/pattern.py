@@ -6,7 +6,7 @@ from typing import Any, Final, final
 
 import re2
 
-from broker.core.policies.pattern_syntax import Branch, Look, NotMatchable, read_branches
+from broker.core.policies.pattern_syntax import Branch, Look, UnsupportedPattern, read_branches
 
 LENGTH_MAX: Final = 8192
 """Characters of an expression."""
@@ -45,7 +45,7 @@ class NamePattern:
         self._branches: list[_Matcher] = []
         try:
             self._branches = _matchers(text, ignore_case)
-        except NotMatchable as error:
+        except UnsupportedPattern as error:
             self.objection = str(error)
 
     def matches(self, name: str) -> bool:
@@ -72,7 +72,7 @@ class _Matcher:
         self.size: int = int(self._pattern.programsize)
         self.size += sum(condition.size for condition in (*self._before, *self._behind))
         if (self._behind or (self._before and not self._anchored)) and self.size > PLACES_SIZE_MAX:
-            raise NotMatchable(
+            raise UnsupportedPattern(
                 "could take too long to match: its look-ahead is tried at each place of a name, and "
                 f"comes to {self.size} instructions, {PLACES_SIZE_MAX} are allowed (more at the start of a "
                 "branch that begins with ^)"
@@ -113,7 +113,7 @@ class _Condition:
 
 def _matchers(text: str, ignore_case: bool) -> list[_Matcher]:
     if len(text) > LENGTH_MAX:
-        raise NotMatchable(f"is {len(text)} characters long, at most {LENGTH_MAX} are allowed")
+        raise UnsupportedPattern(f"is {len(text)} characters long, at most {LENGTH_MAX} are allowed")
     matchers: list[_Matcher] = []
     size = 0
     allowed = max(SIZE_MAX, SIZE_MIN + len(text.encode(errors="surrogatepass")))
@@ -121,7 +121,7 @@ def _matchers(text: str, ignore_case: bool) -> list[_Matcher]:
         matchers.append(_Matcher(branch))
         size += matchers[-1].size
         if size > allowed:
-            raise NotMatchable(
+            raise UnsupportedPattern(
                 f"could take too long to match: it comes to {size} instructions, {allowed} are allowed"
             )
     return matchers
@@ -133,12 +133,12 @@ def _compiled(text: str) -> Any:
     except re2.error as error:
         said = error.args[0].decode(errors="replace")[:ERROR_MAX]
         if said.startswith("pattern too large"):
-            raise NotMatchable("could take too long to match: it repeats too much") from error
+            raise UnsupportedPattern("could take too long to match: it repeats too much") from error
         if said.startswith("invalid repetition size"):
             said += ", and RE2 repeats a part 1000 times at most, repeats within repeats included"
-        raise NotMatchable(f"is not a regular expression of RE2: {said}") from error
+        raise UnsupportedPattern(f"is not a regular expression of RE2: {said}") from error
     except UnicodeEncodeError as half:
-        raise NotMatchable("is not a regular expression: it has half a character") from half
+        raise UnsupportedPattern("is not a regular expression: it has half a character") from half
 
 
 def _places(name: bytes) -> list[int]:

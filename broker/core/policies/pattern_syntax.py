@@ -61,7 +61,7 @@ _NOT_OF_RE2: Final = (
 """Openings of what RE2 does not have, and their names."""
 
 
-class NotMatchable(Exception):  # noqa: N818  the sentence that it begins has the expression as its subject
+class UnsupportedPattern(Exception):  # noqa: N818  the sentence that it begins has the expression as its subject
     """RE2 cannot match the expression; the text is the rest of a sentence about the expression."""
 
 
@@ -97,7 +97,7 @@ class Branch:
 def read_branches(text: str, ignore_case: bool) -> list[Branch]:
     """Read an expression into branches without look-aheads; an expression that has none is a single branch.
 
-    Syntax errors that RE2 finds by itself are left to RE2. Raises NotMatchable.
+    Syntax errors that RE2 finds by itself are left to RE2. Raises UnsupportedPattern.
     """
     tokens = _tokens(text)
     flags = "i" if ignore_case else ""
@@ -106,9 +106,11 @@ def read_branches(text: str, ignore_case: bool) -> list[Branch]:
     reader = _Reader(tokens, flags)
     rows = reader.alternatives(0)
     if reader.next < len(tokens):
-        raise NotMatchable(f"is not a regular expression: unexpected ) at character {tokens[reader.next].at}")
+        raise UnsupportedPattern(
+            f"is not a regular expression: unexpected ) at character {tokens[reader.next].at}"
+        )
     if sum(item.kind == LOOK for row in rows for item in row) > LOOKS_MAX:
-        raise NotMatchable(f"has more than {LOOKS_MAX} look-aheads in its branches")
+        raise UnsupportedPattern(f"has more than {LOOKS_MAX} look-aheads in its branches")
     return [_branch(row) for row in rows]
 
 
@@ -144,7 +146,7 @@ def _tokens(text: str) -> list[Token]:
                 properties += len(re.findall(r"\\[pP]", piece))
             tokens.append(Token(PLACE if piece in _PLACES else ATOM, piece, at))
     if properties > PROPERTIES_MAX:
-        raise NotMatchable(f"has {properties} Unicode properties, at most {PROPERTIES_MAX} are allowed")
+        raise UnsupportedPattern(f"has {properties} Unicode properties, at most {PROPERTIES_MAX} are allowed")
     return tokens
 
 
@@ -173,7 +175,7 @@ def _repeat(piece: str, at: int, before: list[Token]) -> Token:
     if len(piece) > 1 and piece[-1] == "+":
         raise _lacking("a possessive repeat", piece, at)
     if before and before[-1].kind == REPEAT:
-        raise NotMatchable(f"is not a regular expression: it repeats a repeat at character {at}")
+        raise UnsupportedPattern(f"is not a regular expression: it repeats a repeat at character {at}")
     return Token(REPEAT, piece.replace("{,", "{0,", 1), at)
 
 
@@ -189,12 +191,12 @@ def _escape(piece: str, at: int) -> Token:
     return Token(PLACE if piece in _PLACES else ATOM, piece, at)
 
 
-def _unclosed(opening: str, at: int) -> NotMatchable:
-    return NotMatchable(f"is not a regular expression: nothing closes the {opening} at character {at}")
+def _unclosed(opening: str, at: int) -> UnsupportedPattern:
+    return UnsupportedPattern(f"is not a regular expression: nothing closes the {opening} at character {at}")
 
 
-def _lacking(name: str, piece: str, at: int) -> NotMatchable:
-    return NotMatchable(f"has {name}, '{piece}' at character {at}, which RE2 cannot match")
+def _lacking(name: str, piece: str, at: int) -> UnsupportedPattern:
+    return UnsupportedPattern(f"has {name}, '{piece}' at character {at}, which RE2 cannot match")
 
 
 # -- branches
@@ -224,7 +226,7 @@ class _Reader:
     def alternatives(self, depth: int) -> list[Row]:
         """Read alternatives up to the end of their group, each into one row or more."""
         if depth > DEPTH_MAX:
-            raise NotMatchable(f"has more than {DEPTH_MAX} groups within groups")
+            raise UnsupportedPattern(f"has more than {DEPTH_MAX} groups within groups")
         done: list[Row] = []
         rows: list[Row] = [[self._flags_in_force()]]
         while self.next < len(self._tokens):
@@ -246,7 +248,7 @@ class _Reader:
             else:
                 pieces = [[self._repeated(_Item(token.kind, token.text, token.at))]]
             if len(rows) * len(pieces) + len(done) > BRANCHES_MAX:
-                raise NotMatchable(f"has more than {BRANCHES_MAX} branches with look-aheads")
+                raise UnsupportedPattern(f"has more than {BRANCHES_MAX} branches with look-aheads")
             if len(pieces) == 1:
                 for row in rows:
                     row += pieces[0]
@@ -323,13 +325,13 @@ def _branch(row: Row) -> Branch:
         elif index < first and (item.text == r"\A" or (item.text == "^" and not multiline)):
             anchored = True
     if before and behind and not anchored:
-        raise NotMatchable("has look-aheads at both ends of a branch that does not begin with ^")
+        raise UnsupportedPattern("has look-aheads at both ends of a branch that does not begin with ^")
     text = "".join(item.text for item in row if item.kind != LOOK)
     return Branch(text, before, behind, anchored)
 
 
-def _misplaced(look: _Item, where: str) -> NotMatchable:
-    return NotMatchable(
+def _misplaced(look: _Item, where: str) -> UnsupportedPattern:
+    return UnsupportedPattern(
         f"has a look-ahead {where}, at character {look.at}: RE2 cannot match it there, only at the start "
         "or the end of a branch"
     )

@@ -86,7 +86,7 @@ _OF_STREAMS: Final = frozenset({"max-age", "stream-max-segment-size-bytes"})
 _OF_STREAMS_TOO: Final = frozenset({"max-length-bytes"})
 
 
-def without_effect(arguments: dict[str, object]) -> frozenset[str]:
+def keys_without_effect(arguments: dict[str, object]) -> frozenset[str]:
     """Return the keys that have no effect on a queue with these arguments, in a policy or as an argument."""
     if is_stream(arguments):
         return QUEUE_KEYS - _OF_STREAMS - _OF_STREAMS_TOO
@@ -120,7 +120,7 @@ MIRRORING_KEYS: Final = frozenset(
 )
 """Keys for mirrored queues of RabbitMQ before 4.0: they are accepted unchecked, without effect."""
 
-LEAST_HOLDS: Final = frozenset(
+LOWEST_WINS: Final = frozenset(
     {
         "consumer-timeout",
         "delayed-retry-max",
@@ -135,7 +135,7 @@ LEAST_HOLDS: Final = frozenset(
 )
 """Limits: the least of all values holds. [RabbitMQ rabbit_policies merge_policy_value, args_policy_lookup]"""
 
-POLICY_HOLDS: Final = frozenset(
+POLICY_WINS: Final = frozenset(
     {
         "delayed-retry-type",
         "initial-cluster-size",
@@ -166,14 +166,14 @@ def objection(key: str, value: object, operator: bool) -> str:
     return f"is not {allowed}" if allowed else ""
 
 
-def capped(key: str, value: object, cap: object) -> object:
+def cap_value(key: str, value: object, cap: object) -> object:
     """Return a policy's value under the value of an operator policy. [RabbitMQ operator policies]"""
-    if key == DELIVERY_LIMIT or key in LEAST_HOLDS:
+    if key == DELIVERY_LIMIT or key in LOWEST_WINS:
         return _least(key, value, cap)
     return cap
 
 
-def resolved(key: str, value: object, argument: object, queue_type: str) -> object:
+def resolve_value(key: str, value: object, argument: object, queue_type: str) -> object:
     """Return the effective value of a queue with `value` by its policies and `argument` by its declaration.
 
     [RabbitMQ args_policy_lookup]: limits take the least value. Other arguments win over policies, except
@@ -181,19 +181,21 @@ def resolved(key: str, value: object, argument: object, queue_type: str) -> obje
     """
     if queue_type == STREAM and key == "max-length-bytes":
         return value
-    if key == DELIVERY_LIMIT or key in LEAST_HOLDS:
+    if key == DELIVERY_LIMIT or key in LOWEST_WINS:
         return _least(key, value, argument)
-    if key in POLICY_HOLDS or (key == OVERFLOW and queue_type == QUORUM):
+    if key in POLICY_WINS or (key == OVERFLOW and queue_type == QUORUM):
         return value
     return argument
 
 
-def type_of(arguments: dict[str, object]) -> str:
+def queue_type_of(arguments: dict[str, object]) -> str:
     """Return the type of a queue with these arguments: classic, quorum or stream."""
     return str(arguments.get(QUEUE_TYPE, DEFAULT_QUEUE_TYPE))
 
 
-def typed(arguments: dict[str, object], default: str, current: dict[str, object] | None) -> dict[str, object]:
+def with_queue_type(
+    arguments: dict[str, object], default: str, current: dict[str, object] | None
+) -> dict[str, object]:
     """Return the arguments with a queue type, if they have none. [RabbitMQ default_queue_type]
 
     `default` is the virtual host's default type. `current` are the arguments of an existing queue, whose type
@@ -264,11 +266,11 @@ class Policy:
         """Whether the pattern matches a name, anywhere in it unless it is anchored."""
         return self._names.matches(name)
 
-    def for_queue(self, name: str, queue_type: str) -> bool:
+    def applies_to_queue(self, name: str, queue_type: str) -> bool:
         """Whether the policy applies to a queue of this name and type."""
         return queue_type in self._queue_types and self._names.matches(name)
 
-    def for_exchange(self, name: str) -> bool:
+    def applies_to_exchange(self, name: str) -> bool:
         """Whether the policy applies to an exchange of this name."""
         return self._exchanges and self._names.matches(name)
 
@@ -285,7 +287,7 @@ class Policy:
         }
 
 
-def checked_policy(
+def parse_policy(
     vhost: str,
     name: str,
     pattern: object,
@@ -335,7 +337,7 @@ ARGUMENT: Final = "argument"
 
 
 @final
-class Claim:
+class SourcedValue:
     """A value for a key.
 
     `kind`: argument, policy or operator_policy; `name`: that of the argument or policy.
@@ -348,18 +350,18 @@ class Claim:
 
 
 @final
-class Effective:
+class EffectiveValue:
     """The effective value of a key, the claim that sets it, and the claims that it overrides."""
 
-    def __init__(self, value: object, source: Claim, others: list[Claim]) -> None:
+    def __init__(self, value: object, source: SourcedValue, others: list[SourcedValue]) -> None:
         self.value = value
         self.source = source
         self.others = others
 
 
 @final
-class Effect:
-    """The merged policies of an object, highest first. Objects with the same policies share one Effect.
+class MergedPolicies:
+    """The merged policies of an object, highest first. Objects with the same policies share an instance.
 
     RabbitMQ applies a single policy. amqpd applies all that match: for each key, the policy of the highest
     priority that has the key; of two with the same priority, the one whose name comes first. Operator
@@ -378,57 +380,61 @@ class Effect:
             for key, value in policy.definition.items():
                 caps.setdefault(key, value)
         for key, cap in caps.items():
-            self.values[key] = capped(key, self.values[key], cap) if key in self.values else cap
+            self.values[key] = cap_value(key, self.values[key], cap) if key in self.values else cap
         self._for_queues = {
             ARGUMENT_PREFIX + key: value for key, value in self.values.items() if key in QUEUE_KEYS
         }
 
-    def on_queue(self, arguments: dict[str, object]) -> dict[str, object]:
+    def queue_arguments_of(self, arguments: dict[str, object]) -> dict[str, object]:
         """Return the effective arguments of a queue declared with `arguments`.
 
         The caller must not change them.
         """
         if not arguments:
             return self._for_queues
-        queue_type = type_of(arguments)
+        queue_type = queue_type_of(arguments)
         held = dict(arguments)
         for name, value in self._for_queues.items():
             if name in arguments:
-                value = resolved(name.removeprefix(ARGUMENT_PREFIX), value, arguments[name], queue_type)
+                value = resolve_value(name.removeprefix(ARGUMENT_PREFIX), value, arguments[name], queue_type)
             held[name] = value
         return held
 
-    def explain(self, arguments: dict[str, object], exchange: bool) -> dict[str, Effective]:
+    def explain(self, arguments: dict[str, object], exchange: bool) -> dict[str, EffectiveValue]:
         """Return the effective value, and its source, of each key that a policy or an argument sets."""
-        claims: dict[str, list[Claim]] = {}
+        claims: dict[str, list[SourcedValue]] = {}
         for policy in self.operator_policies + self.policies:
             for key, value in policy.definition.items():
                 if (key == ALTERNATE_EXCHANGE) if exchange else (key in QUEUE_KEYS):
-                    claims.setdefault(key, []).append(Claim(policy.kind, policy.name, value))
-        held = {ALTERNATE_EXCHANGE: self.on_exchange(arguments)} if exchange else self.on_queue(arguments)
+                    claims.setdefault(key, []).append(SourcedValue(policy.kind, policy.name, value))
+        held = (
+            {ALTERNATE_EXCHANGE: self.alternate_exchange_of(arguments)}
+            if exchange
+            else self.queue_arguments_of(arguments)
+        )
         for name, value in arguments.items():
             key = name if exchange else name.removeprefix(ARGUMENT_PREFIX)
             if (key == ALTERNATE_EXCHANGE) if exchange else (name != key and key in QUEUE_KEYS):
-                claims.setdefault(key, []).append(Claim(ARGUMENT, name, value))
-        found: dict[str, Effective] = {}
+                claims.setdefault(key, []).append(SourcedValue(ARGUMENT, name, value))
+        found: dict[str, EffectiveValue] = {}
         for key in sorted(claims):
             value = held[key if exchange else ARGUMENT_PREFIX + key]
             found[key] = _explained(value, claims[key])
         return found
 
-    def on_exchange(self, arguments: dict[str, object]) -> object:
+    def alternate_exchange_of(self, arguments: dict[str, object]) -> object:
         """Return the effective alternate exchange of an exchange declared with `arguments`, or None."""
         return arguments.get(ALTERNATE_EXCHANGE, self.values.get(ALTERNATE_EXCHANGE))
 
 
-NO_EFFECT: Final = Effect([], [])
-"""The Effect of an object that no policy matches."""
+NO_POLICIES: Final = MergedPolicies([], [])
+"""The policies of an object that no policy matches."""
 
 
-def _explained(value: object, claims: list[Claim]) -> Effective:
+def _explained(value: object, claims: list[SourcedValue]) -> EffectiveValue:
     """Find the claim that sets the value: the argument's, or the highest policy's of either kind."""
     for kind in (ARGUMENT, POLICY, OPERATOR_POLICY):
         highest = next((claim for claim in claims if claim.kind == kind), None)
         if highest is not None and highest.value == value:
-            return Effective(value, highest, [claim for claim in claims if claim is not highest])
+            return EffectiveValue(value, highest, [claim for claim in claims if claim is not highest])
     raise AssertionError(f"nobody claims {value!r}")

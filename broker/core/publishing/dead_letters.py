@@ -11,7 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
-from broker.core.message import Address, Message, descends
+from broker.core.message import Address, Message, set_descent
 from broker.core.publishing.passage import Passage
 from broker.core.queues.backlog import backlog_of, existing_backlog, first_of_lane
 from broker.core.queues.death import (
@@ -243,7 +243,7 @@ class DeadLetters:
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date
         copy.died = True
-        descends(copy, old)
+        set_descent(copy, old)
         copy.body = old.body
         found.delay_message(copy, host.schedule)
         passage = Passage(copy, queues, found.keepers, DEAD_LETTER_SOURCE)

@@ -26,7 +26,7 @@ from broker.core.arguments.queue import (
     number_argument,
 )
 from broker.core.errors import InUse, QueueStopped, ResourceLocked
-from broker.core.policies.policy import type_of
+from broker.core.policies.policy import queue_type_of
 from broker.core.queues.consumer import (
     BLOCKED_BY_GATE,
     BLOCKED_BY_STANDBY,
@@ -100,8 +100,8 @@ class Election(ElectionHook):
         locked = f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. basic.get "
         if self._single_active:
             raise ResourceLocked(
-                f"{locked}operations are not supported by {type_of(queue.arguments)} queues with single "
-                "active consumer"
+                f"{locked}operations are not supported by {queue_type_of(queue.arguments)} queues "
+                "with single active consumer"
             )
         if self.has_begun:
             raise ResourceLocked(f"{locked}is refused while an exclusive consumer is served")

@@ -21,7 +21,7 @@ from broker.core.arguments.queue import (
     MESSAGE_TTL,
     OVERFLOW,
     dead_letter_reasons,
-    is_dead_lettered_surely,
+    is_dead_lettered_at_least_once,
     number_argument,
     text_argument,
 )
@@ -238,7 +238,7 @@ class Rules(QueueLimits):
         self.dead_letter_exchange = exchange or ""
         self.dead_letter_key = text_argument(effective, DEAD_LETTER_ROUTING_KEY)
         self.dead_letter_route = None
-        self.sure = exchange is not None and is_dead_lettered_surely(effective, self.queue.arguments)
+        self.sure = exchange is not None and is_dead_lettered_at_least_once(effective, self.queue.arguments)
         self.spares_messages = effective.get(EXPIRES_IF_EMPTY) is True
         expires = number_argument(effective, EXPIRES, -1)
         if expires != self.expires:

@@ -14,7 +14,7 @@ from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, Holde
 from broker.core.entries.index import Index
 from broker.core.entries.list import QueueEntryList
 from broker.core.entries.places import IDLE_MIN, Places
-from broker.core.policies.policy import NO_EFFECT, Effect
+from broker.core.policies.policy import NO_POLICIES, MergedPolicies
 from broker.core.ports import LoggedQueue, MessageStore
 
 
@@ -54,7 +54,7 @@ class QueueState(LoggedQueue):
         self.exclusive_owner: object | None = None
         self.auto_delete: bool = False
         self.arguments: dict[str, object] = {}
-        self.effect: Effect = NO_EFFECT
+        self.effect: MergedPolicies = NO_POLICIES
         self.effective: dict[str, object] = self.arguments
         self.delivery_limit: i64 = -1  # see `broker.core.queues.retry`
         self.counts: bool = False

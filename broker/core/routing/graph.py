@@ -13,7 +13,7 @@ from broker.core.arguments.consumer import selector_argument
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.chance import Chance
 from broker.core.message import Address, Message
-from broker.core.policies.policy import NO_EFFECT, Effect
+from broker.core.policies.policy import NO_POLICIES, MergedPolicies
 from broker.core.queues.hooks import LetterRoute
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
@@ -359,7 +359,7 @@ class Exchange:
         self.auto_delete = described.auto_delete
         self.internal = described.internal
         self.arguments = arguments = described.arguments
-        self.effect: Effect = NO_EFFECT  # its policies
+        self.effect: MergedPolicies = NO_POLICIES  # its policies
         self.alternate: str | None = None
         alternate = arguments.get(ALTERNATE_EXCHANGE)
         if isinstance(alternate, str):

@@ -15,13 +15,13 @@ from broker.core.arguments.equivalence import (
 )
 from broker.core.arguments.queue import (
     check_exchange_arguments,
-    check_lasting,
+    check_lifetime,
     check_queue_arguments,
     strategy_warning,
 )
 from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, locked
-from broker.core.names import check_length, check_name, is_predeclared, refuse_default
-from broker.core.policies.policy import typed
+from broker.core.names import check_length, check_name, is_predeclared, refuse_default_exchange
+from broker.core.policies.policy import with_queue_type
 from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.publisher import Publisher
 from broker.core.queues.hooks import QUEUE_DELETED
@@ -79,7 +79,7 @@ class Declarations:
             StoreFailed: the exchange is durable and the log has stopped.
         """
         check_kind(kind)
-        refuse_default(name)
+        refuse_default_exchange(name)
         where = self._exchange_text(name)
         found = self._topology.exchanges.get(name)
         if found is not None:
@@ -110,7 +110,7 @@ class Declarations:
             NotFound: no exchange has this name.
             AccessRefused: the default exchange.
         """
-        refuse_default(name)
+        refuse_default_exchange(name)
         return self._topology.existing_exchange(name)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
@@ -121,7 +121,7 @@ class Declarations:
             PreconditionFailed: the exchange has bindings and `if_unused` is set.
             StoreFailed: the exchange is durable and the log has stopped.
         """
-        refuse_default(name)
+        refuse_default_exchange(name)
         if is_predeclared(name):
             raise AccessRefused(f"deletion of system {self._exchange_text(name)} not allowed")
         exchange = self._topology.exchanges.get(name)
@@ -166,7 +166,9 @@ class Declarations:
         where = self._queue_text(name)
         found = self._topology.queues.get(name)
         if self._host.default_queue_type is not None and durable and not auto_delete:
-            arguments = typed(arguments, self._host.default_queue_type, found.arguments if found else None)
+            arguments = with_queue_type(
+                arguments, self._host.default_queue_type, found.arguments if found else None
+            )
         if found is not None:
             if found.exclusive_owner is not exclusive_owner:
                 raise locked(self._queue_text(name))
@@ -181,7 +183,7 @@ class Declarations:
                 f"cannot declare queue '{name}': "
                 f"queue limit in vhost '{self._host.name}' ({self._host.queues_max}) is reached"
             )
-        check_lasting(arguments, durable, exclusive_owner is not None, auto_delete, where)
+        check_lifetime(arguments, durable, exclusive_owner is not None, auto_delete, where)
         if durable:
             self._host.store.require()
         number = self._topology.numbers.take(arguments) if durable else 0
@@ -308,7 +310,7 @@ class Declarations:
             PreconditionFailed: the exchange does not support the arguments.
             StoreFailed: both ends are durable and the log has stopped.
         """
-        refuse_default(exchange)
+        refuse_default_exchange(exchange)
         source = self._topology.existing_exchange(exchange)
         self._bind(source, self.find_queue(queue, owner), routing_key, arguments)
 
@@ -327,7 +329,7 @@ class Declarations:
             ResourceLocked: the queue is exclusive to another connection.
             StoreFailed: the binding is durable and the log has stopped.
         """
-        refuse_default(exchange)
+        refuse_default_exchange(exchange)
         found = self._topology.queues.get(queue)
         if found is not None:
             self.check_owner(found, owner)
@@ -344,8 +346,8 @@ class Declarations:
             PreconditionFailed: the source does not support the arguments.
             StoreFailed: both ends are durable and the log has stopped.
         """
-        refuse_default(destination)
-        refuse_default(source)
+        refuse_default_exchange(destination)
+        refuse_default_exchange(source)
         start = self._topology.existing_exchange(source)
         self._bind(start, self._topology.existing_exchange(destination), routing_key, arguments)
 
@@ -358,8 +360,8 @@ class Declarations:
             AccessRefused: the default exchange on either side.
             StoreFailed: the binding is durable and the log has stopped.
         """
-        refuse_default(destination)
-        refuse_default(source)
+        refuse_default_exchange(destination)
+        refuse_default_exchange(source)
         self._unbind(source, self._topology.exchanges.get(destination), routing_key, arguments)
 
     def _bind(

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from broker.core.errors import PreconditionFailed
 from broker.core.message import DELAYED, REMEMBERED, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
-from broker.core.policies.policy import OPERATOR_POLICY, POLICY, checked_policy
+from broker.core.policies.policy import OPERATOR_POLICY, POLICY, parse_policy
 from broker.core.publishing.delay import delay
 from broker.core.queues.backlog import backlog_of
 from broker.core.queues.death import marked_reason
@@ -171,7 +171,7 @@ def _apply_binding_deleted(topology: Topology, change: Change) -> None:
 
 def _apply_policy(vhost: VirtualHost, change: Change, operator: bool) -> None:
     try:
-        policy = checked_policy(
+        policy = parse_policy(
             vhost.name,
             text_of(change, "name"),
             change.get("pattern"),

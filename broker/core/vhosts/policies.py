@@ -13,13 +13,13 @@ from broker.core.errors import NotFound
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policies.policy import (
     AUTO_CREATE,
-    NO_EFFECT,
+    NO_POLICIES,
     OPERATOR_POLICY,
     POLICY,
-    Effect,
-    Effective,
+    EffectiveValue,
+    MergedPolicies,
     Policy,
-    type_of,
+    queue_type_of,
 )
 from broker.core.queues import duplicates, election, limits, retry
 from broker.core.queues.death import DeathHost
@@ -57,7 +57,7 @@ class Policies:
         self._host = topology.host
         self._ranked: list[Policy] = []
         self._operators_ranked: list[Policy] = []
-        self._effects: dict[tuple[Policy, ...], Effect] = {}
+        self._effects: dict[tuple[Policy, ...], MergedPolicies] = {}
         self._walk = PolicyWalk(self, topology)
 
     def set(self, policy: Policy) -> None:
@@ -119,15 +119,21 @@ class Policies:
 
     def cover_queue(self, queue: Queue) -> None:
         """Apply the matching policies to a queue that is new, or that other policies matched before."""
-        effect = NO_EFFECT
+        effect = NO_POLICIES
         if self._ranked or self._operators_ranked:
-            queue_type = type_of(queue.arguments)
+            queue_type = queue_type_of(queue.arguments)
             effect = self._effect(
-                [policy for policy in self._ranked if policy.for_queue(queue.name, queue_type)],
-                [policy for policy in self._operators_ranked if policy.for_queue(queue.name, queue_type)],
+                [policy for policy in self._ranked if policy.applies_to_queue(queue.name, queue_type)],
+                [
+                    policy
+                    for policy in self._operators_ranked
+                    if policy.applies_to_queue(queue.name, queue_type)
+                ],
             )
         queue.effect = effect
-        queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
+        queue.effective = (
+            queue.arguments if effect is NO_POLICIES else effect.queue_arguments_of(queue.arguments)
+        )
         if is_stream(queue.arguments):  # only retention and the journal apply to streams
             queue.host = self._host
             if queue.stream is not None:
@@ -143,7 +149,7 @@ class Policies:
         """Return whether clients may create a queue by naming it; None: no policy decides."""
         for policy in self._ranked:
             allowed = policy.definition.get(AUTO_CREATE)
-            if isinstance(allowed, bool) and policy.for_queue(name, queue_type):
+            if isinstance(allowed, bool) and policy.applies_to_queue(name, queue_type):
                 return allowed
         return None
 
@@ -154,22 +160,22 @@ class Policies:
         """
         if exchange.name == DEFAULT_EXCHANGE:
             return  # no policy applies to it: a message that matches no queue is unroutable
-        effect = NO_EFFECT
+        effect = NO_POLICIES
         if self._ranked:
-            matching = [policy for policy in self._ranked if policy.for_exchange(exchange.name)]
+            matching = [policy for policy in self._ranked if policy.applies_to_exchange(exchange.name)]
             effect = self._effect(matching, [])
         exchange.effect = effect
-        alternate = effect.on_exchange(exchange.arguments)
+        alternate = effect.alternate_exchange_of(exchange.arguments)
         held = alternate if isinstance(alternate, str) else None
         if held != exchange.alternate:
             exchange.alternate = held
             self._host.changed()
 
-    def explain_queue(self, queue: Queue) -> dict[str, Effective]:
+    def explain_queue(self, queue: Queue) -> dict[str, EffectiveValue]:
         """Return the value, the source and the overridden claims of each effective key of a queue."""
         return queue.effect.explain(queue.arguments, exchange=False)
 
-    def explain_exchange(self, exchange: Exchange) -> dict[str, Effective]:
+    def explain_exchange(self, exchange: Exchange) -> dict[str, EffectiveValue]:
         """Return the value, the source and the overridden claims of each effective key of an exchange."""
         return exchange.effect.explain(exchange.arguments, exchange=True)
 
@@ -185,13 +191,13 @@ class Policies:
         """Stop applying changes: the virtual host is deleted."""
         self._walk.stop()
 
-    def _effect(self, policies: list[Policy], operator_policies: list[Policy]) -> Effect:
+    def _effect(self, policies: list[Policy], operator_policies: list[Policy]) -> MergedPolicies:
         both = (*policies, *operator_policies)
         if not both:
-            return NO_EFFECT
+            return NO_POLICIES
         effect = self._effects.get(both)
         if effect is None:
-            effect = Effect(policies, operator_policies)
+            effect = MergedPolicies(policies, operator_policies)
             self._effects[both] = effect
         return effect
 

@@ -1,6 +1,6 @@
 """Declare a policy, and list the effective arguments with the policies that set them."""
 
-from broker.core.policies.policy import Effective, checked_policy
+from broker.core.policies.policy import EffectiveValue, parse_policy
 from broker.core.vhosts.vhost import VirtualHost
 
 
@@ -17,11 +17,11 @@ def set_policy(
 ) -> None:
     """Set a policy and apply it; underscores in `keys` mean dashes."""
     asked = (definition or {}) | {key.replace("_", "-"): value for key, value in keys.items()}
-    vhost.policies.set(checked_policy(vhost.name, name, pattern, asked, priority, apply_to, operator))
+    vhost.policies.set(parse_policy(vhost.name, name, pattern, asked, priority, apply_to, operator))
     if now:
         vhost.policies.apply_all()
 
 
-def effective_keys(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:
+def effective_keys(found: dict[str, EffectiveValue]) -> dict[str, tuple[object, str, str]]:
     """Return the value, kind and policy name of each effective key."""
     return {key: (each.value, each.source.kind, each.source.name) for key, each in found.items()}

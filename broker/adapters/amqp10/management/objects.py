@@ -32,7 +32,7 @@ from broker.adapters.amqp10.management.requests import (
 from broker.adapters.peers import direct_reply, requests
 from broker.adapters.peers.server import PRODUCT
 from broker.core.errors import NotFound
-from broker.core.policies.policy import type_of
+from broker.core.policies.policy import queue_type_of
 from broker.core.queues.limits import touch
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
@@ -149,7 +149,7 @@ def _describe_queue(context: RequestContext, queue: Queue) -> dict[object, objec
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive_owner is not None,
-        "type": type_of(queue.arguments),
+        "type": queue_type_of(queue.arguments),
         "arguments": arguments_map(queue.arguments),
         "leader": node,
         "replicas": Array(STRING8, [node]),

@@ -8,7 +8,7 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Address, Message
-from broker.core.policies.policy import Policy, checked_policy
+from broker.core.policies.policy import Policy, parse_policy
 from broker.core.schedule import Schedule
 from broker.core.vhosts.policies import SLICE
 from broker.store.restore import Recovered
@@ -313,9 +313,9 @@ def test_errors_of_a_policy_are_explained(wrong: dict[str, object], words: str) 
         "apply_to": "all",
         "operator": False,
     }
-    checked_policy("v", **good)  # type: ignore[arg-type]
+    parse_policy("v", **good)  # type: ignore[arg-type]
     with pytest.raises(PreconditionFailed) as refused:
-        checked_policy("v", **(good | wrong))  # type: ignore[arg-type]
+        parse_policy("v", **(good | wrong))  # type: ignore[arg-type]
     assert words in refused.value.text
 
 

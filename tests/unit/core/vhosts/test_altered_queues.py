@@ -3,7 +3,7 @@
 import pytest
 
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, StoreFailed
-from broker.core.policies.policy import checked_policy
+from broker.core.policies.policy import parse_policy
 from broker.core.publishing.outcome import REFUSED, ROUTED
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.alteration import alter_queue, merge_arguments
@@ -178,7 +178,7 @@ def test_policies_are_those_of_the_new_name() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     for name, pattern, length in (("old", "^q$", 1), ("new", "^r$", 2)):
-        vhost.policies.set(checked_policy("/", name, pattern, {"max-length": length}, 0, "queues", False))
+        vhost.policies.set(parse_policy("/", name, pattern, {"max-length": length}, 0, "queues", False))
     vhost.policies.apply_all()
     alter(vhost, queue, "r")
     assert queue.effective["x-max-length"] == 2
