@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from protocol.journal.rows import Row
@@ -33,12 +33,6 @@ def trace_message(
             return found
         wanted = kin
     return []
-
-
-def format_events(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a line for each event."""
-    for row in rows:
-        yield format_event(row)
 
 
 def format_event(row: Row) -> str:
