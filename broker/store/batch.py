@@ -34,7 +34,7 @@ from broker.store.segment import Segment
 
 
 @final
-class Burial:
+class LetteredRemoval:
     """A removal in a batch that is not durable yet: `queue` no longer holds `message`, but others `letter`.
 
     `replaced`: `queue` itself holds the letter, in the place of the message.
@@ -92,7 +92,7 @@ class Batch:
         self.moved: list[Move] = []
         # settles that happen only if the rest of the batch becomes durable: message and queue number
         self.conditional_settles: list[tuple[Message, int]] = []
-        self.burials: list[Burial] = []
+        self.burials: list[LetteredRemoval] = []
         self.streams: list[StoredStream] = []  # the streams with rows for it,
         self.stream_bytes: i64 = 0  # and the approximate length of these rows together
         self.chunks: list[StreamChunk] = []  # once sealed: these rows in chunks

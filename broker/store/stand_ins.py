@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from broker.core.message import Message, copy_of
 from broker.core.ports import LoggedQueue
-from broker.store.batch import Burial
+from broker.store.batch import LetteredRemoval
 from broker.store.state import LogState
 
 STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by its origin
@@ -123,7 +123,7 @@ class StandIns:
         """
         log = self.log
         log.append_transacted_settle(message, queue)
-        log.filling.burials.append(Burial(letter, message, queue, replaced))
+        log.filling.burials.append(LetteredRemoval(letter, message, queue, replaced))
 
     def settle(self, letter: Message, queue: LoggedQueue) -> None:
         """Note that a queue has released a stand-in."""
@@ -183,7 +183,7 @@ class StandIns:
             origin.leaving = True
             self.log.append_transacted_settle(origin.message, origin.queue)
 
-    def take_over(self, burials: list[Burial]) -> None:
+    def take_over(self, burials: list[LetteredRemoval]) -> None:
         """Turn the burials of failed batches into stand-ins; the publishes of these batches are disowned.
 
         A message that was published in these batches was never confirmed, and needs no stand-in.

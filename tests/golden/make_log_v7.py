@@ -8,7 +8,7 @@ from pathlib import Path
 from broker.core.message import Message
 from broker.core.queues.death import Death, Past, marked_count
 from broker.core.queues.hooks import EXHAUSTED, EXPIRED, MAXLEN, REJECTED
-from broker.core.queues.limits import Rules
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.store.disk import Disk, RealDisk
 from broker.store.log import Log
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent / "log-v7"
 
 def wait(log: Log, message: Message, queue: Queue, reason: int, count: int, while_held: bool = False) -> None:
     """Append that a message waits to be dead-lettered."""
-    death = Death(queue, Rules(queue, new_broker().declare_vhost("/")), message, reason, message, queue)
+    death = Death(queue, Limits(queue, new_broker().declare_vhost("/")), message, reason, message, queue)
     death.count = count
     death.past = Past()
     death.past.expired_while = "held" if while_held else ""

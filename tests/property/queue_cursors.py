@@ -1,6 +1,6 @@
 """Invariants of cursors: I4 no available entry is hidden behind a cursor, and no cursor is dead."""
 
-from broker.core.entries.cursor import SWEEP, QueueContext
+from broker.core.entries.cursor import SWEEP, Cursor
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.entries.index import Index
 from broker.core.queues.group import group_of
@@ -29,7 +29,7 @@ def check_cursors(queue: Queue) -> None:
                 assert entry in behind or parked, "I4: hidden behind the cursor"
 
 
-def filtered(queue: Queue) -> list[QueueContext]:
+def filtered(queue: Queue) -> list[Cursor]:
     """The cursors of consumers that do not see everything."""
     served = queue.index.served if queue.index is not None else {}
     assert all(row.contexts for row in served)
@@ -58,7 +58,7 @@ def check_index(queue: Queue, index: Index) -> None:
             assert row.users or entries, "X1: nobody needs it"
 
 
-def check_browsers(queue: Queue) -> list[QueueContext]:
+def check_browsers(queue: Queue) -> list[Cursor]:
     """Check that the positions of all browsers' cursors are known."""
     wanted = {consumer.context for consumer in queue.manager.all if not consumer.acquires}
     stood_on = {entry for entry in (queue.entries.head, *queue.entries) if entry.stood_on}

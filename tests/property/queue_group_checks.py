@@ -4,7 +4,7 @@ G1 counts, G2 who owns what knows it, G3 what is parked is found by the owner, o
 free, G4 nothing is kept that is not needed, G5 what is done in turns to come goes on.
 """
 
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.group import Group, holding_of
@@ -105,6 +105,6 @@ def check_parked(groups: Groups, group: Group) -> None:
             assert any(not first.precedes(head) for head in heads + behind), "G3: the owner is not told"
 
 
-def ready_behind(context: QueueContext, group: Group) -> list[QueueEntry]:
+def ready_behind(context: Cursor, group: Group) -> list[QueueEntry]:
     """The ready entries of `group` that lie behind the cursor of `context`."""
     return [entry for entry in context.all_behind() if entry.group is group and entry.state == AVAILABLE]

@@ -13,7 +13,7 @@ from broker.core.message import NEVER, Message
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.immediate import enqueue_immediate
-from broker.core.queues.limits import Rules
+from broker.core.queues.limits import Limits
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.retry import Retry
@@ -271,7 +271,7 @@ class World:
         queue = new_queue(name, self.store, self.counters, self.order, self.rule, self.clock.schedule)
         queue.context.scan_budget = self.scan_budget
         if self.ttl is not None:
-            queue.rules = Rules(queue, self.vhost)
+            queue.rules = Limits(queue, self.vhost)
             queue.rules.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})
         if self.retry:
             queue.retry = Retry(queue, self.vhost)

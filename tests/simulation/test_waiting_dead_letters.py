@@ -11,9 +11,9 @@ import pytest
 
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.outcome import REFUSED, ROUTED
-from broker.core.queues.backlog import RETRY_MS, SOON_MS, Backlog, Lane, existing_backlog
+from broker.core.queues.backlog import RETRY_MS, SOON_MS, DeadLetterBacklog, Lane, existing_backlog
 from broker.core.queues.death import FULL
-from broker.core.queues.limits import Rules
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.flavour import FLAVOUR
 from tests.support.core.queue_bench import Client
@@ -91,7 +91,7 @@ class World:
         queue = self.queue(name)
         if queue is None:
             return
-        sought = queue.rules is not None and bool(queue.rules.seekers)
+        sought = queue.rules is not None and bool(queue.rules.room_waiters)
         outcome = self.bench.publish(name)
         number = self.bench.published
         assert outcome in (ROUTED, REFUSED)
@@ -185,9 +185,9 @@ class World:
             rules = queue.rules
             assert rules is not None
             assert (rules.reserved, rules.reserved_bytes) == (0, 0), "room that nobody uses"
-            assert bool(queue.waiters) == bool(rules.seekers), "who is told of room"
+            assert bool(queue.waiters) == bool(rules.room_waiters), "who is told of room"
             lacking = queue.ready + queue.dead >= rules.max_length
-            assert lacking or not rules.seekers, (
+            assert lacking or not rules.room_waiters, (
                 f"there is room in {queue.name}, and dead letters wait for it"
             )
             for name in SOURCES:  # deaths are noticed where they wait, or have arrived
@@ -202,7 +202,7 @@ class World:
         """The queues whose messages are tried again when routes change."""
         queues: list[Queue] = []
         for backlog in self.bench.vhost.dead_letters.backlogs:
-            assert isinstance(backlog, Backlog)
+            assert isinstance(backlog, DeadLetterBacklog)
             queues.append(backlog.queue)
         return queues
 
@@ -233,7 +233,7 @@ class World:
         for queue in vhost.topology.queues.values():
             assert (queue.messages, queue.waiters) == (0, {})
             assert queue.rules is not None
-            assert not queue.rules.seekers
+            assert not queue.rules.room_waiters
 
 
 def waiting(queue: Queue) -> list[int]:
@@ -265,37 +265,37 @@ def test_random_histories() -> None:
 
 
 def drops_what_does_not_arrive(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rules, "sure", property(lambda _: False, lambda *_: None), raising=False)
+    patch.setattr(Limits, "sure", property(lambda _: False, lambda *_: None), raising=False)
 
 
 def forgets_a_count(patch: pytest.MonkeyPatch) -> None:
-    tries = Backlog._try
+    tries = DeadLetterBacklog._try
 
-    def wrong(self: Backlog, death: object) -> bool:
+    def wrong(self: DeadLetterBacklog, death: object) -> bool:
         went = tries(self, death)  # type: ignore[arg-type]
         if not went:
             self.queue.dead -= 1
         return went
 
-    patch.setattr(Backlog, "_try", wrong)
+    patch.setattr(DeadLetterBacklog, "_try", wrong)
 
 
 def tells_nobody_of_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rules, "room_made", lambda _: None)
+    patch.setattr(Limits, "room_made", lambda _: None)
 
 
 def lets_publishers_in(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rules, "refuses", Rules.lacks_room)
+    patch.setattr(Limits, "refuses", Limits.lacks_room)
 
 
 def overtakes_those_that_wait(patch: pytest.MonkeyPatch) -> None:
-    def add_first(self: Backlog, death: object, full: list[Rules], told: bool = False) -> None:
+    def add_first(self: DeadLetterBacklog, death: object, full: list[Limits], told: bool = False) -> None:
         adds(self, death, full, told)  # type: ignore[arg-type]
         for lane in self._lanes.values():
             lane.deaths.move_to_end(next(reversed(lane.deaths)), last=False)
 
-    adds = Backlog.add
-    patch.setattr(Backlog, "add", add_first)
+    adds = DeadLetterBacklog.add
+    patch.setattr(DeadLetterBacklog, "add", add_first)
 
 
 def puts_it_in_both_places(patch: pytest.MonkeyPatch) -> None:
@@ -310,14 +310,14 @@ def puts_it_in_both_places(patch: pytest.MonkeyPatch) -> None:
 
 
 def goes_on_seeking(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Lane, "stop_seeking", lambda _: [])
+    patch.setattr(Lane, "stop_waiting", lambda _: [])
 
 
 def does_not_count_what_waits(patch: pytest.MonkeyPatch) -> None:
-    def take(self: Backlog, death: object) -> None:
+    def take(self: DeadLetterBacklog, death: object) -> None:
         self.queue.dead_bytes -= 1
 
-    patch.setattr(Backlog, "_forget", take)
+    patch.setattr(DeadLetterBacklog, "_forget", take)
 
 
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -22,7 +22,7 @@ from broker.core.arguments.consumer import (
     NOTIFY_ACTIVE,
     PREFETCH,
     PRIORITY,
-    Extent,
+    BrowseRange,
     browses,
     check_combination,
     check_consumer_arguments,
@@ -156,7 +156,7 @@ def _stream_extent(
     frame: commands.Basic.Consume,
     arguments: dict[str, object],
     prefetch: i64,
-) -> Extent:
+) -> BrowseRange:
     """Return the part of a stream that the consumer gets, which has to acknowledge and to set a prefetch."""
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     if frame.no_ack:

@@ -38,7 +38,7 @@ from broker.core.queues.returns import (
     settle_runs,
 )
 from broker.core.queues.state import owns
-from broker.core.queues.undeliverable import Reach
+from broker.core.queues.undeliverable import OtherConsumers
 from broker.core.schedule import ENTRIES, MODIFICATION, TimedTask
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp10 import descriptors as d
@@ -270,7 +270,7 @@ class UndeliverableHere(EndedDeliveries):
 
     def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Dead-letter the entries that no other consumer could acquire, and release the rest."""
-        others = Reach(queue_of(consumer), consumer.target)
+        others = OtherConsumers(queue_of(consumer), consumer.target)
         to_release: list[QueueEntry] = []
         to_dead_letter: list[QueueEntry] = []
         for entry in entries:
@@ -404,7 +404,7 @@ def _retire_deliveries(
         cause = _return_cause(code, failed, consumer)
         effect: i64 = _EFFECTS.get(code, RELEASE)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
-            if dead_letters_undeliverable(consumer) and not Reach(
+            if dead_letters_undeliverable(consumer) and not OtherConsumers(
                 queue_of(consumer), consumer.target
             ).could_take(entry):
                 effect = DISCARD

@@ -8,7 +8,7 @@ from broker.adapters.formats.either import SelectorFilter
 from broker.admin.api.answers import bad_request
 from broker.admin.api.slices import Slices
 from broker.admin.json_documents import Fields, read_text
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.operators.operation import is_over
@@ -77,7 +77,7 @@ async def entries_after(
     slices = Slices()
     entries = queue.entries
     newest = entries.sequence
-    cursor = QueueContext(entries)
+    cursor = Cursor(entries)
     cursor.last = start
     begin_browsing(queue, cursor)
     try:

@@ -26,7 +26,7 @@ BEGINNINGS: Final = (FIRST, LAST, NEXT)
 NO_TIME: Final[i64] = -1
 
 
-class Extent:
+class BrowseRange:
     """The part of a queue that a browser sees: the first ready message, and whether the browser ends.
 
     `beginning`: FIRST, LAST (the last message and later arrivals), or NEXT (later arrivals only).
@@ -174,16 +174,16 @@ def browses(arguments: Arguments) -> bool:
     return arguments.get(BROWSE) in (True, "true", SNAPSHOT)
 
 
-def extent_argument(arguments: Arguments) -> Extent:
+def extent_argument(arguments: Arguments) -> BrowseRange:
     """Return the part of the queue that a browser with these checked arguments sees."""
     beginning = arguments.get(BROWSE_FROM, FIRST)
     snapshot = arguments.get(BROWSE) == SNAPSHOT
     if isinstance(beginning, datetime):
-        return Extent(since=milliseconds(beginning), snapshot=snapshot)
+        return BrowseRange(since=milliseconds(beginning), snapshot=snapshot)
     if isinstance(beginning, int):
-        return Extent(skip=beginning, snapshot=snapshot)
+        return BrowseRange(skip=beginning, snapshot=snapshot)
     assert isinstance(beginning, str), "arguments are checked before a consumer is made"
-    return Extent(beginning, snapshot=snapshot)
+    return BrowseRange(beginning, snapshot=snapshot)
 
 
 def _check_getting(arguments: Arguments, queue: str) -> None:

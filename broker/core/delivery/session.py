@@ -10,7 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.delivery.credit import Credit, close_together, update_together
-from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
+from broker.core.entries.cursor import SCAN_BUDGET, Cursor
 from broker.core.queues.consumer import NON_ACQUIRING, NOTIFIED, ConsumerTarget, QueueConsumer, TargetSession
 from broker.core.queues.consumers import all_levels
 from broker.core.queues.queue import Queue, queue_of
@@ -44,7 +44,7 @@ class Connection:
     `spent`: looking for messages has used up this turn, which ends at once.
     `patient`: the next turn comes after the sockets have been served.
     `early`: this turn runs within the turn of another connection. The requested turn runs too.
-    `effort`: the cost of looking for messages in this turn; see QueueContext.
+    `effort`: the cost of looking for messages in this turn; see Cursor.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -379,7 +379,7 @@ class PullingTarget(ConsumerTarget):
             self.session.connection.wait_for_sockets()
         return delivered
 
-    def _charge(self, context: QueueContext) -> bool:
+    def _charge(self, context: Cursor) -> bool:
         """Charge the turn for look-ups; true if the turn must end so that others are served."""
         connection = self.session.connection
         connection.effort += context.effort

@@ -24,11 +24,11 @@ class Browsers:
     """
 
     def __init__(self) -> None:
-        self.cursors: dict[QueueContext, int] = {}
-        self.standing: dict[QueueEntry, dict[QueueContext, None]] = {}
+        self.cursors: dict[Cursor, int] = {}
+        self.standing: dict[QueueEntry, dict[Cursor, None]] = {}
         self._gone: i64 = 0  # entries, since the last sweep
 
-    def moved(self, cursor: QueueContext, before: QueueEntry) -> None:
+    def moved(self, cursor: Cursor, before: QueueEntry) -> None:
         """Note that `cursor` has moved from `before` to its `last`."""
         there = self.standing[before]
         if len(there) == 1 and not cursor.last.stood_on:
@@ -62,13 +62,13 @@ class Browsers:
             for cursor in self.cursors:
                 cursor.compact(depth)
 
-    def add(self, cursor: QueueContext, delivered: i64) -> None:
+    def add(self, cursor: Cursor, delivered: i64) -> None:
         """Add the cursor of a new browser to a queue that has delivered `delivered` messages."""
         cursor.browsers = self
         self.cursors[cursor] = delivered
         self._stand(cursor)
 
-    def remove(self, cursor: QueueContext) -> None:
+    def remove(self, cursor: Cursor) -> None:
         """Remove the cursor of a browser that ends."""
         cursor.browsers = None
         del self.cursors[cursor]
@@ -81,12 +81,12 @@ class Browsers:
         self.cursors.clear()
         self.standing.clear()
 
-    def _stand(self, cursor: QueueContext) -> None:
+    def _stand(self, cursor: Cursor) -> None:
         entry = cursor.last
         entry.stood_on = True
         self.standing.setdefault(entry, {})[cursor] = None
 
-    def _leave(self, cursor: QueueContext, entry: QueueEntry) -> None:
+    def _leave(self, cursor: Cursor, entry: QueueEntry) -> None:
         there = self.standing[entry]
         del there[cursor]
         if not there:
@@ -94,7 +94,7 @@ class Browsers:
             entry.stood_on = False
             entry.release_page()
 
-    def share(self, cursor: QueueContext, total: i64) -> i64:
+    def share(self, cursor: Cursor, total: i64) -> i64:
         """Return how many messages a browser may see in one turn while the queue has acquiring consumers.
 
         `cursor` is the browser's cursor. `total`: the messages that the queue has delivered. With these
@@ -219,7 +219,7 @@ class Row:
         self.last: Place | None = None
         self.users: i64 = 0
         self.entries: QueueEntryList | None = None
-        self.contexts: list[QueueContext] = []
+        self.contexts: list[Cursor] = []
 
 
 class CursorProgress:
@@ -239,10 +239,10 @@ class CursorProgress:
 
 
 @final
-class QueueContext:
+class Cursor:
     """A cursor, shared by all consumers that see the same entries.
 
-    [Qpid: QueueContext, one per consumer there]
+    [Qpid: Cursor, one per consumer there]
 
     `last` is the last entry seen. An entry at or before `last` that becomes AVAILABLE does not move the
     cursor back. The entry is behind the cursor then: a requeued one in the heap `behind`, an arrival of

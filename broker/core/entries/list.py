@@ -82,7 +82,7 @@ class QueueEntryList:
     `latest`: the entries that replace others, in a last-value queue. `lifespan`: the listener to call when
     the list becomes empty.
     `annotations`: the annotations that consumers have added to the messages of some entries.
-    `reads`: the cost of calls of `next` that read from disk, in the unit of `QueueContext.effort`, until a
+    `reads`: the cost of calls of `next` that read from disk, in the unit of `Cursor.effort`, until a
     cursor adds it to its own effort.
     """
 

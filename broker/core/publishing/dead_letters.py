@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Address, Message, set_descent
-from broker.core.publishing.passage import Passage
+from broker.core.publishing.passage import RoutedMessage
 from broker.core.queues.backlog import backlog_of, existing_backlog, first_of_lane
 from broker.core.queues.death import (
     ARRIVES,
@@ -31,7 +31,7 @@ from broker.core.queues.hooks import (
     REASONS,
     REJECTED,
     BacklogHook,
-    QueueLimits,
+    LimitsHook,
 )
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import DEAD_LETTER_SOURCE
@@ -64,7 +64,7 @@ class DeadLetters:
 
     A letter is dropped if its exchange does not exist, or if it is routed to no queue, or to a full queue
     that accepts no more. The drop is counted and reported to `RoutingHost.warn`. If the message is
-    dead-lettered at least once, it waits in its `Backlog` instead.
+    dead-lettered at least once, it waits in its `DeadLetterBacklog` instead.
 
     A letter may fail, for example because the disk cannot read its content. The failure is counted and
     reported to `RoutingHost.trouble`. A failure affects no other message: neither later letters nor the
@@ -115,7 +115,7 @@ class DeadLetters:
         for backlog in self.backlogs:
             backlog.try_soon()
 
-    def put_delayed(self, passage: Passage, held: Message | None, holder: Queue) -> None:
+    def put_delayed(self, passage: RoutedMessage, held: Message | None, holder: Queue) -> None:
         """Put a delayed message into its queues, and settle `held`, its logged form in `holder`."""
         passage.remove_full_queues(False)
         self._check_rows(passage)
@@ -246,7 +246,7 @@ class DeadLetters:
         set_descent(copy, old)
         copy.body = old.body
         found.delay_message(copy, host.schedule)
-        passage = Passage(copy, queues, found.keepers, DEAD_LETTER_SOURCE)
+        passage = RoutedMessage(copy, queues, found.keepers, DEAD_LETTER_SOURCE)
         passage.remove_full_queues(behind)
         death.passage = passage
         death.apart = route.by_message or bool(letter.copies) or cycles > 0
@@ -298,7 +298,7 @@ class DeadLetters:
                 counters.dead_lettered_surely[death.reason] += 1
         passage.put(self._host)
 
-    def wait(self, death: Death, full: list[QueueLimits], is_logged: bool = False) -> None:
+    def wait(self, death: Death, full: list[LimitsHook], is_logged: bool = False) -> None:
         """Add a death to its backlog, where it waits for a route, or for room in the queues of `full`.
 
         `is_logged`: the log has the record of the death.
@@ -337,13 +337,13 @@ class DeadLetters:
                 self._host.store.append_settle(death.held, death.holder)
             self.put(death)
 
-    def _check_rows(self, passage: Passage) -> None:
+    def _check_rows(self, passage: RoutedMessage) -> None:
         """Raise StoreFailed if a stream would get the letter and the log accepts no appends."""
         store = self._host.store
         if store.failure and passage.streams:
             raise StoreFailed(store.refusal)  # the log keeps the message
 
-    def _append(self, passage: Passage, held: Message | None, holder: Queue) -> None:
+    def _append(self, passage: RoutedMessage, held: Message | None, holder: Queue) -> None:
         """Append a letter for its queues, and for queues that refuse and dead-letter it.
 
         The first of these queues that stores the letter durably settles `held`, its logged form until now.
@@ -406,19 +406,19 @@ def failure_of(chain: list[Death]) -> i64:
     return ARRIVES
 
 
-def passage_of(death: Death) -> Passage | None:
+def passage_of(death: Death) -> RoutedMessage | None:
     """Return the passage of a planned dead letter; None: not planned, or its exchange does not exist."""
     passage = death.passage
-    assert passage is None or isinstance(passage, Passage), "passages are made here"
+    assert passage is None or isinstance(passage, RoutedMessage), "passages are made here"
     return passage
 
 
-def passages_of(deaths: list[Death]) -> list[Passage]:
+def passages_of(deaths: list[Death]) -> list[RoutedMessage]:
     """Return the passages of the dead letters whose exchanges exist."""
     return [passage for death in deaths if (passage := passage_of(death)) is not None]
 
 
-def full_queue_rules(chain: list[Death]) -> list[QueueLimits]:
+def full_queue_rules(chain: list[Death]) -> list[LimitsHook]:
     """Return the rules of the queues that have no room for one of these letters."""
     return [rules for death in chain for rules in death.full]
 

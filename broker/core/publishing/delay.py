@@ -10,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.errors import PreconditionFailed
 from broker.core.message import BY_CLOCK, DELAYED, NOT_BY_CLOCK, NOT_DELAYED, Message, copy_of
-from broker.core.queues.limits import Rules
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER, Source
 from broker.core.routing.graph import Exchange, Keeper
@@ -188,7 +188,7 @@ def delay(queue: Queue, host: RoutingHost, message: Message, source: Source = BR
 def delays_of(queue: Queue, host: RoutingHost) -> QueueDelays:
     """Return the delayed messages of `queue`, made when they are needed."""
     if queue.rules is None:
-        queue.rules = Rules(queue, host)
+        queue.rules = Limits(queue, host)
     delays = queue.rules.timetable
     if delays is None:
         delays = QueueDelays(queue, host)
@@ -216,7 +216,7 @@ class Delays(Keeper):
     def __init__(self, exchange: Exchange, queue: Queue, host: RoutingHost) -> None:
         super().__init__(queue, 1)
         self._timetable = _ExchangeDelays(exchange, queue, host)
-        queue.rules = rules = Rules(queue, host)
+        queue.rules = rules = Limits(queue, host)
         rules.timetable = self._timetable
 
     def __len__(self) -> int:

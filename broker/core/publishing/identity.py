@@ -21,7 +21,7 @@ _SEQUENCE_MAX: Final = 2**63 - 1
 
 
 @final
-class Identity:
+class DuplicateCheck:
     """The identity of a message, as far as its queues remember identities.
 
     `key`: the message-id, "" without one. `producer`: "" without one; otherwise `sequence` is the message's
@@ -111,7 +111,7 @@ def _remembers_producers(queue: Queue) -> bool:
     return memory is not None and memory.producers_max > 0
 
 
-def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Identity | None:
+def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> DuplicateCheck | None:
     """Return the identity of a message, as far as these queues remember identities.
 
     The result is None if no queue does, or if the message has no identity.
@@ -135,11 +135,11 @@ def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Ide
         if PRODUCER in headers or SEQUENCE in headers:
             producer = _producer(headers)
             sequence = _sequence(headers)
-    return Identity(key, producer, sequence) if key or producer else None
+    return DuplicateCheck(key, producer, sequence) if key or producer else None
 
 
 def find_new_queues(
-    identity: Identity, message: Message, queues: list[Queue], host: RoutingHost
+    identity: DuplicateCheck, message: Message, queues: list[Queue], host: RoutingHost
 ) -> list[Queue]:
     """Return the queues that have not had the message, and count the duplicates.
 

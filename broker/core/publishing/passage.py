@@ -10,10 +10,10 @@ from typing import Final, final
 
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message, copy_of, uid_of
 from broker.core.ports import MessageStore
-from broker.core.publishing.identity import Identity, find_new_queues, identity_of
+from broker.core.publishing.identity import DuplicateCheck, find_new_queues, identity_of
 from broker.core.queues.death import Death, LetterPassage
-from broker.core.queues.hooks import MAXLEN, QueueLimits
-from broker.core.queues.limits import Rules
+from broker.core.queues.hooks import MAXLEN, LimitsHook
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import Source
 from broker.core.routing.graph import Keeper
@@ -77,17 +77,17 @@ def set_date(host: RoutingHost, message: Message, queues: list[Queue]) -> None:
         if queue.rules is not None:
             limited = limited or queue.rules.ttl >= 0
         elif message.expiration >= 0 and queue.stream is None:
-            queue.rules = Rules(queue, host)
+            queue.rules = Limits(queue, host)
     if limited and message.date == 0 and message.persistent:
         message.date = host.schedule.date()
 
 
-NO_RULES: Final[list[QueueLimits]] = []
+NO_RULES: Final[list[LimitsHook]] = []
 NO_DEATHS: Final[list[Death]] = []
 
 
 @final
-class Passage(LetterPassage):
+class RoutedMessage(LetterPassage):
     """The passage of `message` from `source` to `queues` and `keepers`.
 
     `identity`: the message's identity, if one of the queues remembers it. `is_duplicate`: all queues have had
@@ -101,11 +101,11 @@ class Passage(LetterPassage):
         self.queues = queues
         self.keepers = keepers
         self.source = source
-        self.identity: Identity | None = None
+        self.identity: DuplicateCheck | None = None
         self.is_duplicate = False
         self.deaths: list[Death] = NO_DEATHS
-        self.full: list[QueueLimits] = NO_RULES
-        self._reserved: list[QueueLimits] = NO_RULES
+        self.full: list[LimitsHook] = NO_RULES
+        self._reserved: list[LimitsHook] = NO_RULES
 
     @property
     def logged(self) -> list[Queue]:
@@ -177,7 +177,7 @@ class Passage(LetterPassage):
         message = self.message
         accepting: list[Queue] = []
         deaths: list[Death] = []
-        full: list[QueueLimits] = []
+        full: list[LimitsHook] = []
         for queue in self.queues:
             rules = queue.rules
             if rules is None or not (rules.refuses(message) if behind else rules.lacks_room(message)):

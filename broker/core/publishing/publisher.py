@@ -12,7 +12,7 @@ from broker.core.names import check_length
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import delay
 from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, UNROUTED, Outcome
-from broker.core.publishing.passage import Passage, find_full_queue, is_refused, set_date, unlogged_copy
+from broker.core.publishing.passage import RoutedMessage, find_full_queue, is_refused, set_date, unlogged_copy
 from broker.core.publishing.receipts import Receipts
 from broker.core.queues.election import check_enqueue
 from broker.core.queues.immediate import enqueue_immediate
@@ -133,7 +133,7 @@ class Publisher:
             return self.publish_by_message(
                 route, message, [route.address.routing_key], view, source, immediate
             )
-        return self._publish(Passage(message, route.queues, [], source), immediate)
+        return self._publish(RoutedMessage(message, route.queues, [], source), immediate)
 
     def publish_by_message(
         self,
@@ -151,9 +151,9 @@ class Publisher:
         Raises the errors of `publish`.
         """
         found = self.resolve(route, message, keys, view)
-        return self._publish(Passage(message, list(found.queues), found.keepers, source), immediate)
+        return self._publish(RoutedMessage(message, list(found.queues), found.keepers, source), immediate)
 
-    def _publish(self, passage: Passage, immediate: bool) -> Outcome:
+    def _publish(self, passage: RoutedMessage, immediate: bool) -> Outcome:
         check_enqueue(passage.queues)
         passage.identify(self.host)
         self._counters.published += 1
@@ -169,7 +169,7 @@ class Publisher:
         self._append_to(passage)
         return self.put(passage, immediate)
 
-    def put(self, passage: Passage, immediate: bool) -> Outcome:
+    def put(self, passage: RoutedMessage, immediate: bool) -> Outcome:
         """Put a message that has been appended into its queues."""
         message = passage.message
         queues = passage.queues
@@ -207,7 +207,7 @@ class Publisher:
         host = self.host
         found = Resolution(host.chance)
         found.resolve(source, keys, host.views(message, self._store), self.topology.exchanges)
-        passage = Passage(message, list(found.queues), found.keepers, DELAY_SOURCE)
+        passage = RoutedMessage(message, list(found.queues), found.keepers, DELAY_SOURCE)
         for queue in passage.queues:
             if queue.rules is not None and queue.rules.refuses(message) and not queue.rules.passes_on:
                 return False
@@ -232,7 +232,7 @@ class Publisher:
         queues = [queue for queue in found.queues if not is_refused(host, message, [queue])]
         set_date(host, message, queues)
         found.delay_message(message, self._schedule)
-        passage = Passage(message, queues, found.keepers, BROKER)
+        passage = RoutedMessage(message, queues, found.keepers, BROKER)
         passage.identify_republished(host)
         self._append_to(passage)
         if passage.queues or passage.keepers:
@@ -253,7 +253,7 @@ class Publisher:
                 return f"queue '{queue.name}' in vhost '{self.host.name}' is full"
         return ""
 
-    def _append_to(self, passage: Passage) -> None:
+    def _append_to(self, passage: RoutedMessage) -> None:
         """Append a message for its logged queues and keepers, before any of them has it."""
         logged = passage.logged
         if logged:

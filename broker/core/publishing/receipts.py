@@ -19,7 +19,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_short
 from broker.core.ports import DurableWaiter
-from broker.core.publishing.passage import Passage, set_date
+from broker.core.publishing.passage import RoutedMessage, set_date
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import OWN_SOURCE
 from broker.core.queues.state import QueueState
@@ -83,7 +83,7 @@ class Receipts(Chore):
         self.write: ReceiptWriter = bare_receipt
         self._topology = topology
         self._host = topology.host
-        self._due: deque[Passage] = deque()
+        self._due: deque[RoutedMessage] = deque()
         self._waiting: _Batch | None = None
         self._prepared: dict[tuple[Message, QueueState], _Prepared] = {}
 
@@ -115,7 +115,7 @@ class Receipts(Chore):
         prepared = self._prepared.pop((message, queue), None)
         if prepared is not None:
             waits = waits and prepared.batch > host.store.durable
-            passage: Passage | None = prepared.passage
+            passage: RoutedMessage | None = prepared.passage
         else:
             passage = self._append_receipt(message, queue, what)
         if passage is None:
@@ -150,7 +150,7 @@ class Receipts(Chore):
         for holder in passage.logged:
             store.append_settle(passage.message, holder)
 
-    def _append_receipt(self, message: Message, queue: QueueState, what: str) -> Passage | None:
+    def _append_receipt(self, message: Message, queue: QueueState, what: str) -> RoutedMessage | None:
         """Write a receipt, append it if possible, and reserve its room."""
         host = self._host
         host.schedule.allowance.use(RECEIPT)
@@ -165,7 +165,7 @@ class Receipts(Chore):
             passage.reserve()
         return passage
 
-    def _wait(self, passage: Passage, what: str) -> None:
+    def _wait(self, passage: RoutedMessage, what: str) -> None:
         """Put a receipt into its queue when the batch being filled is on disk."""
         host = self._host
         batch = self._waiting
@@ -177,7 +177,7 @@ class Receipts(Chore):
         else:
             batch.add(passage, what)
 
-    def _write_receipt(self, message: Message, queue: QueueState, what: str) -> Passage | None:
+    def _write_receipt(self, message: Message, queue: QueueState, what: str) -> RoutedMessage | None:
         host = self._host
         view = host.views(message, host.store)
         to = str(view.headers().get(RECEIPT_TO))
@@ -201,14 +201,14 @@ class Receipts(Chore):
         if target.rules is not None and target.rules.refuses(receipt):
             return None
         set_date(host, receipt, [target])
-        return Passage(receipt, [target], [], OWN_SOURCE)
+        return RoutedMessage(receipt, [target], [], OWN_SOURCE)
 
-    def put_soon(self, passages: list[Passage]) -> None:
+    def put_soon(self, passages: list[RoutedMessage]) -> None:
         """Put receipts into their queues after the current step."""
         self._due.extend(passages)
         self.continue_soon()
 
-    def drop(self, passage: Passage) -> None:
+    def drop(self, passage: RoutedMessage) -> None:
         """Drop a receipt whose event did not become durable."""
         passage.unreserve()
         self._host.counters.receipts_dropped += 1
@@ -234,7 +234,7 @@ class Receipts(Chore):
 class _Prepared:
     """A receipt, appended in `batch`, for an event that happens when this batch is on disk."""
 
-    def __init__(self, passage: Passage, batch: i64) -> None:
+    def __init__(self, passage: RoutedMessage, batch: i64) -> None:
         self.passage = passage
         self.batch = batch
 
@@ -252,10 +252,10 @@ class _Batch(DurableWaiter):
         self.number = number
         self._receipts = receipts
         self._host = host
-        self._passages: list[tuple[Passage, str]] = []
+        self._passages: list[tuple[RoutedMessage, str]] = []
         self._again = False
 
-    def add(self, passage: Passage, what: str) -> None:
+    def add(self, passage: RoutedMessage, what: str) -> None:
         """Add a receipt for the event `what`."""
         self._passages.append((passage, what))
 

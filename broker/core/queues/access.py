@@ -10,7 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.places import NO_NUMBER
 from broker.core.message import Message
@@ -140,7 +140,7 @@ class FirstSearch(Search):
 
     def __init__(self, queue: Queue, entry_filter: EntryFilter | None) -> None:
         super().__init__(queue)
-        self._cursor: QueueContext = open_browser_context(queue, entry_filter)
+        self._cursor: Cursor = open_browser_context(queue, entry_filter)
         self._ended = False
         begin_browsing(queue, self._cursor)
 

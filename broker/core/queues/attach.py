@@ -8,7 +8,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import CRASH
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import InUse, PreconditionFailed
 from broker.core.queues.consumer import (
@@ -30,7 +30,7 @@ from broker.core.queues.consumer import (
 )
 from broker.core.queues.consumers import forget_waiting, notify_consumer, pass_baton
 from broker.core.queues.election import Election, check_dequeue
-from broker.core.queues.extent import browser_context
+from broker.core.queues.extent import browser_cursor
 from broker.core.queues.queue import (
     Queue,
     join_context,
@@ -57,7 +57,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         elif consumer.extent is None:
             consumer.context = open_browser_context(queue, consumer.filter)
         else:
-            consumer.context = browser_context(queue, consumer.extent, consumer.filter)
+            consumer.context = browser_cursor(queue, consumer.extent, consumer.filter)
         begin_browsing(queue, consumer.context)
     else:
         consumer.context = join_context(queue, consumer.filter)
@@ -120,7 +120,7 @@ def change_filter(queue: Queue, consumer: QueueConsumer, entry_filter: EntryFilt
     _use_context(queue, consumer, context)
 
 
-def _use_context(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
+def _use_context(queue: Queue, consumer: QueueConsumer, context: Cursor) -> None:
     """Let `consumer` look for its next entry with the cursor `context`."""
     if consumer in queue.waiting:
         consumer.blockers &= ~BLOCKED_BY_SIZE
@@ -207,7 +207,7 @@ def get_chosen(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None
 
     The caller has called `begin_get` and `may_take`.
     """
-    consumer.context = QueueContext(queue.entries)  # no other cursor moves
+    consumer.context = Cursor(queue.entries)  # no other cursor moves
     _hand_over(queue, consumer, entry)
 
 

@@ -25,8 +25,8 @@ from broker.core.queues.death import (
     plain_count,
     was_held,
 )
-from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, QueueLimits, Seeker
-from broker.core.queues.limits import Rules
+from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, LimitsHook, RoomWaiter
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue, take_out
 from broker.core.queues.state import count_dead, uncount_dead
 
@@ -39,19 +39,19 @@ STALE_MIN: Final = 64  # fewer numbers of messages that have left are not worth 
 
 
 @final
-class Lane(Seeker):
+class Lane(RoomWaiter):
     """Deaths whose letters take the same route, in the order in which they died. The first is tried first.
 
     `sought`: the rules of the full queues in which the first death waits for room. `is_woken`: one of these
     has room, and the lane is about to be tried. `not_before`: the earliest time of the next try.
     """
 
-    def __init__(self, backlog: Backlog, key: object) -> None:
+    def __init__(self, backlog: DeadLetterBacklog, key: object) -> None:
         super().__init__()
         self.backlog = backlog
         self.key = key
         self.deaths: OrderedDict[Death, None] = OrderedDict()
-        self.sought: list[QueueLimits] = []
+        self.sought: list[LimitsHook] = []
         self.not_before: i64 = 0
 
     @property
@@ -59,18 +59,18 @@ class Lane(Seeker):
         """The death that is tried first. The lane is not empty."""
         return next(iter(self.deaths))
 
-    def seek(self, full: list[QueueLimits]) -> None:
+    def seek(self, full: list[LimitsHook]) -> None:
         """Wait for room in the queues of `full`, behind others that wait for it."""
         message = self.first.message
         for rules in full:
-            if rules.begin_seeking(self, message):
+            if rules.wait_for_room(self, message):
                 self.sought.append(rules)
 
-    def stop_seeking(self) -> list[QueueLimits]:
+    def stop_waiting(self) -> list[LimitsHook]:
         """Stop waiting for room. Return the rules of the queues for which the lane has waited."""
         sought = self.sought
         for rules in sought:
-            rules.end_seeking(self)
+            rules.stop_waiting_for_room(self)
         self.sought = []
         self.is_woken = False
         return sought
@@ -82,7 +82,7 @@ class Lane(Seeker):
 
 
 @final
-class Backlog(BacklogHook):
+class DeadLetterBacklog(BacklogHook):
     """The messages of `queue` that wait to be dead-lettered.
 
     The messages are in lanes by exchange and routing key. A message whose own content decides its route has
@@ -136,7 +136,7 @@ class Backlog(BacklogHook):
         """Whether other messages wait for the same route, so that `death` must wait behind them."""
         return _route_key(death) in self._lanes
 
-    def add(self, death: Death, full: list[QueueLimits], is_logged: bool = False) -> None:
+    def add(self, death: Death, full: list[LimitsHook], is_logged: bool = False) -> None:
         """Add `death`; `full`: the rules of queues that have no room for its letter.
 
         `is_logged`: the log has the record already.
@@ -174,7 +174,7 @@ class Backlog(BacklogHook):
         queue = self.queue
         rules = queue.rules
         if rules is None:
-            rules = queue.rules = Rules(queue, self.host)
+            rules = queue.rules = Limits(queue, self.host)
         message = entry.message
         reason = marked_reason(count)
         arrival = queue.entries.arrival(entry)
@@ -287,7 +287,7 @@ class Backlog(BacklogHook):
     def stop(self) -> None:
         """Stop all tries: the queue is deleted."""
         self.host.backlog_ended(self)
-        left = [rules for lane in self._lanes.values() for rules in lane.stop_seeking()]
+        left = [rules for lane in self._lanes.values() for rules in lane.stop_waiting()]
         for rules in left:  # not before all lanes have stopped, or one of them would be woken
             rules.room_made()
         self._due.clear()
@@ -344,7 +344,7 @@ class Backlog(BacklogHook):
     def _try_lane(self, lane: Lane, most: i64, now: i64) -> i64:
         """Dead-letter up to `most` messages of a lane. Return how many have arrived."""
         arrived: i64 = 0
-        waited_for = lane.stop_seeking()
+        waited_for = lane.stop_waiting()
         while lane.deaths and arrived < most:
             death = lane.first
             if death.is_seized:
@@ -397,7 +397,7 @@ class Backlog(BacklogHook):
 
     def _end(self, lane: Lane) -> None:
         """Remove an empty lane."""
-        for rules in lane.stop_seeking():
+        for rules in lane.stop_waiting():
             rules.room_made()
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
@@ -416,7 +416,7 @@ class Backlog(BacklogHook):
     def _note_departures(self) -> None:
         """Update queue and schedule: messages may have left, so the backlog may be empty."""
         queue = self.queue
-        if queue.rules is not None and queue.rules.seekers:
+        if queue.rules is not None and queue.rules.room_waiters:
             queue.rules.room_made()
         if not self._lanes:
             self._next = 0
@@ -440,18 +440,18 @@ def first_of_lane(death: Death) -> Death:
     return death if lane is None else lane.first
 
 
-def existing_backlog(queue: Queue) -> Backlog | None:
+def existing_backlog(queue: Queue) -> DeadLetterBacklog | None:
     """Return the backlog of `queue`; None: no message has waited."""
     backlog = queue.backlog
-    assert backlog is None or isinstance(backlog, Backlog), "this module makes all backlogs"
+    assert backlog is None or isinstance(backlog, DeadLetterBacklog), "this module makes all backlogs"
     return backlog
 
 
-def backlog_of(queue: Queue, host: DeathHost) -> Backlog:
+def backlog_of(queue: Queue, host: DeathHost) -> DeadLetterBacklog:
     """Return the backlog of `queue`, made when it is needed."""
     backlog = existing_backlog(queue)
     if backlog is None:
-        backlog = Backlog(queue, host)
+        backlog = DeadLetterBacklog(queue, host)
         queue.backlog = backlog
     return backlog
 

@@ -7,8 +7,8 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.arguments.consumer import Extent
-from broker.core.entries.cursor import QueueContext
+from broker.core.arguments.consumer import BrowseRange
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import EntryFilter, Holder, QueueEntry
 from broker.core.queues.lease import Lease
 from broker.core.queues.source import PUBLISHED, Source
@@ -199,7 +199,7 @@ class QueueConsumer(Holder):
         self.exclusive = exclusive
         self.name: object | None = None
         self.filter = entry_filter
-        self.extent: Extent | None = None
+        self.extent: BrowseRange | None = None
         self.lease: Lease | None = None
         self.candidate: bool = False
         self.rank: i64 = priority
@@ -207,7 +207,7 @@ class QueueConsumer(Holder):
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
         self.woken: bool = False
-        self.context: QueueContext = queue.context
+        self.context: Cursor = queue.context
         self.waiting_on: QueueEntry | None = None
         self.holding: OwnedGroups | None = None  # the groups of the consumer, from its first group on
         # set and read by the queue's QueueConsumerManager only
@@ -310,7 +310,7 @@ class ConsumerLevel:
     work; `listed`: it is there. `turn`: when one of them was last notified.
     """
 
-    def __init__(self, rank: i64, context: QueueContext, home: list[ConsumerLevel]) -> None:
+    def __init__(self, rank: i64, context: Cursor, home: list[ConsumerLevel]) -> None:
         self.rank = rank
         self.context = context
         self.home = home

@@ -21,7 +21,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.counters import Counters
-from broker.core.entries.cursor import SCAN_BUDGET, QueueContext, Row
+from broker.core.entries.cursor import SCAN_BUDGET, Cursor, Row
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.ports import MessageStore
@@ -40,7 +40,7 @@ from broker.core.queues.hooks import (
     DiscardsHook,
     Discipline,
     GateHook,
-    QueueLimits,
+    LimitsHook,
     Settlement,
     UndeliverableHook,
 )
@@ -80,7 +80,7 @@ class QueueConsumerManager:
         self.not_interested = QueueConsumerList()
         self.levels: list[ConsumerLevel] = []
         self.row_levels: dict[Row, list[ConsumerLevel]] = {}
-        self._levels: dict[tuple[int, QueueContext], ConsumerLevel] = {}
+        self._levels: dict[tuple[int, Cursor], ConsumerLevel] = {}
         self.acquiring: i64 = 0
         self.interested: i64 = 0
         self.notified: i64 = 0
@@ -123,7 +123,7 @@ class QueueConsumerManager:
             self.acquiring -= 1
             self._leave_level(consumer)
 
-    def change_context(self, consumer: QueueConsumer, context: QueueContext) -> None:
+    def change_context(self, consumer: QueueConsumer, context: Cursor) -> None:
         """Let `consumer`, which acquires and is attached, see the entries of `context` from now on.
 
         The consumer keeps its place among all consumers and its rank. Afterwards it is INTERESTED, or
@@ -217,7 +217,7 @@ class QueueConsumerManager:
                 level.delist()
             del self._levels[int(level.rank), level.context]
 
-    def _level(self, rank: i64, context: QueueContext) -> ConsumerLevel:
+    def _level(self, rank: i64, context: Cursor) -> ConsumerLevel:
         level = self._levels.get((int(rank), context))
         if level is None:
             row = context.row
@@ -254,7 +254,7 @@ class ConsumedQueue(QueueState):
         self.gated: dict[QueueConsumer, None] = {}
         self.waiters: dict[QueueEntry, list[QueueConsumer]] = {}
         self.discipline: Discipline | None = None
-        self.rules: QueueLimits | None = None
+        self.rules: LimitsHook | None = None
 
     def set_discipline(self, discipline: Discipline | None) -> None:
         """Set the discipline of the queue, which has neither entries nor consumers yet."""
@@ -507,7 +507,7 @@ def wake_contexts(queue: ConsumedQueue) -> None:
     When the look-ups have cost enough, the remaining consumers look in their turns.
     """
     effort: i64 = 0
-    seen: set[QueueContext] = set()
+    seen: set[Cursor] = set()
     for level in all_levels(queue):
         context = level.context
         if context in seen:
@@ -629,7 +629,7 @@ def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """
     for consumer in list(queue.waiters.get(entry, ())):
         stop_waiting(queue, consumer)
-    if queue.rules is not None and queue.rules.seekers:
+    if queue.rules is not None and queue.rules.room_waiters:
         queue.rules.room_made()
 
 

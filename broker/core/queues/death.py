@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from broker.core.entries.entry import HELD, Holder, QueueEntry
 from broker.core.message import Message, uid_of
 from broker.core.ports import MessageStore
-from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, QueueLimits, Seeker
+from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, LimitsHook, RoomWaiter
 from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
 from broker.core.view import MessageView
@@ -75,7 +75,7 @@ class Death:
     for its letter.
     `obstacle`: why the letter does not arrive, if the reason is in a queue that refuses and dead-letters it;
     else "".
-    `is_unreadable`: the disk could not read the message. `number`: its place in the `Backlog`, once it waits
+    `is_unreadable`: the disk could not read the message. `number`: its place in the `DeadLetterBacklog`, once it waits
     there.
     `lane`: its lane there; None: it does not wait. `is_seized`: an operation is about to take it away, so
     that it is not tried.
@@ -84,7 +84,7 @@ class Death:
     def __init__(
         self,
         queue: Queue,
-        rules: QueueLimits,
+        rules: LimitsHook,
         message: Message,
         reason: i64,
         held: Message | None,
@@ -106,11 +106,11 @@ class Death:
         self.failure: i64 = ARRIVES
         self.apart = False
         self.planned = False
-        self.full: list[QueueLimits] = []
+        self.full: list[LimitsHook] = []
         self.obstacle = ""
         self.is_unreadable = False
         self.number: i64 = 0
-        self.lane: Seeker | None = None
+        self.lane: RoomWaiter | None = None
         self.is_seized = False
         self.arrival: i64 = 0
         self.deliveries: i64 = 0
@@ -201,7 +201,7 @@ def bare_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLe
     return DeadLetter(content, [], [(notice.queue, notice.reason)], MessageView())
 
 
-def death_of(queue: Queue, rules: QueueLimits, entry: QueueEntry, reason: i64) -> Death:
+def death_of(queue: Queue, rules: LimitsHook, entry: QueueEntry, reason: i64) -> Death:
     """Describe the death of `entry`, which is about to leave `queue`."""
     message = entry.message
     held = message if queue.logged and message.sequence != 0 else None

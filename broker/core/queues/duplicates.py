@@ -65,7 +65,7 @@ class Progress:
 
 
 @final
-class Memory(MemoryHook):
+class DuplicatesMemory(MemoryHook):
     """The duplicates filter of one queue.
 
     `Queue.memory` is None for queues without such an argument or policy.
@@ -273,10 +273,10 @@ class Memory(MemoryHook):
         self.schedule.set(self, self.schedule.now() + wait)
 
 
-def memory_of(queue: Queue) -> Memory | None:
+def memory_of(queue: Queue) -> DuplicatesMemory | None:
     """Return the duplicates filter of `queue`; None: the queue remembers nothing."""
     memory = queue.memory
-    assert memory is None or isinstance(memory, Memory), "this module makes all memories"
+    assert memory is None or isinstance(memory, DuplicatesMemory), "this module makes all memories"
     return memory
 
 
@@ -287,7 +287,7 @@ def apply(queue: Queue, host: QueueHost) -> None:
     if memory is None:
         if DEDUP_WINDOW not in effective and DEDUP_PRODUCERS not in effective:
             return
-        memory = Memory(queue, host)
+        memory = DuplicatesMemory(queue, host)
         queue.memory = memory
         host.changed()  # resolved routes depend on this
     memory.apply(effective)

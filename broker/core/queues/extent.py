@@ -9,8 +9,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments.consumer import FIRST, LAST, NEXT, NO_TIME, Extent
-from broker.core.entries.cursor import SCAN_BUDGET, QueueContext
+from broker.core.arguments.consumer import FIRST, LAST, NEXT, NO_TIME, BrowseRange
+from broker.core.entries.cursor import SCAN_BUDGET, Cursor
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.ports import MessageStore
@@ -20,7 +20,7 @@ from broker.core.view import Views, bare_view
 ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last AVAILABLE one
 
 
-def browser_context(queue: Queue, extent: Extent, entry_filter: EntryFilter | None) -> QueueContext:
+def browser_cursor(queue: Queue, extent: BrowseRange, entry_filter: EntryFilter | None) -> Cursor:
     """Return the cursor of a browser that is being attached to `queue` and sees this extent of it."""
     entries = queue.entries
     if extent.snapshot or extent.skip > 0 or extent.since != NO_TIME:
@@ -28,7 +28,7 @@ def browser_context(queue: Queue, extent: Extent, entry_filter: EntryFilter | No
         entry_filter = PartFilter(extent, entries, entry_filter, views, queue.store)
     elif extent.beginning == FIRST:
         return open_browser_context(queue, entry_filter)
-    context = QueueContext(entries, entry_filter)
+    context = Cursor(entries, entry_filter)
     if extent.beginning == NEXT:
         context.last = entries.tail
     elif extent.beginning == LAST:
@@ -58,7 +58,7 @@ class PartFilter(EntryFilter):
 
     def __init__(
         self,
-        extent: Extent,
+        extent: BrowseRange,
         entries: QueueEntryList,
         entry_filter: EntryFilter | None,
         views: Views,

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, EntryGroup, QueueEntry
 from broker.core.message import Message
 from broker.core.ports import MessageStore
@@ -77,7 +77,7 @@ class Group(EntryGroup):
         self.entries: i64 = 0
         self.inflight: i64 = 0
         self.shut: bool = False
-        self.parked: dict[QueueContext, list[QueueEntry]] = {}
+        self.parked: dict[Cursor, list[QueueEntry]] = {}
         self.closers: dict[QueueEntry, None] | None = None
         self.line: list[QueueEntry] = []
         self.batch: dict[QueueEntry, bool] | None = None
@@ -135,7 +135,7 @@ class Group(EntryGroup):
             self.last = None
         return True
 
-    def park(self, context: QueueContext, entry: QueueEntry) -> bool:
+    def park(self, context: Cursor, entry: QueueEntry) -> bool:
         """Park an entry that the cursor of `context` passes; true if it is the first of them."""
         heap = self.parked.get(context)
         if heap is None:
@@ -148,7 +148,7 @@ class Group(EntryGroup):
             _sweep(heap)
         return is_first
 
-    def first_parked(self, context: QueueContext) -> QueueEntry | None:
+    def first_parked(self, context: Cursor) -> QueueEntry | None:
         """Return the first AVAILABLE entry that `context` has parked.
 
         Acquired ones are offered again on return.
@@ -163,7 +163,7 @@ class Group(EntryGroup):
         del self.parked[context]
         return None
 
-    def take_parked(self, context: QueueContext) -> None:
+    def take_parked(self, context: Cursor) -> None:
         """Drop the first parked entry, which must exist."""
         heap = self.parked[context]
         heappop(heap)
@@ -213,7 +213,7 @@ class Holding(OwnedGroups):
     may be very many, and are shut in later turns. Until then the consumer gets nothing.
     """
 
-    def __init__(self, context: QueueContext, moves: i64) -> None:
+    def __init__(self, context: Cursor, moves: i64) -> None:
         self.context = context
         self.moves = moves
         self.groups: dict[Group, None] = {}

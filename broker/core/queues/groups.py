@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
 from broker.core.queues.consumer import BLOCKED_BY_GROUPS, REMOVED, QueueConsumer, TargetSession
 from broker.core.queues.consumers import (
@@ -203,7 +203,7 @@ def _may_have(groups: Groups, consumer: QueueConsumer, entry: QueueEntry) -> boo
     return groups.is_open(entry)
 
 
-def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit: i64) -> QueueEntry | None:
+def _scan(groups: Groups, consumer: QueueConsumer, context: Cursor, limit: i64) -> QueueEntry | None:
     """Walk on from the cursor; None at the end, or with `more` when the budget is used up."""
     entries = context.entries
     entry = entries.next(context.last)
@@ -223,7 +223,7 @@ def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit:
     return None
 
 
-def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
+def _park(groups: Groups, context: Cursor, entry: QueueEntry) -> None:
     """Park an entry that `context` passes because another consumer owns its group."""
     group = group_of(entry)
     assert group is not None, "a parked entry is in a group"
@@ -373,7 +373,7 @@ class Groups(Discipline):
             return self._gets.get(consumer.target.peers)
         return holding_of(consumer)
 
-    def parked_in(self, context: QueueContext) -> list[QueueEntry]:
+    def parked_in(self, context: Cursor) -> list[QueueEntry]:
         """The entries that the cursor of `context` has passed."""
         return [entry for group in self.by_key.values() for entry in group.parked.get(context, ())]
 

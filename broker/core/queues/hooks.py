@@ -12,7 +12,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.arguments.queue import FAILURES
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.entries.timers import Timers
 from broker.core.message import Message
@@ -164,7 +164,7 @@ class Discipline:
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
         """Return the entry to deliver next to `consumer`, which acquires, or None.
 
-        As `QueueContext.get_next_available_entry`, `context.more` included.
+        As `Cursor.get_next_available_entry`, `context.more` included.
         """
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ class Discipline:
         owner = self.owner(entry)
         return [] if owner is None else [owner]
 
-    def parked_in(self, context: QueueContext) -> list[QueueEntry]:
+    def parked_in(self, context: Cursor) -> list[QueueEntry]:
         """Return the AVAILABLE entries that `context` has passed, and that are not in its `all_behind`."""
         return []
 
@@ -250,7 +250,7 @@ class LetterRoute:
     """The route of dead letters, as their queue stores it; `broker.core.routing.graph` extends this class."""
 
 
-class Seeker:
+class RoomWaiter:
     """Messages that wait for room in a full queue. `is_woken`: they are about to be tried."""
 
     def __init__(self) -> None:
@@ -261,7 +261,7 @@ class Seeker:
         raise NotImplementedError
 
 
-class QueueLimits(Chore):
+class LimitsHook(Chore):
     """The limits of a queue in time and space, and its dead-lettering; see `broker.core.queues.limits`.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: limits of the ready entries and
@@ -270,7 +270,7 @@ class QueueLimits(Chore):
     `overflow`: DROP_HEAD, REJECT_PUBLISH or REJECT_PUBLISH_DLX. `reserved`, `reserved_bytes`: room for
     messages of transactions that are being committed. `dead_letter_reasons`: bits, 1 << reason; none without
     a dead-letter exchange.
-    `sure`: the queue dead-letters at least once. `seekers`: dead letters that wait for room in the queue;
+    `sure`: the queue dead-letters at least once. `room_waiters`: dead letters that wait for room;
     publishes are refused while there are some, or they would take that room. `timetable`: the messages that
     the queue holds until their date. `timers`: those of the entries that are AVAILABLE or HELD and expire.
     """
@@ -291,7 +291,7 @@ class QueueLimits(Chore):
         self.dead_letter_reasons: i64 = 0
         self.dead_letter_key: str | None = None
         self.sure = False
-        self.seekers: dict[Seeker, None] = {}
+        self.room_waiters: dict[RoomWaiter, None] = {}
         self.drops: i64 = 0  # dropped dead letters that have not been logged yet
         self.silent_until: i64 = 0  # on the schedule's clock: when the next drop may be logged
         self.dead_letter_route: LetterRoute | None = None  # the latest
@@ -373,14 +373,14 @@ class QueueLimits(Chore):
         """Dead-letter `entry`: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         raise NotImplementedError
 
-    def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
+    def wait_for_room(self, seeker: RoomWaiter, message: Message) -> bool:
         """Let `seeker` wait for room for `message` behind others.
 
         False: there never is room for the message, or `seeker` waits already.
         """
         raise NotImplementedError
 
-    def end_seeking(self, seeker: Seeker) -> None:
+    def stop_waiting_for_room(self, seeker: RoomWaiter) -> None:
         """End the wait of `seeker` for room."""
         raise NotImplementedError
 
@@ -569,7 +569,7 @@ class StreamSink(StreamWatcher):
         """Append a message from `source`; the store accepts appends."""
         raise NotImplementedError
 
-    def open_cursor(self, consumer: QueueConsumer) -> QueueContext:
+    def open_cursor(self, consumer: QueueConsumer) -> Cursor:
         """Make the cursor of a consumer that is being attached.
 
         Raises:

@@ -37,8 +37,8 @@ from broker.core.queues.hooks import (
     QUEUE_EXPIRED,
     REASONS,
     REJECT_PUBLISH_DLX,
-    QueueLimits,
-    Seeker,
+    LimitsHook,
+    RoomWaiter,
 )
 from broker.core.queues.immediate import deliver_or_expire, hand_over
 from broker.core.queues.queue import Queue, dead_letter, take_out
@@ -47,7 +47,7 @@ ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a late
 _STALE_MIN: Final = 64
 
 
-def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
+def admit_one_more(rules: Limits, entry: QueueEntry) -> None:
     """Apply the length limits to `entry`, which is new.
 
     If the queue is over its limits, waiting consumers get what they can, and the other messages are dropped.
@@ -61,7 +61,7 @@ def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
     make_room(rules, ADMITTED_FOR)
 
 
-def make_room(rules: Rules, most: i64) -> None:
+def make_room(rules: Limits, most: i64) -> None:
     """Drop excess entries: the lowest priority first, then the oldest first; at most `most` now."""
     queue = rules.queue
     while rules.is_over_limits():
@@ -191,7 +191,7 @@ _NAMES: Final = (
 
 
 @final
-class Rules(QueueLimits):
+class Limits(LimitsHook):
     """The effective limits of one queue, and the state that they need.
 
     A queue gets them with such an argument, or with a message that expires. For all other queues
@@ -205,8 +205,8 @@ class Rules(QueueLimits):
     their bodies. Where publishes are refused, messages that wait to be dead-lettered count too. `limited`:
     one of these two is set.
     `used`: when the queue was last used, on the schedule's clock.
-    `sure`: the queue dead-letters at least once. `seekers`: lanes of dead letters that wait for room in the
-    queue; publishes are refused while there are some, or they would take that room. `leaving`: why the queue
+    `sure`: the queue dead-letters at least once. `room_waiters`: lanes of dead letters that wait for room;
+    publishes are refused while there are some, or they would take that room. `leaving`: why the queue
     is about to be deleted, once its messages have been dead-lettered, NOT_LEAVING: it stays.
     """
 
@@ -277,7 +277,7 @@ class Rules(QueueLimits):
         """
         if not self.limited or self.overflow == DROP_HEAD:
             return False
-        return bool(self.seekers) or self.lacks_room(message)
+        return bool(self.room_waiters) or self.lacks_room(message)
 
     def lacks_room(self, message: Message) -> bool:
         """Whether the queue, which refuses publishes when it is full, has no room for a message now."""
@@ -302,7 +302,7 @@ class Rules(QueueLimits):
 
     def room_made(self) -> None:
         """Try the next waiting dead letters soon, because the queue has more room."""
-        for lane in self.seekers:
+        for lane in self.room_waiters:
             if not lane.is_woken:
                 lane.wake()
                 return
@@ -316,7 +316,7 @@ class Rules(QueueLimits):
         """Reserve room for messages of a transaction, or release it if negative."""
         self.reserved += count
         self.reserved_bytes += size
-        if count < 0 and self.seekers:
+        if count < 0 and self.room_waiters:
             self.room_made()
 
     # ---- entries
@@ -477,25 +477,25 @@ class Rules(QueueLimits):
         return False
 
     def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
-        """Dead-letter `entry` (QueueLimits): AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
+        """Dead-letter `entry` (LimitsHook): AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         death = death_of(self.queue, self, entry, reason)
         take_out(self.queue, entry)
         self.host.dead_letter(death)
 
-    def begin_seeking(self, seeker: Seeker, message: Message) -> bool:
+    def wait_for_room(self, seeker: RoomWaiter, message: Message) -> bool:
         """Let `seeker` wait for room for `message` behind others."""
-        if not self._ever_has_room(message) or seeker in self.seekers:
+        if not self._ever_has_room(message) or seeker in self.room_waiters:
             return False
-        self.seekers[seeker] = None
+        self.room_waiters[seeker] = None
         queue = self.queue
-        queue.waiters.setdefault(queue.entries.head, [])  # so that every entry that leaves wakes the seekers
+        queue.waiters.setdefault(queue.entries.head, [])  # so that every entry that leaves wakes them
         return True
 
-    def end_seeking(self, seeker: Seeker) -> None:
+    def stop_waiting_for_room(self, seeker: RoomWaiter) -> None:
         """End the wait of `seeker` for room."""
-        self.seekers.pop(seeker, None)
+        self.room_waiters.pop(seeker, None)
         queue = self.queue
-        if not self.seekers and not queue.waiters.get(queue.entries.head):
+        if not self.room_waiters and not queue.waiters.get(queue.entries.head):
             queue.waiters.pop(queue.entries.head, None)
 
     def starts_dead_lettering(self, reason: i64) -> bool:
@@ -539,7 +539,7 @@ class Rules(QueueLimits):
             self.schedule.set(self, self.schedule.now())
 
     def stop(self) -> None:
-        """Stop all timers: the queue is deleted, and `Remains` releases the rest."""
+        """Stop all timers: the queue is deleted, and `DeletedContents` releases the rest."""
         self.schedule.cancel(self)
         if self.timetable is not None:
             self.schedule.cancel(self.timetable)
@@ -552,7 +552,7 @@ def apply(queue: Queue, host: DeathHost) -> None:
     if queue.rules is None:
         if not effective or not any(name in effective for name in _NAMES):
             return
-        queue.rules = Rules(queue, host)
+        queue.rules = Limits(queue, host)
     queue.rules.apply(effective)
 
 

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, HELD, Holder, QueueEntry
 from broker.core.message import Message
 from broker.core.queues.attach import remove_consumer
@@ -58,7 +58,7 @@ class Purge(Chore):
         backlog = existing_backlog(queue)
         self._newest_dead: i64 = 0 if backlog is None else backlog.numbers
         self._dead_done = False
-        self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
+        self._cursor: Cursor | None = None  # on the last entry that has been looked at and stays
         self._waiter: PurgeWaiter | None = None
         self._by: object | None = None if queue.journal is None else queue.journal.current_actor()
 
@@ -148,7 +148,7 @@ class Purge(Chore):
         """Set the cursor to `last`, after which the next slice begins."""
         cursor = self._cursor
         if cursor is None:
-            cursor = self._cursor = QueueContext(self.queue.entries)
+            cursor = self._cursor = Cursor(self.queue.entries)
             begin_browsing(self.queue, cursor)
         if cursor.last is not last:
             cursor.passed(last)
@@ -260,7 +260,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     if queue.journal is not None:
         queue.journal.deleted()
         queue.journal = None
-    remains = Remains(queue, schedule)
+    remains = DeletedContents(queue, schedule)
     queue.rules = None
     queue.memory = None
     queue.election = None
@@ -295,7 +295,7 @@ def disposal_cost(queue: Queue) -> i64:
 
 
 @final
-class Remains(Chore):
+class DeletedContents(Chore):
     """The contents of a deleted queue, released in slices, because there may be a million entries.
 
     For clients and for recovery they are deleted with the queue: settling or releasing an entry that is not

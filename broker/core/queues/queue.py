@@ -5,8 +5,8 @@ returned too often. A dead entry leaves its queue. If the queue has a dead-lette
 published to that exchange. To the log both are one step: they are in one batch, and neither happens without
 the other.
 
-A queue dead-letters at most once or at least once (`Rules.sure`). With at most once, a dead letter that no
-queue accepts is dropped. With at least once, the message waits in the `Backlog` of its queue until all queues
+A queue dead-letters at most once or at least once (`Limits.sure`). With at most once, a dead letter that no
+queue accepts is dropped. With at least once, the message waits in the `DeadLetterBacklog` of its queue until all queues
 of its route accept it.
 
 By default every returned delivery counts: returned by nack or reject, recovered, or lost with its channel,
@@ -22,7 +22,7 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import CRASH, is_stream
 from broker.core.counters import Counters
-from broker.core.entries.cursor import SCAN_BUDGET, QueueContext, Row
+from broker.core.entries.cursor import SCAN_BUDGET, Cursor, Row
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
 from broker.core.entries.list import Latest, QueueEntryList
 from broker.core.errors import PreconditionFailed, Unsupported
@@ -367,7 +367,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
 FILTERS_MAX: Final = 64  # of a queue or a row of its index: each filter sees each message there
 
 
-def join_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+def join_context(queue: Queue, entry_filter: EntryFilter | None) -> Cursor:
     """Return the context for one more acquiring consumer with this filter.
 
     Raises:
@@ -391,7 +391,7 @@ def join_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext
             f"queue '{queue.name}' in vhost '{queue.vhost}' has consumers with {FILTERS_MAX} different "
             "selectors, and no more are allowed"
         )
-    context = QueueContext(_entries(queue, row), entry_filter)
+    context = Cursor(_entries(queue, row), entry_filter)
     context.users = 1
     context.row = row
     contexts.append(context)
@@ -401,15 +401,15 @@ def join_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext
     return context
 
 
-def open_browser_context(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+def open_browser_context(queue: Queue, entry_filter: EntryFilter | None) -> Cursor:
     """Return a cursor for browsing the entries that a filter lets pass, from the first one on."""
     row = None if queue.index is None else queue.index.row_for(entry_filter)
-    context = QueueContext(_entries(queue, row), entry_filter)
+    context = Cursor(_entries(queue, row), entry_filter)
     context.row = row
     return context
 
 
-def leave_context(queue: Queue, context: QueueContext) -> None:
+def leave_context(queue: Queue, context: Cursor) -> None:
     """Remove a consumer from the users of `context`."""
     if context is queue.context:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.counters import Counters
-from broker.core.entries.cursor import Browsers, QueueContext
+from broker.core.entries.cursor import Browsers, Cursor
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, Holder, QueueEntry
 from broker.core.entries.index import Index
 from broker.core.entries.list import QueueEntryList
@@ -70,8 +70,8 @@ class QueueState(LoggedQueue):
         self.delivered: i64 = 0
         self.redelivered: i64 = 0
         self.acked: i64 = 0
-        self.context = QueueContext(entries)
-        self.filtered: list[QueueContext] = []
+        self.context = Cursor(entries)
+        self.filtered: list[Cursor] = []
         self.browsers: Browsers | None = None
         self.index: Index | None = None
         self.alike: bool = True
@@ -212,14 +212,14 @@ def note_change(queue: QueueState, places: Places, entry: QueueEntry, ready: i64
         queue.places = None
 
 
-def begin_browsing(queue: QueueState, cursor: QueueContext) -> None:
+def begin_browsing(queue: QueueState, cursor: Cursor) -> None:
     """Add the cursor of a new browser of `queue`."""
     if queue.browsers is None:
         queue.browsers = Browsers()
     queue.browsers.add(cursor, queue.delivered)
 
 
-def end_browsing(queue: QueueState, cursor: QueueContext) -> None:
+def end_browsing(queue: QueueState, cursor: Cursor) -> None:
     """Remove the cursor of a browser. Nothing happens if the queue has been deleted with all its cursors."""
     browsers = queue.browsers
     if browsers is not None:

@@ -23,7 +23,7 @@ _SWEEP_MIN: Final = 64
 
 
 @final
-class Reach:
+class OtherConsumers:
     """The entries that consumers of a queue could take, by the filters of all consumers except one target's.
 
     `has_unfiltered`: a consumer has no filter. `filters`: the filters of the consumers, if all have a filter.
@@ -94,7 +94,7 @@ class Undeliverable(UndeliverableHook):
         queue = self._queue
         if queue.deleted:
             return False
-        reach = Reach(queue)
+        reach = OtherConsumers(queue)
         if reach.has_unfiltered:
             self._unseen.clear()
             self._all_unseen = False

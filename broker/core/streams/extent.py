@@ -17,13 +17,13 @@ from broker.core.arguments.consumer import (
     LAST,
     NEXT,
     NO_TIME,
-    Extent,
+    BrowseRange,
     browses,
     extent_argument,
 )
 from broker.core.arguments.queue import PARTITIONS_MAX
 from broker.core.arguments.rule import ANY_SIZE, Arguments, age_milliseconds, invalid, is_age
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.names import is_short
@@ -41,7 +41,7 @@ CONSUMER_NAME: Final = "x-stream-consumer-name"
 MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
 
 
-def stream_extent(arguments: Arguments, queue: str, date: int) -> Extent:
+def stream_extent(arguments: Arguments, queue: str, date: int) -> BrowseRange:
     """Return the extent that these consumer arguments ask for, of a stream `queue 'q' in vhost '/'`.
 
     `date`: the time of day, in milliseconds since 1970. Without arguments the consumer sees new messages
@@ -102,7 +102,7 @@ NEVER_OFFSET: Final[i64] = 1 << 62  # beyond all offsets
 
 
 @final
-class StreamExtent(Extent):
+class StreamExtent(BrowseRange):
     """The extent of a stream that a consumer sees: where it begins, and its filter values.
 
     `offset`: that of the first message to see; NO_OFFSET: `beginning` or `since` decide. `values`: the
@@ -141,7 +141,7 @@ class StreamExtent(Extent):
         return ValueFilter(self, entry_filter) if self.values else entry_filter
 
 
-def beginning_of(extent: Extent, stored: StoredStream) -> i64:
+def beginning_of(extent: BrowseRange, stored: StoredStream) -> i64:
     """Return the offset of the first message of an extent in a partition."""
     if extent.since != NO_TIME:
         return stored.since(extent.since * 1000)
@@ -152,7 +152,7 @@ def beginning_of(extent: Extent, stored: StoredStream) -> i64:
     return stored.first + extent.skip
 
 
-def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) -> QueueContext:
+def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) -> Cursor:
     """Make the cursor of a consumer that is being attached to a queue with a stream.
 
     `known`: the offsets of named consumers.
@@ -161,7 +161,7 @@ def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) 
         PreconditionFailed: too many named consumers, or its partition does not exist.
     """
     entries = queue.entries
-    extent = consumer.extent or Extent()
+    extent = consumer.extent or BrowseRange()
     entry_filter = consumer.filter
     assert isinstance(entries, StreamEntryList), "a queue with a stream has a StreamEntryList"
     partitions = entries.partitions
@@ -175,7 +175,7 @@ def stream_context(queue: Queue, consumer: QueueConsumer, known: StreamOffsets) 
         offsets = [int(beginning_of(extent, stored)) for stored in partitions]
     if extent.snapshot:
         entry_filter = EndFilter([int(stored.behind) for stored in partitions], entry_filter)
-    context = QueueContext(entries, entry_filter)
+    context = Cursor(entries, entry_filter)
     context.last = entries.place(list(offsets))
     if isinstance(extent, StreamExtent) and extent.name:
         known.attach(extent.name, context)

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.entries.cursor import CursorProgress, QueueContext
+from broker.core.entries.cursor import Cursor, CursorProgress
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
@@ -39,7 +39,7 @@ class StreamOffsets(TimedTask):
         self._attached: dict[str, StreamProgress] = {}  # by name, the one attached last
         self._changed = False  # `kept` has changes that the log does not have
 
-    def attach(self, name: str, context: QueueContext) -> None:
+    def attach(self, name: str, context: Cursor) -> None:
         """Attach a named consumer with this cursor; an earlier consumer of that name counts no longer.
 
         Raises:
@@ -150,7 +150,7 @@ class StreamOffsets(TimedTask):
 class StreamProgress(CursorProgress):
     """The unsettled messages of one named consumer, which continues at the first of them."""
 
-    def __init__(self, offsets: StreamOffsets, context: QueueContext, name: str, partitions: int) -> None:
+    def __init__(self, offsets: StreamOffsets, context: Cursor, name: str, partitions: int) -> None:
         self.name = name
         self._offsets = offsets
         self._context = context

@@ -19,7 +19,7 @@ from broker.core.arguments.queue import (
 )
 from broker.core.arguments.rule import age_milliseconds
 from broker.core.chance import hash_of
-from broker.core.entries.cursor import QueueContext
+from broker.core.entries.cursor import Cursor
 from broker.core.message import IN_STREAM, Message
 from broker.core.ports import NO_PARTITION, StoredStream
 from broker.core.queues.consumer import QueueConsumer
@@ -56,7 +56,7 @@ class QueueStream(StreamSink):
         self.bytes_max: i64 = 0
         self.age_max: i64 = 0
         self.offsets = StreamOffsets(queue, host)
-        self._retention = Retention(self)
+        self._retention = RetentionTimer(self)
         entries = queue.entries
         assert isinstance(entries, StreamEntryList), "a queue with a stream has a StreamEntryList"
         self._entries = entries
@@ -84,7 +84,7 @@ class QueueStream(StreamSink):
         if self.queue.journal is not None:
             self.queue.journal.appended(message, offset, source)
 
-    def open_cursor(self, consumer: QueueConsumer) -> QueueContext:
+    def open_cursor(self, consumer: QueueConsumer) -> Cursor:
         """Make the cursor of a consumer that is being attached."""
         return stream_context(self.queue, consumer, self.offsets)
 
@@ -158,7 +158,7 @@ class QueueStream(StreamSink):
 
 
 @final
-class Retention(TimedTask):
+class RetentionTimer(TimedTask):
     """The timed task that removes rows when they have become too old."""
 
     def __init__(self, stream: QueueStream) -> None:

@@ -35,14 +35,14 @@ from broker.core.publishing.dead_letters import (
     passages_of,
 )
 from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
-from broker.core.publishing.passage import Passage, find_full_queue, set_date
+from broker.core.publishing.passage import RoutedMessage, find_full_queue, set_date
 from broker.core.publishing.publisher import Publisher
 from broker.core.publishing.receipts import PreparedReceipts
 from broker.core.queues.backlog import append_wait
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.death import ARRIVES, Death, Past, death_of
 from broker.core.queues.election import first_stopped, stop_refusal
-from broker.core.queues.hooks import REJECTED, QueueLimits
+from broker.core.queues.hooks import REJECTED, LimitsHook
 from broker.core.queues.queue import Queue, append_count, drop, queue_of, take_out
 from broker.core.queues.returns import (
     DEAR,
@@ -88,7 +88,7 @@ class HeldSettlement:
         self.tags: list[int] = []
         self.entries: list[QueueEntry] = []
         self.deaths: list[Death] = []
-        self.waits: dict[QueueEntry, tuple[Death, list[QueueLimits]]] = {}
+        self.waits: dict[QueueEntry, tuple[Death, list[LimitsHook]]] = {}
 
     def valid_entries(self) -> list[QueueEntry]:
         """Return the entries that the queue has not taken back meanwhile."""
@@ -201,7 +201,7 @@ class HeldSettlement:
         for entry in self.waits:
             append_count(queue_of(self.consumer), entry)
 
-    def _passages(self) -> list[Passage]:
+    def _passages(self) -> list[RoutedMessage]:
         return passages_of(self.deaths)
 
 
@@ -347,7 +347,7 @@ class CommittedSettlements(EndedDeliveries):
 
 
 NO_KEEPERS: Final[list[Keeper]] = []
-UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS, BROKER)
+UNRESOLVED: Final = RoutedMessage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS, BROKER)
 """The passage, without queues, of a publish that has not been resolved or was refused."""
 
 
@@ -385,9 +385,9 @@ class HeldPublish:
         if self.keys or route.by_message:
             view = host.views(message, host.store)
             found = publisher.resolve(route, message, self.keys or [route.address.routing_key], view)
-            passage = Passage(message, list(found.queues), found.keepers, source)
+            passage = RoutedMessage(message, list(found.queues), found.keepers, source)
         else:
-            passage = Passage(message, route.queues, NO_KEEPERS, source)
+            passage = RoutedMessage(message, route.queues, NO_KEEPERS, source)
         if not self.own:
             passage.identify(host)
         everywhere = passage.queues

@@ -20,7 +20,7 @@ from broker.core.queues.backlog import backlog_of
 from broker.core.queues.death import marked_reason
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import set_stopped
-from broker.core.queues.limits import Rules
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import restore_annotations
 from broker.core.queues.volatile import LOST
@@ -302,7 +302,7 @@ def restore_message(
     if annotations:
         restore_annotations(queue, entry, annotations)
     if message.expiration >= 0 and queue.rules is None and host is not None:
-        queue.rules = Rules(queue, host)
+        queue.rules = Limits(queue, host)
     if queue.rules is not None:
         queue.rules.restore_expiry(entry)
     return True

@@ -12,7 +12,7 @@ from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import Delays
-from broker.core.publishing.passage import Passage
+from broker.core.publishing.passage import RoutedMessage
 from broker.core.publishing.publisher import Publisher
 from broker.core.publishing.receipts import Receipts
 from broker.core.queues.death import Death, LetterWriter, bare_letter
@@ -150,7 +150,7 @@ class VirtualHost(RoutingHost):
 
     def put_delayed(self, message: Message, queue: Queue, held: Message | None) -> None:
         """Put a message that `queue` has delayed into `queue` (RoutingHost)."""
-        self.dead_letters.put_delayed(Passage(message, [queue], [], DELAY_SOURCE), held, queue)
+        self.dead_letters.put_delayed(RoutedMessage(message, [queue], [], DELAY_SOURCE), held, queue)
 
     def dead_letter_refused(self, queue: Queue, message: Message) -> None:
         """Dead-letter a message that `queue` refuses, if the queue does so (RoutingHost)."""

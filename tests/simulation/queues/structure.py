@@ -22,7 +22,7 @@ from broker.core.queues.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
-from broker.core.queues.hooks import QueueLimits
+from broker.core.queues.hooks import LimitsHook
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
@@ -101,7 +101,7 @@ def check_dead(seen: Seen, shelf: Shelf, queue: Queue, waiting: list[tuple[int, 
     recount = (len(waiting), sum(shelf.dead_sizes.values()), len(shelf.items) + len(waiting))
     check(seen, "Z2", counts == recount, f"{counts} instead of {recount}")
     rules = queue.rules
-    sought = set() if rules is None else seekers(rules)
+    sought = set() if rules is None else room_waiters(rules)
     check(seen, "Z3", sought == shelf.sought, f"{sought} wait for room, not {shelf.sought}")
     backlog = existing_backlog(queue)
     if backlog is not None:
@@ -110,10 +110,10 @@ def check_dead(seen: Seen, shelf: Shelf, queue: Queue, waiting: list[tuple[int, 
         check(seen, "Z2", found == deaths == backlog.after(0, len(deaths) + 1), "who is found")
 
 
-def seekers(rules: QueueLimits) -> set[str]:
+def room_waiters(rules: LimitsHook) -> set[str]:
     """The names of the queues whose dead letters wait for room in the queue that has these rules."""
     names: set[str] = set()
-    for lane in rules.seekers:
+    for lane in rules.room_waiters:
         assert isinstance(lane, Lane)
         names.add(lane.backlog.queue.name)
     return names

@@ -31,7 +31,7 @@ from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.life import Life, Mark, NoteView, content_of, message_of
 from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
 from tests.simulation.queues.profiles import Profile
-from tests.simulation.queues.structure import check_dead, check_structure, seekers
+from tests.simulation.queues.structure import check_dead, check_structure, room_waiters
 from tests.simulation.queues.turns import Turns
 from tests.simulation.queues.windows import Line, Talk
 from tests.simulation.sim_disk import SimDisk
@@ -234,7 +234,7 @@ class World:
             target = self.book.shelves.get(shelf.spec.dead_letter or "")
             if shelf.is_seized() and target is not None:
                 rules = self.queue_of(target).rules
-                if rules is None or shelf.name not in seekers(rules):
+                if rules is None or shelf.name not in room_waiters(rules):
                     target.sought.discard(shelf.name)
 
     def waiting(self, name: str) -> list[tuple[int, str]]:

@@ -1,6 +1,6 @@
 """A virtual host with a stream, on a disk that is a list."""
 
-from broker.core.arguments.consumer import Extent
+from broker.core.arguments.consumer import BrowseRange
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import QueueEntry
@@ -112,7 +112,7 @@ class Reader(PullingTarget):
     """A consumer of a stream. `held`: its unsettled deliveries."""
 
     def __init__(
-        self, bench: VhostBench, queue: Queue, extent: Extent | None = None, prefetch: int = 100
+        self, bench: VhostBench, queue: Queue, extent: BrowseRange | None = None, prefetch: int = 100
     ) -> None:
         super().__init__(Session(Connection(bench.scheduler)), Credit(prefetch, 0), None)
         self.deliveries: list[QueueEntry] = []

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from broker.core.arguments.consumer import LAST, NEXT, Extent
-from broker.core.entries.cursor import LEAST, SHARE, Browsers, QueueContext
+from broker.core.arguments.consumer import LAST, NEXT, BrowseRange
+from broker.core.entries.cursor import LEAST, SHARE, Browsers, Cursor
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, EntryFilter, QueueEntry
 from broker.core.entries.list import FifoEntryList
 from broker.core.entries.priority import PriorityEntryList
@@ -18,7 +18,7 @@ from tests.support.core.queue_bench import Client, QueueBench, message
 from tests.support.core.topology import content_of, new_vhost
 
 
-def take(context: QueueContext) -> QueueEntry | None:
+def take(context: Cursor) -> QueueEntry | None:
     """Take the next entry, as an acquiring consumer does."""
     entry = context.get_next_available_entry()
     if entry is not None:
@@ -27,20 +27,20 @@ def take(context: QueueContext) -> QueueEntry | None:
     return entry
 
 
-def give_back(context: QueueContext, *entries: QueueEntry) -> None:
+def give_back(context: Cursor, *entries: QueueEntry) -> None:
     for entry in entries:
         entry.state = AVAILABLE
         context.offer(entry, 100)
 
 
-def arrive(context: QueueContext, entries: PriorityEntryList, priority: int) -> QueueEntry:
+def arrive(context: Cursor, entries: PriorityEntryList, priority: int) -> QueueEntry:
     """Append and offer an entry, as a publisher does."""
     entry = entries.append(message(0, priority=priority))
     context.offer(entry, 100)
     return entry
 
 
-def leave(context: QueueContext, entries: PriorityEntryList, entry: QueueEntry) -> None:
+def leave(context: Cursor, entries: PriorityEntryList, entry: QueueEntry) -> None:
     """Unlink an entry, as expiry does."""
     entry.state = DEQUEUED
     context.forget(entry, 100)
@@ -50,7 +50,7 @@ def leave(context: QueueContext, entries: PriorityEntryList, entry: QueueEntry) 
 def test_looking_changes_nothing() -> None:
     entries = FifoEntryList()
     first = entries.append(message(1))
-    context = QueueContext(entries)
+    context = Cursor(entries)
     assert context.get_next_available_entry() is first
     assert context.get_next_available_entry() is first
     assert context.last is entries.head
@@ -59,7 +59,7 @@ def test_looking_changes_nothing() -> None:
 def test_returned_entries_come_in_their_order_before_anything_later() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(6)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     for entry in made[:4]:
         assert take(context) is entry
     give_back(context, made[2], made[0])
@@ -69,7 +69,7 @@ def test_returned_entries_come_in_their_order_before_anything_later() -> None:
 def test_an_entry_returned_before_the_cursor_reaches_it_is_not_offered_twice() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(3)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     made[1].state = ACQUIRED
     give_back(context, made[1])
     assert context.behind == []
@@ -79,7 +79,7 @@ def test_an_entry_returned_before_the_cursor_reaches_it_is_not_offered_twice() -
 def test_a_late_arrival_of_higher_priority_is_next() -> None:
     entries = PriorityEntryList(2)
     low = [entries.append(message(n, priority=0)) for n in range(3)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     assert take(context) is low[0]
     high = entries.append(message(9, priority=1))
     context.offer(high, 4)
@@ -88,7 +88,7 @@ def test_a_late_arrival_of_higher_priority_is_next() -> None:
 
 def test_late_arrivals_come_by_priority_and_within_one_in_their_order() -> None:
     entries = PriorityEntryList(256)
-    context = QueueContext(entries)
+    context = Cursor(entries)
     low = [entries.append(message(n, priority=0)) for n in range(2)]
     assert take(context) is low[0]
     late = [arrive(context, entries, priority) for priority in (9, 70, 9, 255, 70, 9, 1)]
@@ -99,7 +99,7 @@ def test_late_arrivals_come_by_priority_and_within_one_in_their_order() -> None:
 
 def test_a_returned_entry_is_delivered_before_later_arrivals_of_its_priority() -> None:
     entries = PriorityEntryList(3)
-    context = QueueContext(entries)
+    context = Cursor(entries)
     entries.append(message(0, priority=0))
     take(context)
     late = [arrive(context, entries, 1) for _ in range(3)]
@@ -110,7 +110,7 @@ def test_a_returned_entry_is_delivered_before_later_arrivals_of_its_priority() -
 
 def test_late_arrivals_that_leave_are_not_delivered() -> None:
     entries = PriorityEntryList(3)
-    context = QueueContext(entries)
+    context = Cursor(entries)
     low = [entries.append(message(n, priority=0)) for n in range(2)]
     take(context)
     late = [arrive(context, entries, priority) for priority in (2, 1, 1, 2, 1)]
@@ -121,7 +121,7 @@ def test_late_arrivals_that_leave_are_not_delivered() -> None:
 
 def test_late_arrivals_end_where_the_cursor_stands() -> None:
     entries = PriorityEntryList(3)
-    context = QueueContext(entries)
+    context = Cursor(entries)
     low = entries.append(message(0, priority=0))
     take(context)
     high = arrive(context, entries, 1)
@@ -136,7 +136,7 @@ def test_late_arrivals_end_where_the_cursor_stands() -> None:
 def test_the_cursor_of_a_browser_keeps_late_arrivals_in_its_heap() -> None:
     entries = PriorityEntryList(2)
     low = [entries.append(message(n, priority=0)) for n in range(2)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     take(context)
     context.browsers = Browsers()
     high = [arrive(context, entries, 1) for _ in range(2)]
@@ -148,7 +148,7 @@ def test_the_cursor_of_a_browser_keeps_late_arrivals_in_its_heap() -> None:
 def test_many_returned_at_once_are_sorted() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(40)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     for _ in range(30):
         take(context)
     back = made[29::-3]
@@ -162,7 +162,7 @@ def test_many_returned_at_once_are_sorted() -> None:
 def test_many_returned_in_order_come_before_what_is_behind_already() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(30)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     for _ in range(30):
         take(context)
     for entry in made:
@@ -177,7 +177,7 @@ def test_a_scan_stops_at_its_budget_and_goes_on_from_there() -> None:
     made = [entries.append(message(n)) for n in range(25)]
     for entry in made[:24]:
         entry.state = ACQUIRED
-    context = QueueContext(entries)
+    context = Cursor(entries)
     context.scan_budget = 10
     assert context.get_next_available_entry() is None
     assert context.more
@@ -192,7 +192,7 @@ def test_a_scan_that_ends_with_its_budget_has_no_more() -> None:
     entries = FifoEntryList()
     for n in range(10):
         entries.append(message(n)).state = ACQUIRED
-    context = QueueContext(entries)
+    context = Cursor(entries)
     context.scan_budget = 10
     assert context.get_next_available_entry() is None
     assert not context.more
@@ -201,7 +201,7 @@ def test_a_scan_that_ends_with_its_budget_has_no_more() -> None:
 def test_the_cursor_steps_back_from_an_entry_that_leaves() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(4)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     for _ in range(3):
         take(context)
     for entry, left, stands_on in ((made[1], 3, made[2]), (made[2], 2, made[0]), (made[0], 1, entries.head)):
@@ -215,7 +215,7 @@ def test_the_cursor_steps_back_from_an_entry_that_leaves() -> None:
 def test_the_cursor_of_an_emptied_queue_starts_anew() -> None:
     entries = PriorityEntryList(3)
     low = entries.append(message(1, priority=0))
-    context = QueueContext(entries)
+    context = Cursor(entries)
     take(context)
     give_back(context, low)
     low.state = DEQUEUED
@@ -228,7 +228,7 @@ def test_the_cursor_of_an_emptied_queue_starts_anew() -> None:
 def test_entries_that_have_left_are_eventually_forgotten() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(1000)]
-    context = QueueContext(entries)
+    context = Cursor(entries)
     for _ in made:
         take(context)
     for entry in made:
@@ -472,7 +472,7 @@ class Viewer(Client):
     def __init__(
         self,
         bench: QueueBench,
-        extent: Extent,
+        extent: BrowseRange,
         sieve: EntryFilter | None = None,
         prefetch: int = 0,
         prefetch_bytes: int = 0,
@@ -492,7 +492,7 @@ class Viewer(Client):
 def test_skipped_messages_may_still_have_to_come() -> None:
     bench = QueueBench()
     bench.publish(2)
-    viewer = Viewer(bench, Extent(skip=3))
+    viewer = Viewer(bench, BrowseRange(skip=3))
     bench.run()
     bench.publish(3)
     bench.run()
@@ -502,7 +502,7 @@ def test_skipped_messages_may_still_have_to_come() -> None:
 def test_skipped_entries_are_counted_whatever_the_filter() -> None:
     bench = QueueBench()
     bench.publish(9)
-    viewer = Viewer(bench, Extent(skip=3), Multiples(2))
+    viewer = Viewer(bench, BrowseRange(skip=3), Multiples(2))
     bench.run()
     assert viewer.numbers == [4, 6, 8]
 
@@ -510,7 +510,7 @@ def test_skipped_entries_are_counted_whatever_the_filter() -> None:
 def test_entries_that_wait_for_room_are_not_skipped() -> None:
     bench = QueueBench()
     bench.publish(6, size=4)
-    viewer = Viewer(bench, Extent(skip=2), prefetch_bytes=5)
+    viewer = Viewer(bench, BrowseRange(skip=2), prefetch_bytes=5)
     for _ in range(6):
         bench.run()
         viewer.ack()
@@ -524,8 +524,8 @@ def test_the_last_one_that_nobody_has() -> None:
     bench.run()
     taker.nack(2, 3)
     taker.cancel()
-    viewer = Viewer(bench, Extent(LAST))
-    nothing = Viewer(bench, Extent(LAST), Multiples(2))
+    viewer = Viewer(bench, BrowseRange(LAST))
+    nothing = Viewer(bench, BrowseRange(LAST), Multiples(2))
     bench.run()
     assert (viewer.numbers, nothing.numbers) == ([3], [])
     bench.publish()
@@ -538,7 +538,7 @@ def test_the_last_one_where_everything_is_taken() -> None:
     bench.publish(3)
     bench.client(3)
     bench.run()
-    viewer = Viewer(bench, Extent(LAST))
+    viewer = Viewer(bench, BrowseRange(LAST))
     bench.publish()
     bench.run()
     assert viewer.numbers == [4]
@@ -549,7 +549,7 @@ def test_the_end_of_a_priority_queue(beginning: str, seen: list[int]) -> None:
     bench = QueueBench(PriorityEntryList(3))
     bench.publish(priority=2)
     bench.publish(priority=1)
-    viewer = Viewer(bench, Extent(beginning))
+    viewer = Viewer(bench, BrowseRange(beginning))
     bench.run()
     for priority in (2, 1, 0):
         bench.publish(priority=priority)
@@ -561,7 +561,7 @@ def test_the_end_of_a_priority_queue(beginning: str, seen: list[int]) -> None:
 def test_a_snapshot_shows_what_was_there_and_ends_once(levels: int) -> None:
     bench = QueueBench(PriorityEntryList(levels))
     bench.publish(3)
-    viewer = Viewer(bench, Extent(snapshot=True), prefetch=2)
+    viewer = Viewer(bench, BrowseRange(snapshot=True), prefetch=2)
     bench.run()
     assert (viewer.numbers, viewer.ended) == ([1, 2], 0)
     bench.publish(2)
@@ -575,7 +575,7 @@ def test_a_snapshot_shows_what_was_there_and_ends_once(levels: int) -> None:
 
 def test_the_snapshot_of_an_empty_queue_ends_at_once() -> None:
     bench = QueueBench()
-    viewer = Viewer(bench, Extent(snapshot=True))
+    viewer = Viewer(bench, BrowseRange(snapshot=True))
     bench.run()
     assert (viewer.numbers, viewer.ended) == ([], 1)
 
@@ -583,7 +583,7 @@ def test_the_snapshot_of_an_empty_queue_ends_at_once() -> None:
 def test_a_snapshot_goes_on_behind_what_others_take() -> None:
     bench = QueueBench()
     bench.publish(40)
-    viewer = Viewer(bench, Extent(snapshot=True), prefetch=1)
+    viewer = Viewer(bench, BrowseRange(snapshot=True), prefetch=1)
     bench.run()
     getter = bench.getter()
     taken = [get_one(bench.queue, getter) for _ in range(39)]
@@ -613,7 +613,7 @@ def test_the_time_of_messages() -> None:
         message.date = date
         message.size = number
         queue.enqueue(message)
-    viewers = [Viewer(bench, Extent(since=since)) for since in (0, 5000, 5001, 7001)]
+    viewers = [Viewer(bench, BrowseRange(since=since)) for since in (0, 5000, 5001, 7001)]
     bench.run()
     (message,) = bench.messages()
     message.size = 7
@@ -635,6 +635,6 @@ def test_a_time_beyond_all_dates() -> None:
         message.content = content.replace((7).to_bytes(8, "big"), stamp)
         assert message.content != content
         queue.enqueue(message)
-    viewers = [Viewer(bench, Extent(since=since)) for since in (7001, 2**63 - 1)]
+    viewers = [Viewer(bench, BrowseRange(since=since)) for since in (7001, 2**63 - 1)]
     bench.run()
     assert [len(viewer.deliveries) for viewer in viewers] == [2, 2]

@@ -7,7 +7,7 @@ from broker.core.entries.last_value import LastValueEntryList, LatestValues
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.consumer import make_holder
 from broker.core.queues.immediate import enqueue_immediate
-from broker.core.queues.limits import Rules
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue, drop_outdated
 from broker.core.vhosts.definitions import restore_message
 from broker.core.view import identity
@@ -175,7 +175,7 @@ def test_an_immediate_message_replaces_nothing() -> None:
 def test_a_full_queue_takes_what_replaces() -> None:
     bench = new_bench()
     queue = bench.queue
-    queue.rules = Rules(queue, new_vhost())
+    queue.rules = Limits(queue, new_vhost())
     queue.rules.apply({"x-max-length": 2, "x-max-length-bytes": 10, "x-overflow": "reject-publish"})
     bench.publish(size=4, priority=1)
     bench.publish(size=4, priority=2)
@@ -189,7 +189,7 @@ def test_a_full_queue_takes_what_replaces() -> None:
 def test_a_replacement_pushes_nothing_out() -> None:
     bench = new_bench()
     queue = bench.queue
-    queue.rules = Rules(queue, new_vhost())
+    queue.rules = Limits(queue, new_vhost())
     queue.rules.apply({"x-max-length": 2})
     publish(bench, 1, 2, 2, 2, 1)
     assert bench.numbers() == [5, 4]
@@ -202,7 +202,7 @@ def test_a_replaced_entry_does_not_expire_and_an_expired_entry_is_forgotten() ->
     bench = new_bench()
     queue = bench.queue
     vhost = new_vhost(clock=clock)
-    queue.rules = Rules(queue, vhost)
+    queue.rules = Limits(queue, vhost)
     queue.rules.apply({"x-message-ttl": 10, "x-dead-letter-exchange": "dead"})
     publish(bench, 1)
     clock.advance(6)

@@ -7,7 +7,7 @@ from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
 from broker.core.publishing.dead_letters import cause_of_wait
 from broker.core.publishing.outcome import REFUSED
-from broker.core.queues.backlog import STALE_MIN, Backlog, existing_backlog
+from broker.core.queues.backlog import STALE_MIN, DeadLetterBacklog, existing_backlog
 from broker.core.queues.election import ENQUEUE
 from broker.core.queues.queue import Queue
 from broker.core.vhosts.alteration import stop_queue
@@ -176,7 +176,7 @@ def test_messages_without_a_destination_are_refused() -> None:
 
 def source(
     bench: VhostBench, count: int, durable: bool = False, **arguments: object
-) -> tuple[Queue, Backlog]:
+) -> tuple[Queue, DeadLetterBacklog]:
     """A queue of which so many messages wait, for room in the queue `dead` which does not exist yet."""
     settings: dict[str, object] = {
         "dead_letter_exchange": "",
@@ -194,7 +194,7 @@ def source(
     return queue, backlog
 
 
-def waiting(backlog: Backlog) -> list[int]:
+def waiting(backlog: DeadLetterBacklog) -> list[int]:
     """The numbers of the messages that wait."""
     return [int(death.message.content or b"") for death in backlog.deaths()]
 

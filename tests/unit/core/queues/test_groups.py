@@ -15,7 +15,7 @@ from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.group import holding_of
 from broker.core.queues.immediate import enqueue_immediate
-from broker.core.queues.limits import Rules
+from broker.core.queues.limits import Limits
 from broker.core.queues.queue import drop
 from tests.property.queue_model import Multiples
 from tests.support.core.group_bench import GroupBench, NumberFilter
@@ -624,7 +624,7 @@ def test_an_arrival_for_an_owner_behind_many_that_are_parked(strict: bool) -> No
 def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
     bench, _ = counted()
     vhost = new_vhost(clock=HandClock())
-    bench.queue.rules = Rules(bench.queue, vhost)
+    bench.queue.rules = Limits(bench.queue, vhost)
     bench.queue.rules.apply({"x-max-length": 3})
     owner, other = bench.client(1), bench.client(1)
     bench.send("a", "a", "a", "a")
@@ -644,7 +644,7 @@ def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
 
 def test_the_oldest_is_found_behind_many_that_those_with_selectors_have() -> None:
     bench, counting = counted()
-    bench.queue.rules = Rules(bench.queue, new_vhost(clock=HandClock()))
+    bench.queue.rules = Limits(bench.queue, new_vhost(clock=HandClock()))
     bench.queue.rules.apply({"x-max-length": 3000})
     first = bench.client(entry_filter=NumberFilter(lambda number: number <= 2000))
     bench.send(*["a"] * 5000)

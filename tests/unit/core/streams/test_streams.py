@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.arguments.consumer import LAST, Extent
+from broker.core.arguments.consumer import LAST, BrowseRange
 from broker.core.entries.cursor import LOAD_COST, LOAD_SHIFT, SCAN_BUDGET
 from broker.core.errors import PreconditionFailed, StoreFailed, Unsupported
 from broker.core.queues.attach import detach
@@ -81,7 +81,7 @@ def test_a_snapshot_ends_with_what_was_there_before() -> None:
     bench = StreamBench()
     bench.append(5)
     bench.publish(count=2)  # not on disk yet
-    reader = Reader(bench, bench.q, Extent(snapshot=True))
+    reader = Reader(bench, bench.q, BrowseRange(snapshot=True))
     bench.append(3)
     assert reader.offsets == list(range(5))
     assert reader.ended
