@@ -66,7 +66,7 @@ FAST = [
     "broker/core/delivery/*.py",
     "broker/core/entries/*.py",
     "broker/core/message.py",
-    "broker/core/publishing/passage.py",
+    "broker/core/publishing/routed_message.py",
     "broker/core/publishing/publisher.py",
     "broker/core/queues/consumer.py",
     "broker/core/queues/consumers.py",

@@ -14,7 +14,7 @@ from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DELAYED_TYPE, GET_WA
 from broker.core.arguments.rule import ArgumentRule
 from broker.core.policies.policy import AUTO_CREATE
 from broker.core.publishing.delay import DELIVERY_TIME
-from broker.core.publishing.identity import PRODUCER, SEQUENCE
+from broker.core.publishing.duplicate_check import PRODUCER, SEQUENCE
 from broker.core.publishing.receipts import RECEIPT_ON, RECEIPT_TO
 from broker.core.routing.bindings import NO_LOCAL
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, X_MATCH
@@ -28,7 +28,7 @@ from broker.core.routing.hashed import (
 )
 from broker.core.routing.history import HISTORY_LENGTH, NO_STORE, RECENT_HISTORY
 from broker.core.routing.kinds import DELAY, DELAYED
-from broker.core.streams.extent import (
+from broker.core.streams.offsets import (
     CONSUMER_NAME,
     MATCH_UNFILTERED,
     PARTITION,

@@ -15,8 +15,8 @@ from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
-from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import (
     EXPIRED,

@@ -11,7 +11,13 @@ import pytest
 
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.outcome import REFUSED, ROUTED
-from broker.core.queues.backlog import RETRY_MS, SOON_MS, DeadLetterBacklog, Lane, existing_backlog
+from broker.core.queues.dead_letter_backlog import (
+    RETRY_MS,
+    SOON_MS,
+    DeadLetterBacklog,
+    Lane,
+    existing_backlog,
+)
 from broker.core.queues.death import FULL
 from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue

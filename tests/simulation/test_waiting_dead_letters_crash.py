@@ -11,7 +11,7 @@ import pytest
 
 from broker.core.message import Message
 from broker.core.queues.attach import detach
-from broker.core.queues.backlog import RETRY_MS, SOON_MS, existing_backlog
+from broker.core.queues.dead_letter_backlog import RETRY_MS, SOON_MS, existing_backlog
 from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue
 from broker.core.transactions.transaction import DISCARD, SETTLE

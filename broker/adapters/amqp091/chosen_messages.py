@@ -19,10 +19,10 @@ from broker.core.arguments.consumer import GET_COUNT, GET_MESSAGE_ID, GET_POSITI
 from broker.core.delivery.credit import Credit
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
-from broker.core.queues.access import FirstSearch, IdSearch, PlaceSearch, Search, is_message_id, may_take
 from broker.core.queues.attach import attach, begin_get, detach, get_chosen
 from broker.core.queues.consumer import INTERESTED, QueueConsumer
 from broker.core.queues.queue import queue_of
+from broker.core.queues.search import FirstSearch, IdSearch, PlaceSearch, Search, is_message_id, may_take
 from broker.core.schedule import TimedTask
 from broker.core.selector.selector import Selector
 from protocol.amqp091 import constants as c

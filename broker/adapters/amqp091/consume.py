@@ -39,7 +39,7 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease, lease_milliseconds
 from broker.core.queues.queue import Queue, queue_of, refuse_stream
 from broker.core.selector.selector import Selector
-from broker.core.streams.extent import stream_extent
+from broker.core.streams.offsets import stream_extent
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO

@@ -59,7 +59,7 @@ from broker.core.ports import DurableWaiter
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.streams.extent import stream_extent
+from broker.core.streams.offsets import stream_extent
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import EXCHANGE, NAME, AddressError, node_of
 from protocol.amqp10.composing import encode_composite

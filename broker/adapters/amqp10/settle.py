@@ -3,7 +3,7 @@
 A delivery that is modified with undeliverable-here is released for other consumers. If no other consumer
 could acquire the message, and the queue dead-letters rejected messages, the message is dead-lettered, with
 the annotations that the receiver has added. This also happens later, when the last other consumer detaches
-(broker.core.queues.undeliverable).
+(broker.core.queues.other_consumers).
 [RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
 """
 
@@ -25,6 +25,7 @@ from broker.core.queues import returns
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.hooks import REJECTED
 from broker.core.queues.lease import Lease, lease_milliseconds
+from broker.core.queues.other_consumers import OtherConsumers
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import (
     DEAR,
@@ -38,7 +39,6 @@ from broker.core.queues.returns import (
     settle_runs,
 )
 from broker.core.queues.state import owns
-from broker.core.queues.undeliverable import OtherConsumers
 from broker.core.schedule import ENTRIES, MODIFICATION, TimedTask
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp10 import descriptors as d

@@ -13,7 +13,7 @@ from broker.auth.terms import WRITE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.publishing.passage import RoutedMessage, is_refused
+from broker.core.publishing.routed_message import RoutedMessage, is_refused
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.source import OWN_SOURCE
 from broker.core.schedule import Chore, Schedule

@@ -46,10 +46,10 @@ from broker.admin.json_documents import to_json
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.operators.operation import is_over
 from broker.core.publishing.dead_letters import cause_of_wait
-from broker.core.queues.access import id_of, message_id
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue
+from broker.core.queues.search import id_of, message_id
 from broker.core.queues.state import places_of
 
 USUAL_COUNT: Final = 100

@@ -29,12 +29,12 @@ from broker.core.arguments.queue import RELEASED
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.operators.operation import is_over
 from broker.core.ports import MessageStore
-from broker.core.queues.access import PlaceSearch, Search, may_take
 from broker.core.queues.attach import begin_get, get_chosen, get_one
 from broker.core.queues.consumer import QueueConsumer, make_holder
 from broker.core.queues.consumers import next_entry, pass_baton
 from broker.core.queues.queue import Queue, join_context, leave_context, refuse_stream
 from broker.core.queues.returns import release_entries
+from broker.core.queues.search import PlaceSearch, Search, may_take
 
 COUNT_MAX: Final = 10_000
 PIECE: Final = 64  # messages that are sent at once

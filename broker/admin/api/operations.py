@@ -38,12 +38,12 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Address, Message, copy_of, held_bytes, set_descent
 from broker.core.operators.operation import Operation, is_over
 from broker.core.ports import MessageStore
-from broker.core.queues.access import id_of, is_message_id, message_id, numbers_of
-from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import make_holder
+from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, refuse_stream
+from broker.core.queues.search import id_of, is_message_id, message_id, numbers_of
 from broker.core.queues.source import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route
 from broker.core.vhosts.vhost import VirtualHost

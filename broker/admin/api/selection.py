@@ -13,11 +13,11 @@ from broker.core.entries.entry import AVAILABLE, DEQUEUED, HELD, EntryFilter, Qu
 from broker.core.errors import PreconditionFailed
 from broker.core.operators.operation import is_over
 from broker.core.ports import MessageStore
-from broker.core.queues.access import FirstSearch, IdSearch, Search, is_message_id, numbers_of
-from broker.core.queues.backlog import existing_backlog
+from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.hooks import EXHAUSTED, REJECTED
 from broker.core.queues.queue import Queue, open_browser_context
+from broker.core.queues.search import FirstSearch, IdSearch, Search, is_message_id, numbers_of
 from broker.core.queues.state import begin_browsing, end_browsing, places_of
 from broker.core.selector.selector import Selector
 from broker.core.streams.list import RowSearch

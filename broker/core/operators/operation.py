@@ -17,9 +17,9 @@ from broker.core.errors import NotFound
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.publishing.outcome import Outcome
 from broker.core.publishing.publisher import Publisher
-from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import wake_waiters
+from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.queue import Queue, offer_again, replace_outdated, stop_timer
 from broker.core.queues.source import COPIED, PUBLISHED, Source

@@ -12,8 +12,8 @@ from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Address, Message, set_descent
-from broker.core.publishing.passage import RoutedMessage
-from broker.core.queues.backlog import backlog_of, existing_backlog, first_of_lane
+from broker.core.publishing.routed_message import RoutedMessage
+from broker.core.queues.dead_letter_backlog import backlog_of, existing_backlog, first_of_lane
 from broker.core.queues.death import (
     ARRIVES,
     CAUSES,

@@ -12,8 +12,14 @@ from broker.core.names import check_length
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import delay
 from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, UNROUTED, Outcome
-from broker.core.publishing.passage import RoutedMessage, find_full_queue, is_refused, set_date, unlogged_copy
 from broker.core.publishing.receipts import Receipts
+from broker.core.publishing.routed_message import (
+    RoutedMessage,
+    find_full_queue,
+    is_refused,
+    set_date,
+    unlogged_copy,
+)
 from broker.core.queues.election import check_enqueue
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import Queue

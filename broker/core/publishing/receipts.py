@@ -19,7 +19,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_short
 from broker.core.ports import DurableWaiter
-from broker.core.publishing.passage import RoutedMessage, set_date
+from broker.core.publishing.routed_message import RoutedMessage, set_date
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import OWN_SOURCE
 from broker.core.queues.state import QueueState

@@ -11,6 +11,7 @@ from broker.core.arguments.queue import CRASH
 from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import InUse, PreconditionFailed
+from broker.core.queues.browse_cursor import browser_cursor
 from broker.core.queues.consumer import (
     ATTACHED,
     BLOCKED_BY_GATE,
@@ -30,7 +31,6 @@ from broker.core.queues.consumer import (
 )
 from broker.core.queues.consumers import forget_waiting, notify_consumer, pass_baton
 from broker.core.queues.election import Election, check_dequeue
-from broker.core.queues.extent import browser_cursor
 from broker.core.queues.queue import (
     Queue,
     join_context,

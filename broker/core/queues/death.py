@@ -55,7 +55,7 @@ def plain_count(count: i64) -> i64:
 class LetterPassage:
     """The passage of a dead letter, once it is planned.
 
-    `broker.core.publishing.passage` extends this class.
+    `broker.core.publishing.routed_message` extends this class.
     """
 
 
@@ -75,8 +75,8 @@ class Death:
     for its letter.
     `obstacle`: why the letter does not arrive, if the reason is in a queue that refuses and dead-letters it;
     else "".
-    `is_unreadable`: the disk could not read the message. `number`: its place in the `DeadLetterBacklog`, once it waits
-    there.
+    `is_unreadable`: the disk could not read the message. `number`: its place in the
+    `DeadLetterBacklog`, once it waits there.
     `lane`: its lane there; None: it does not wait. `is_seized`: an operation is about to take it away, so
     that it is not tried.
     """

@@ -530,7 +530,7 @@ class DiscardsHook(Chore):
 
 
 class UndeliverableHook(Chore):
-    """The entries that consumers cannot process themselves; see `broker.core.queues.undeliverable`."""
+    """The entries that consumers cannot process themselves; see `broker.core.queues.other_consumers`."""
 
     def add(self, entries: list[QueueEntry]) -> None:
         """Note entries that a consumer returns as undeliverable to itself; they are about to be requeued."""
@@ -546,7 +546,7 @@ class UndeliverableHook(Chore):
 
 
 class BacklogHook(Chore):
-    """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.backlog`."""
+    """The messages of a queue that wait to be dead-lettered; see `broker.core.queues.dead_letter_backlog`."""
 
     def try_soon(self) -> None:
         """Try all waiting messages soon, because routes or rules have changed."""

@@ -10,9 +10,9 @@ from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, HELD, Holder, QueueEntry
 from broker.core.message import Message
 from broker.core.queues.attach import remove_consumer
-from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
+from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue, drop, refuse_stream
 from broker.core.queues.state import abandon, begin_browsing, end_browsing, reset_counts

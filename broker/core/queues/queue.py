@@ -6,8 +6,8 @@ published to that exchange. To the log both are one step: they are in one batch,
 the other.
 
 A queue dead-letters at most once or at least once (`Limits.sure`). With at most once, a dead letter that no
-queue accepts is dropped. With at least once, the message waits in the `DeadLetterBacklog` of its queue until all queues
-of its route accept it.
+queue accepts is dropped. With at least once, the message waits in the `DeadLetterBacklog` of its queue
+until all queues of its route accept it.
 
 By default every returned delivery counts: returned by nack or reject, recovered, or lost with its channel,
 its connection or the broker. `x-delivery-count-on` chooses among these. A message that was returned more

@@ -30,8 +30,8 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.source import Source
 from broker.core.queues.state import count_rows
 from broker.core.schedule import TimedTask
-from broker.core.streams.extent import stream_context
 from broker.core.streams.list import StreamEntryList
+from broker.core.streams.offsets import stream_context
 from broker.core.streams.progress import StreamOffsets
 
 FILTER_VALUE: Final = "x-stream-filter-value"

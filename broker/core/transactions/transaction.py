@@ -35,11 +35,11 @@ from broker.core.publishing.dead_letters import (
     passages_of,
 )
 from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
-from broker.core.publishing.passage import RoutedMessage, find_full_queue, set_date
 from broker.core.publishing.publisher import Publisher
 from broker.core.publishing.receipts import PreparedReceipts
-from broker.core.queues.backlog import append_wait
+from broker.core.publishing.routed_message import RoutedMessage, find_full_queue, set_date
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.dead_letter_backlog import append_wait
 from broker.core.queues.death import ARRIVES, Death, Past, death_of
 from broker.core.queues.election import first_stopped, stop_refusal
 from broker.core.queues.hooks import REJECTED, LimitsHook

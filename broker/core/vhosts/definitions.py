@@ -16,7 +16,7 @@ from broker.core.message import DELAYED, REMEMBERED, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
 from broker.core.policies.policy import OPERATOR_POLICY, POLICY, parse_policy
 from broker.core.publishing.delay import delay
-from broker.core.queues.backlog import backlog_of
+from broker.core.queues.dead_letter_backlog import backlog_of
 from broker.core.queues.death import marked_reason
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import set_stopped

@@ -12,9 +12,9 @@ from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import Delays
-from broker.core.publishing.passage import RoutedMessage
 from broker.core.publishing.publisher import Publisher
 from broker.core.publishing.receipts import Receipts
+from broker.core.publishing.routed_message import RoutedMessage
 from broker.core.queues.death import Death, LetterWriter, bare_letter
 from broker.core.queues.hooks import BacklogHook
 from broker.core.queues.host import ignore_report

@@ -7,8 +7,8 @@ from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.operators.operation import Operation, OperatorPublish
 from broker.core.publishing.outcome import ROUTED, Outcome
 from broker.core.publishing.publisher import Publisher
-from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.source import COPIED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route

@@ -7,7 +7,6 @@ from itertools import pairwise
 from broker.core.entries.cursor import SWEEP
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.entries.entry import HELD as WAITING
-from broker.core.queues.backlog import Lane, existing_backlog
 from broker.core.queues.consumer import (
     BLOCKED_BY_GATE,
     BLOCKED_BY_PURGE,
@@ -22,6 +21,7 @@ from broker.core.queues.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
+from broker.core.queues.dead_letter_backlog import Lane, existing_backlog
 from broker.core.queues.hooks import LimitsHook
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check

@@ -13,8 +13,8 @@ from broker.core.delivery.session import Connection, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import BY_CLOCK, DELAYED, Message
 from broker.core.ports import MessageStore
-from broker.core.queues.backlog import existing_backlog
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import DeadLetter, Notice
 from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue, queue_of

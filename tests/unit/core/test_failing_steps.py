@@ -6,7 +6,7 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 from broker.adapters.amqp10 import attach
-from broker.core.queues.backlog import RETRY_MS, existing_backlog
+from broker.core.queues.dead_letter_backlog import RETRY_MS, existing_backlog
 from broker.core.queues.death import Death
 from broker.core.queues.group import Group
 from broker.core.queues.groups import Groups

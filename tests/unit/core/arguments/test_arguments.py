@@ -13,7 +13,7 @@ from broker.core.entries.list import FifoEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.entries.sorted import SortedEntryList
 from broker.core.errors import PreconditionFailed
-from broker.core.streams.extent import StreamExtent, stream_extent
+from broker.core.streams.offsets import StreamExtent, stream_extent
 from tests.support.core.topology import new_vhost
 
 QUEUE = "queue 'q' in vhost '/'"

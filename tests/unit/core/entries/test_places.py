@@ -7,8 +7,8 @@ import pytest
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.entries.places import BLOCK, IDLE_MIN, NO_NUMBER, Sums
 from broker.core.operators.operation import mark, unmark
-from broker.core.queues.access import IdSearch, PlaceSearch, is_message_id, message_id
 from broker.core.queues.queue import Queue, drop
+from broker.core.queues.search import IdSearch, PlaceSearch, is_message_id, message_id
 from broker.core.queues.state import places_of
 from tests.property.queue_orders import ORDERS
 from tests.support.core.queue_bench import QueueBench

@@ -9,7 +9,14 @@ from broker.core.errors import PreconditionFailed
 from broker.core.publishing.dead_letters import WARNING_MS
 from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.outcome import REFUSED, ROUTED
-from broker.core.queues.backlog import PAUSE_MS, RETRY_MS, SOON_MS, TRIES, UNREADABLE_MS, existing_backlog
+from broker.core.queues.dead_letter_backlog import (
+    PAUSE_MS,
+    RETRY_MS,
+    SOON_MS,
+    TRIES,
+    UNREADABLE_MS,
+    existing_backlog,
+)
 from broker.core.queues.hooks import REASONS, REJECTED
 from broker.core.queues.queue import Queue
 from tests.support.core.purge import purge

@@ -8,7 +8,7 @@ from broker.core.arguments.queue import CRASH, DEATHS, DEATHS_WITH_QUEUE, NACK
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Message
 from broker.core.policies.policy import Policy
-from broker.core.queues.backlog import RETRY_MS, SOON_MS
+from broker.core.queues.dead_letter_backlog import RETRY_MS, SOON_MS
 from broker.core.queues.hooks import REASONS
 from broker.core.queues.limits import LOOKS, SLICE
 from broker.core.queues.queue import Queue

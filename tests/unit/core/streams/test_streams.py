@@ -7,8 +7,8 @@ from broker.core.entries.cursor import LOAD_COST, LOAD_SHIFT, SCAN_BUDGET
 from broker.core.errors import PreconditionFailed, StoreFailed, Unsupported
 from broker.core.queues.attach import detach
 from broker.core.queues.queue import Queue
-from broker.core.streams.extent import StreamExtent, stream_extent
 from broker.core.streams.list import StreamEntry
+from broker.core.streams.offsets import StreamExtent, stream_extent
 from broker.core.streams.progress import NAMES_MAX
 from broker.core.streams.stream import QueueStream, open_stream, stream_of
 from tests.support.core.stream_vhost import PAGE, ROW_BYTES, Reader, StreamBench

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message, copy_of, uid_of
 from broker.core.ports import MessageStore
-from broker.core.publishing.identity import DuplicateCheck, find_new_queues, identity_of
+from broker.core.publishing.duplicate_check import DuplicateCheck, find_new_queues, identity_of
 from broker.core.queues.death import Death, LetterPassage
 from broker.core.queues.hooks import MAXLEN, LimitsHook
 from broker.core.queues.limits import Limits
