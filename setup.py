@@ -21,8 +21,8 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 
-# Never compiled: packages' own modules, and the sync helper, which a plain interpreter starts in a process of
-# its own and which must not load anything big.
+# Never compiled: packages' own modules, and the sync helper. A plain interpreter starts the helper in a process
+# of its own, and the helper must not load anything big.
 HOT = [
     "broker/core/**/*.py",
     "broker/store/**/*.py",
@@ -252,7 +252,7 @@ def compiled(folder: str) -> list[Extension]:
         [*lenient, *hot_modules()],
         debug_level="0",
         group_name="amqpd",
-        multi_file=True,  # one C file of them all takes twice as long on two cores, and 2 GB
+        multi_file=True,  # a single C file of all modules takes twice as long on two cores, and 2 GB
         target_dir=str(Path(folder, "mypyc")),
     )
     for module in modules:

@@ -59,7 +59,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
-        pretty_exceptions_enable=False,  # they would show the values of local variables, secrets among them
+        pretty_exceptions_enable=False,  # tracebacks would show local variables, secrets among them
     )
     app.callback(invoke_without_command=True)(_commands)
     named = arguments[0] if arguments else ""

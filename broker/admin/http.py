@@ -27,7 +27,7 @@ PEER: Final = "amqpd.peer"
 """The extension of an ASGI scope that is the Peer who sent the request."""
 
 READ_BYTES: Final = 8 * 1024
-BODY_BYTES: Final = 4 * 1024  # of a body, read before the application reads the body
+BODY_BYTES: Final = 4 * 1024  # the part of a body that is read before the application reads
 
 _HEAD_END: Final = b"\r\n\r\n"
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")

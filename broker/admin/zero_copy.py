@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 EXTENSION: Final = "http.response.zerocopysend"
 PIECE_BYTES: Final = 512 * 1024  # sent before other work runs
 COPIED_BYTES: Final = 64 * 1024  # read at once where the kernel cannot send the file
-STALLED_SECONDS: Final = 300  # that a peer may take nothing: it keeps a file open that may be deleted
+STALLED_SECONDS: Final = 300  # a peer that takes nothing for longer would keep a deleted file open
 GONE: Final = frozenset(
     {
         errno.EPIPE,

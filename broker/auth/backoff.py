@@ -4,7 +4,7 @@ import ipaddress
 from collections import OrderedDict
 from typing import Final, final
 
-FREE_FAILURES: Final = 3  # of a user from a network: people mistype
+FREE_FAILURES: Final = 3  # for a user from a network: people mistype
 FREE_NAMES: Final = 10  # names that failed from a network
 DELAY_MIN: Final = 0.25
 DELAY_MAX: Final = 5.0

@@ -91,7 +91,7 @@ class ScramLogin:
         self._origin = origin
         self._applicant = applicant
         self._exchange = scram.Exchange(base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode())
-        self._verifier = ""  # of the user at the time of the challenge
+        self._verifier = ""  # the user's verifier at the time of the challenge
         self._steps = 0
         self._abandoned = False
 

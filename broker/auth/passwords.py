@@ -27,7 +27,7 @@ _HASHINGS: Final = f"{ARGON2ID}, {RABBIT_SHA256}, {RABBIT_SHA512}"
 _SALT_BYTES: Final = 4
 _SCRAM_SALT_BYTES: Final = 16
 _HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-_TIME_COST_MAX: Final = 64  # of an imported hash, whose check must not stop the broker
+_TIME_COST_MAX: Final = 64  # for an imported hash, whose check must not stop the broker
 _MEMORY_COST_MAX: Final = 1 << 20
 _LANES_MAX: Final = 64
 

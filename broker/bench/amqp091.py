@@ -33,7 +33,7 @@ NO_BOUND: Final = 1 << 30
 _ACK_HEAD: Final = _FRAME_HEAD.pack(c.FRAME_METHOD, CHANNEL, 13) + struct.pack(">I", c.BASIC_ACK)
 _SINGLE: Final = b"\x00\xce"
 _MULTIPLE: Final = b"\x01\xce"
-_TAIL_BYTES: Final = 7  # of the body, compared together with the frame end
+_TAIL_BYTES: Final = 7  # the end of the body, compared together with the frame end
 
 
 class Client091(Connection[base.Frame]):

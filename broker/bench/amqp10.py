@@ -46,7 +46,7 @@ CHANNEL: Final = 0
 FRAME_MAX: Final = 131072
 WINDOW: Final = (1 << 31) - 1  # transfers that this side accepts; links have credit
 NO_CREDIT_BOUND: Final = 1 << 30
-ID_MASK: Final = (1 << 32) - 1  # of delivery-ids, which wrap
+ID_MASK: Final = (1 << 32) - 1  # for delivery-ids, which wrap
 
 _SASL: Final = b"AMQP\x03\x01\x00\x00"
 _AMQP: Final = b"AMQP\x00\x01\x00\x00"
@@ -67,10 +67,10 @@ _FIRST_LAST: Final = struct.Struct(">IBI")
 _UINT_HEAD: Final = struct.Struct(">BI")
 _TRANSFER: Final = b"\x00\x53\x14"
 _UINT: Final = 0x70
-_MARK_BYTES: Final = 16  # of a frame: header, performative and handle
-GROUPS_MAX: Final = 65536  # that one read can fill
-_TAIL_BYTES: Final = 8  # of the body
-_DATA_HEAD_BYTES: Final = 8  # of a data section of more than 255 bytes, as the bench sends
+_MARK_BYTES: Final = 16  # the start of a frame: header, performative and handle
+GROUPS_MAX: Final = 65536  # the most that a single read can fill
+_TAIL_BYTES: Final = 8  # the end of the body
+_DATA_HEAD_BYTES: Final = 8  # a data section of more than 255 bytes, as the bench sends
 
 
 class Client10(Connection[Answer10]):
@@ -370,7 +370,7 @@ class Consumer10(Client10):
         self._run_flow = flow
         self._queues = queues
         self._links = [_Link() for _ in queues]
-        self._link = self._links[0]  # of the delivery that was decoded last
+        self._link = self._links[0]  # the link of the delivery that was decoded last
         self._credit = plan.prefetch or NO_CREDIT_BOUND
         self._settled = 0  # every delivery before this one is settled
         self._incoming = 0  # transfers

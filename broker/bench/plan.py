@@ -74,7 +74,7 @@ class Plan:
     seconds: float | None = None  # the publishing ends after these seconds,
     count: int | None = None  # or after so many messages
     in_flight: int = 10_000  # most messages published and not received yet; 0: no limit
-    bindings: int = 0  # of the topic exchange that is published to; 0: the default exchange
+    bindings: int = 0  # bindings of the topic exchange that is published to; 0: the default exchange
     keys: int = 1  # different routing keys of each queue with bindings; 0: each message has its own
 
     def __post_init__(self) -> None:

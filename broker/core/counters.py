@@ -4,8 +4,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-REASONS: Final = 6  # of deaths: `broker.core.queues.death.REASONS`
-CAUSES: Final = 4  # of drops: `broker.core.queues.death.CAUSES`
+REASONS: Final = 6  # reasons of deaths: `broker.core.queues.death.REASONS`
+CAUSES: Final = 4  # causes of drops: `broker.core.queues.death.CAUSES`
 
 
 @final
@@ -32,7 +32,7 @@ class Counters:
         self.receipts_dropped: i64 = 0  # their queue did not exist, or accepted no more
         # by reason of the death: messages that arrived in other queues as dead letters,
         self.dead_lettered: list[int] = [0] * REASONS
-        self.dead_lettered_surely: list[int] = [0] * REASONS  # of these, those that died at-least-once,
+        self.dead_lettered_surely: list[int] = [0] * REASONS  # the part that died at-least-once,
         self.discarded: list[int] = [0] * REASONS  # and messages whose queue dead-letters none of the reason
         # dead letters that were dropped, at reason * CAUSES + cause
         self.letters_dropped: list[int] = [0] * (REASONS * CAUSES)

@@ -13,7 +13,7 @@ NEVER: Final[i64] = -1  # an expiration: the message may wait for ever
 REMEMBERED: Final = 2  # no message, but an id or producer that queues remember (`queues.duplicates`)
 TELLS_ARRIVAL: Final = 4  # the publisher wants receipts: for its arrival in queues,
 TELLS_CONSUMED: Final = 8  # and when consumers have settled it (`publishing.receipts`)
-DELAYED: Final = 32  # its queues hold it until its date (`publishing.delay`)
+DELAYED: Final = 32  # the queues delay the message until its date (`publishing.delay`)
 BY_CLOCK: Final = 128  # the date is the end of a delay, which setting the calendar does not change
 NOT_BY_CLOCK: Final = 255 - BY_CLOCK
 NOT_DELAYED: Final = 255 - DELAYED - BY_CLOCK
@@ -59,7 +59,7 @@ class Message:
 
     # the log's book-keeping (up to `date`), which no other code changes; class defaults, because most
     # messages need no other values
-    sequence: i64 = 0  # its number in the log; 0: not logged
+    sequence: i64 = 0  # the message's number in the log; 0: not logged
     references: i64 = 0  # durable queues that still hold it
     segment: i64 = 0  # where its content lies: segment number,
     offset: i64 = 0  # offset of the content in the segment's file,

@@ -22,17 +22,17 @@ from broker.core.message import BY_CLOCK, Message
 
 # all in microseconds, as compiled modules on an ordinary machine take them
 TURN: Final[i64] = 2000
-METHOD: Final[i64] = 10  # of a small method, mostly for decoding
+METHOD: Final[i64] = 10  # a small method, mostly for decoding
 PAYLOAD: Final[i64] = 16  # bytes of a method's payload that cost one microsecond more
-PROPERTIES: Final[i64] = 10  # of a message, to decode them and to route by them
+PROPERTIES: Final[i64] = 10  # a message's properties, to decode them and to route by them
 REQUEST: Final[i64] = 50  # over AMQP 1.0, to the node of management: to decode and to answer it
-DELIVERY: Final[i64] = 5  # of a message to a consumer, before the request that waits for it
+DELIVERY: Final[i64] = 5  # a message to a consumer, before the request that waits for it
 RECEIPT: Final[i64] = 10
 LETTER: Final[i64] = 20
-MODIFICATION: Final[i64] = 5  # of a message that gets annotations
+MODIFICATION: Final[i64] = 5  # a message that gets annotations
 BINDING: Final[i64] = 1  # to unlink one
-ENTRIES: Final[i64] = 4  # that can be removed in a microsecond
-QUEUES: Final[i64] = 4  # that can get a message in a microsecond
+ENTRIES: Final[i64] = 4  # entries removed in a microsecond
+QUEUES: Final[i64] = 4  # queues that get a message in a microsecond
 FAN_OUT: Final[i64] = 16  # queues of one message that are not worth counting
 
 

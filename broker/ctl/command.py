@@ -20,7 +20,7 @@ def control_line() -> typer.Typer:
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
-        pretty_exceptions_enable=False,  # they would show the values of local variables, secrets among them
+        pretty_exceptions_enable=False,  # tracebacks would show local variables, secrets among them
     )
     app.callback()(_options)
     for module in (listing, people, policies, objects, messages, delayed):

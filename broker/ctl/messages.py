@@ -23,7 +23,7 @@ Dead = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=0, help="Number of messages at most; 0: all.")]
 DEAD_LETTER: Final = "dead-letter"
-AT_ONCE: Final = 2000  # of one operation, which changes all of them or none
+AT_ONCE: Final = 2000  # messages of an operation, which changes all of them or none
 LimitOfOne = Annotated[int, typer.Option(min=1, max=AT_ONCE, help="Number of messages at most.")]
 ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue that gets the messages.")]
 ToExchange = Annotated[

@@ -179,7 +179,7 @@ def export_definitions(
         if file == "-":
             sys.stdout.write(written)
             return
-        private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has password hashes
+        private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # the file has password hashes
         with open(private, "w", encoding="utf-8") as stream:
             stream.write(written)
 

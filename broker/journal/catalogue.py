@@ -13,7 +13,7 @@ from broker.journal.writer import JournalWriter
 from protocol.journal.catalogue import Catalogue, Extent, File
 from protocol.journal.files import LIVE, MANIFEST, PARQUET
 
-STEP_BYTES: Final = 32 * 1024  # of the manifest, read in one step
+STEP_BYTES: Final = 32 * 1024  # the part of the manifest that is read in one step
 SETTLED_NS: Final = 1_000_000_000  # a folder changed more recently may change again without a new time
 
 

@@ -86,7 +86,7 @@ class BrokerJournal:
         """Check the journal, once a second."""
         writer = self.writer
         if not self.recorder.on:
-            if writer.failure:  # it could not record that journaling is off
+            if writer.failure:  # the writer could not record that journaling is off
                 writer.stay_away()
             return
         writer.tick(writer.free_bytes())

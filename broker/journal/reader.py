@@ -96,7 +96,7 @@ class JournalReader:
     def _rows_of(self, path: Path) -> Iterator[Row]:
         try:
             data = path.read_bytes()
-        except FileNotFoundError:  # it was completed or sealed meanwhile
+        except FileNotFoundError:  # the file was completed or sealed meanwhile
             path = path.with_name(path.name.removesuffix(OPEN))
             try:
                 data = path.read_bytes()
@@ -119,7 +119,7 @@ class JournalReader:
 
 
 def _size_of(path: Path) -> int:
-    for name in (path.name, path.name.removesuffix(OPEN)):  # it may have been completed meanwhile
+    for name in (path.name, path.name.removesuffix(OPEN)):  # the file may have been completed meanwhile
         with suppress(FileNotFoundError):
             return path.with_name(name).stat().st_size
     return 0

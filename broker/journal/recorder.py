@@ -52,8 +52,8 @@ _REPLACED: Final = r.reason_number("replaced")
 _IMMEDIATE: Final = r.reason_number("immediate")
 
 FLUSH_COUNT: Final[i64] = 512  # records that are written at once
-NAMES_MAX: Final = 65_536  # of routes; above this number all are dropped
-GIVEN_BITS: Final = 11  # of the numbers assigned to messages in one microsecond
+NAMES_MAX: Final = 65_536  # for routes; above this number all are dropped
+GIVEN_BITS: Final = 11  # numbers assigned to messages in one microsecond
 CHANGES: Final = frozenset(("vhost", "exchange", "binding", "policy", "operator_policy", "parameter", "user"))
 """The definitions whose changes are journaled, by the first word of their kinds in the log.
 

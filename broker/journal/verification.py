@@ -118,7 +118,7 @@ class Verification:
             self._depths = {}
             self._listed = 0 if row.seq == 1 else None  # a later file may begin in the middle of a list
             self._closed = set()
-        first = row.seq  # of the events that the journal reports as missing
+        first = row.seq  # the first event that the journal reports as missing
         if row.op == "gap" or (row.op == "level" and row.queue_id is None and row.reason == "off"):
             self.gaps += 1
             self._forget()

@@ -65,7 +65,7 @@ class TlsListener:
         self._accepting: list[asyncio.Task[None]] = []
         self._per_address = per_address
         self._handshakes: dict[asyncio.Task[bool], str] = {}  # with the network; oldest first
-        self._counts: Counter[str] = Counter()  # of handshakes, by network
+        self._counts: Counter[str] = Counter()  # handshakes, by network
         self._seldom = Seldom(time.monotonic) if service == ADMIN else None  # a flood must not fill the log
 
     async def open(self, host: str, port: int, make: Make) -> Address:

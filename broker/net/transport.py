@@ -34,8 +34,8 @@ TICKS_PER_SECOND: Final = 2
 TCP_INFO: Final[int] = getattr(sockets, "TCP_INFO", -1)
 TCP_ESTABLISHED: Final = 1  # the first octet of the system's tcp_info
 PARTS_SECONDS: Final = 30  # for which a held publisher may keep more than PART_BYTES_MAX
-PART_BYTES_MAX: Final = 67108864  # of incomplete bodies in memory
-PART_BYTES_FREE: Final = 1048576  # of incomplete bodies that any held publisher may keep
+PART_BYTES_MAX: Final = 67108864  # for incomplete bodies in memory
+PART_BYTES_FREE: Final = 1048576  # for incomplete bodies that any held publisher may keep
 LINGER_SECONDS: Final = 30  # for a peer to take what was written before its connection was closed
 
 _BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so free again on return
@@ -290,7 +290,7 @@ class Transport:
         if self._pauses & HELD_FOR_PEER and self._socket is not None:
             unsent: i64 = self._socket.get_write_buffer_size()
             if unsent < self._unsent:
-                self._receive_idle_ticks = 0  # its input is not read, but the peer reads
+                self._receive_idle_ticks = 0  # the peer's input is not read, but the peer reads
             self._unsent = unsent
         if self._send_idle_ticks * 2 >= seconds * TICKS_PER_SECOND:
             self._send_idle_ticks = 0

@@ -99,7 +99,7 @@ def split_url(option: str, url: str, schemes: Collection[str], like: str) -> Spl
     place = hide_credentials(url)
     part: SplitResult | None = None
     wrong = True
-    with suppress(ValueError):  # its text may contain the password
+    with suppress(ValueError):  # the error's text may contain the password
         part = urlsplit(url.strip())
         astray = _is_astray(url, part)
         if astray:

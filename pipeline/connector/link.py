@@ -70,7 +70,7 @@ class Link:
         """Log in over a socket. Raises ServerError."""
         self._server = server
         self._frames: deque[Frame] = deque()
-        self._rest = b""  # of an incomplete frame
+        self._rest = b""  # the start of an incomplete frame
         self._socket = connected
         connected.settimeout(server.timeout)
         self.frame_max = FRAME_MAX

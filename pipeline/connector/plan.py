@@ -326,7 +326,7 @@ class Progress:
 
     def _streams_now(self, known: Offsets | None) -> list[Partition]:
         """Return the partitions of streams, which have reached their known offsets if they still exist."""
-        asked = self._options.starting.asked.items()  # it is unknown whether these offsets exist
+        asked = self._options.starting.asked.items()  # these offsets may not exist
         offsets = {} if known is None else dict(known.positions.items() - asked)
         return self._subscription.streams.partitions(offsets)
 

@@ -121,7 +121,7 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that tasks get. Raises ServerError."""
-        if not self._epoch:  # it may be sent more than once
+        if not self._epoch:  # a row may be sent more than once
             found = self._post()
             self._epoch, self._last = found["epoch"], found["last_batch"]
         return self.__dict__

@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError
 from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
 
 NAMES_AT_ONCE: Final = 50  # in one request
-BLOCK_BYTES: Final = 1024 * 1024  # of an answer, read at once
+BLOCK_BYTES: Final = 1024 * 1024  # the part of an answer that is read at once
 
 LOG: Final = logging.getLogger("amqpd.pipeline")
 

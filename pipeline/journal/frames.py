@@ -47,7 +47,7 @@ def with_events_from(files: DataFrame, since: datetime | None) -> DataFrame:
     """Return the files of days that may have events from a time on, if folders have the day."""
     if since is None or "date" not in files.columns:
         return files
-    day = F.lit((since - timedelta(days=1)).date())  # of a file's first event
+    day = F.lit((since - timedelta(days=1)).date())  # the earliest day of a file's first event
     return files.where(F.col("date") >= day)
 
 

@@ -88,7 +88,7 @@ class FolderJournal:
         """Read the new lines of the manifest, and the names of the present files."""
         try:
             with open(self._folder / MANIFEST, "rb") as manifest:
-                if os.fstat(manifest.fileno()).st_size < self._read:  # it was replaced
+                if os.fstat(manifest.fileno()).st_size < self._read:  # the manifest was replaced
                     self._read, self._catalogue = 0, Catalogue()
                 manifest.seek(self._read)
                 data = manifest.read()

@@ -133,7 +133,7 @@ def _scanned(journal: Journal, node: str, size: int) -> int:
         last = [file for file in journal.files(node, SEQ_MAX) if file.last is None]
         extent = journal.extents()[node]
         if not last and extent.next is not None:
-            return extent.next  # it was sealed and deleted just now
+            return extent.next  # the file was sealed and deleted just now
         try:
             if last:
                 return find_next_seq(journal, last[-1], size)

@@ -59,7 +59,7 @@ def until_now(broker: int | None = None) -> Cpu:
 def _process(path: Path) -> _Process | None:
     try:
         name, _, rest = (path / "stat").read_text(encoding="utf-8").rpartition(") ")
-    except (FileNotFoundError, ProcessLookupError):  # it has ended
+    except (FileNotFoundError, ProcessLookupError):  # the process has ended
         return None
     fields = rest.split()
     return _Process(int(fields[1]), name.endswith("(java"), sum(map(int, fields[11:15])) / _TICKS)

@@ -24,8 +24,8 @@ from tests.support.daemon.daemon import PATIENCE_S, Address
 DELIVER: Final = b"\x00\x3c\x00\x3c"
 TRANSFER: Final = b"\x00\x53\x14"
 READ_BYTES: Final = 262144
-CREDIT: Final = 1000  # of links whose deliveries are settled as they are sent
-WINDOW: Final = 1_000_000  # of sessions, which is not to limit anything
+CREDIT: Final = 1000  # for links whose deliveries are sent settled
+WINDOW: Final = 1_000_000  # for sessions: the window must not limit anything
 
 
 def jain(counts: Iterable[int]) -> float:
@@ -184,7 +184,7 @@ class Crowd:
         """Read until all have `count` messages together; `feed` is called after each round of reads.
 
         With `pause`, in seconds, everybody has a look, then all settle, and then all wait for so long.
-        Without it, a connection is read as soon as it has something: whoever is answered sooner takes more.
+        Without it, a connection is read as soon as it has something: a faster connection takes more.
         """
         selector = selectors.DefaultSelector()
         for end in self.ends:

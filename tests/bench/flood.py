@@ -126,7 +126,7 @@ def _flood(daemon: Daemon, minutes: float, seed: int, at_once: int, names: list[
     syncs = _mean(daemon, "amqpd_log_sync_seconds")
     api.close()
     api = Api(daemon.admin)
-    api.delete("vhosts", VHOST)  # what is in the attackers' queues is no leak
+    api.delete("vhosts", VHOST)  # messages in the attackers' queues are no leak
     time.sleep(REST_S)
     after = process.memory()
     process.end()

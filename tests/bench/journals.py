@@ -163,7 +163,7 @@ class Plan:
             own = [k for k in listed if k % self.queues + 1 == end["queue_id"]]
             rows += [self.row(k, "recover") for k in own]
             rows.append(end)
-        again = range(self.restart - 2 * self.lag, self.restart - self.lag)  # their consumers are gone
+        again = range(self.restart - 2 * self.lag, self.restart - self.lag)  # their consumers were closed
         return rows + [self.row(k, "deliver") | {"redelivered": True} for k in again]
 
 

@@ -15,7 +15,7 @@ from tests.support.amqp091.peer import Peer
 from tests.support.daemon.daemon import Address, Daemon
 
 ROUNDS: Final = 7
-BATCHES: Final = 3000  # of a round, which takes a hundred of the ticks in which CPU time is counted
+BATCHES: Final = 3000  # for each round, which takes a hundred of the ticks in which CPU time is counted
 BATCHES_MIN: Final = 200  # a round that takes no tick has no figure
 BATCH: Final = 200
 SIZES: Final = (16, 1024)

@@ -1,7 +1,7 @@
 """`python -m tests.bench.staged_sink`: the rate at which a staged sink publishes a batch over HTTP.
 
-One attempt has all rows, which go to a durable queue. Rates are of the whole, what the broker's process takes
-of CPU for a row is told for both halves, beside what it takes for publishing the same rows in confirm mode.
+A single attempt has all rows, which go to a durable queue. Rates are of the whole. The CPU time of the
+broker's process for a row is printed for both halves, beside that of publishing the rows in confirm mode.
 """
 
 from __future__ import annotations

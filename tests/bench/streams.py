@@ -20,7 +20,7 @@ from pipeline.connector.server import make_server
 from tests.support.pipeline.broker import Broker
 
 STREAM = "long"
-BYTES_EACH = 1.0  # of memory for a message: what no list, index or cache of messages can keep to
+BYTES_EACH = 1.0  # memory for each message: no list, index or cache of messages can keep to it
 PERSISTENT = b"\x10\x00\x02"  # properties: only delivery-mode 2
 READ_AT_ONCE = 1 << 20
 

@@ -206,7 +206,7 @@ def test_a_detach_is_answered_in_kind(
     session.delivery(0)
     session.detach(0, closed)
     session.detach(1, closed)
-    assert channel.counts(node) == (1, 0)  # nothing stays with a receiver that has gone
+    assert channel.counts(node) == (1, 0)  # nothing stays with a closed receiver
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")

@@ -161,7 +161,7 @@ def test_a_link_that_has_ended_is_not_ended_again(
     session.expect_silence()
 
 
-# ---- what is under way
+# ---- open links and deliveries
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")

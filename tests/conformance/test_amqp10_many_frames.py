@@ -130,7 +130,7 @@ def test_a_message_in_very_many_transfers(
     bystander.expect_progress()
 
 
-# ---- who does not read
+# ---- clients that do not read
 
 
 @MEMORY

@@ -158,7 +158,7 @@ def test_another_session_takes_it_up(
     second = begin()
     deadline = time.monotonic() + PATIENCE_S
     while unsettled_map_of(attach_receiver(second, node, {tag: None}, credit=1)) is None:
-        second.detach()  # the broker has not seen yet that the first one is gone
+        second.detach()  # the broker has not seen yet that the first connection is closed
         assert time.monotonic() < deadline
     delivery = expect_resumed(second, tag)
     if ending == "stolen":

@@ -170,7 +170,7 @@ def test_a_transaction_that_is_rolled_back_sends_nothing_away(
     session.sends(source, 0)
     session.publish(0, 1)
     session.receives(source, 1, 2)
-    first = session.delivery(1)  # before anything is asked for, whose answer may come behind it
+    first = session.delivery(1)  # before any request, whose answer may come behind the delivery
     txn_id = controller.declare()
     session.settle(first.id, state=within(txn_id, AWAY))
     controller.roll_back(txn_id)

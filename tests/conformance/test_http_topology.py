@@ -95,7 +95,7 @@ def test_values_that_the_log_cannot_keep_are_refused_by_their_place(
     assert answer.status_code == 400, answer.text
     assert answer.json()["reason"].startswith(f"not_json: {place} ")
     assert api.get("definitions") == before
-    api.put("queues", vhost, "r", durable=True)  # a durable queue has to be logged
+    api.put("queues", vhost, "r", durable=True)  # a durable queue must be logged
 
 
 def test_a_body_that_is_too_long(api: Api, vhost: str) -> None:

@@ -122,7 +122,7 @@ def test_staging(start_daemon: DaemonStarter, connect: Connector, folder: Path) 
     publish(channel, "q", 4)
     reader = Reader(daemon, "q")
     reader.advance(0, 2)
-    reader.attach()  # fences whoever it was before; what is staged stays
+    reader.attach()  # fences the former reader; staged messages stay
     reader.advance(1, 1)
     reader.api.delete(*reader.path)
     reader.attach()

@@ -186,7 +186,7 @@ def test_guesses_are_slowed_down_and_the_right_password_elsewhere_is_not(
         peer.login("guest", f"guess {number}", capabilities={})
     for peer in guesses:
         peer.expect_end()
-    assert len(re.findall("login refused", daemon.log.text())) < 10  # the others never had their turn
+    assert len(re.findall("login refused", daemon.log.text())) < 10  # the other logins were never tried
     daemon.log.wait_for("handshake timeout")
     dial(daemon.address).open().close()
 

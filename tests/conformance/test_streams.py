@@ -206,7 +206,7 @@ def test_dead_letters_go_to_streams(
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-# ---- what streams refuse
+# ---- refusals of streams
 
 
 def test_consumers_have_to_acknowledge(channel: PeerChannel, stream: str) -> None:

@@ -79,7 +79,7 @@ def test_settlements_come_with_the_commit(tx: PeerChannel, durable_queue: str) -
 @pytest.mark.spec("amqp-0-9-1", "1.9.2.5")
 def test_deliveries_stay_unacknowledged_on_the_channel_after_a_rollback(tx: PeerChannel) -> None:
     queue = tx.declare(exclusive=True)
-    for number in range(2000):  # more than the table of deliveries keeps before it lets go of settled ones
+    for number in range(2000):  # more than the table of deliveries keeps before it removes settled ones
         tx.publish(b"%d" % number, queue)
     commit(tx)
     tx.consume(queue, "c")

@@ -250,7 +250,7 @@ def test_drop_head_is_at_most_once_which_is_warned_of_counted_and_logged(
     assert daemon.log.text().count(f"queue '{name}' in vhost '/': dead letters dropped") == 1, "once a minute"
 
 
-# ---- what operators see of it, and do to it
+# ---- operators and waiting dead letters
 
 
 def listed(api: Api, queue: str, **query: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.nightly
 def test_no_bytes_are_a_surprise(tmp_path: Path) -> None:
     pytest.importorskip("atheris", reason="atheris is not installed")
     sources, found = tmp_path / "sources", tmp_path / "found"
-    for name in ("broker", "config", "protocol", "tests"):  # what is compiled does not tell what it reaches
+    for name in ("broker", "config", "protocol", "tests"):  # compiled modules do not tell their coverage
         shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     found.mkdir()
     options = [f"-max_total_time={SECONDS}", "-seed=1", f"-artifact_prefix={tmp_path}/"]

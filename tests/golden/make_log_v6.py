@@ -45,7 +45,7 @@ def main() -> None:
     log.streams.chunk_bytes = 500
     log.streams.segment_bytes = 1500
     both, trimmed, deleted, empty = [log.streams.open(n) for n in (BOTH, TRIMMED, DELETED, EMPTY)]
-    for number in range(1, 10):  # one batch, of several chunks
+    for number in range(1, 10):  # a single batch, of several chunks
         append(both, basic_row(number), number, b"group %d" % (number % 3))
     for number in range(1, 13):
         append(trimmed, basic_row(number), number)
@@ -58,7 +58,7 @@ def main() -> None:
         log.append_message(message, [logged_queue(QUEUE)])
     log.commit()
     append(both, SECTIONS_ROW, 20)
-    append(both, basic_row(10), 10)  # its time is that of the row before
+    append(both, basic_row(10), 10)  # the row has the time of the row before
     log.append_burial(buried, logged_queue(QUEUE))
     log.commit()
     trimmed.trim(3000, 0)

@@ -45,7 +45,7 @@ def main() -> None:
         log.append_message(message, [orders])
         log.append_count(message, orders, number)
         wait(log, message, orders, reason, number, number == 5)
-        if number == 6:  # it was not to be: its transaction has failed
+        if number == 6:  # the transaction of this message has failed
             log.append_count(message, orders, number, b"added")
         log.commit()
     log.close()

@@ -86,7 +86,7 @@ class ContainerEngine(ThreadingHTTPServer):
         """Do a request; return the body of its answer."""
         match (method, *path.strip("/").split("/")):
             case ("POST", "images", "create") | ("DELETE", "containers", _):
-                pass  # nothing has to be fetched; a container goes with the folder of the test
+                pass  # nothing to fetch; a container is deleted with the folder of the test
             case "POST", "containers", "create":
                 return {"Id": self._create(body["ExposedPorts"])}
             case "GET", "containers", number, "json":
@@ -104,7 +104,7 @@ class ContainerEngine(ThreadingHTTPServer):
                 container, command = self._commands[int(number)]
                 container.execute(command)
             case "GET", "exec", _, "json":
-                return {"Running": False, "ExitCode": 0}  # it is done before its start is answered
+                return {"Running": False, "ExitCode": 0}  # the container ends before its start is answered
             case _:
                 raise AssertionError(f"no such request: {method} {path}")
         return None

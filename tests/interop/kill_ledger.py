@@ -144,7 +144,7 @@ class Ledger:
             self.violations.append(f"life {self.life}, queue {queue}: {message} was confirmed and is lost")
         acquired = self.queues[queue]
         acquired.settled |= acquired.maybe_settled | found
-        acquired.settled.update(self._owed(queue))  # what is reported once is enough
+        acquired.settled.update(self._owed(queue))  # a single report is enough
         acquired.maybe_settled.clear()
         acquired.acknowledged.clear()
 

@@ -154,7 +154,7 @@ class Consumer(Party):
         self.random = random.Random(seed)
         self.unacked: list[tuple[int, int]] = []
         self.tickets: deque[int] = deque()  # acknowledgements that the broker may not have handled yet
-        self.tag = 0  # of the latest delivery that is complete
+        self.tag = 0  # the tag of the latest complete delivery
         self.method = b""
         self.size = 0
         self.parts: list[bytes] = []

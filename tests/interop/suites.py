@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 KNOWN = Path(__file__).with_name("KNOWN.md")
 PLUGINS = Path(__file__).with_name("plugins")
 SUITE_SECONDS = 3600
-TOLD_CHARACTERS = 3000  # of each failure
+TOLD_CHARACTERS = 3000  # for each failure
 TEST_SECONDS = 180
 ROW = re.compile(r"\| `(?P<test>[^`]+)` \| (?P<outcome>fails|not run) \| (?P<because>.+) \|")
 

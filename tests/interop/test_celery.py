@@ -65,7 +65,7 @@ class Worker:
         self._let_go()
 
     def _let_go(self) -> None:
-        with suppress(AttributeError, OSError):  # never asked for, or lost with the broker
+        with suppress(AttributeError, OSError):  # never requested, or lost with the broker
             self.app.backend.result_consumer.stop()
         self.app.close()
 

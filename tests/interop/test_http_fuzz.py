@@ -13,7 +13,7 @@ EXAMPLES = 25
 
 pytestmark = [
     pytest.mark.nightly,
-    pytest.mark.filterwarnings("ignore"),  # what the tool says of itself
+    pytest.mark.filterwarnings("ignore"),  # warnings of the tool about itself
 ]
 
 

@@ -26,7 +26,7 @@ def move_until_killed(api: Api, answered: list[int]) -> None:
                 break
             answered.append(answer.json()["done"])
     except httpx.TransportError:
-        pass  # it has been killed
+        pass  # the broker was killed
 
 
 def numbers(api: Api, queue: str) -> list[int]:

@@ -1,7 +1,7 @@
 """kill -9 during attempts, commits and publishes of a staged sink: each batch is published exactly once.
 
-The program does what a Spark query does: tasks run twice, also at the same time, and whoever got no answer
-begins the batch anew, with other attempts, and asks again for its commit.
+The program does what a Spark query does: tasks run twice, also at the same time. A task without an answer
+begins the batch anew, with other attempts, and repeats the request to commit.
 """
 
 import random
@@ -15,8 +15,8 @@ from tests.support.admin.api import Api, amqp
 from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
 PARTITIONS = 2
-ROWS = 400  # of a chunk
-CHUNKS = 4  # of a partition
+ROWS = 400  # in each chunk
+CHUNKS = 4  # in each partition
 
 Row = tuple[int, int, int, int]
 """Batch, partition, number in it, and the attempt that has written it."""
@@ -49,7 +49,7 @@ class Program:
                 self._write(driver, attempts)
                 self._commit(driver, attempts)
         except httpx.TransportError:
-            pass  # it has been killed
+            pass  # the broker was killed
         except BaseException as failure:
             self.failure = failure
         finally:

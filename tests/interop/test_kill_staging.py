@@ -28,7 +28,7 @@ class Reader:
     def __init__(self) -> None:
         self.first = 0
         self.next = 0
-        self.whole = True  # it has all before `next`, so it may have acknowledged that
+        self.whole = True  # the reader has all before `next`, so it may have acknowledged that
         self.over = False
         self.steps = 0
         self.read: dict[int, set[bytes]] = {}
@@ -54,7 +54,7 @@ class Reader:
                 self._fetch(api, self.first, self.next)
                 self.steps += 1
         except httpx.TransportError:
-            pass  # it has been killed
+            pass  # the broker was killed
         except BaseException as failure:
             self.failure = failure
         finally:

@@ -245,7 +245,7 @@ def rounds(folder: Path, count: int, settings: dict[str, str]) -> None:
             api.close()
             assert confirmed - acked <= found, f"{where}: lost {sorted(confirmed - acked - found)}"
             assert not found & refused, f"{where}: there, and was refused: {sorted(found & refused)}"
-            # what was drained is settled on disk when this is confirmed, which comes behind it
+            # drained messages are settled on disk when this later publish is confirmed
             channel.confirm_select()
             channel.publish(body_of(first), TARGETS[1], properties=Basic.Properties(delivery_mode=2))
             channel.expect_confirms(1)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 
-kombu: Any = importlib.import_module("kombu")  # it ships types for a few of its modules only
+kombu: Any = importlib.import_module("kombu")  # kombu ships types for a few of its modules only
 SimpleQueue: Any = importlib.import_module("kombu.simple").SimpleQueue
 amqp_errors: Any = importlib.import_module("amqp.exceptions")
 

@@ -74,7 +74,7 @@ CLOSING = LANGUAGES["Go"]._replace(build=(*GO, "build", "-o", "client", CLIENTS 
 
 def is_there(probe: Sequence[str]) -> bool:
     """Whether this machine has everything for a program."""
-    probing = ["env", *probe]  # whose exit says so if there is no such command
+    probing = ["env", *probe]  # the exit status says if there is no such command
     return subprocess.run(probing, capture_output=True, timeout=PROGRAM_SECONDS, check=False).returncode == 0
 
 

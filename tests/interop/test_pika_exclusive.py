@@ -239,7 +239,7 @@ def test_a_client_that_closes_politely_hands_over_in_order(
     first, second = exclusive(pika_dial, name, 10), exclusive(pika_dial, name, 50)
     publish(channel, name, *range(40))
     first.receive(10)
-    first.connection.close()  # which cancels the consumer, and then closes
+    first.connection.close()  # closing cancels the consumer first
     assert [(again, n) for _, again, n in second.receive(40)] == [(n < 10, n) for n in range(40)]
     channel.queue_delete(name)
 

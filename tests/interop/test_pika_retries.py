@@ -187,7 +187,7 @@ def test_after_kill_9_what_was_held_is_ready_with_its_count(start_daemon: Daemon
     method, _, _ = channel.basic_get("q")
     channel.basic_nack(method.delivery_tag, requeue=True)
     channel.basic_get("q")
-    channel.queue_declare("fence", durable=True)  # its answer waits for the disk, and for what came before
+    channel.queue_declare("fence", durable=True)  # the answer waits for the disk and for earlier requests
     daemon.kill()
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         connection.process_data_events(time_limit=PATIENCE_S)

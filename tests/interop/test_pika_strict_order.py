@@ -90,7 +90,7 @@ def test_a_single_transaction_takes_several_in_order(
         if body == b"6":
             break
     batching.cancel()
-    connections[0].close()  # which rolls all of it back
+    connections[0].close()  # closing rolls all of it back
     assert [other.basic_get(name, auto_ack=True)[2] for _ in range(5)] == [b"3", b"4", b"5", b"6", b"7"]
     other.queue_delete(name)
 
@@ -134,7 +134,7 @@ def test_a_single_transaction_takes_several_of_each_group_in_order(
             break
     assert sorted(taken) == [b"4", b"5", b"6", b"7", b"8", b"9"]
     assert [body for body in taken if int(body) % 2 == 0] == [b"4", b"6", b"8"]
-    connections[0].close()  # which rolls all of it back
+    connections[0].close()  # closing rolls all of it back
     again = [other.basic_get(name, auto_ack=True)[2] for _ in range(6)]
     assert again == [b"4", b"5", b"6", b"7", b"8", b"9"]
     other.queue_delete(name)

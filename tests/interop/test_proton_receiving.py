@@ -139,7 +139,7 @@ def test_a_receiver_gets_as_many_as_it_allows(dial: ProtonDial, channel: Blockin
     assert bodies(take(receiver, 4)) == [0, 1, 2, 3]
     assert ready(channel, queue) == 6
     for _ in range(4):
-        receiver.accept()  # which allows no more
+        receiver.accept()  # accepting gives no more credit
     connection = receiver.connection
     assert bodies(take(connection.create_receiver(f"/queues/{queue}", name="other"), 1)) == [4]
     assert receiver.fetcher.has_message == 0
@@ -167,7 +167,7 @@ def test_a_browser_sees_everything_and_takes_nothing(
     assert bodies(drain(one, 100)) == list(range(20))
     assert bodies(take(two, 5)) == [0, 1, 2, 3, 4]
     for _ in range(20):
-        one.accept()  # which says that it has seen them
+        one.accept()  # the acceptance says that the receiver has seen them
     two.reject()
     assert bodies(drain(two, 100)) == list(range(5, 20))
     fill(dial, queue, 1)

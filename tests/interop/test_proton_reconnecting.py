@@ -42,7 +42,7 @@ class Publishing(handlers.MessagingHandler):  # type: ignore[misc]
     def on_accepted(self, event: Any) -> None:
         number = self._sent.pop(event.delivery.tag, None)
         if number is None:
-            return  # it was sent before the disconnection, and has been sent again
+            return  # the message was sent before the disconnection, and has been sent again
         self.accepted.append(number)
         if len(self.accepted) in (COUNT // 3, COUNT * 2 // 3):
             self._crash()

@@ -129,7 +129,7 @@ def test_all_that_a_message_says_of_itself_arrives(dial: ProtonDial, queue: str,
     (message,) = take(connection.create_receiver(f"/queues/{queue}"), 1)
     assert {name: getattr(message, name) for name in said} == said
     assert message.annotations["x-opt-mine"] == [1]
-    assert not message.instructions  # they were for the way to the broker
+    assert not message.instructions  # delivery annotations were for the way to the broker
 
 
 def test_a_full_queue_rejects_and_says_why(dial: ProtonDial, channel: BlockingChannel, name: str) -> None:

@@ -1,6 +1,6 @@
 """An unmodified RabbitMQ Python client of AMQP 1.0, 1.x, recovers when the broker closes its connection.
 
-It recovers from within the call that hears of the close, which fails then and has to be repeated.
+The client recovers within the call that hears of the close. The call fails and must be repeated.
 """
 
 from collections import Counter
@@ -167,5 +167,5 @@ def test_a_consumer_goes_on_and_sees_everything(
     assert consume(connection, handler) == 2
     assert sorted(handler.seen) == list(range(COUNT))
     assert handler.stolen == ["amqp:link:stolen"] * 2
-    connection.close()  # which says that the last one is accepted
+    connection.close()  # closing says that the last message is accepted
     assert left(broker) == 0

@@ -17,7 +17,7 @@ TOOLS = ("aiomisc-pytest==2.0.0", "pytest==9.2.0", "pytest-timeout==2.4.0", "sho
 @pytest.mark.nightly
 def test_aio_pika(start_daemon: DaemonStarter, tmp_path: Path) -> None:
     source = suite_sources.from_pypi(tmp_path, "aio-pika", "10.2.1")
-    over_tls = source / "tests/test_amqps.py"  # it asks port 5671 of this machine, whoever listens there
+    over_tls = source / "tests/test_amqps.py"  # the tests use this machine's port 5671, whatever listens
     suite_sources.replace(over_tls, "amqp_url):", "amqp_url, rabbitmq_container):")
     suite_sources.replace(over_tls, "with_port(5671)", 'with_port(rabbitmq_container.ports["5671/tcp"])')
     python = suite_sources.environment(tmp_path, (*CLIENT, *TOOLS))

@@ -61,7 +61,7 @@ def test_every_confirm_follows_the_sync_of_its_batch(
         publishers.append(MarkingPublisher(channel, label, label))
     first, second = publishers
 
-    for _ in range(20):  # one at a time, alone and together
+    for _ in range(20):  # singly, alone and together
         first.send(first.encode())
         first.await_confirms()
         first.send(first.encode())

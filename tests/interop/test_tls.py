@@ -71,7 +71,7 @@ def test_kombu_over_tls(start_daemon: DaemonStarter, certificates: Certificates)
         "server_hostname": "localhost",
     }
     url = f"amqp://guest:guest@{address.host}:{address.port}//"
-    kombu: Any = importlib.import_module("kombu")  # it ships types for a few of its modules only
+    kombu: Any = importlib.import_module("kombu")  # kombu ships types for a few of its modules only
     with kombu.Connection(url, ssl=secure) as connection:
         queue = connection.SimpleBuffer("over-tls")
         queue.put({"a": 1})
@@ -170,7 +170,7 @@ def test_a_new_certificate_on_sighup(start_daemon: DaemonStarter, tmp_path: Path
         os.kill(daemon.pid, signal.SIGHUP)
         daemon.log.wait_for("TLS files not reloaded.*tls_certificate")
         assert shown() == second
-        before.channel()  # what is open stays open
+        before.channel()  # open connections stay open
 
 
 def test_a_broker_without_tls_survives_sighup(start_daemon: DaemonStarter) -> None:

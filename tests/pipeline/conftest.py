@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EVENTS = 20_000
 FAULTS = 5
 
-# what imports pyspark cannot be collected without it; tests that can be say that they did not run, and why
+# Modules that import pyspark cannot be collected without it; other tests say that they did not run, and why.
 collect_ignore = [
     path.name
     for path in Path(__file__).parent.glob("test_*.py")

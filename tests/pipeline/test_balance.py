@@ -98,7 +98,7 @@ def test_a_list_with_a_gap_in_it_is_not_compared(spark: SparkSession, tmp_path: 
         return [each | {"seq": next(seqs)} for each in rows]
 
     killed = told(one, one, gap, one, one, one, total)
-    hidden = told(gap, one, one, total)  # what a write that failed has taken
+    hidden = told(gap, one, one, total)  # the numbers that a failed write has taken
     wrong = told(one, total)
 
     found = audit(digested(spark, tmp_path, table([*killed, *hidden, *wrong]))).rows["imbalance"]

@@ -46,7 +46,7 @@ class Submitter:
         without = folder / "without"
         without.mkdir()
         (without / "pandas.py").write_text(NO_PANDAS)
-        packages = Path(pa.__file__).parents[1]  # what is there in files named .pth is for site folders only
+        packages = Path(pa.__file__).parents[1]  # files named .pth work in site folders only
         python = sys._base_executable if sys.prefix != sys.base_prefix else sys.executable  # type: ignore[attr-defined]
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHON"))

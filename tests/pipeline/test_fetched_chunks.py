@@ -35,7 +35,7 @@ class Answers:
             writer = ChunkWriter()
             writer.add(1, 0, b"", b"key", b"", random.Random(offset).randbytes(length))
             self.chunks.append(writer.take(offset, 7))
-        self.ends: list[int] = []  # of the next answers, in bytes
+        self.ends: list[int] = []  # the ends of the next answers, in bytes
         self.asked: list[int] = []
 
     @contextmanager

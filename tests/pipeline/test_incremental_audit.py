@@ -142,7 +142,7 @@ def test_the_audit_follows_live_events_until_it_is_stopped(tmp_path: Path) -> No
     with continuous(tmp_path, journal, "--live") as running:
         running.told.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
         more = file_of(scribe, 3)
-        scribe.tell(r.ACK, 7, 7)  # of the third life, which is over
+        scribe.tell(r.ACK, 7, 7)  # an event of the third life, which is over
         write_file(journal, more + scribe.encoder.take())
         running.told.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
         summary = ended(running, signal.SIGINT)

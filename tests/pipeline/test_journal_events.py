@@ -55,7 +55,7 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path, scribe: EventWriter) -> No
     journal = FolderJournal(str(tmp_path))
     assert find_ends(journal, SIZE) == {NODE: 7}
     first = read(tmp_path, 1, 7, journal=journal)
-    scribe.encoder._file -= 1  # the names that are there already are not told again
+    scribe.encoder._file -= 1  # names that the journal has already are not written again
     scribe.life_of(7)
     scribe.tell(10, uid=3, place=3)
     more = scribe.encoder.take()

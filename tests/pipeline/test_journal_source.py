@@ -264,7 +264,7 @@ def test_removed_events_are_a_loss(spark: SparkSession, broker: Broker, tmp_path
     work(broker, 600)
     for path in (folder_of(broker) / "live").glob("*.ajl"):
         path.unlink()
-    count = work(broker, 10)  # they may have been all that there were
+    count = work(broker, 10)  # the first events may have been all
     for number, source in enumerate(sources(broker)):
         said = {"startingOffsets": json.dumps({NODE: 1})} | source
         with pytest.raises(PySparkException, match="failOnDataLoss=false continues without them"):

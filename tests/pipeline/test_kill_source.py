@@ -36,7 +36,7 @@ OPTIONS = {
     STREAM: {"subscribe": "orders", "startingOffsets": "earliest", "maxMessagesPerTrigger": "400"},
     QUEUE: {"subscribe": "orders", "readerName": "lake", "maxMessagesPerTrigger": "400"},
 }
-REST = {"maxMessagesPerTrigger": "10000"}  # of which there is the more the slower the machine is
+REST = {"maxMessagesPerTrigger": "10000"}  # a slower machine leaves more messages to read
 PATIENCE_S = 180
 
 

@@ -43,7 +43,7 @@ def test_a_present_message_is_overtaken_by_the_latest_before_it(spark: SparkSess
 
 
 def test_a_later_message_has_not_overtaken(spark: SparkSession) -> None:
-    first = {"qpos": -1}  # of a higher priority
+    first = {"qpos": -1}  # a message of a higher priority
     late = [enqueue(1), enqueue(2), deliver(1), deliver(2), enqueue(7) | first, deliver(7) | first]
     there = [enqueue(1), enqueue(2), deliver(1), enqueue(7) | first, deliver(2), deliver(7) | first]
 

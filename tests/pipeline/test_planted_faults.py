@@ -59,7 +59,7 @@ def test_each_fault_is_found_before_and_behind_a_crash(spark: SparkSession, tmp_
 
     assert findings_by_message(found) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
     assert found.entries == MESSAGES + sum(name == "acked in another queue" for name in faults.values())
-    assert set(others(found)) == {"imbalance"}  # of what was never enqueued, or left another queue
+    assert set(others(found)) == {"imbalance"}  # messages never enqueued, or that left another queue
 
 
 def test_a_journal_without_faults_is_clean(spark: SparkSession, tmp_path: Path) -> None:

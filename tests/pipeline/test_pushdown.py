@@ -133,7 +133,7 @@ class Counting:
         while True:
             try:
                 client, _ = self._listening.accept()
-            except OSError:  # it was closed
+            except OSError:  # the socket was closed
                 return
             server = socket.create_connection(self._target)
             for source, target in ((client, server), (server, client)):

@@ -36,5 +36,5 @@ def test_a_batch_that_is_under_way_is_finished(
     assert not query.isActive
     assert query.exception() is None
     assert finished
-    for names in ("offsets", "commits"):  # what was begun and what was finished
+    for names in ("offsets", "commits"):  # begun batches and finished batches
         assert sorted(path.name for path in (tmp_path / names).glob("[0-9]*")) == finished

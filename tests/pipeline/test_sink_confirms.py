@@ -22,7 +22,7 @@ from tests.support.amqp091.frames import HEAD, METHOD, PROTOCOL_HEADER, Frame, d
 from tests.support.daemon.daemon import PATIENCE_S
 
 SILENCE_S: Final = 0.1  # so long nothing comes of who waits for confirms
-SLACK_S: Final = 10.0  # of a machine that has other things to do
+SLACK_S: Final = 10.0  # for a machine that has other things to do
 SCHEMA: Final = StructType([StructField("value", StringType())])
 ANSWERS: Final[dict[type[base.Frame], base.Frame]] = {
     Connection.StartOk: Connection.Tune(2047, 131072, 0),

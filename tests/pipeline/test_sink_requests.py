@@ -21,7 +21,7 @@ from pipeline.errors import PipelineError
 from protocol.streams.chunk import BODY, Chunk
 
 MIB = 2**20
-SLACK_S = 10.0  # of a machine that has other things to do
+SLACK_S = 10.0  # for a machine that has other things to do
 REQUEST_MAX = 8 * MIB
 
 

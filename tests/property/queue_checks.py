@@ -5,7 +5,7 @@ cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict 
 D4 where one consumer is served at a time it is the active one, and nobody else has anything, D6 a browser
 sees an entry once, D5 nothing is out that the queue's rule holds back, D7 windows, D8 the most urgent entry
 first, D9 redelivered and delivery count; L1 leases end in time, L2 an alarm is set for the first; R1 what
-waits to be tried again has its time told; T1 nothing late is delivered, T2 time is as it was; Q1 no lost
+waits to be tried again has its time set; T1 nothing late is delivered, T2 time is as it was; Q1 no lost
 wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
 """
 
@@ -67,7 +67,7 @@ def probe_of(consumer: QueueConsumer) -> Probe:
 def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
     """Whether a higher-priority consumer wants `item` and does not wait for room for an earlier one."""
     if model.rule.is_batching(item):
-        return False  # it goes to anybody of the session of the transaction
+        return False  # the entry goes to any consumer of the transaction's session
     return any(
         precedence(other) > precedence(consumer)
         and other.acquires

@@ -45,8 +45,8 @@ class Item:
     due: int | None = field(compare=False, default=None)  # when its time is over
     until: int = field(compare=False, default=0)  # when it is to be tried again
     key: int = field(compare=False, default=0)
-    outdated: bool = field(compare=False, default=False)  # it was replaced while somebody had it
-    promised: bool = field(compare=False, default=False)  # it leaves with a transaction
+    outdated: bool = field(compare=False, default=False)  # the message was replaced while a consumer had it
+    promised: bool = field(compare=False, default=False)  # the message leaves with a transaction
 
     def is_late(self, now: int) -> bool:
         return self.due is not None and self.due <= now

@@ -45,7 +45,7 @@ class Operator(Operation):
 def begin(world: World, queue: int, first: int, count: int) -> None:
     """Mark up to `count` ready entries, from the `first` on."""
     if world.serving not in (EVERYBODY, IN_ORDER):
-        return  # who hands over waits for operators too, which the model does not know
+        return  # handing over waits for operators too, which the model does not know
     model = world.models[queue % len(world.models)]
     ready = [item for item in model.items if item.state == READY]
     operator = Operator(world, model)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.property.queue_world import World
 
 
-Held = tuple[QueueConsumer, QueueEntry]  # one delivery: another one of the same entry is another object
+Held = tuple[QueueConsumer, QueueEntry]  # another delivery of the same entry is another object
 
 
 class Probe(PullingTarget):

@@ -26,7 +26,7 @@ def begin(world: World, queue: int, most: int) -> None:
     """Purge a queue, `most` entries in a turn."""
     model = world.models[queue % len(world.models)]
     if model.queue.manager.purges:
-        return  # which of them has dropped what, nobody could tell
+        return  # the model cannot know which purge has dropped which entry
     world.watches.append(Watch(model, world.numbers, purge(model.queue, world.clock.schedule, most)))
     look(world)
 

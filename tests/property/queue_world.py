@@ -1,7 +1,7 @@
 """Queues, clients and connections under random operations, beside a list model of what must happen.
 
 `World` performs operations and keeps the model; the checks on it are in `queue_checks`. Arguments that choose
-something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
+something are any number: the choice is the number modulo the count of choices, so that shrinking works.
 """
 
 from broker.core.counters import Counters
@@ -37,7 +37,7 @@ class World:
 
     `filtering`: some consumers are to see only some messages. `rule`: one of queue_rules.RULES.
     `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
-    `retry`: milliseconds that what comes back waits at first; 0: nothing waits.
+    `retry`: milliseconds that a returned message waits at first; 0: nothing waits.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class World:
     def purge(self, queue: int) -> None:
         model = self.models[queue % len(self.models)]
         if model.queue.manager.purges:
-            return  # it would have to wait
+            return  # the get would have to wait
         there = [item for item in model.items if item.state != OUT]
         for item in there:
             model.drop(item)

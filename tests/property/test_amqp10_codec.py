@@ -91,7 +91,7 @@ VALUES = st.recursive(
     max_leaves=15,
 )
 
-# Bytes that have a chance to be something: constructors, sizes and counts that nearly fit.
+# Bytes that are likely to be valid: constructors, sizes and counts that nearly fit.
 PIECES = st.one_of(
     st.sampled_from([bytes.fromhex(digits) for digits, _ in SMALLEST + LONGER if len(digits) < 60]),
     st.sampled_from([bytes.fromhex(digits) for digits, _ in MALFORMED if digits]),

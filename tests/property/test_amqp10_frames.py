@@ -133,7 +133,7 @@ def test_every_encoding_means_what_the_slow_decoder_says(made: tuple[str, bytes]
 def test_a_performative_that_is_cut_anywhere_is_refused(made: tuple[str, bytes]) -> None:
     name, encoded = made
     for cut in range(len(encoded)):
-        for behind in (b"", encoded[cut:]):  # what lies behind the frame must not be taken for it
+        for behind in (b"", encoded[cut:]):  # bytes behind the frame must not be taken for the frame
             try:
                 read(name, encoded[:cut] + behind, 0, cut)
             except DecodeError:
@@ -258,7 +258,7 @@ def test_split_transfers_are_complete(
     last = False
     while not last:
         last = sending.write(out)
-        written = before - sending.left - len(b"".join(parts))  # of what is further
+        written = before - sending.left - len(b"".join(parts))  # bytes written of later parts
         assert len(b"".join(taken)) >= written, "each is asked for in time"
         assert len(b"".join(taken[:-1])) <= max(0, written), "and not before that"
     assert sending.left == 0

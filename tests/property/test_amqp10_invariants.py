@@ -24,9 +24,7 @@ BODIES = [
     described(0x73, b"\x45"),
     b"\0" + sized(0xA3, b"amqp:data:binary") + b"\xa0\x00",
 ]
-SLOW = sized(
-    0xB3, b"s" * START_BYTES_MAX
-)  # it takes so long to tell that what follows is a descriptor's value
+SLOW = sized(0xB3, b"s" * START_BYTES_MAX)  # a scan this long finds that the next value is a descriptor's
 
 
 @st.composite

@@ -58,7 +58,7 @@ def test_a_flipped_bit_costs_one_block_and_is_told(bit: int) -> None:
     assert {row._replace(**nameless) for row in found} <= set(expected)
     assert len(found) >= len(ROWS) - 3
     assert len(decoder.holes) == 1
-    if len(found) == len(ROWS):  # it was in the names, which a reader does not invent
+    if len(found) == len(ROWS):  # the damage was in the names, which a reader does not invent
         assert all(row.queue is None for row in found)
 
 

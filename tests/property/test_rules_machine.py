@@ -70,7 +70,7 @@ class RulesMachine(RuleBasedStateMachine):
         self.bench.clock.advance(0)
         self.look()
 
-    # ---- what happens
+    # ---- operations
 
     @rule(priority=st.integers(0, 3), size=st.sampled_from([0, 1, 4, 12]), expiration=times)
     def publish(self, priority: int, size: int, expiration: int) -> None:
@@ -143,7 +143,7 @@ class RulesMachine(RuleBasedStateMachine):
         purge(self.queue)
         self.look()
 
-    # ---- what must be so
+    # ---- invariants
 
     def is_late(self, item: Item) -> bool:
         return item.due is not None and item.due <= self.bench.clock.now

@@ -17,7 +17,7 @@ from tests.support.amqp10.contents import content10
 from tests.support.conversion.contents import ANNOTATIONS, content, decoded_content, sections, short_string
 
 OFFSETS = st.integers(0, 2**63 - 1)
-NUMBERS = st.sampled_from([-1, 0, 255])  # of partitions
+NUMBERS = st.sampled_from([-1, 0, 255])  # partition numbers
 SHORT = st.binary(max_size=255).map(short_string)
 PROPERTIES: dict[int, st.SearchStrategy[bytes]] = {
     index: SHORT for index in range(14) if index != basic.HEADERS

@@ -95,7 +95,7 @@ def test_the_log_and_its_checkpoints_make_the_same_broker(history: list[Step]) -
         if index == len(history) // 2:
             checkpoints = [*definitions_of(broker)]
             assert definitions_of(rebuilt(store.changes)) == checkpoints
-            store.changes[:] = checkpoints  # as in a log whose older segments are gone
+            store.changes[:] = checkpoints  # as in a log whose older segments are deleted
     definitions = definitions_of(broker)
     from_log = rebuilt(store.changes)
     assert definitions_of(from_log) == definitions

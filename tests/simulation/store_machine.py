@@ -28,8 +28,8 @@ class Machine(Work):
 
     def __init__(self, seed: int) -> None:
         super().__init__(random.Random(seed))
-        self.segment_bytes = self.rng.choice([4096, 16384])  # of equal ones, many are used again
-        self.chunk_bytes = self.rng.choice([600, 600, 1 << 20])  # of short ones, a batch has several
+        self.segment_bytes = self.rng.choice([4096, 16384])  # many segments of an equal size are used again
+        self.chunk_bytes = self.rng.choice([600, 600, 1 << 20])  # with short chunks, a batch has several
         self.deferred = DeferredWork()
         self.clean = False
         self.interrupted = False

@@ -120,7 +120,7 @@ class State:
     def _settle(self, sequence: int, queue: int) -> None:
         found = self.messages.get(sequence)
         if found is None:
-            return  # its queue was deleted meanwhile
+            return  # the queue was deleted meanwhile
         queues = found[1]
         queues.discard(queue)
         self.counts.pop((sequence, queue), None)
@@ -185,8 +185,8 @@ class Model:
     def refuse(self, durable: int, moved: int) -> set[int]:
         """After a full disk, what the failed batches said of older messages is in the batch after them.
 
-        But not what their transactions settled. Gives the sequences of the messages that these batches
-        published, which are gone.
+        The settlements of their transactions are not. Return the sequences of the messages that these batches
+        published and that are lost.
         """
         gone = {e.number for batch, e in self.events if batch > durable and e.kind == "publish"}
         self.events = [

@@ -26,10 +26,10 @@ class Work:
         self.disk = SimDisk(rng)
         self.model = Model()
         self.queues: dict[int, Queue] = {}
-        self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
+        self.held: dict[int, tuple[Message, set[int]]] = {}  # in the memory of queues, by an own number
         self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
         self.waiting: dict[tuple[int, int], int] = {}  # counts that a full disk has not taken, by sequence
-        self.reserved: set[tuple[int, int]] = set()  # what transactions will settle, likewise
+        self.reserved: set[tuple[int, int]] = set()  # to be settled by transactions, likewise
         self.deaths = Deaths(self)
         self.uploads: list[Body] = []
         self.streams: dict[int, Stream] = {}

@@ -16,9 +16,9 @@ from tests.support.store.hand_log import content_of
 
 COUNT = 6
 TTL = 1000
-SIZES = [400, 5000]  # of messages: many to a segment, or few
+SIZES = [400, 5000]  # sizes of messages: many to a segment, or few
 CONTENTS = {size: [content_of(n, size) for n in range(COUNT)] for size in SIZES}
-SEEDS = range(3)  # of what a power cut leaves
+SEEDS = range(3)  # seeds of the choice that a power cut makes
 
 
 def reject(life: Life) -> None:

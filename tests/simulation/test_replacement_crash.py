@@ -74,8 +74,8 @@ class World:
         self.restarts = 0
         self.full = 0
         self.taken: list[tuple[QueueConsumer, QueueEntry, Slot, int]] = []
-        self.late: set[tuple[Slot, int]] = set()  # what came back, or is settled, if that may not be durable
-        self.back: set[tuple[Slot, int]] = set()  # what a restart has brought back
+        self.late: set[tuple[Slot, int]] = set()  # returned or settled, if that may not be durable
+        self.back: set[tuple[Slot, int]] = set()  # brought back by a restart
         self.life = Life(self.disk, views=key_view)
         for name in NAMES:
             self.life.declare(name, last_value_key=KEY)
@@ -165,7 +165,7 @@ class World:
         self.disk.capacity = 1 << 40
         self.restarts += 1
         out = self.late | self.back | {(slot, number) for _, _, slot, number in self.taken}
-        in_memory = {  # of these values the queues have what was refused
+        in_memory = {  # refused values that the queues have
             (name, int(entry.message.priority))
             for name in NAMES
             for entry in self.life.vhost.topology.queues[name].entries

@@ -1,6 +1,6 @@
 """A staged sink, with the power cut, the process killed or the disk full anywhere on the way of a batch.
 
-What is found afterwards, when the next life has gone on, is all of the batch or nothing of it.
+The next life of the broker finds all of the batch or nothing of it.
 """
 
 import itertools
@@ -16,10 +16,10 @@ from protocol.streams.rows import columns_of
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 
-SEEDS = range(3)  # of what a power cut leaves
+SEEDS = range(3)  # seeds of the choice that a power cut makes
 QUEUES = ("even", "odd")
-ROWS = 5  # of a chunk
-SIZES = (20, 2000)  # of bodies: within a segment, and over several
+ROWS = 5  # in each chunk
+SIZES = (20, 2000)  # sizes of bodies: within a segment, and over several
 
 
 def body(batch: int, number: int, size: int) -> bytes:

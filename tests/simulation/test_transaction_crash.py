@@ -17,9 +17,9 @@ from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.support.store.hand_log import content_of
 
 WORK = 4  # messages that the transaction settles
-REJECTED = (1, 3)  # those of them that it rejects
+REJECTED = (1, 3)  # delivered messages that the transaction rejects
 RESULTS = ("out.0", "out.1", "out.2")
-SEEDS = range(4)  # of what a power cut leaves
+SEEDS = range(4)  # seeds of the choice that a power cut makes
 
 
 class Publish(HeldPublish):

@@ -133,7 +133,7 @@ class World:
             self.consumed(number)
         client.ack(*client.numbers)
         client.cancel()
-        if self.random.random() < 0.5:  # who publishes before those that wait have their turn
+        if self.random.random() < 0.5:  # publish before the waiting messages are served
             self.publish_to(queue.name)
 
     def consumed(self, number: int) -> None:
@@ -177,7 +177,7 @@ class World:
                 died[:] = [number for number in died if number not in gone]
         self.bench.clock.advance(SOON_MS)
 
-    # ---- what must be
+    # ---- invariants
 
     def check(self) -> None:
         """Check that each message is in a single place, and that all counts are right."""
@@ -232,7 +232,7 @@ class World:
                 client.ack(*client.numbers)
                 client.cancel()
         assert not self.alive, "all have come"
-        for name in SOURCES[:3]:  # what goes by way of another queue may overtake
+        for name in SOURCES[:3]:  # messages by way of another queue may overtake
             waited = [number for number in self.came[name] if number in set(self.died[name])]
             wanted = [number for number in self.died[name] if number in set(waited)]
             assert waited == wanted, f"those that waited in {name} come in the order in which they died"

@@ -25,7 +25,7 @@ COUNT = 4
 TTL = 1000
 SIZE = 400
 CONTENTS = [content_of(n, SIZE) for n in range(COUNT)]
-SEEDS = range(2)  # of what a power cut leaves
+SEEDS = range(2)  # seeds of the choice that a power cut makes
 DLX = "x-dead-letter-exchange"
 
 

@@ -60,7 +60,7 @@ def marked(folder: str) -> dict[int, str]:
                 if command and OWN not in command:  # a zombie has no command
                     found[int(process.name)] = command.strip()
         except OSError:
-            continue  # another user's, or gone meanwhile
+            continue  # another user's, or deleted meanwhile
     return found
 
 

@@ -54,7 +54,7 @@ class Channel(ChannelState):
     def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
         super().__init__(connection, number, virtual_host)
         self._get_target: Target091 | None = None
-        self._body: Body | None = None  # of the incoming content, if it is large
+        self._body: Body | None = None  # the body of the incoming content, if it is large
         self._publications: dict[bytes, Publication] = {}
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:

@@ -412,7 +412,7 @@ def handle_control(connection: Connection091, method: int, payload: bytes) -> No
 
 
 CLOSING_SECONDS: Final = 5
-GATHERED_BYTES_MAX: Final = 1048576  # of incomplete contents, on all channels, while memory is short
+GATHERED_BYTES_MAX: Final = 1048576  # for incomplete contents, on all channels, while memory is short
 
 
 @final

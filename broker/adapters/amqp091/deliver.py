@@ -144,7 +144,7 @@ class Target091(ChannelTarget):
             out.write(content)  # as received, on the same channel number
         else:
             write_content_for(channel, content)
-        if message.body is not None:  # of any size: sections before the body may have made it large
+        if message.body is not None:  # a body of any size: sections before the body may have made it large
             _send_body(channel, message.body, 0, kept, content)
         if len(out) >= OUTPUT_BYTES_MAX:
             channel.connection.full = True

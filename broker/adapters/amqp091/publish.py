@@ -163,7 +163,7 @@ class HeldPublish091(HeldPublish):
             return ""
         try:
             return super().resolve(publisher, source)
-        except ProtocolError as error:  # its headers do not decode
+        except ProtocolError as error:  # the headers do not decode
             return error.text
 
     def put(self, publisher: Publisher) -> Outcome:

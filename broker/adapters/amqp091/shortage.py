@@ -12,7 +12,7 @@ from protocol.amqp091 import methods
 from protocol.amqp091.closing import asks_to_close
 
 CAPABILITY: Final = "connection.blocked"
-KEPT_BYTES_MAX: Final = 16384  # of a held publisher; with more bytes the connection is no longer read
+KEPT_BYTES_MAX: Final = 16384  # for each held publisher; with more bytes the connection is no longer read
 
 _log = structlog.get_logger("amqpd.connection")
 

@@ -53,7 +53,7 @@ from broker.core.queues.search import id_of, message_id
 from broker.core.queues.state import places_of
 
 USUAL_COUNT: Final = 100
-USUAL_BYTES: Final = 50_000  # of a body that are shown by default
+USUAL_BYTES: Final = 50_000  # the part of a body that is shown by default
 AFTER: Final = "after:"
 DIED: Final = "died "  # the beginning of the mark of a message that waits to be dead-lettered
 

@@ -20,7 +20,7 @@ from broker.core.policies.pattern import NamePattern
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 FILTER_MAX: Final = 1024
-DIGITS_MAX: Final = 18  # of a number in a query
+DIGITS_MAX: Final = 18  # for a number in a query
 RUN: Final = 1000  # items that are sorted at once
 PIECE: Final = 64  # items that are sent at once
 

@@ -21,7 +21,7 @@ from broker.core.queues.queue import Queue
 from broker.journal.catalogue import ServedJournal
 
 INTERVAL_SECONDS: Final = 5.0  # samples in shorter intervals have the same rates
-SUMS_MAX: Final = 1000  # one for each set of virtual hosts that a user may see
+SUMS_MAX: Final = 1000  # a sum for each set of virtual hosts that a user may see
 
 Shown = dict[str, object]
 

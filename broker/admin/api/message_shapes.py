@@ -22,7 +22,7 @@ from protocol.amqp10.sections import is_sections
 from protocol.conversion.names import ENCODED_BODY
 from protocol.conversion.parts import BodyParts
 
-BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a request has to truncate longer bodies
+BYTES_MAX: Final = 8 * 2**20  # all bodies in an answer; a request has to truncate longer bodies
 
 
 def load_content(message: Message, store: MessageStore) -> bytes:

@@ -62,8 +62,8 @@ from protocol.errors import ProtocolError
 _INDEXES: Final = {name: getattr(p, name.upper()) for name in PROPERTIES}
 _FIRST_QUEUE: Final = FIRST + b"queue"
 
-MESSAGES_MAX: Final = 2000  # of one operation, whose commit is one step and must be short
-BYTES_MAX: Final = 8 * 2**20  # of content that one operation appends to the log, approximately
+MESSAGES_MAX: Final = 2000  # in an operation, whose commit is a single step and must be short
+BYTES_MAX: Final = 8 * 2**20  # content that an operation appends to the log, approximately
 
 Put = Callable[[Message], tuple[Route, Message] | None]
 """Returns the route and the message to publish; None for a message that the operation skips."""

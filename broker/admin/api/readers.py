@@ -13,7 +13,7 @@ from broker.admin.json_documents import require_field
 from broker.admin.readers import Position, Readers, Report
 from broker.auth.terms import READ
 
-PARTITIONS_MAX: Final = 1000  # of one reader
+PARTITIONS_MAX: Final = 1000  # for each reader
 NAME_MAX: Final = 255  # bytes, as for other names
 OFFSET_END: Final = 1 << 62
 

@@ -31,7 +31,7 @@ POLICYMAKER: Final = "policymaker"
 MANAGEMENT: Final = "management"
 TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
 
-CREDENTIALS_MAX: Final = 4096  # of the header: credentials are kept until the password is checked
+CREDENTIALS_MAX: Final = 4096  # the header's bytes: credentials are kept until the password is checked
 
 _OBJECT: Final = "User not authorised to access object"
 

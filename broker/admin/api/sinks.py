@@ -67,8 +67,8 @@ WAIT_MAX: Final = 60
 
 router = APIRouter(tags=["staged sinks"])
 
-BODY_MAX: Final = 8 * 2**20  # of a request with rows, whose chunks are appended in one step
-ROWS_MAX: Final = 1000  # of a chunk, which is published in one step
+BODY_MAX: Final = 8 * 2**20  # a request with rows, whose chunks are appended in one step
+ROWS_MAX: Final = 1000  # in a chunk, which is published in one step
 
 
 def conflict(reason: str) -> ApiError:

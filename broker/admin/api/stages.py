@@ -28,7 +28,7 @@ from protocol.streams.rows import columns_of
 ROWS_MAX: Final = 1_000_000  # staged for one reader
 ADVANCE_MAX: Final = 100_000  # staged by one request
 RUNS_MAX: Final = 20_000  # runs of adjacent messages that one request stages: one record names them
-BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if the request has no limit
+BYTES_MAX: Final = 64 * 2**20  # bodies staged by one request, if the request has no limit
 RETAIN_MAX: Final = 100  # batches that stay readable after they are acknowledged
 CHUNK_BYTES: Final = 256 * 2**10
 CHUNK_ROWS: Final = 5000

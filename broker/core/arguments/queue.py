@@ -78,7 +78,7 @@ PRIORITY_ARGUMENTS: Final = {
 
 LEVELS_MAX: Final = 256
 HIGHEST: Final = 9  # priority of a queue that says no other: those of AMQP 0-9-1 are 0 to 9
-NORMAL: Final[i64] = 4  # of a message without a priority, where priorities are mapped [amqp-1.0 3.2.1]
+NORMAL: Final[i64] = 4  # for a message without a priority, where priorities are mapped [amqp-1.0 3.2.1]
 
 SORT_KEY: Final = "x-sort-key"
 SORTED_ARGUMENTS: Final = {

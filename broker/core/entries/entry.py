@@ -24,7 +24,7 @@ RANK_SHIFT: Final = 55
 
 
 STOPPED: Final[i64] = -2  # the place of a timer that is stopped
-IN_LANE: Final[i64] = -1  # of a timer that runs; else the position in the heap
+IN_LANE: Final[i64] = -1  # the timer runs; else the position in the heap
 
 
 @final

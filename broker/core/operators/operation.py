@@ -118,7 +118,7 @@ class Operation(Transaction):
         self.way = way
         self.queue = queue
         self.holder = holder
-        self.deaths: list[Death] = []  # of messages that wait to be dead-lettered and that the commit removes
+        self.deaths: list[Death] = []  # deaths of waiting dead letters that the commit removes
         self._by = publisher.host.journal.current_actor()
 
     def remove(self, entry: QueueEntry) -> None:

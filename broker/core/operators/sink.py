@@ -262,7 +262,7 @@ class Move(Operation):
 
 SINK: Final = "sink"
 ATTEMPT: Final = "sink.attempt"
-ATTEMPTS_MAX: Final = 20_000  # of one sink at the same time
+ATTEMPTS_MAX: Final = 20_000  # open attempts of a sink at the same time
 RETRY_MS: Final = 500  # the delay before a chunk that could not be published is tried again
 NO_BATCH: Final[i64] = -1
 
@@ -535,7 +535,7 @@ class Decision(DurableWaiter):
         self._done(f"the log has failed: {reason}")
 
 
-SINKS_MAX: Final = 1000  # of one virtual host
+SINKS_MAX: Final = 1000  # for each virtual host
 
 
 @final

@@ -299,7 +299,7 @@ class Stage:
             pass
 
 
-READERS_MAX: Final = 64  # of one queue
+READERS_MAX: Final = 64  # for each queue
 STAGE_RELEASED: Final = "stage.delete"
 
 

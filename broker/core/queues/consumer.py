@@ -23,7 +23,7 @@ NON_ACQUIRING: Final = 4  # a browser: notified of every entry
 
 # Blockers: why a consumer is NOT_INTERESTED. Bits, so that further reasons are further bits.
 BLOCKED_BY_TARGET: Final = 1  # no credit, flow off, transport full, closed
-BLOCKED_BY_SIZE: Final = 2  # its next entry is too large for what is left of its byte window
+BLOCKED_BY_SIZE: Final = 2  # the next entry is larger than the rest of the consumer's byte window
 BLOCKED_BY_STANDBY: Final = 4  # the queue serves another consumer alone
 BLOCKED_BY_STOP: Final = 8  # dequeue is switched off
 BLOCKED_BY_GATE: Final = 16  # the queue waits until there are enough consumers
@@ -38,11 +38,11 @@ WAITING: Final = "waiting"  # stands by
 DRAINING: Final = "draining"  # was served; its successor waits until its deliveries are settled
 
 # Why a consumer starts or stops being served.
-ATTACHED: Final = "attached"  # it was attached, and no other consumer had precedence
-ELECTED: Final = "elected"  # it is the only served consumer now
+ATTACHED: Final = "attached"  # the consumer was attached, and no other consumer had precedence
+ELECTED: Final = "elected"  # the consumer is the only served consumer now
 ELECTION_OVER: Final = "election-over"  # all consumers are served again
 OUTRANKED: Final = "outranked"  # another one is served alone
-DETACHED: Final = "detached"  # it was cancelled, or its channel or connection closed, or its queue deleted
+DETACHED: Final = "detached"  # the consumer was cancelled, its channel was closed or its queue deleted
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -99,7 +99,7 @@ class DeadLetterBacklog(BacklogHook):
         super().__init__(host.schedule, TRIES)
         self.queue = queue
         self.host = host
-        self.numbers: i64 = 0  # of the latest death
+        self.numbers: i64 = 0  # the number of the latest death
         self._lanes: dict[object, Lane] = {}
         self._due: deque[Lane] = deque()  # lanes to be tried in this round
         self._began: i64 = 0  # when the latest round began

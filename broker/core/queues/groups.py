@@ -518,7 +518,7 @@ class Groups(Discipline):
         """
         if holding_of(consumer) is not None and consumer.state == REMOVED:
             if self.strict and consumer.getting:
-                return  # its session may get more; each group is freed when nothing of it is in flight
+                return  # the session may get more; each group is freed when nothing of it is in flight
             free_groups(self, [holding_of(consumer)])
 
     def note_context(self, consumer: QueueConsumer) -> None:

@@ -364,7 +364,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
             notified += 1
 
 
-FILTERS_MAX: Final = 64  # of a queue or a row of its index: each filter sees each message there
+FILTERS_MAX: Final = 64  # for a queue or a row of its index: each filter sees each message there
 
 
 def join_context(queue: Queue, entry_filter: EntryFilter | None) -> Cursor:

@@ -219,7 +219,7 @@ class Retry(QueueRetry):
 
 
 NO_LIMIT: Final = -1
-QUORUM_LIMIT: Final = 20  # of a quorum queue without an explicit limit
+QUORUM_LIMIT: Final = 20  # for a quorum queue without an explicit limit
 
 
 def apply(queue: Queue, host: QueueHost) -> None:

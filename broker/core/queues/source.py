@@ -11,10 +11,10 @@ PUBLISHED: Final = 0
 DEAD_LETTERED: Final = 1
 MOVED: Final = 2
 COPIED: Final = 3
-DELAYED: Final = 4  # its delay is over
+DELAYED: Final = 4  # the message's delay is over
 OWN: Final = 5  # the broker's own message, such as a receipt
 EDITED: Final = 6
-REDRIVEN: Final = 7  # it was a dead letter
+REDRIVEN: Final = 7  # the message was a dead letter
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

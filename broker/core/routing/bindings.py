@@ -19,9 +19,9 @@ NO_LOCAL: Final = "x-no-local"
 class NoLocal:
     """The queues of one virtual host that do not receive their own connection's messages (no-local).
 
-    The queues are removed when a publisher's route is resolved, so that no message has to be inspected. The
-    newest binding of a queue with the argument `x-no-local` counts. The effect ends when all such bindings of
-    the queue are deleted.
+    The queues are removed when a publisher's route is resolved, so that no message is inspected. The newest
+    binding of a queue with the argument `x-no-local` counts. The effect ends when all such bindings of the
+    queue are deleted.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Bindings(Chore):
         left: list[Exchange] = []
         for source, parallel in self._by_destination.pop(deleted, {}).items():
             if source.deleted:
-                continue  # its bindings leave with it
+                continue  # the bindings of the exchange are deleted with it
             del source.outgoing[deleted]
             source.changed()
             self._deleted.append((source, {deleted: parallel}))

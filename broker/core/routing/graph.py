@@ -359,7 +359,7 @@ class Exchange:
         self.auto_delete = described.auto_delete
         self.internal = described.internal
         self.arguments = arguments = described.arguments
-        self.effect: MergedPolicies = NO_POLICIES  # its policies
+        self.effect: MergedPolicies = NO_POLICIES  # the effect of the exchange's policies
         self.alternate: str | None = None
         alternate = arguments.get(ALTERNATE_EXCHANGE)
         if isinstance(alternate, str):

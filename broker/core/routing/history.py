@@ -88,7 +88,7 @@ RECENT_HISTORY: Final = "x-recent-history"
 HISTORY_LENGTH: Final = "x-recent-history-length"
 NO_STORE: Final = "x-recent-history-no-store"
 _LENGTH_DEFAULT: Final = 20
-_LENGTH_MAX: Final = 100_000  # one step sends all of them to a new binding
+_LENGTH_MAX: Final = 100_000  # a single step sends the whole history to a new binding
 
 
 @final

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.core.routing.graph import Binding, Destinations, Resolution
 from broker.core.view import MessageView
 
-SINGLE: Final = "*"  # one word, which may be empty
+SINGLE: Final = "*"  # a single word, which may be empty
 ANY: Final = "#"  # any number of words, also none
 
 
@@ -48,7 +48,7 @@ class TopicNode:
         self.words: dict[str, TopicNode] | None = None  # most nodes are the last of their pattern
         self.single: TopicNode | None = None
         self.any: TopicNode | None = None
-        self.destinations: Destinations | None = None  # of the patterns that end here
+        self.destinations: Destinations | None = None  # destinations of the patterns that end here
         self.turn: i64 = 0  # the last step of a walk that reached this node, if it repeats
 
     def is_empty(self) -> bool:

@@ -34,7 +34,7 @@ class Token:
         self.kind = kind
         self.text = text
         self.value = value
-        self.position = position  # of its first character, counted from 1
+        self.position = position  # position of the token's first character, counted from 1
 
 
 def refusal(position: int, why: str) -> PreconditionFailed:

@@ -19,7 +19,7 @@ from broker.core.schedule import TimedTask
 from broker.core.streams.list import StreamEntry, StreamEntryList
 
 OFFSETS: Final = "offsets"
-NAMES_MAX: Final = 1000  # of one stream
+NAMES_MAX: Final = 1000  # for each stream
 NOTE_MS: Final[i64] = 1000  # settled offsets are appended after this time
 
 

@@ -149,7 +149,7 @@ def _apply_binding(topology: Topology, change: Change) -> None:
     source = topology.exchanges.get(text_of(change, "source"))
     destination = _destination(topology, change)
     if source is None or destination is None:
-        return  # one end was deleted later in a log that was read from the middle
+        return  # the log was read from the middle and deletes an end of the binding later
     arguments = decode_table(change.get("arguments"))
     try:
         binding = Binding(source, destination, text_of(change, "routing_key"), arguments)

@@ -219,7 +219,7 @@ class Streams:
         self.all[number] = stream
         return stream
 
-    # ---- one batch
+    # ---- a single batch
 
     def seal(self, batch: Batch) -> None:
         """Make chunks of the appended rows, and record in the batch how far the streams go with it."""

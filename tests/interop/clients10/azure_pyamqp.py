@@ -226,7 +226,7 @@ def condition_of(act: Callable[[], object]) -> Any:
         act()
     except errors.AMQPException as error:
         return text(getattr(error.condition, "value", error.condition))
-    except ValueError as error:  # of a log-in
+    except ValueError as error:  # raised by a login
         return str(error).partition("\n")[0]
     return "nothing"
 

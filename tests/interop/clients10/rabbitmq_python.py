@@ -177,7 +177,7 @@ def is_refused() -> object:
     anywhere = connection.publisher_builder().build()
     to = client.Properties(to="/queues/nowhere")
     rejected = anywhere.publish(client.Message("x", properties=to)).outcome
-    accepted = send_numbers(connection, 1)  # it all goes on
+    accepted = send_numbers(connection, 1)  # the connection works on
     connection.close()
     stranger = code_of(lambda: connect(password="wrong"))
     return {

@@ -1,6 +1,6 @@
 """A pytest plugin for the clients' suites: deselect some tests, and write the results of the others.
 
-The environment says which and where: SUITE_LEFT_OUT is a JSON list of names in which `*` stands for anything,
+The environment says which and where: SUITE_LEFT_OUT is a JSON list of names in which `*` matches anything,
 SUITE_REPORT a file that gets one JSON object a line. A test that was skipped is not written; one that passes
 and then errs while it is torn down has failed.
 """

@@ -44,10 +44,10 @@ class Book:
         self.shelves: dict[str, Shelf] = {}
         self.notes: dict[int, Note] = {}
         self.dying: dict[tuple[str, int], str] = {}
-        self.origins: dict[int, tuple[str, int]] = {}  # of letters that no queue has taken
+        self.origins: dict[int, tuple[str, int]] = {}  # origins of letters that no queue has taken
         self.journal = Journal()
-        self.waiting: Callable[[str], list[int]] = lambda _: []  # what the broker has waiting in a queue
-        self.loose: list[Shelf] = []  # that have got something and may have to drop something
+        self.waiting: Callable[[str], list[int]] = lambda _: []  # numbers that wait in a queue of the broker
+        self.loose: list[Shelf] = []  # queues that have got a message and may have to drop a message
 
     def tick(self) -> int:
         self.ticks += 1
@@ -84,7 +84,7 @@ class Book:
             taker.queue.service.detached(taker, self.time())
             taker.queue.groups.detached(taker)
 
-    # ---- what comes
+    # ---- arrivals
 
     def new_note(self, note: Note) -> Note:
         self.notes[note.number] = note
@@ -133,7 +133,7 @@ class Book:
                 self.dying[shelf.name, note.number] = MAXLEN
         return bool(full)
 
-    # ---- what is given out and comes back
+    # ---- deliveries and returns
 
     def give(self, item: Item, taker: Taker, counts: bool) -> None:
         """Give the item to `taker`; `counts`: the log records the delivery count."""
@@ -201,7 +201,7 @@ class Book:
         if not stays:
             self.journal.remove((shelf.name, item.number))
 
-    # ---- what leaves by itself
+    # ---- expiry and limits
 
     def leave(self, shelf: Shelf, item: Item, reason: str) -> None:
         """Remove the item from the queue, and dead-letter it if the queue has a dead-letter exchange."""
@@ -252,7 +252,7 @@ class Book:
                 )
             self.seen("check: Q4")
             self.leave(shelf, victim, MAXLEN)
-            handing_over = False  # it is not asked again who has room for what comes next
+            handing_over = False  # the room for the next messages is not checked again
 
     def end_of_step(self) -> None:
         """End the step: all items have left and all dead letters have been sent."""
@@ -267,7 +267,7 @@ class Book:
             raise InvariantError("I1", f"message {number} of queue {name} is not dead-lettered as {reason}")
         self.seen("check: I1")
 
-    # ---- what waits to be dead-lettered
+    # ---- waiting dead letters
 
     def line_up(self) -> None:
         """A message that dies while others of its queue wait lines up behind them; no letter is written."""

@@ -1,8 +1,8 @@
 """Call-outs of queues to consumers must not call back into a queue: F5.
 
-What they may do is to have room again, as the last thing (ConsumerTarget). While one is called, the
-interpreter tells of every function that is entered, so whoever gets into a queue, by however many detours, is
-caught in the act. In compiled code only call-outs within call-outs are seen.
+A call-out may make room again, as the last thing (ConsumerTarget). During a call-out, the interpreter reports
+every function that is entered, so that a call into a queue is seen, by however many detours. In compiled code
+only call-outs within call-outs are seen.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Wire:
 class Client(PullingTarget):
     """The client's end of a consumer, of a consumer of several queues, or of a basic.get."""
 
-    waits = False  # it is a basic.get, which is not known before it begins
+    waits = False  # a basic.get is not known before it begins
 
     def __init__(self, world: World, channel: Channel, window: Window, shared: bool) -> None:
         credit = Credit(window.count_max, window.bytes_max)
@@ -142,7 +142,7 @@ class Client(PullingTarget):
             self.take_back([held for held in self.held if held.entry is entry])
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        with self.world.calls.out("consumer_cancelled"):  # what was shown to a browser
+        with self.world.calls.out("consumer_cancelled"):  # entries shown to a browser
             self.world.queue_deleted()
             self.take_back([held for held in self.held if held.consumer is consumer])
 

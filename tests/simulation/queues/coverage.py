@@ -134,7 +134,7 @@ TRANSITIONS = (
     "restart: in doubt, there",
     "restart: in doubt, gone",
 )
-SURE = (  # of queues that dead-letter at least once, which have profiles and seeds of their own
+SURE = (  # queues that dead-letter at least once have profiles and seeds of their own
     "step: begin on dead",
     "check: Z1",
     "check: Z2",
@@ -147,7 +147,7 @@ SURE = (  # of queues that dead-letter at least once, which have profiles and se
     "entry: dead to taken away",
     "restart: waits to be dead-lettered",
 )
-SLICES = (  # what has turns to come where slices are short
+SLICES = (  # work left for later turns where slices are short
     "slices: settle",
     "slices: refuse",
     "slices: give back",

@@ -48,7 +48,7 @@ def waiting(world: World) -> tuple[Shelf, Wait, HeldMessage] | None:
     return shelf, shelf.delays.in_order()[at], places(world.queue_of(shelf))[at]
 
 
-# ---- what operators do
+# ---- operators
 
 
 def cancel(world: World) -> None:

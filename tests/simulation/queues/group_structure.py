@@ -51,7 +51,7 @@ def check_group(seen: Seen, shelf: Shelf, group: Group) -> None:
         knows = group.shut or group in holding.groups
         check(seen, "I7", knows, f"its owner does not know group {key}")
     check(seen, "I7", taker is (holder and holder.owner), f"group {key} is another one's")
-    if owner is None or owner.state != REMOVED:  # who has gone gets nothing of it anyway
+    if owner is None or owner.state != REMOVED:  # a removed owner gets nothing of the group anyway
         check(seen, "I7", group.shut == bool(holder and holder.shut), f"group {key} is shut: {group.shut}")
     check(seen, "I7", bool(out) or not group.shut, f"group {key} is shut and waits for nothing")
     for parked in [*group.parked.values(), group.line]:

@@ -62,7 +62,7 @@ class Groups:
         self.holders: dict[str, Holder] = {}
         self.idle: list[str] = []
 
-    # ---- what is asked
+    # ---- queries
 
     def key(self, item: Item) -> str:
         return "" if self.rule is None else self.rule.key(item.note.headers)
@@ -97,7 +97,7 @@ class Groups:
             return None
         return next((item for item in self.members(key) if not self.shelf.is_late(item, now)), None)
 
-    # ---- what is told
+    # ---- events
 
     def put(self, item: Item) -> None:
         """Add an item that has arrived."""
@@ -154,7 +154,7 @@ class Groups:
             self.shut(key)
         self.serve_one()
 
-    # ---- what follows
+    # ---- consequences
 
     def serve_one(self) -> None:
         active = self.shelf.service.active

@@ -18,11 +18,11 @@ class Journal:
         self.added: dict[Key, int] = {}
         self.removed: dict[Key, int] = {}
         self.counts: dict[Key, list[tuple[int, int]]] = {}
-        self.dead: dict[Key, int] = {}  # what waits to be dead-lettered
+        self.dead: dict[Key, int] = {}  # entries that wait to be dead-lettered
         self.declared: dict[str, int] = {}
         self.deleted: dict[str, int] = {}
         self.held: dict[tuple[str, int, int], Key] = {}  # by queue, number and time, what was held ever
-        self.moved: dict[Key, Key] = {}  # what was written in one step with the removal of what
+        self.moved: dict[Key, Key] = {}  # the written key, by the key removed in the same step
         self.together: list[tuple[int, list[Key], list[Key]]] = []  # transactions: added, removed
 
     def _next(self) -> int:

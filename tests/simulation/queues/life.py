@@ -124,7 +124,7 @@ class Life:
 
     def sync(self) -> None:
         """Make everything durable."""
-        for _ in range(2):  # one batch may have been on its way
+        for _ in range(2):  # a batch may have been on its way
             self.log.commit()
             self.deferred.run_all()
 

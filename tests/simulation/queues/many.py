@@ -65,7 +65,7 @@ def give_back(world: World) -> None:
     """Do basic.nack for several deliveries, for all of a consumer at once."""
     helds = [held for run in take(world) for held in run]
     if any(held.shelf.spec.max_bytes is not None for held in helds):
-        for held in helds:  # one may push out more than go in a turn, or who knows which
+        for held in helds:  # a single message may push out more than fit in a turn, in an unknown order
             _give_back(world, [held])
             world.turns.advance(0)
     elif helds:

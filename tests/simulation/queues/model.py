@@ -1,7 +1,7 @@
 """The required behaviour of queues, with lists and dictionaries: it shares no code with the broker.
 
-A rule is a small function here: in which order items stand, whether a taker could take an item, what leaves
-when, what comes back. Time is in milliseconds, sizes are in bytes.
+A rule is a small function here: in which order items stand, whether a taker could take an item, which
+items leave and when, which items return. Time is in milliseconds, sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Spec:
     max_bytes: int | None = None
     overflow: str = DROP_HEAD
     dead_letter: str | None = None
-    sure: bool = False  # what dies waits until its dead letter arrives
+    sure: bool = False  # dead messages wait until their dead letter arrives
     limit: int | None = None
     single_active: bool = False
     all_exclusive: bool = False
@@ -70,7 +70,7 @@ class Spec:
 
 @dataclass(eq=False)
 class Note:
-    """A message. `appended`: when the log was told of it, by ticks: its turn after a restart.
+    """A message. `appended`: when it was appended to the log, by ticks: its place after a restart.
 
     `date`: the same by time. `deaths`: queue and reason of each, the latest first.
     """
@@ -86,7 +86,7 @@ class Note:
     date: int = 0
     dated: bool = False  # the log knows `date`
     headers: dict[str, object] = field(default_factory=dict)
-    until: int | None = None  # it is held by the queues that it goes to
+    until: int | None = None  # the queues delay the message
 
     def again(self, number: int) -> Note:
         """The same under another number, without deaths and without an end."""
@@ -165,19 +165,19 @@ class Shelf:
         self.takers: list[Taker] = []
         self.deleted = False  # clients may not know yet
         self.reserved: list[int] = []  # sizes of what transactions are about to put here
-        self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
+        self.fresh: Item | None = None  # a new item that need not wait: its time is over only afterwards
         self.service = Service(self)
         self.groups = Groups(self, seen)
         self.delays = Delays(journal)
         self.recall = Recall(spec.knows, journal)
-        self.dead: dict[int, str] = {}  # what waits to be dead-lettered, and why, in the order of dying
+        self.dead: dict[int, str] = {}  # waiting dead letters, and their reasons, in the order of dying
         self.dead_sizes: dict[int, int] = {}  # also of what is dying: it has its room until it goes
-        self.seized: set[int] = set()  # of the dead, those that operators are about to take away
-        self.seeks = False  # what is dead waits for room, not for its first try after a restart
+        self.seized: set[int] = set()  # the dead that operators are about to take away
+        self.seeks = False  # the dead wait for room, not for the first try after a restart
         self.sought: set[str] = set()  # names of queues whose dead letters wait for room here
         self.current: dict[int, Item] = {}  # by kind, the latest where only that is kept
 
-    # ---- who may have what
+    # ---- takers
 
     def is_late(self, item: Item, now: int) -> bool:
         return item.due is not None and item.due <= now and item is not self.fresh
@@ -242,7 +242,7 @@ class Shelf:
         alone = any(other.alone for other in others) and not taker.waits
         return alone or (taker.alone and (bool(others) or self.spec.single_active or self.spec.all_exclusive))
 
-    # ---- what there is room for
+    # ---- limits
 
     def sizes(self) -> list[int]:
         return [item.note.size for item in self.items if item.state == READY]
@@ -279,7 +279,7 @@ class Shelf:
         lowest = max(item.place[0] for item in ready)
         return next(item for item in ready if item.place[0] == lowest)
 
-    # ---- what comes
+    # ---- arrivals
 
     def displaced(self, note: Note) -> Item | None:
         """Return the item that a new note replaces at once, unless the item is acquired."""

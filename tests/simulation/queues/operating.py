@@ -187,7 +187,7 @@ def redrive(world: World) -> None:
     for item in found[: rng.randrange(1, COUNT_MAX + 1)]:
         name, _ = item.note.deaths[-1]
         to = world.book.shelves.get(name)
-        if to is None:  # it is asked for there, and the operation ends
+        if to is None:  # the operation requests the target and ends
             errand.give_back()
             world.seen("redrive: the queue is gone")
             return

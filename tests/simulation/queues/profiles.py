@@ -11,7 +11,7 @@ DEAD = "dead"
 
 @dataclass(frozen=True)
 class Profile:
-    """`queues`: by a name that stands for all that follow each other; `targets`: those that letters go to.
+    """`queues`: by a name for all that follow each other; `targets`: the queues that letters go to.
 
     `fanout`: those that share an exchange. The numbers are shares of consumers, or of messages, out of one.
     """
@@ -23,7 +23,7 @@ class Profile:
     priorities: tuple[int, ...] = (0,)
     selectors: float = 0
     browsers: float = 0
-    forgets: float = 0  # of browsers
+    forgets: float = 0  # the rate of browsers
     no_ack: float = 0
     alone: float = 0
     shared: float = 0
@@ -33,7 +33,7 @@ class Profile:
     bytes_max: tuple[int, ...] = (0,)
     persistent: float = 0
     groups: float = 0
-    waits: float = 0  # of gets that find nothing
+    waits: float = 0  # the rate of gets that find nothing
     repeats: float = 0
     delays: float = 0
     expirations: tuple[int | None, ...] = (None,)

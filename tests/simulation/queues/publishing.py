@@ -27,7 +27,7 @@ def draft(world: World) -> tuple[Note, list[Shelf], Route]:
     else:
         shelves = [world.shelf(rng.choice(list(world.work)))]
         route = world.life.vhost.publisher.route("", shelves[0].name)
-    # what is late and not gone yet may still take the room of what would be refused then, or not
+    # late entries that are not removed yet may take the room of messages that are then refused
     picky = any(shelf.spec.overflow != DROP_HEAD for shelf in shelves)
     note = world.new_note(
         rng.choice(SIZES),

@@ -35,9 +35,9 @@ class Purging(PurgeWaiter):
             there = set(shelf.items)
             for item, entry in list(self.entries.items()):
                 if item.state == OUT:
-                    self.sure.discard(item)  # somebody came before its turn
+                    self.sure.discard(item)  # a taker came before the purge
                 gone = entry.state == DEQUEUED and item.number != dying and item in there
-                gone = gone and item.state != OUT  # what is out has been settled this very moment
+                gone = gone and item.state != OUT  # items that are out have been settled this very moment
                 if gone and not shelf.is_late(item, world.clock.now):
                     world.seen(f"entry: {item.state} to purged")
                     world.book.remove(shelf, item)
@@ -47,7 +47,7 @@ class Purging(PurgeWaiter):
         for item, entry in self.entries.items():
             key = (shelf.name, item.number)
             if entry.state == DEQUEUED and item.number != dying and world.book.dying.get(key) == EXPIRED:
-                del world.book.dying[key]  # its turn as one that is late would have come later
+                del world.book.dying[key]  # the item would have expired later
         for number in [number for number in self.dead if number in shelf.dead.keys() - shelf.seized]:
             world.seen("entry: dead to purged")
             world.book.bury(shelf, number)

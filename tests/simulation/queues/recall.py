@@ -38,7 +38,7 @@ class Event:
 
     position: int
     value: int | None
-    note: int  # that said so
+    note: int  # the note that said so
 
 
 class Recall:
@@ -88,7 +88,7 @@ class Recall:
                 self.ids.pop(name, None)
                 self.ids[name] = note.date
                 if not logged:
-                    self.forget((kind, name))  # that it was said before
+                    self.forget((kind, name))  # forget that the fact was said before
             else:
                 self.producers[name] = max(self.producers.pop(name, -1), number)
         self.trim()

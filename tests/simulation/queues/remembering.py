@@ -69,7 +69,7 @@ def recognize(world: World, shelf: Shelf, queue: Queue, found: set[tuple[str, in
             continue
         last = events[-1]
         if last.value in [event.value for event in events[:-1]]:
-            continue  # it was said before at that very time
+            continue  # the fact was said before at that very time
         key = (shelf.name, last.note)
         if world.book.journal.status(key) == MAY and key not in world.book.journal.removed:
             seen("restart: known in doubt")

@@ -41,7 +41,7 @@ def restart(world: World) -> None:
             for channel in wire.channels:
                 channel.session.close_targets()
     world.life.close()
-    world.turns.catch_up()  # what comes back with a clean stop may be too much
+    world.turns.catch_up()  # entries restored after a clean stop may be too many
     world.book.line_up()  # or late, and waits then behind what has died before
     world.turns.check_settled()
     world.seen("restart: clean")

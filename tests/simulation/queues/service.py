@@ -27,7 +27,7 @@ class Service:
         self.is_open = shelf.spec.gate is None
         self.first_came = 0
         self.stopped: list[str] = []
-        self.purges = 0  # that go on: nobody is to get what is to go
+        self.purges = 0  # purges that go on: nobody gets an entry that is to be purged
         self.returning = False  # nobody is to get what is behind it
 
     def takers(self) -> list[Taker]:
@@ -70,7 +70,7 @@ class Service:
             return not self.spec.single_active
         return newcomer.priority > active.priority
 
-    # ---- what follows
+    # ---- consequences
 
     def opened(self, now: int) -> bool:
         """Whether enough takers are attached, or the first one has waited long enough."""

@@ -30,7 +30,7 @@ from tests.simulation.queues.model import InvariantError, Seen
 from tests.support.effort import cases
 
 ORDINARY = cases(360)
-RARE = (  # what few seeds exercise: a profile, or the one that the seed chooses, and the seed
+RARE = (  # rare ways: a profile, or the profile that the seed chooses, and the seed
     ("", 124),
     ("", 227),
     ("log, limits", 12),

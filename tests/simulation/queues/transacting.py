@@ -26,7 +26,7 @@ class Job:
         self.puts: list[tuple[Note, list[Shelf]]] = []
         self.settlements: list[tuple[Held, int]] = []
         self.letters: list[Letter] = []
-        self.dead: list[tuple[Shelf, int]] = []  # what waits to be dead-lettered, and is taken away
+        self.dead: list[tuple[Shelf, int]] = []  # waiting dead letters that are taken away
         self.doubt = 0  # so far the log must be on disk for what was known before
 
     def is_large(self) -> bool:
@@ -35,7 +35,7 @@ class Job:
 
     def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
         for shelf in shelves:
-            if note.until is None:  # what a queue delays needs no room before its date
+            if note.until is None:  # a delayed message needs no room before its date
                 shelf.reserved.remove(note.size)
             if not self.own:
                 shelf.recall.coming.remove(note)
@@ -162,7 +162,7 @@ def transact(world: World, picked: list[Held]) -> None:
     for held in picked:
         chosen.append(rng.choice(outcomes))
         if chosen[-1] == DISCARD and not arrives_at_once(world, held.shelf):
-            outcomes.remove(DISCARD)  # one at most: letters arrive one by one
+            outcomes.remove(DISCARD)  # a single one at most: letters arrive one by one
     if chosen.count(SETTLE) > AT_ONCE:
         chosen = [SETTLE] * len(picked)
     for held, outcome in zip(picked, chosen, strict=True):

@@ -29,7 +29,7 @@ SHORT: Final = AT_ONCE < 10
 
 
 class Turns:
-    """`settled`: by frames; `refused`: by queues; `returned`: by consumers; `purges`: as they were asked for.
+    """`settled`: by frames; `refused`: by queues; `returned`: by consumers; `purges`: as requested.
 
     Of each of the first three the core has something left to do, in this order. `owed`: what frames have
     given back and whose credit has not been.
@@ -44,7 +44,7 @@ class Turns:
         self.purges: list[Purging] = []
         self.pausing: list[Shelf] = []
 
-    # ---- what clients ask for, before the core hears of it
+    # ---- requests of clients, before the core gets them
 
     def settle(self, helds: list[Held]) -> None:
         """Record that a single frame settles these deliveries."""
@@ -63,7 +63,7 @@ class Turns:
         specs = [purging.shelf.spec for purging in self.purges]
         if any(spec.max_length is not None or spec.max_bytes is not None for spec in specs):
             self.advance(0)  # or who knows whether what is to be purged is pushed out before
-        few = len(runs) == 1 and len(runs[0]) <= AT_ONCE  # one may push out what another one needs
+        few = len(runs) == 1 and len(runs[0]) <= AT_ONCE  # a message may push out what another message needs
         for run in runs:
             helds = [held for held in run if held.there]
             if not helds:
@@ -94,7 +94,7 @@ class Turns:
         for held in helds:
             held.client.leaving.append(held)
 
-    # ---- what the core does
+    # ---- the core
 
     def left(self, client: Client, count: int, size: int) -> None:
         """`client` has the credit back of so many deliveries, which have left if they were settled."""
@@ -222,7 +222,7 @@ class Turns:
         clock = self.world.clock
         return bool(clock.wakes) and clock.wakes[-1] <= clock.now
 
-    # ---- what holds
+    # ---- invariants
 
     def _check_order(self, helds: list[Held], gone: list[Held]) -> None:
         """Check that no entry of a queue has left before an earlier one of `helds`."""

@@ -63,10 +63,10 @@ class World:
         self.sequences: dict[str, int] = {}  # how far producers are
         self.queue_numbers = 0
         self.deliveries = 0
-        self.specs: dict[str, Spec] = {}  # of all queues that there ever were, as they were last
+        self.specs: dict[str, Spec] = {}  # all queues that there ever were, as they were last
         self.altering: dict[str, Spec] = {}  # queues as they were, until that is on disk
         self.redriven: set[int] = set()  # notes that operators have sent back
-        self.renaming: dict[str, str] = {}  # what they were called, until that is on disk
+        self.renaming: dict[str, str] = {}  # the former names, until the rename is on disk
         self.committing: list[Letter] | None = None
         self.remembered: dict[tuple[str, int], Item] = {}  # as they were when the process ended
         self.begin()
@@ -87,7 +87,7 @@ class World:
         self.wires = [self.new_wire() for _ in range(self.profile.wires)]
         self.marked = 0
         self.pending: list[object] = []  # transactions that wait for the disk
-        self.errands: list[Errand] = []  # of operators
+        self.errands: list[Errand] = []  # errands of operators
 
     # ---- queues and clients
 
@@ -138,7 +138,7 @@ class World:
             message.marks |= DELAYED | BY_CLOCK if DELAY in note.headers else DELAYED
         return message
 
-    # ---- what the broker tells
+    # ---- events of the broker
 
     def view(self, message: Message, store: MessageStore) -> MessageView:
         """Return the broker's view of a message; a delayed message is read at its date."""

@@ -112,7 +112,7 @@ class Client(PullingTarget):
         )
         self.queue = queue
         self.deliveries: list[QueueEntry] = []
-        self.flags: list[bool] = []  # redelivered, as the client was told
+        self.flags: list[bool] = []  # the redelivered flag that the client saw
         self.held: list[QueueEntry] = []
         self.notified = 0
         self.drained = 0

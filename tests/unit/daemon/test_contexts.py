@@ -16,7 +16,7 @@ from config.settings import Settings
 
 
 class Probe(Connection):
-    """A connection that records the operator of its turn."""
+    """A connection that records the operator of its callbacks."""
 
     def __init__(self, daemon: Daemon, seen: list[Operator | None]) -> None:
         super().__init__(daemon.pump)

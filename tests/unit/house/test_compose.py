@@ -87,7 +87,7 @@ def test_files_that_an_image_copies_exist(path: Path) -> None:
     copied = [line.split() for line in path.read_text().splitlines() if line.startswith("COPY")]
     assert copied
     for line in copied:
-        # a build argument that is not given stands for its default
+        # a missing build argument has its default
         words = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in line[1:-1]]
         sources = [word for word in words if not word.startswith("--")]
         if not any(word.startswith("--from") for word in line):

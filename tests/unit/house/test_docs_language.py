@@ -1,11 +1,14 @@
-"""Rules of language.md for documents and docstrings that a program can check.
+"""Rules of language.md for documents, docstrings and comments that a program can check.
 
 A sentence begins with its noun or an imperative, has at most 30 words, and uses the words of the glossary.
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,9 @@ REFUSED_PHRASES = {
     r"\bha(?:s|ve) (?:\w+ ){1,3}be\b": "use the verb",
 }
 """Phrases of an older style, and what is written instead."""
+
+TOOLS = re.compile(r"type:|noqa\b|pragma:|fmt:")
+"""Comments that a tool reads."""
 
 
 def prose(path: Path) -> list[Block]:
@@ -88,7 +94,7 @@ def test_phrases_are_those_of_the_field(document: Path) -> None:
         f"{block.line}: {found[0]!r}: {instead}"
         for block in prose(document)
         for phrase, instead in REFUSED_PHRASES.items()
-        if (found := re.search(phrase, re.sub(r"`[^`]*`", "", block.text), re.IGNORECASE))
+        if (found := re.search(phrase, unquoted(block.text), re.IGNORECASE))
     ]
     assert wrong == []
 
@@ -138,14 +144,49 @@ def test_blocks_are_told_apart() -> None:
     ]
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    """Yield the places and texts of all docstrings, also of the tests."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for folder in ("broker", "protocol", "config", "pipeline", "tests"):
+def sources() -> Iterator[tuple[str, str]]:
+    """Yield the places and texts of all Python sources, also of the tests."""
+    for folder in ("broker", "protocol", "config", "pipeline", "docker", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, kinds) and (text := ast.get_docstring(node)):
-                    yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text
+            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+    yield "setup.py", (ROOT / "setup.py").read_text(encoding="utf-8")
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield the places and texts of all docstrings."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for name, source in sources():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                yield f"{name}:{getattr(node, 'lineno', 1)}", text
+
+
+def comments_of(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the first lines and texts of the comments; whole lines that follow each other are one comment.
+
+    Comments for tools are skipped (`type:`, `noqa`), and so are the dashes of a heading.
+    """
+    first, text, end = 0, "", -1
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        line = token.string.lstrip("#- ")
+        alone = not token.line[: token.start[1]].strip()
+        if alone and token.start[0] == end + 1:
+            text, end = f"{text} {line}", end + 1
+            continue
+        if text:
+            yield first, text
+        first, text = token.start[0], "" if TOOLS.match(line) else line
+        end = first if alone else -1
+    if text:
+        yield first, text
+
+
+def comments() -> Iterator[tuple[str, str]]:
+    for name, source in sources():
+        for line, text in comments_of(source):
+            yield f"{name}:{line}", text
 
 
 def test_docstrings_begin_with_their_noun_or_an_imperative() -> None:
@@ -154,3 +195,32 @@ def test_docstrings_begin_with_their_noun_or_an_imperative() -> None:
 
     assert len(found) > 8000
     assert wrong == []
+
+
+def test_comments_begin_with_their_noun_or_an_imperative() -> None:
+    found = list(comments())
+    wrong = [f"{place}: {text}" for place, text in found if REFUSED_FIRST.match(text)]
+
+    assert len(found) > 1000
+    assert wrong == []
+
+
+def test_phrases_of_docstrings_and_comments_are_those_of_the_field() -> None:
+    wrong = [
+        f"{place}: {found[0]!r}: {instead}"
+        for place, text in chain(docstrings(), comments())
+        for phrase, instead in REFUSED_PHRASES.items()
+        if (found := re.search(phrase, unquoted(text), re.IGNORECASE))
+    ]
+    assert wrong == []
+
+
+def unquoted(text: str) -> str:
+    """Return the words of a text without the code in backquotes, on one line."""
+    return " ".join(re.sub(r"`[^`]*`", "", text).split())
+
+
+def test_lines_of_comment_are_joined() -> None:
+    source = "# two\n# lines\nx = 1  # first\n# its own\n"
+    source += "y = 2  # noqa: E501\nz = 3  # type: ignore\n# ---- heading\n"
+    assert list(comments_of(source)) == [(1, "two lines"), (3, "first"), (4, "its own"), (7, "heading")]

@@ -118,6 +118,10 @@ def test_no_modules_import_each_other() -> None:
     assert circles(GRAPH) == []
 
 
+def test_no_module_hides_an_import_from_the_interpreter() -> None:
+    assert [name for name, path in MODULES.items() if "TYPE_CHECKING" in path.read_text("utf-8")] == []
+
+
 @pytest.mark.parametrize(
     ("package", "layers"),
     [("broker.core", CORE), ("broker.store", STORE), ("broker.adapters", ADAPTERS)],

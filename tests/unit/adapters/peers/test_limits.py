@@ -121,7 +121,7 @@ def test_the_connections_and_channels_of_a_user(bench: UserBench) -> None:
         "the maximum allowed user limit of 3"
     )
     bench.enter("boss")
-    bench.enter("ann")  # the second is gone, and its channel with it
+    bench.enter("ann")  # the second connection is closed, and its channel with it
     one.send(Channel.Close(200, "", 0, 0), 1)
     one.send(Channel.Open(), 1)
     assert ended(one) is None

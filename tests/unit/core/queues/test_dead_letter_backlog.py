@@ -374,7 +374,7 @@ def test_a_cycle_without_a_client_waits_until_the_route_is_another_one() -> None
     assert (queue.dead, numbers(dead)) == (0, [1])
 
 
-# ---- what it costs
+# ---- costs
 
 
 def test_dying_behind_others_writes_no_letter_and_a_round_looks_at_the_first_of_each_lane() -> None:
@@ -429,7 +429,7 @@ def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
     assert (queue.dead, sorted(numbers(dead))) == (0, list(range(1, count + 1)))
 
 
-# ---- what else becomes of what waits
+# ---- other ends of waiting dead letters
 
 
 def test_a_purge_drops_what_waits() -> None:

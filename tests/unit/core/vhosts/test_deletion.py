@@ -460,7 +460,7 @@ def test_only_those_of_what_is_deleted_hear_of_it(bench: DependentVhost) -> None
     bench.senders(other, 2)
     ours = bench.senders(bench.exchange, 2)
     bench.vhost.declarations.delete_queue("q", False, False, None)
-    assert bench.slices() == []  # nobody is asked
+    assert bench.slices() == []  # no queue gets a slice
     bench.vhost.declarations.delete_exchange("x", False)
     bench.slices()
     assert set(bench.told) == set(ours)
