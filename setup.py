@@ -21,8 +21,8 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 
-# Never compiled: packages' own modules, and the sync helper. A plain interpreter starts the helper in a process
-# of its own, and the helper must not load anything big.
+# Never compiled: packages' own modules, and the sync helper. A plain interpreter starts the helper in a
+# process of its own, and the helper must not load anything big.
 HOT = [
     "broker/core/**/*.py",
     "broker/store/**/*.py",

@@ -18,7 +18,7 @@ from protocol.streams.chunk import Header as ChunkHeader
 
 
 class Kept:
-    """What is durable: the bytes of segments, and the chunks of streams; and who owns it."""
+    """The durable state: the bytes of segments, the chunks of streams, and the storage that owns them."""
 
     def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}
