@@ -428,7 +428,7 @@ class Consumer10(Client10):
         link.credit -= deliveries
         self._incoming += transfers
 
-    # -- one delivery
+    # -- a single delivery
 
     def _transfer_at(self, place: int, end: int) -> bool:
         """Whether a transfer with a complete head begins at `place`."""

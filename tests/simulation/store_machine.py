@@ -38,7 +38,7 @@ class Machine(Work):
         self.recoveries = 0
         self._restart()
 
-    # --- what may happen
+    # --- the possible operations
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

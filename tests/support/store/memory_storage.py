@@ -18,7 +18,7 @@ from protocol.streams.chunk import Header as ChunkHeader
 
 
 class Kept:
-    """The durable state: the bytes of segments, the chunks of streams, and the owner."""
+    """The durable state: the bytes of segments, the chunks of streams, and the storage that owns them."""
 
     def __init__(self) -> None:
         self.segments: dict[int, bytes] = {}

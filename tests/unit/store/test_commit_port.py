@@ -49,7 +49,7 @@ def recovered(kept: Kept) -> tuple[Log, RecordingSink]:
 
 
 class Life:
-    """A single run of a broker."""
+    """A run of a broker."""
 
     def __init__(self, kept: Kept) -> None:
         names = itertools.count(1)

@@ -114,7 +114,7 @@ def test_without_the_header_nothing_is_held() -> None:
     ]
 
 
-# --- what becomes of it
+# --- the outcome
 
 
 def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None:

@@ -129,7 +129,7 @@ def test_headers_of_an_earlier_death_are_not_repeated() -> None:
     assert "x-expired-by" not in headers
 
 
-# --- which deaths
+# --- deaths
 
 
 def die(ward: Ward) -> None:
