@@ -162,7 +162,7 @@ def test_a_file_without_what_each_event_has_is_refused(name: str) -> None:
 
 
 def test_events_of_no_node_are_refused() -> None:
-    with pytest.raises(PipelineError, match="1 events say no node"):
+    with pytest.raises(PipelineError, match="1 events have no node"):
         made(numbered([enqueue(1), enqueue(2) | {"node": None}]), "kept")
 
 

@@ -162,7 +162,7 @@ def test_contradicting_options_are_named(
 
 
 def test_a_queue_is_not_overwritten(spark: SparkSession, broker: Broker) -> None:
-    with pytest.raises(PySparkException, match="mode 'overwrite' cannot be"):
+    with pytest.raises(PySparkException, match="mode 'overwrite' is not possible"):
         write(values(spark, 1), broker, mode="overwrite", routingKey="q")
 
 
