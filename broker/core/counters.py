@@ -4,7 +4,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-REASONS: Final = 6  # reasons of deaths: `broker.core.queues.death.REASONS`
+REASONS: Final = 6  # reasons of deaths: `broker.core.queues.hooks.REASONS`
 CAUSES: Final = 4  # causes of drops: `broker.core.queues.death.CAUSES`
 
 
