@@ -24,7 +24,7 @@ Login = PasswordLogin | ScramLogin | KnownLogin
 
 @final
 class AccessControl:
-    """The authentication and authorisation of users (Access).
+    """The authentication and authorisation of users.
 
     `mechanisms`: the mechanisms of `MECHANISMS` that are offered. `anonymous`: the user that ANONYMOUS logs
     in, "" to refuse ANONYMOUS. `call_later` and `run_in_thread` are as for `PasswordChecks`.

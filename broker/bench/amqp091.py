@@ -65,7 +65,7 @@ class Client091(Connection[base.Frame]):
         await self.call(commands.Channel.Open())
 
     async def say_goodbye(self) -> None:
-        """Close the connection (Connection)."""
+        """Close the connection."""
         await self.call(commands.Connection.Close(200, "bye", 0, 0), channel=0)
 
     async def call(self, method: base.Frame, channel: int = CHANNEL) -> base.Frame:
@@ -84,7 +84,7 @@ class Client091(Connection[base.Frame]):
         raise BenchError("a confirm on a connection that does not publish")
 
     def consume(self, end: int) -> int:
-        """Handle the frames from the beginning of the buffer (Connection)."""
+        """Handle the frames from the beginning of the buffer."""
         buffer, start = self._buffer, 0
         while end - start >= c.FRAME_OVERHEAD:
             kind, channel, size = _FRAME_HEAD.unpack_from(buffer, start)
@@ -158,7 +158,7 @@ class Sender091(Client091):
         self._templates: list[Template] = []
 
     async def prepare(self) -> None:
-        """Select confirms if the plan has them (Sender)."""
+        """Select confirms if the plan has them."""
         plan = self._plan
         for _, queue in self._lanes:
             key = routing_key(queue, 0) if self._exchange else queue
@@ -169,29 +169,29 @@ class Sender091(Client091):
             await self.call(commands.Confirm.Select())
 
     def message_bytes(self, turn: int) -> int:
-        """Return the size of a lane's messages (Sender)."""
+        """Return the size of a lane's messages."""
         return len(self._templates[turn].data)
 
     def room(self, turn: int) -> int:
-        """No limit: a broker that takes no more messages stops reading, and `paused` is set (Sender)."""
+        """No limit: a broker that takes no more messages stops reading, and `paused` is set."""
         return NO_BOUND
 
     def send(self, turn: int, count: int, sequence: int, now: int) -> None:
-        """Publish (Sender)."""
+        """Publish."""
         self.write(self._templates[turn].batch(count, self._lanes[turn][0], sequence, now, self._plan.keys))
 
     def confirm(self, tag: int, multiple: bool, nack: bool) -> None:
-        """Pass a confirm to the publisher (Client091)."""
+        """Pass a confirm to the publisher."""
         if self.publisher is not None:
             self.publisher.confirm(0 if multiple else tag, tag, nack)
 
     def resumed(self) -> None:
-        """Resume publishing (Connection)."""
+        """Resume publishing."""
         if self.publisher is not None:
             self.publisher.resume()
 
     def failed(self) -> None:
-        """End the run (Connection)."""
+        """End the run."""
         self._flow.settled.set()
 
 

@@ -111,7 +111,7 @@ class Client10(Connection[Answer10]):
         self.window = OutgoingWindow(begun.incoming_window)
 
     async def say_goodbye(self) -> None:
-        """Close the connection (Connection)."""
+        """Close the connection."""
         self._closing = True
         await self.call(Close(), Close)
 
@@ -148,7 +148,7 @@ class Client10(Connection[Answer10]):
     # -- frames
 
     def consume(self, end: int) -> int:
-        """Handle the frames from the beginning of the buffer (Connection)."""
+        """Handle the frames from the beginning of the buffer."""
         buffer, start = self._buffer, 0
         while end - start >= FRAME_HEADER_BYTES:
             if buffer.startswith(_MAGIC, start):
@@ -284,7 +284,7 @@ class Sender10(Client10):
         self._sent = 0  # deliveries; their ids are the lowest 32 bits
 
     async def prepare(self) -> None:
-        """Attach a link for every lane (Sender)."""
+        """Attach a link for every lane."""
         plan = self._plan
         for handle, (_, queue) in enumerate(self._lanes):
             address = queue_address(queue)
@@ -309,17 +309,17 @@ class Sender10(Client10):
             await self.attach(attach)
 
     def message_bytes(self, turn: int) -> int:
-        """Return the size of a lane's messages (Sender)."""
+        """Return the size of a lane's messages."""
         return len(self._links[turn].template.data)
 
     def room(self, turn: int) -> int:
-        """Return the number of messages that credit and window allow (Sender)."""
+        """Return the number of messages that credit and window allow."""
         window: int = self.window.left
         credit: int = self._credits[turn].left
         return min(window // self._links[turn].frames, credit)
 
     def send(self, turn: int, count: int, sequence: int, now: int) -> None:
-        """Publish (Sender)."""
+        """Publish."""
         link, credit, window = self._links[turn], self._credits[turn], self.window
         batch = link.template.batch(count, self._lanes[turn][0], sequence, now, self._plan.keys)
         link.number(batch, self._sent)
@@ -331,24 +331,24 @@ class Sender10(Client10):
         self.write(batch)
 
     def credit(self, handle: int, count: int, credit: int) -> None:
-        """Note the credit of a link (Client10)."""
+        """Note the credit of a link."""
         if handle < len(self._credits):
             self._credits[handle].grant(count, credit)
 
     def outcome(self, first: int, last: int, accepted: bool) -> None:
-        """Pass a settlement to the publisher (Client10)."""
+        """Pass a settlement to the publisher."""
         if self.publisher is not None:
             following = self._sent & ID_MASK
             low, high = (self._sent + distance(following, number) + 1 for number in (first, last))
             self.publisher.confirm(low, high, not accepted)
 
     def resumed(self) -> None:
-        """Resume publishing (Connection)."""
+        """Resume publishing."""
         if self.publisher is not None:
             self.publisher.resume()
 
     def failed(self) -> None:
-        """End the run (Connection)."""
+        """End the run."""
         self._run_flow.settled.set()
 
 
@@ -377,7 +377,7 @@ class Consumer10(Client10):
         self._transfer = Transfer()
 
     async def start(self) -> None:
-        """Attach a link to every queue and give it credit (Consumer)."""
+        """Attach a link to every queue and give it credit."""
         for handle, queue in enumerate(self._queues):
             attach = Attach(
                 name=f"bench-{handle:05d}",
@@ -391,17 +391,17 @@ class Consumer10(Client10):
         self._replenish()
 
     def finish(self) -> None:
-        """Settle the deliveries of an incomplete group of `ack_every` (Consumer)."""
+        """Settle the deliveries of an incomplete group of `ack_every`."""
         following = self.receipts.following
         if not self._plan.auto_ack and self._settled < following:
             self._settle([(self._settled, following - 1)])
 
     def failed(self) -> None:
-        """End the run (Connection)."""
+        """End the run."""
         self._run_flow.settled.set()
 
     def transfers(self, start: int, end: int) -> int:
-        """Handle all complete deliveries (Client10)."""
+        """Handle all complete deliveries."""
         now = monotonic_ns()
         place, count = start, 0
         while True:

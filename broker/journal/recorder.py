@@ -139,20 +139,20 @@ class WatchedQueue(QueueJournal):
         raise NotImplementedError
 
     def renamed(self) -> None:
-        """Record a new name of the queue (QueueJournal)."""
+        """Record a new name of the queue."""
         self.name = self.recorder.renamed(self.name, self.queue)
 
     def deleted(self) -> None:
-        """Record the deletion of the queue with its messages (QueueJournal)."""
+        """Record the deletion of the queue with its messages."""
         who = self.recorder.actor_name(self.recorder.current_actor())
         self.tell(r.QUEUE_DELETE, self.count(), 0, NO_PLACE, 0, who)
 
     def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
-        """Record that all entries from one place to another leave (QueueJournal)."""
+        """Record that all entries from one place to another leave."""
         self.tell(r.PURGE, count, first, last, 0, self.recorder.actor_name(by))
 
     def current_actor(self) -> object | None:
-        """Return the actor of the present step (QueueJournal)."""
+        """Return the actor of the present step."""
         return self.recorder.current_actor()
 
     def tell(
@@ -183,11 +183,11 @@ class QueueRecorder(WatchedQueue):
     # ---- events of the queue
 
     def count(self) -> i64:
-        """The count of messages in the queue (WatchedQueue)."""
+        """The count of messages in the queue."""
         return self.queue.messages
 
     def lost(self) -> i64:
-        """The count of messages that a restart does not bring back (WatchedQueue)."""
+        """The count of messages that a restart does not bring back."""
         queue = self.queue
         lost: i64 = 0
         for entry in queue.entries:
@@ -199,7 +199,7 @@ class QueueRecorder(WatchedQueue):
         return lost
 
     def last_place(self) -> i64:
-        """The place of the last message (WatchedQueue)."""
+        """The place of the last message."""
         entries = self.queue.entries
         tail = entries.tail
         return tail.order if tail is not entries.head else NO_PLACE
@@ -240,7 +240,7 @@ class QueueRecorder(WatchedQueue):
     # ---- entries enter
 
     def enqueued(self, entry: QueueEntry, source: Source) -> None:
-        """Record that `entry` is enqueued (QueueJournal)."""
+        """Record that `entry` is enqueued."""
         recorder = self.recorder
         if recorder.limit == 0:
             return
@@ -263,7 +263,7 @@ class QueueRecorder(WatchedQueue):
     # ---- entries change
 
     def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Record the delivery of `entry` to `consumer` (QueueJournal)."""
+        """Record the delivery of `entry` to `consumer`."""
         if self.level == FULL_LEVEL and self.recorder.limit == FULL_LEVEL:
             flags: i64 = 0
             if entry.redelivered:
@@ -273,12 +273,12 @@ class QueueRecorder(WatchedQueue):
             self._step(r.DELIVER, entry, consumer, flags, 0)
 
     def staged(self, entry: QueueEntry, holder: Holder) -> None:
-        """Record that `entry` is staged for a reader (QueueJournal)."""
+        """Record that `entry` is staged for a reader."""
         if self.recorder.limit > 0:
             self._step(r.STAGE, entry, holder, 0, 0)
 
     def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
-        """Record that `consumer` returns `entry` (QueueJournal)."""
+        """Record that `consumer` returns `entry`."""
         if self.recorder.limit > 0:
             bit = 0
             while outcome > 1:
@@ -289,7 +289,7 @@ class QueueRecorder(WatchedQueue):
     # ---- entries leave
 
     def settled(self, entry: QueueEntry, consumer: Holder) -> None:
-        """Record that `consumer` has settled `entry` (QueueJournal)."""
+        """Record that `consumer` has settled `entry`."""
         if self.recorder.limit > 0:
             flags: i64 = 0
             if consumer.no_ack:
@@ -297,7 +297,7 @@ class QueueRecorder(WatchedQueue):
             self._step(r.ACK, entry, consumer, flags, 0)
 
     def discarded(self, entry: QueueEntry, reason: i64) -> None:
-        """Record that `entry` is discarded without a dead letter (QueueJournal)."""
+        """Record that `entry` is discarded without a dead letter."""
         if self.recorder.limit > 0:
             op: i64 = r.REJECT
             if reason == EXPIRED:
@@ -315,7 +315,7 @@ class QueueRecorder(WatchedQueue):
         to: QueueState | None,
         by: Holder | None,
     ) -> None:
-        """Record that a message becomes a dead letter (QueueJournal)."""
+        """Record that a message becomes a dead letter."""
         recorder = self.recorder
         if recorder.limit > 0:
             if uid == 0:
@@ -327,12 +327,12 @@ class QueueRecorder(WatchedQueue):
             )
 
     def replaced(self, entry: QueueEntry) -> None:
-        """Record that a later message replaces `entry` (QueueJournal)."""
+        """Record that a later message replaces `entry`."""
         if self.recorder.limit > 0:
             self._step(r.REPLACE, entry, None, 0, _REPLACED)
 
     def removed(self, message: Message, order: i64, deliveries: i64, way: i64) -> None:
-        """Record that an operator removes a message (QueueJournal)."""
+        """Record that an operator removes a message."""
         recorder = self.recorder
         if recorder.limit > 0:
             uid = message.uid
@@ -355,7 +355,7 @@ class QueueRecorder(WatchedQueue):
             )
 
     def unwanted(self, entry: QueueEntry) -> None:
-        """Record that no consumer could take `entry`, an immediate message (QueueJournal)."""
+        """Record that no consumer could take `entry`, an immediate message."""
         if self.recorder.limit > 0:
             self._step(r.EXPIRE, entry, None, 0, _IMMEDIATE)
 
@@ -394,20 +394,20 @@ class StreamRecorder(WatchedQueue):
     """
 
     def count(self) -> i64:
-        """The count of rows (WatchedQueue)."""
+        """The count of rows."""
         stream = stream_of(self.queue)
         return self.queue.ready if stream is None else stream.appended
 
     def lost(self) -> i64:
-        """The count of rows that a restart does not bring back (WatchedQueue): none, as all are on disk."""
+        """The count of rows that a restart does not bring back: none, as all are on disk."""
         return 0
 
     def last_place(self) -> i64:
-        """No place (WatchedQueue): a stream may have partitions, each with offsets of its own."""
+        """No place: a stream may have partitions, each with offsets of its own."""
         return NO_PLACE
 
     def recovered(self) -> None:
-        """Record the number of rows after a restart, without a list of them (WatchedQueue).
+        """Record the number of rows after a restart, without a list of them.
 
         Retention has removed rows when the stream was opened, before the journal started.
         """
@@ -419,13 +419,13 @@ class StreamRecorder(WatchedQueue):
         self.tell(r.CHECKPOINT, self.count(), 0, NO_PLACE, LEVEL_REASONS[self.level])
 
     def enqueued(self, entry: QueueEntry, source: Source) -> None:
-        """Do nothing: the row was recorded when it was appended (QueueJournal)."""
+        """Do nothing: the row was recorded when it was appended."""
 
     def unwanted(self, entry: QueueEntry) -> None:
-        """Do nothing: streams take immediate messages (QueueJournal)."""
+        """Do nothing: streams take immediate messages."""
 
     def appended(self, message: Message, offset: i64, source: Source) -> None:
-        """Record an appended message (QueueJournal)."""
+        """Record an appended message."""
         recorder = self.recorder
         if recorder.limit == 0:
             return
@@ -446,7 +446,7 @@ class StreamRecorder(WatchedQueue):
         )
 
     def shown(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Record a row that is sent to a consumer (QueueJournal)."""
+        """Record a row that is sent to a consumer."""
         recorder = self.recorder
         if self.level == FULL_LEVEL and recorder.limit == FULL_LEVEL:
             actor = recorder.consumer(consumer)
@@ -454,7 +454,7 @@ class StreamRecorder(WatchedQueue):
             recorder.write(r.READ, 0, entry.order - 1, 0, self.name, None, actor, size, 0, 0, 0, b"")
 
     def trimmed(self, first: i64, last: i64, count: i64) -> None:
-        """Record the rows that retention removes (QueueJournal)."""
+        """Record the rows that retention removes."""
         self.tell(r.TRIM, count, first, last, 0)
 
 
@@ -526,13 +526,13 @@ class Recorder(Journal):
     # ---- calls from the core (Journal)
 
     def level_of(self, queue: Queue) -> str:
-        """Return the level of LEVELS that applies to `queue` (Journal)."""
+        """Return the level of LEVELS that applies to `queue`."""
         level = queue.effective.get(JOURNAL, self.level)
         assert isinstance(level, str), "arguments are checked before a queue is made"
         return level
 
     def journal_of(self, queue: Queue) -> QueueJournal | None:
-        """Return the recorder of `queue`, whose arguments or policies are new; None: off (Journal)."""
+        """Return the recorder of `queue`, whose arguments or policies are new; None: off."""
         number = level_number(self.level_of(queue))
         before = queue.journal
         if number == 0:
@@ -558,7 +558,7 @@ class Recorder(Journal):
             self.write(r.START, 0, NO_PLACE, 0, None, None, None, 0, 0, 0, 0, version.encode())
 
     def unroutable(self, message: Message, source: Source) -> None:
-        """Record a message that was routed to no queue (Journal)."""
+        """Record a message that was routed to no queue."""
         if self.level_number > 0 and self.limit > 0:
             uid = self.identify(message)
             self.write(
@@ -577,7 +577,7 @@ class Recorder(Journal):
             )
 
     def current_actor(self) -> object | None:
-        """Return the actor of the present step (Journal)."""
+        """Return the actor of the present step."""
         actor = self.actor
         return CURRENT.get() if actor is None else actor
 
@@ -589,7 +589,7 @@ class Recorder(Journal):
         reason: i64,
         queue: object | None = None,
     ) -> None:
-        """Record that a message for this address was refused (Journal)."""
+        """Record that a message for this address was refused."""
         place = queue if isinstance(queue, Queue) else None
         journaled = self.level_number > 0 or (place is not None and place.journal is not None)
         if journaled and self.limit > 0:
@@ -609,7 +609,7 @@ class Recorder(Journal):
             )
 
     def rolled_back(self, source: Source, publishes: i64, settlements: i64, why: str) -> None:
-        """Record the rollback of a transaction (Journal)."""
+        """Record the rollback of a transaction."""
         if self.level_number > 0 and self.limit > 0:
             actor = self._publisher_of(source)
             self.write(
@@ -617,7 +617,7 @@ class Recorder(Journal):
             )
 
     def changed(self, change: dict[str, object]) -> None:
-        """Record a changed definition, without passwords, hashes and values of parameters (Journal).
+        """Record a changed definition, without passwords, hashes and values of parameters.
 
         The value of a parameter may be anything, such as a URL with a password.
         """
@@ -636,7 +636,7 @@ class Recorder(Journal):
             self.changed(change)
 
     def confirmed(self, session: Session, count: i64) -> None:
-        """Record that `count` messages were confirmed to a client (Journal)."""
+        """Record that `count` messages were confirmed to a client."""
         if self.level_number == FULL_LEVEL and self.limit == FULL_LEVEL:
             self.write(r.CONFIRM, 0, NO_PLACE, 0, None, None, self.connection(session), count, 0, 0, 0, b"")
 

@@ -170,16 +170,16 @@ class Listener:
         return Transport(self._server, self._pump, self._loop, self, name_in)
 
     def add(self, transport: Transport) -> None:
-        """Add a transport whose peer has connected (Watcher)."""
+        """Add a transport whose peer has connected."""
         self.transports.add(transport)
         self._strangers.add(transport, Stranger(transport.peer, 1, transport.abort))
 
     def logged_in(self, transport: Transport) -> None:
-        """Note that the peer of a transport has logged in (Watcher)."""
+        """Note that the peer of a transport has logged in."""
         self._strangers.logged_in(transport)
 
     def remove(self, transport: Transport) -> None:
-        """Remove a transport whose peer has disconnected (Watcher)."""
+        """Remove a transport whose peer has disconnected."""
         self.transports.discard(transport)
         self._strangers.remove(transport)
         if self._empty is not None and not self.transports:

@@ -71,7 +71,7 @@ class FileStorage(BatchStorage):
     # ---- the start
 
     def open(self, listener: CommitListener) -> None:
-        """Lock the folder, which is made if it does not exist, and start the syncer (BatchStorage)."""
+        """Lock the folder, which is made if it does not exist, and start the syncer."""
         self.files.lock()
         try:
             self.attach(listener)
@@ -85,7 +85,7 @@ class FileStorage(BatchStorage):
         self.syncer.attach(self.files.directory, self.answers, self.files.lock_fd)
 
     def replay(self) -> StoredLog:
-        """Replay the files; a last batch whose chunks are not whole is torn (BatchStorage)."""
+        """Replay the files; a last batch whose chunks are not whole is torn."""
         reading = FileReplay(self.files)
         reading.run()
         tail = reading.tail_segment
@@ -104,7 +104,7 @@ class FileStorage(BatchStorage):
         )
 
     def begin(self, found: StoredLog) -> None:
-        """Make the files match the replayed log exactly (BatchStorage).
+        """Make the files match the replayed log exactly.
 
         The order of the writes matters: a torn end is cut, and the last batch, which may be only in the page
         cache, is written again and synced before anything follows it.
@@ -139,21 +139,21 @@ class FileStorage(BatchStorage):
         found.report.removed += found.leftovers
 
     def new_identity(self) -> int:
-        """Return a random number of 63 bits, not 0 (BatchStorage)."""
+        """Return a random number of 63 bits, not 0."""
         return self.disk.new_identity()
 
     def started(self) -> None:
-        """Make segments from removed segments from now on (BatchStorage)."""
+        """Make segments from removed segments from now on."""
         self.files.recycles = True
 
     # ---- batches
 
     def new_segment(self, number: i64) -> Segment:
-        """Return a segment without a file (BatchStorage)."""
+        """Return a segment without a file."""
         return self.files.new_segment(number)
 
     def prepare(self, segment: Segment) -> bool:
-        """Give the segment its file, unless there is no descriptor now (BatchStorage)."""
+        """Give the segment its file, unless there is no descriptor now."""
         if segment.fd < 0:
             try:
                 self._make(segment)
@@ -172,7 +172,7 @@ class FileStorage(BatchStorage):
             self.files.make(segment)
 
     def submit(self, batch: Batch) -> None:
-        """Write the batch and start its sync (BatchStorage)."""
+        """Write the batch and start its sync."""
         self.batch = batch
         self.appended = []
         problem = self.problem
@@ -277,7 +277,7 @@ class FileStorage(BatchStorage):
         self.listener.failed(f"{type(error).__name__}: {error}")
 
     def store(self, batch: Batch) -> None:
-        """Write and sync a batch here and now (BatchStorage)."""
+        """Write and sync a batch here and now."""
         segment = batch.segment
         if segment.fd < 0:
             self._make(segment)
@@ -293,13 +293,13 @@ class FileStorage(BatchStorage):
         self._note_synced(batch)
 
     def retry(self) -> None:
-        """Write a batch that waits for descriptors (BatchStorage)."""
+        """Write a batch that waits for descriptors."""
         batch = self.batch
         if self.unwritten and batch is not None:
             self._write(batch)
 
     def finish(self) -> None:
-        """Wait for the syncer; a batch that waits for descriptors has failed (BatchStorage)."""
+        """Wait for the syncer; a batch that waits for descriptors has failed."""
         while self.batch is not None and not self.unwritten:
             self.syncer.finish()
         if self.batch is not None:
@@ -307,11 +307,11 @@ class FileStorage(BatchStorage):
             self.listener.failed("no file descriptor is free for the rows of streams in the last batch")
 
     def abandon(self) -> None:
-        """Report no outcome any more (BatchStorage)."""
+        """Report no outcome any more."""
         self.batch = None
 
     def close(self, segments: list[Segment]) -> None:
-        """Close every file and the syncer, and release the folder's lock (BatchStorage)."""
+        """Close every file and the syncer, and release the folder's lock."""
         self.batch = None
         self.syncer.close()
         self.open_files.close()
@@ -357,7 +357,7 @@ class FileStorage(BatchStorage):
         self.reserve_length = self.files.reserve_length
 
     def use_reserve(self, segment: Segment, error: OSError) -> bool:
-        """Delete the file of the run's first segment, if the disk is full (BatchStorage)."""
+        """Delete the file of the run's first segment, if the disk is full."""
         if not self._has_reserve_for(error):
             return False
         self.files.close(segment)
@@ -380,51 +380,51 @@ class FileStorage(BatchStorage):
     # ---- space
 
     def expect_checkpoint(self, length: i64) -> None:
-        """Note how long a checkpoint is (BatchStorage)."""
+        """Note how long a checkpoint is."""
         self.files.checkpoint_bytes = length
 
     def make_ready(self, segment: bool) -> None:
-        """Request the reserve, and the spare if `segment` is set, from the syncer (BatchStorage)."""
+        """Request the reserve, and the spare if `segment` is set, from the syncer."""
         self.files.request(segment)
 
     def retire(self, segment: Segment) -> None:
-        """Note that a segment gets no batch any more, and may be closed (BatchStorage)."""
+        """Note that a segment gets no batch any more, and may be closed."""
         self.files.retire(segment)
 
     def cut(self, segment: Segment) -> None:
-        """Cut off the room behind the last batch (BatchStorage)."""
+        """Cut off the room behind the last batch."""
         self.disk.truncate(segment.fd, segment.written)
 
     def remove(self, segment: Segment) -> None:
-        """Make the spare of a segment's file, or delete the file (BatchStorage)."""
+        """Make the spare of a segment's file, or delete the file."""
         if self.full or not self.files.recycle(segment):
             self.files.close(segment)
             self.syncer.remove(segment.name)
 
     def discard(self, segment: Segment) -> None:
-        """Close a segment's file, over which the reserve is renamed (BatchStorage)."""
+        """Close a segment's file, over which the reserve is renamed."""
         self.files.close(segment)
 
     # ---- reading
 
     def load(self, message: Message, segment: Segment) -> bytes:
-        """Return the content of a message (BatchStorage)."""
+        """Return the content of a message."""
         return self.reader.load(message, segment)
 
     def scan(self, segment: Segment, identity: int) -> SegmentScanner:
-        """Return a scanner over a segment's file (BatchStorage)."""
+        """Return a scanner over a segment's file."""
         fd = self.files.open_for_reading(segment)
         scanner = SegmentScanner(self.disk, fd, self.files.path(segment.name), segment.number, identity)
         scanner.size = segment.written
         return scanner
 
     def resume(self, scanner: BatchScanner, segment: Segment) -> None:
-        """Open a segment's file again, if it was closed meanwhile (BatchStorage)."""
+        """Open a segment's file again, if it was closed meanwhile."""
         assert isinstance(scanner, SegmentScanner), "made by `scan`"
         scanner.fd = self.files.open_for_reading(segment)
 
     def name_of(self, segment: Segment) -> str:
-        """Return the path of a segment's file (BatchStorage)."""
+        """Return the path of a segment's file."""
         return self.files.path(segment.name)
 
     # ---- streams
@@ -435,32 +435,32 @@ class FileStorage(BatchStorage):
         return StreamFiles(self.files.directory, self.open_files, number, incarnation, segment_bytes)
 
     def open_stream(self, number: int, identity: int, segment_bytes: i64) -> StreamFiles:
-        """Return the files of a stream, which are appended to from now on (BatchStorage)."""
+        """Return the files of a stream, which are appended to from now on."""
         files = self.stream_files(number, identity, segment_bytes)
         self.streams[number] = files
         return files
 
     def recover_stream(self, number: int, first: i64, behind: i64) -> None:
-        """Find the rows of a stream, and cut off all later ones (BatchStorage)."""
+        """Find the rows of a stream, and cut off all later ones."""
         self.streams[number].recover(first, behind)
 
     def store_again(self, number: int, offset: i64) -> None:
-        """Write and sync the chunks of a stream from an offset on again (BatchStorage)."""
+        """Write and sync the chunks of a stream from an offset on again."""
         self.streams[number].write_again(offset)
 
     def remove_stream(self, number: int) -> None:
-        """Delete the files of a stream (BatchStorage)."""
+        """Delete the files of a stream."""
         files = self.streams.pop(number)
         files.close()
         self.remove_stream_parts(files.names())
 
     def remove_stream_parts(self, names: list[str]) -> None:
-        """Delete files of streams (BatchStorage)."""
+        """Delete files of streams."""
         for name in names:
             self.syncer.remove(name)
 
     def remove_unknown_streams(self, known: Container[int]) -> None:
-        """Delete the files of unknown streams now: others may soon have their names (BatchStorage)."""
+        """Delete the files of unknown streams now: others may soon have their names."""
         for name in self.disk.names(self.files.directory):
             parsed = parse_stream_name(name)
             if parsed is None or parsed[0] in known:
@@ -478,17 +478,17 @@ class Answers(SyncTarget):
         self.storage = storage
 
     def written(self, error: BaseException | None) -> None:
-        """Start the sync of the batch (SyncTarget)."""
+        """Start the sync of the batch."""
         self.storage.on_written(error)
 
     def completed(self, reason: str) -> None:
-        """Report the outcome of the batch (SyncTarget)."""
+        """Report the outcome of the batch."""
         self.storage.on_synced(reason)
 
     def prepared(self, name: str, reason: str) -> None:
-        """Note a spare or a reserve (SyncTarget)."""
+        """Note a spare or a reserve."""
         self.storage.on_prepared(name, reason)
 
     def removed(self, name: str, reason: str) -> None:
-        """Note new room (SyncTarget)."""
+        """Note new room."""
         self.storage.on_removed()

@@ -40,23 +40,23 @@ class Recovered(RecoverySink):
         self.broker = broker
 
     def apply(self, change: dict[str, object]) -> None:
-        """Apply a definition (RecoverySink)."""
+        """Apply a definition."""
         self.broker.apply(change)
 
     def defined(self) -> None:
-        """Apply policies and open streams before messages are restored (RecoverySink)."""
+        """Apply policies and open streams before messages are restored."""
         self.broker.apply_policies()
         self.broker.open_streams()
         self.broker.count_lost()
 
     def has(self, queue: int) -> bool:
-        """Whether a queue with this number exists (RecoverySink)."""
+        """Whether a queue with this number exists."""
         return self.broker.queue_numbered(queue) is not None
 
     def message(
         self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
     ) -> int:
-        """Restore a message in the queues that hold it (RecoverySink)."""
+        """Restore a message in the queues that hold it."""
         taken = 0
         for number in queues:
             queue = self.broker.queue_numbered(number)

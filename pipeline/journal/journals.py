@@ -54,7 +54,7 @@ class FolderJournal:
         self._catalogue = Catalogue()
 
     def extents(self) -> dict[str, Extent]:
-        """Return the present extent of each node's journal (Journal)."""
+        """Return the present extent of each node's journal."""
         self._look()
         found = self._catalogue.extents()
         if not found and not (self._folder / LIVE).is_dir():
@@ -62,12 +62,12 @@ class FolderJournal:
         return found
 
     def files(self, node: str, start: int, end: int | None = None) -> list[File]:
-        """Return the files with events of `node` between two seqs (Journal)."""
+        """Return the files with events of `node` between two seqs."""
         self._look()
         return list(self._catalogue.files(node, start, end))
 
     def read(self, file: File, start: int, size: int) -> bytes:
-        """Return bytes of a file (Journal)."""
+        """Return bytes of a file."""
         for path in (file.path, file._replace(state="ended").path):
             try:
                 with open(self._folder / path, "rb") as opened:
@@ -78,7 +78,7 @@ class FolderJournal:
         raise FileDeletedError(f"'{file.name}' is not in '{self.where}' any more")
 
     def opened(self, file: File) -> Any:
-        """Return a sealed file, open for pyarrow (Journal)."""
+        """Return a sealed file, open for pyarrow."""
         try:
             return pa.memory_map(str(self._folder / file.path))
         except FileNotFoundError as error:
@@ -109,16 +109,16 @@ class ServedJournal:
         self.where = server.api[0]
 
     def extents(self) -> dict[str, Extent]:
-        """Return the present extent of each node's journal (Journal)."""
+        """Return the present extent of each node's journal."""
         said = self._server.get("journal")
         return {node: Extent(each["first"], each["next"]) for node, each in said["nodes"].items()}
 
     def files(self, node: str, start: int, end: int | None = None) -> list[File]:
-        """Return the files with events of `node` between two seqs (Journal)."""
+        """Return the files with events of `node` between two seqs."""
         return list(self._files(node, start, end))
 
     def read(self, file: File, start: int, size: int) -> bytes:
-        """Return bytes of a file (Journal)."""
+        """Return bytes of a file."""
         return self._bytes(file, {"from": start, "to": start + size})
 
     def opened(self, file: File) -> Any:

@@ -56,7 +56,7 @@ class _IgnoringSink:
     """The sink of a stopped parser, which ignores methods."""
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
-        """Ignore a method (MethodSink)."""
+        """Ignore a method."""
 
 
 _IGNORING: Final = _IgnoringSink()

@@ -58,7 +58,7 @@ class Channel(ChannelState):
         self._publications: dict[bytes, Publication] = {}
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
-        """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
+        """Take one basic.publish with its content. [amqp-0-9-1 1.8.3.7]"""
         publication = self._publications.get(arguments)
         if publication is None:
             publication = self._resolve_publication(arguments, content, size)
@@ -96,7 +96,7 @@ class Channel(ChannelState):
         self.on_publish(arguments, content, message.size, traits)
 
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
-        """Take a part of a large body (IncomingChannel)."""
+        """Take a part of a large body."""
         if self._body is None:
             self._body = self.server.store.new_body()
         take_piece(self.connection, self._body, frames, size, traits & PERSISTENT != 0)
@@ -132,7 +132,7 @@ class Channel(ChannelState):
         return publication
 
     def on_oversized(self, size: i64) -> None:
-        """Close the channel: a body is larger than the limit (IncomingChannel)."""
+        """Close the channel: a body is larger than the limit."""
         journal = self.virtual_host.journal
         if journal.on:
             message = Message(self._incoming_address(), None, size, False, 0)
@@ -149,7 +149,7 @@ class Channel(ChannelState):
             return Address("", "")
 
     def on_kept(self, method: i64) -> None:
-        """Note a frame after a basic.get or basic.consume that is not answered yet (IncomingChannel)."""
+        """Note a frame after a basic.get or basic.consume that is not answered yet."""
         if self.pending_get is not None:
             self.pending_get.frame_kept(method)
         elif self.pending_consume is not None:
@@ -158,7 +158,7 @@ class Channel(ChannelState):
     # -- settling
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
-        """Take one basic.ack (IncomingChannel). [amqp-0-9-1 1.8.3.13]"""
+        """Take one basic.ack. [amqp-0-9-1 1.8.3.13]"""
         unacked = self.unacked
         if self.transaction is not None:
             hold_ack(self, tag, multiple)
@@ -212,18 +212,18 @@ class Channel(ChannelState):
                 self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
 
     def reply(self, frame: bytes) -> None:
-        """Answer the current method (ChannelState)."""
+        """Answer the current method."""
         self.connection.out.write(frame)
 
     def refuse(self, error: BrokerError, method: int) -> None:
-        """Close the channel, or the connection, over a refusal of the core (ChannelState)."""
+        """Close the channel, or the connection, over a refusal of the core."""
         code = reply_code(error)
         if connection_ends(code):
             raise ProtocolError(code, error.text, method)
         self.fail(code, error.text, method)
 
     def fail(self, code: int, text: str, method: int) -> None:
-        """Close the channel with an error, and release all it owns (ChannelState). [amqp-0-9-1 1.5.2.5]"""
+        """Close the channel with an error, and release all it owns. [amqp-0-9-1 1.5.2.5]"""
         if self.state != CHANNEL_OPEN:
             return
         connection = self.connection
@@ -284,15 +284,15 @@ class Channel(ChannelState):
         self._publications = {}
 
     def forget_publications(self) -> None:
-        """Forget the resolved routes, so that later publishes are resolved anew (ChannelState)."""
+        """Forget the resolved routes, so that later publishes are resolved anew."""
         self._publications = {}
 
     def get_target(self) -> Target091:
-        """Return the target of basic.get, which has no consumers and no limit (ChannelState)."""
+        """Return the target of basic.get, which has no consumers and no limit."""
         if self._get_target is None:
             self._get_target = Target091(self, Credit(), None, "", False)
         return self._get_target
 
     def forget_target(self, target: ChannelTarget) -> None:
-        """Free the tag of a target whose queue was deleted (ChannelState)."""
+        """Free the tag of a target whose queue was deleted."""
         self.targets.pop(target.tag, None)

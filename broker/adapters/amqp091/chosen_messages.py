@@ -48,20 +48,20 @@ class CountedTarget(Target091):
         self._end_alarm = EndAlarm(self)
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        """Write a basic.deliver with its content (ConsumerTarget)."""
+        """Write a basic.deliver with its content."""
         super().deliver(consumer, entry)
         self.remaining -= 1
         if self.remaining == 0:
             self.schedule_end()
 
     def update(self) -> None:
-        """Recompute whether the target wants work, and schedule the check for its end (ConsumerTarget)."""
+        """Recompute whether the target wants work, and schedule the check for its end."""
         super().update()
         if self.remaining > 0 and self.desired:
             self._end_alarm.set()
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
-        """Cancel the target: the queue has no more messages for it (ConsumerTarget)."""
+        """Cancel the target: the queue has no more messages for it."""
         if self.remaining > 0:
             self.schedule_end()
 
@@ -164,7 +164,7 @@ class ChosenConsume(TimedTask, PendingRequest):
             self._channel.refuse(error, c.BASIC_CONSUME)
 
     def frame_kept(self, method: i64) -> None:
-        """Close the channel if the kept frames have too many bytes (PendingRequest)."""
+        """Close the channel if the kept frames have too many bytes."""
         if self._channel.kept_bytes > KEPT_FRAMES_BYTES_MAX:
             text = (
                 f"{self._channel.kept_bytes} bytes arrived after a basic.consume that is not answered yet, "
@@ -173,10 +173,10 @@ class ChosenConsume(TimedTask, PendingRequest):
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
 
     def rights_changed(self) -> None:
-        """Continue: the answer checks the rights (PendingRequest)."""
+        """Continue: the answer checks the rights."""
 
     def abandon(self) -> None:
-        """End the search without an answer: the channel ends (PendingRequest)."""
+        """End the search without an answer: the channel ends."""
         self._end_search()
         self._abandoned = True
         schedule = self._channel.virtual_host.schedule

@@ -36,7 +36,7 @@ class Confirms(PublisherConfirms):
         self._refused: deque[int] = deque()  # unconfirmed publishes to be nacked in order
 
     def add(self, message: Message) -> None:
-        """Count a message that was published and taken, or returned (PublisherConfirms)."""
+        """Count a message that was published and taken, or returned."""
         self.published += 1
         if message.sequence != 0 or message.marks & ON_ITS_WAY:
             self._logged_batch = self.store.batch
@@ -45,7 +45,7 @@ class Confirms(PublisherConfirms):
             self.channel.connection.pending_confirms.append(self)
 
     def add_refused(self) -> None:
-        """Count a message that a full queue has refused (PublisherConfirms).
+        """Count a message that a full queue has refused.
 
         The nack is sent in its place among the confirms, so that no ack covers the refused message.
         """
@@ -56,7 +56,7 @@ class Confirms(PublisherConfirms):
             self.channel.connection.pending_confirms.append(self)
 
     def refuse(self) -> None:
-        """Nack a message, after the confirms of earlier messages (PublisherConfirms).
+        """Nack a message, after the confirms of earlier messages.
 
         The log has failed, so there is nothing to wait for.
         """
@@ -65,7 +65,7 @@ class Confirms(PublisherConfirms):
         self._nack()
 
     def end_turn(self) -> None:
-        """Confirm the publishes of this turn, or wait for the log to do so (PublisherConfirms)."""
+        """Confirm the publishes of this turn, or wait for the log to do so."""
         self._is_pending = False
         if self.ended:
             return

@@ -482,12 +482,12 @@ class Connection091(Connection091State):
             self.held.check_kept_frames()
 
     def internal_error(self) -> None:
-        """Close this connection only, over the broker's own error (Connection091State)."""
+        """Close this connection only, over the broker's own error."""
         _log.exception("internal error", peer=self.peer)
         self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
 
     def hold(self, reason: i64) -> None:
-        """Take no more frames, and pause reading (Connection091State)."""
+        """Take no more frames, and pause reading."""
         self.keep_frames(reason)
         self.edge.hold(reason)
 
@@ -497,11 +497,11 @@ class Connection091(Connection091State):
         self.wire.suspend()
 
     def kept_bytes(self) -> i64:
-        """Return the number of bytes that were read and kept back (ServedConnection)."""
+        """Return the number of bytes that were read and kept back."""
         return len(self.wire.kept())
 
     def ignores_input(self) -> bool:
-        """Whether the connection takes no frames any more (ServedConnection)."""
+        """Whether the connection takes no frames any more."""
         return self.wire.stopped
 
     def release(self, reason: i64) -> None:
@@ -524,7 +524,7 @@ class Connection091(Connection091State):
         self.answer()
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
-        """Take a method that is not on the hot path (MethodSink)."""
+        """Take a method that is not on the hot path."""
         self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
         if channel == 0:
             handle_control(self, method, payload)
@@ -540,7 +540,7 @@ class Connection091(Connection091State):
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
     def channel_closed(self, number: i64) -> None:
-        """Free the number of a channel that both sides have closed (Connection091State)."""
+        """Free the number of a channel that both sides have closed."""
         self.wire.channels[number] = None
         self.channel_count -= 1
         self.server.counters.channels_closed += 1
@@ -574,14 +574,14 @@ class Connection091(Connection091State):
                 self.release(HELD_FOR_PEER)
 
     def flush(self) -> None:
-        """Write the output of the turn, once (Connection091State)."""
+        """Write the output of the turn, once."""
         if self.bodies is not None and not send_bodies(self, self.bodies):
             return
         if len(self.out) > 0:
             self.edge.write(take_output(self))
 
     def answer(self) -> None:
-        """Flush answers (Connection091State). A peer that sends on and reads nothing is held until it reads.
+        """Flush answers. A peer that sends on and reads nothing is held until it reads.
 
         Deliveries do not count, because they stop by themselves, and a client may be busy sending meanwhile.
         """
@@ -595,7 +595,7 @@ class Connection091(Connection091State):
     # -- the end of the connection
 
     def fail(self, error: ProtocolError) -> None:
-        """Close with an error, release everything, and wait for close-ok (Connection091State)."""
+        """Close with an error, release everything, and wait for close-ok."""
         if self._has_ended or self.state in (CLOSING, CLOSED):
             return
         log_connection_error(self, error)
@@ -615,47 +615,47 @@ class Connection091(Connection091State):
         self.flush()
 
     def rights_changed(self) -> None:
-        """Notify all channels that the user's permissions have changed (OpenConnection)."""
+        """Notify all channels that the user's permissions have changed."""
         for channel in channels_of(self):
             channel.rights_changed()
 
     def shortage_began(self) -> None:
-        """Make the next publish of each channel check for the shortage (OpenConnection)."""
+        """Make the next publish of each channel check for the shortage."""
         for channel in channels_of(self):
             channel.forget_publications()
 
     def part_bytes(self) -> i64:
-        """Return the bytes in memory of incomplete contents (ServedConnection)."""
+        """Return the bytes in memory of incomplete contents."""
         size: i64 = self.wire.gathered()
         for channel in channels_of(self):
             size += channel.part_bytes()
         return size
 
     def require_memory(self) -> None:
-        """Hold the connection after a declaration while memory is short (ServedConnection)."""
+        """Hold the connection after a declaration while memory is short."""
         if self.server.shortage.memory:
             hold_publisher(self)
 
     def throttle_publisher(self) -> None:
-        """Read nothing more from a publishing connection until the log has caught up (OpenConnection)."""
+        """Read nothing more from a publishing connection until the log has caught up."""
         if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
     def vhost_deleted(self) -> None:
-        """Take no more frames and deliver no more until `force_close` follows (OpenConnection)."""
+        """Take no more frames and deliver no more until `force_close` follows."""
         self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)
 
     def forget_deliveries(self, most: i64) -> i64:
-        """Forget up to `most` unsettled deliveries of deleted queues (OpenConnection)."""
+        """Forget up to `most` unsettled deliveries of deleted queues."""
         return forget_deliveries(self, most)
 
     def channels_open(self) -> int:
-        """Return the number of channels (OpenConnection)."""
+        """Return the number of channels."""
         return len(channels_of(self))
 
     def force_close(self, reason: str) -> None:
-        """Close with 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
+        """Close with 320. [amqp-0-9-1 connection-forced]"""
         if self.state == OPEN:
             self.close(CONNECTION_FORCED, f"CONNECTION_FORCED - {reason}")
         else:

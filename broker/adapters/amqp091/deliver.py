@@ -193,7 +193,7 @@ class Target091(ChannelTarget):
         self.channel.virtual_host.declarations.delete_if_unused(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
-        """Notify that the consumer is active from now on, or inactive (ConsumerTarget)."""
+        """Notify that the consumer is active from now on, or inactive."""
         notified = self.arguments.get(NOTIFY_ACTIVE)
         if isinstance(notified, str):
             channel = self.channel

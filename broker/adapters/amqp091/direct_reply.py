@@ -51,7 +51,7 @@ class ReplyConsumer(ChannelReplies):
         self._kept_bytes: i64 = 0
 
     def deliver(self, message: Message, counters: Counters) -> None:
-        """Send a reply, or drop it if the consumer has ended or cannot take it (ReplyReceiver)."""
+        """Send a reply, or drop it if the consumer has ended or cannot take it."""
         counters.published += 1
         channel = self.channel
         if channel is None or header_frame_bytes(_content(channel, message)) > channel.connection.frame_max:
@@ -64,7 +64,7 @@ class ReplyConsumer(ChannelReplies):
             self._write(channel, message)
 
     def resume(self) -> None:
-        """Deliver again: the client has restarted deliveries (ChannelReplies)."""
+        """Deliver again: the client has restarted deliveries."""
         kept = self._kept
         self._kept = []
         self._kept_bytes = 0
@@ -73,7 +73,7 @@ class ReplyConsumer(ChannelReplies):
                 self._write(self.channel, message)
 
     def close(self) -> None:
-        """End the consumer, which is cancelled or ends with its channel (ChannelReplies)."""
+        """End the consumer, which is cancelled or ends with its channel."""
         channel = self.channel
         if channel is not None:
             channel.server.replies.pop((channel.virtual_host, self.name), None)

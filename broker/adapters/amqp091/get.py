@@ -164,7 +164,7 @@ class WaitingGet(PullingTarget, PendingRequest):
         schedule.set(self._end, schedule.now() + milliseconds)
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        """Answer with a message (ConsumerTarget)."""
+        """Answer with a message."""
         channel = self.channel
         content = entry.message.content
         if content is None:
@@ -187,11 +187,11 @@ class WaitingGet(PullingTarget, PendingRequest):
         self.end()
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """End the wait: the queue was deleted (ConsumerTarget)."""
+        """End the wait: the queue was deleted."""
         self.end()
 
     def frame_kept(self, method: i64) -> None:
-        """End the wait if the client closes the channel, or has sent too much (PendingRequest)."""
+        """End the wait if the client closes the channel, or has sent too much."""
         if method == c.CHANNEL_CLOSE or self.channel.kept_bytes > KEPT_FRAMES_BYTES_MAX:
             self.end()
 
@@ -201,12 +201,12 @@ class WaitingGet(PullingTarget, PendingRequest):
         schedule.set(self._end, schedule.now())
 
     def rights_changed(self) -> None:
-        """End the wait if the user may no longer read the queue (PendingRequest)."""
+        """End the wait if the user may no longer read the queue."""
         if not self.channel.connection.rights.has_right(READ, self.consumer.queue.name):
             self.end()
 
     def abandon(self) -> None:
-        """End the wait without an answer: this side closes the channel (PendingRequest)."""
+        """End the wait without an answer: this side closes the channel."""
         self._detach()
         self.end()  # the kept frames may contain the client's close
 

@@ -98,7 +98,7 @@ class LargeBodies(OutgoingBodies):
         self.waiting += outgoing.counted
 
     def send_more(self) -> bool:
-        """Write about STEP_BYTES, as far as the peer takes them (OutgoingBodies)."""
+        """Write about STEP_BYTES, as far as the peer takes them."""
         connection = self._connection
         edge = connection.edge
         written: i64 = 0

@@ -158,7 +158,7 @@ class HeldPublish091(HeldPublish):
         self.publication = publication
 
     def resolve(self, publisher: Publisher, source: Source) -> str:
-        """Find the route (HeldPublish): a direct reply needs no queue."""
+        """Find the route: a direct reply needs no queue."""
         if self.publication.replies is not None:
             return ""
         try:
@@ -167,7 +167,7 @@ class HeldPublish091(HeldPublish):
             return error.text
 
     def put(self, publisher: Publisher) -> Outcome:
-        """Enqueue the message, or deliver the direct reply (HeldPublish)."""
+        """Enqueue the message, or deliver the direct reply."""
         replies = self.publication.replies
         if replies is not None:
             replies.deliver(self.message, publisher.host.counters)

@@ -41,19 +41,19 @@ class ChannelLeases(Leases):
         self._channel = channel
 
     def used_leases(self) -> set[Lease | None]:
-        """Return the leases of the channel's consumers (Leases)."""
+        """Return the leases of the channel's consumers."""
         targets = self._channel.targets.values()
         return {consumer.lease for target in targets for consumer in target.consumers}
 
     def is_unsettled(self, number: i64) -> bool:
-        """Whether the delivery with this tag is not settled yet (LeaseHolder)."""
+        """Whether the delivery with this tag is not settled yet."""
         channel = self._channel
         if channel.unacked.find(number) is not None:
             return True
         return channel.transaction is not None and number in channel.transaction.tags()
 
     def end(self, numbers: list[i64]) -> None:
-        """Release deliveries; if the client settles them later, this is no error (Leases).
+        """Release deliveries; if the client settles them later, this is no error.
 
         A settlement cannot be removed from a transaction. So a late delivery that a transaction settles
         closes the channel, which rolls the transaction back.
@@ -68,7 +68,7 @@ class ChannelLeases(Leases):
         requeue(channel, numbers, TIMEOUT)
 
     def identify(self) -> tuple[str, str, i64]:
-        """Return the peer, the user and the number of the channel (Leases)."""
+        """Return the peer, the user and the number of the channel."""
         channel = self._channel
         return channel.connection.peer, channel.connection.user, channel.number
 

@@ -37,7 +37,7 @@ class HeldPublisher(HeldConnection):
             connection.out.write(methods.connection_blocked(shortage.reason))
 
     def check_kept_frames(self) -> None:
-        """Look for a close in the kept frames: more bytes have come (HeldConnection)."""
+        """Look for a close in the kept frames: more bytes have come."""
         connection = self.connection
         if self._is_closing:
             return
@@ -49,7 +49,7 @@ class HeldPublisher(HeldConnection):
             connection.edge.hold(HELD_FOR_SHORTAGE)
 
     def end(self) -> None:
-        """Release the connection: the shortage is over (Held)."""
+        """Release the connection: the shortage is over."""
         connection = self.connection
         self.forget()
         if self._is_notified and connection.is_open():
@@ -57,7 +57,7 @@ class HeldPublisher(HeldConnection):
         connection.release(HELD_FOR_SHORTAGE)
 
     def forget(self) -> None:
-        """Forget a connection that has ended or is no longer held (HeldConnection)."""
+        """Forget a connection that has ended or is no longer held."""
         self.connection.server.shortage.held.pop(self, None)
         self.connection.held = None
 

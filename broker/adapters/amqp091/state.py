@@ -56,7 +56,7 @@ class Connection091State(ServedConnection):
         return self.state == OPEN
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
-        """Take a method that is not on the hot path (MethodSink)."""
+        """Take a method that is not on the hot path."""
         raise NotImplementedError
 
     def hold(self, reason: i64) -> None:

@@ -35,7 +35,7 @@ class Transaction091(ChannelTransaction):
         self.ended = False
 
     def hold_publish(self, publish: HeldPublish) -> None:
-        """Hold a publish, unless the transaction holds too much (ChannelTransaction)."""
+        """Hold a publish, unless the transaction holds too much."""
         self.bytes += held_bytes(publish.message) + PUBLISH_OVERHEAD
         limit = self.channel.server.transaction_bytes_max
         if self.bytes > limit:
@@ -45,7 +45,7 @@ class Transaction091(ChannelTransaction):
         self.publishes.append(publish)
 
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
-        """Hold the settlements of these unacknowledged deliveries (ChannelTransaction)."""
+        """Hold the settlements of these unacknowledged deliveries."""
         unacked = self.channel.unacked
         self.channel.virtual_host.schedule.allowance.use(len(tags) // ENTRIES)
         held: HeldSettlement | None = None
@@ -63,7 +63,7 @@ class Transaction091(ChannelTransaction):
                 discipline.note_promise(entry, consumer)
 
     def forget(self, most: i64) -> i64:
-        """Forget settlements of deleted queues (ChannelTransaction)."""
+        """Forget settlements of deleted queues."""
         left = most
         while left > 0 and self.settlements:
             held = self.settlements[-1]
@@ -76,7 +76,7 @@ class Transaction091(ChannelTransaction):
         return most - left
 
     def tags(self) -> set[int]:
-        """Return the tags of the deliveries that the transaction settles (ChannelTransaction)."""
+        """Return the tags of the deliveries that the transaction settles."""
         known = self._tags
         while self._run < len(self.settlements):
             tags = self.settlements[self._run].tags
@@ -89,7 +89,7 @@ class Transaction091(ChannelTransaction):
         return known
 
     def roll_back(self, cause: str) -> None:
-        """Forget the publishes, and make the deliveries unacknowledged again (ChannelTransaction)."""
+        """Forget the publishes, and make the deliveries unacknowledged again."""
         settlements = self.count_settlements()
         if not cause or self.publishes or settlements:
             journal = self.host.journal
@@ -107,7 +107,7 @@ class Transaction091(ChannelTransaction):
         self._run = self._known = 0
 
     def committed(self) -> None:
-        """Send tx.commit-ok (Transaction)."""
+        """Send tx.commit-ok."""
         self.ended = True
         channel = self.channel
         if channel.is_open():
@@ -115,7 +115,7 @@ class Transaction091(ChannelTransaction):
         self._release_connection()
 
     def failed(self, reason: str) -> None:
-        """Close the channel: the log has failed (Transaction)."""
+        """Close the channel: the log has failed."""
         self.ended = True
         channel = self.channel
         if channel.is_open():

@@ -91,7 +91,7 @@ class DelayedAttach(DurableWaiter):
         connection.server.store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
-        """Take the attach: the outcomes are on disk (DurableWaiter)."""
+        """Take the attach: the outcomes are on disk."""
         session = self._session
         handle = self._attach.handle
         before = session.links.get(handle)
@@ -106,7 +106,7 @@ class DelayedAttach(DurableWaiter):
         # else the attach waits again: another link was attached first, and this link resumes it
 
     def on_store_failed(self, reason: str) -> None:
-        """End the session: the outcomes may not be on disk (DurableWaiter)."""
+        """End the session: the outcomes may not be on disk."""
         session = self._session
         if not session.is_released:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
@@ -230,7 +230,7 @@ class WaitingAttach(WaitingLink):
         connection.server.store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
-        """Attach or refuse the link: its queue is on disk (DurableWaiter)."""
+        """Attach or refuse the link: its queue is on disk."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
         try:
@@ -257,7 +257,7 @@ class WaitingAttach(WaitingLink):
             refuse_link(session, self._answer, why, answered=True)
 
     def on_store_failed(self, reason: str) -> None:
-        """End the session: the link's queue may not be on disk (DurableWaiter)."""
+        """End the session: the link's queue may not be on disk."""
         session = self.session
         link_names(session.peer.server).end_waiting(self)
         self.drop()

@@ -397,7 +397,7 @@ class Connection10(Connection10State):
             self.begin_amqp()
 
     def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
-        """Note that both sides have sent open (Connection10State)."""
+        """Note that both sides have sent open."""
         self.server.connections.add(self, self.user, virtual_host.name)
         self.virtual_host = virtual_host
         self.routes = Routes(self, virtual_host)
@@ -405,20 +405,20 @@ class Connection10(Connection10State):
         self.idle.start(self, idle_time_out, self.server.heartbeat * 2000)
 
     def set_channel_max(self, channel_max: i64) -> None:
-        """Take no frames on channels above this one (Connection10State). [amqp-1.0 2.7.1]"""
+        """Take no frames on channels above this one. [amqp-1.0 2.7.1]"""
         self.channel_max = channel_max
         self.input.frames.channel_max = channel_max
 
     def kept_bytes(self) -> i64:
-        """Return the number of bytes that were read and belong to no handled frame (ServedConnection)."""
+        """Return the number of bytes that were read and belong to no handled frame."""
         return self.input.frames.unconsumed_bytes()
 
     def ignores_input(self) -> bool:
-        """Whether the connection takes no frames any more (ServedConnection)."""
+        """Whether the connection takes no frames any more."""
         return self.state == CLOSED
 
     def release(self, reason: i64) -> None:
-        """Release reasons; continue unless others are left (ServedConnection)."""
+        """Release reasons; continue unless others are left."""
         if self.holds & reason:
             self.holds &= ~reason
             self.edge.release(reason)
@@ -426,7 +426,7 @@ class Connection10(Connection10State):
                 self.input.handle_frames()
 
     def pump(self, budget: i64) -> None:
-        """Deliver to this client, and write the deliveries (Connection)."""
+        """Deliver to this client, and write the deliveries."""
         if self.vhost_is_deleted:
             self.scheduled = False
             return
@@ -458,21 +458,21 @@ class Connection10(Connection10State):
     # -- sessions
 
     def open_sessions(self) -> list[Session10State]:
-        """Return the sessions that are mapped, in the order of their channels (Connection10State)."""
+        """Return the sessions that are mapped, in the order of their channels."""
         return list(self.mapped.all())
 
     def session_ended(self, channel: i64) -> None:
-        """Free the channel of a session (Connection10State)."""
+        """Free the channel of a session."""
         self.mapped.free_channel(channel)
 
     def hold_senders(self) -> None:
-        """Hold the senders during a shortage (Connection10State)."""
+        """Hold the senders during a shortage."""
         self.held_credit.hold()
 
     # -- the end
 
     def release_all(self) -> None:
-        """Release everything that the connection owns, as the actor in the journal (Connection10State)."""
+        """Release everything that the connection owns, as the actor in the journal."""
         virtual_host = self.virtual_host
         if virtual_host is None:
             self._release_all()
@@ -515,7 +515,7 @@ class Connection10(Connection10State):
         handshake.close_connection(self, condition, text, info)
 
     def close_replaced(self, condition: str, text: str, info: dict[str, object]) -> None:
-        """Close the connection because another one has taken its place (ServedConnection)."""
+        """Close the connection because another one has taken its place."""
         handshake.close_connection(self, condition, text, info)
 
     def lost(self, reason: str) -> None:
@@ -531,14 +531,14 @@ class Connection10(Connection10State):
             self.held_credit.forget_connection()
 
     def force_close(self, reason: str) -> None:
-        """Close the connection (OpenConnection)."""
+        """Close the connection."""
         if self.state == OPENED:
             handshake.close_connection(self, CONNECTION_FORCED, reason)
         else:
             self.edge.close()
 
     def rights_changed(self) -> None:
-        """Forget all routes, and check all links: the user's permissions have changed (OpenConnection)."""
+        """Forget all routes, and check all links: the user's permissions have changed."""
         if self.routes is not None:
             routes_of(self).forget()
         for session in self.mapped.all():
@@ -546,33 +546,33 @@ class Connection10(Connection10State):
         self.end_turn()
 
     def shortage_began(self) -> None:
-        """Give senders no more credit (OpenConnection)."""
+        """Give senders no more credit."""
         self.held_credit.hold()
         self.end_turn()
 
     def require_memory(self) -> None:
-        """Refuse a new object while memory is short (ServedConnection)."""
+        """Refuse a new object while memory is short."""
         reason = self.server.shortage.reason
         if self.server.shortage.memory:
             raise LimitReached(f"nothing new can be declared while the broker is {reason}")
 
     def throttle_publisher(self) -> None:
-        """Read nothing more from a publishing connection until the log has caught up (OpenConnection)."""
+        """Read nothing more from a publishing connection until the log has caught up."""
         if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
     def vhost_deleted(self) -> None:
-        """Take no more frames and deliver no more until `force_close` follows (OpenConnection)."""
+        """Take no more frames and deliver no more until `force_close` follows."""
         self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)
 
     def forget_deliveries(self, most: i64) -> i64:
-        """Forget up to `most` unsettled deliveries of deleted queues (OpenConnection)."""
+        """Forget up to `most` unsettled deliveries of deleted queues."""
         left = most
         for session in self.mapped.all():
             left -= session.unsettled.forget(left)
         return most - left
 
     def channels_open(self) -> int:
-        """Return the number of sessions (OpenConnection)."""
+        """Return the number of sessions."""
         return len(self.mapped.all())

@@ -49,14 +49,14 @@ class CoordinatorLink(ControllerLink):
         self._delivery = IncompleteDelivery(self.credit, BYTES_MAX)
 
     def on_flow(self, flow: Flow) -> None:
-        """Take the delivery-count of the controller (Link10)."""
+        """Take the delivery-count of the controller."""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
         if flow.echo:
             self.send_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """Take a transfer of a declare or a discharge (Link10)."""
+        """Take a transfer of a declare or a discharge."""
         if self.is_detached:
             return
         try:
@@ -69,17 +69,17 @@ class CoordinatorLink(ControllerLink):
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
     def grant_credit(self) -> None:
-        """Grant more credit when half is used up (Link10)."""
+        """Grant more credit when half is used up."""
         if self.credit.left <= CREDIT // 2:
             self.credit.left = CREDIT
             self.send_flow()
 
     def release_all(self, closed: bool) -> None:
-        """Roll back the declared transactions that are not discharged (Link10). [amqp-1.0 4.3]"""
+        """Roll back the declared transactions that are not discharged. [amqp-1.0 4.3]"""
         transactions_of(self.session.peer).roll_back("the link to the coordinator ended", self)
 
     def answer_discharge(self, delivery_id: i64, failure: str) -> None:
-        """Answer a discharge: the commit has succeeded, or has failed for this reason (ControllerLink)."""
+        """Answer a discharge: the commit has succeeded, or has failed for this reason."""
         if failure:
             self._reject(delivery_id, TRANSACTION_ROLLBACK, failure)
         else:

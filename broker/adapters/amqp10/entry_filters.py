@@ -41,7 +41,7 @@ class SizeFilter(EntryFilter):
         self._size_max = size_max
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the message fits (EntryFilter)."""
+        """Whether the message fits."""
         if sent_bytes(entry.message) > self._size_max:
             return False
         return self._inner is None or self._inner.passes(entry)
@@ -70,11 +70,11 @@ class DeliverableFilter(EntryFilter):
             self._sweep_at = 2 * len(self._undeliverable) + _SWEEP_MIN
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the link may get the entry (EntryFilter)."""
+        """Whether the link may get the entry."""
         return entry not in self._undeliverable and (self._inner is None or self._inner.passes(entry))
 
     def excludes(self, entry: QueueEntry) -> bool:
-        """Whether the entry is undeliverable to the link (EntryFilter)."""
+        """Whether the entry is undeliverable to the link."""
         return entry in self._undeliverable
 
 

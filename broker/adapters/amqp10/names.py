@@ -99,7 +99,7 @@ class SuspendedLink10(SuspendedLink):
             self._end_within(EXPIRY_SECONDS_MAX * 1000)
 
     def expire(self) -> None:
-        """Start the time after which the link cannot be resumed (SuspendedLink)."""
+        """Start the time after which the link cannot be resumed."""
         self._stop_awaiting()
         if self._expiry.seconds == 0:
             self.end()
@@ -250,12 +250,12 @@ class LinkNames(LinkRegister):
                 del self._of_user[user]
 
     def user_deleted(self, user: str) -> None:
-        """End the suspended links of a deleted user (LinkRegister)."""
+        """End the suspended links of a deleted user."""
         if user in self._of_user:
             self._end_links(1, user)
 
     def vhost_deleted(self, vhost: str) -> None:
-        """End the suspended links of a deleted virtual host (LinkRegister)."""
+        """End the suspended links of a deleted virtual host."""
         self._end_links(0, vhost)
 
     def _end_links(self, part: int, value: str) -> None:

@@ -574,13 +574,13 @@ class IncomingLink(Link10):
         return not self.outcomes or outcome in self.outcomes
 
     def on_settled(self, count: i64) -> None:
-        """Note that the oldest `count` deliveries have been settled (Link10)."""
+        """Note that the oldest `count` deliveries have been settled."""
         self.tags.free(count)
         self.unsettled_count -= count
         pending_frames_of(self.session).check_credit(self)
 
     def on_sender_settled(self, delivery_id: i64) -> None:
-        """Note that the sender has settled a delivery, after this side (Link10)."""
+        """Note that the sender has settled a delivery, after this side."""
         self.tags.free_by_id(delivery_id)
         self.unsettled_count -= 1
         pending_frames_of(self.session).check_credit(self)
@@ -588,7 +588,7 @@ class IncomingLink(Link10):
     # -- credit
 
     def grant_credit(self) -> None:
-        """Grant more credit, if it is time for this and there is room (Link10)."""
+        """Grant more credit, if it is time for this and there is room."""
         if self.is_detached or self.credit.left > CREDIT // 2 or self.unsettled_count > CREDIT // 2:
             return
         if self.session.peer.server.shortage.reason:
@@ -602,7 +602,7 @@ class IncomingLink(Link10):
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
     def rights_changed(self) -> None:
-        """Detach the link if the user may no longer publish there (Link10)."""
+        """Detach the link if the user may no longer publish there."""
         exchange, key = self.exchange, self.key
         if exchange is None:
             return  # each message is checked
@@ -618,7 +618,7 @@ class IncomingLink(Link10):
         return self.delivery_id != NONE and not self._is_dropped
 
     def release_all(self, closed: bool) -> None:
-        """Suspend or forget the unsettled deliveries, and drop an incomplete one (Link10)."""
+        """Suspend or forget the unsettled deliveries, and drop an incomplete one."""
         if not closed and self.expiry is not None:
             suspend_receiver(self, self.expiry)
         is_incomplete = self.delivery_id != NONE

@@ -56,7 +56,7 @@ class Destination(Dependent):
         link.session.vhost.dependents.add(self)
 
     def node_deleted(self) -> None:
-        """Detach the link after its pending outcomes: the node was deleted (Dependent)."""
+        """Detach the link after its pending outcomes: the node was deleted."""
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"
         text = f"{what} '{node.name}' in vhost '{link.session.vhost.name}' was deleted"

@@ -105,14 +105,14 @@ class SaslLogin:
             self.refused("", error.text)
 
     def challenged(self, challenge: bytes) -> None:
-        """Send a further challenge of the log-in (Applicant)."""
+        """Send a further challenge of the log-in."""
         if not self._has_ended:
             self._send(SaslChallenge(challenge=challenge))
             self.connection.flush()
             self.connection.release(HELD_FOR_REPLY)
 
     def accepted(self, user: str, proof: bytes) -> None:
-        """Accept the peer as `user` (Applicant)."""
+        """Accept the peer as `user`."""
         connection = self.connection
         if self._has_ended:
             return
@@ -127,7 +127,7 @@ class SaslLogin:
         connection.release(HELD_FOR_REPLY)
 
     def refused(self, user: str, why: str) -> None:
-        """Refuse the peer; only the log has the reason (Applicant)."""
+        """Refuse the peer; only the log has the reason."""
         connection = self.connection
         if self._has_ended:
             return

@@ -88,7 +88,7 @@ class OutgoingLink(Sender):
         return transactions_of(self.session.peer).find(txn_id) if isinstance(txn_id, bytes) else None
 
     def continue_sending(self) -> None:
-        """Continue with the next delivery, if the incomplete one has been sent (Sender)."""
+        """Continue with the next delivery, if the incomplete one has been sent."""
         if self._target is None:  # the link has ended meanwhile
             return
         if self.sending is None:
@@ -139,11 +139,11 @@ class OutgoingLink(Sender):
         return [queue_of(consumer) for consumer in self.target.consumers]
 
     def stop_deliveries(self) -> None:
-        """Stop all deliveries to the link (Link10)."""
+        """Stop all deliveries to the link."""
         self.target.close()
 
     def release_all(self, closed: bool) -> None:
-        """Release unsettled deliveries, unless they are suspended, and remove the consumers (Link10)."""
+        """Release unsettled deliveries, unless they are suspended, and remove the consumers."""
         session = self.session
         self.target.close()
         aborted = NONE if self.sending is None else abort_delivery(session, self)
@@ -173,7 +173,7 @@ class OutgoingLink(Sender):
         self._target = None
 
     def rights_changed(self) -> None:
-        """Detach the link if the user may no longer read a queue (Link10)."""
+        """Detach the link if the user may no longer read a queue."""
         rights = self.session.peer.rights
         for queue in self.consumed_queues():
             if not rights.has_right(READ, queue.name):

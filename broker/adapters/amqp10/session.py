@@ -204,7 +204,7 @@ class Session10(Session10State):
         self.send(End(error=Error(condition=condition, description=shorten_description(text))))
 
     def forget_link(self, link: SessionLink) -> None:
-        """Forget the name of a link that has ended (Session10State)."""
+        """Forget the name of a link that has ended."""
         assert isinstance(link, Link10), "a link of a session is a Link10"
         link_names(self.peer.server).remove(link)
 

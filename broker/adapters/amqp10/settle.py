@@ -62,15 +62,15 @@ class SessionLeases(Leases):
         self._session = session
 
     def used_leases(self) -> set[Lease | None]:
-        """Return the leases of the session's consumers (Leases)."""
+        """Return the leases of the session's consumers."""
         return {consumer.lease for target in self._session.targets for consumer in target.consumers}
 
     def is_unsettled(self, number: i64) -> bool:
-        """Whether the delivery of this number is not settled yet (LeaseHolder)."""
+        """Whether the delivery of this number is not settled yet."""
         return self._session.unsettled.find(number) is not None
 
     def end(self, numbers: list[i64]) -> None:
-        """Release deliveries, and settle them as released; later dispositions are ignored (Leases)."""
+        """Release deliveries, and settle them as released; later dispositions are ignored."""
         session = self._session
         unsettled = session.unsettled
         runs: dict[QueueConsumer, list[QueueEntry]] = {}
@@ -88,7 +88,7 @@ class SessionLeases(Leases):
         session.peer.end_turn()
 
     def identify(self) -> tuple[str, str, i64]:
-        """Return the peer, the user and the channel of the session (Leases)."""
+        """Return the peer, the user and the channel of the session."""
         session = self._session
         return session.peer.peer, session.peer.user, session.channel
 
@@ -141,7 +141,7 @@ class Modification(Addition):
         self._is_too_much = len(added) > ANNOTATIONS_MAX or size > ANNOTATIONS_BYTES_MAX
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """Add the annotations (Addition)."""
+        """Add the annotations."""
         queue = queue_of(consumer)
         made: dict[bytes, bytes] = {}  # results by the earlier annotations, which most entries share
         refused = False
@@ -161,7 +161,7 @@ class Modification(Addition):
             AnnotationLimitAlarm(target, queue)
 
     def added_to(self, before: bytes) -> bytes:
-        """Return the encoded map with the added annotations, or `before` if there are too many (Addition)."""
+        """Return the encoded map with the added annotations, or `before` if there are too many."""
         return self._combine(before) or before
 
     def _combine(self, before: bytes) -> bytes:

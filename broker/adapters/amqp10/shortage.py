@@ -44,7 +44,7 @@ class HeldCredit(Held):
         _log.info("publisher held", peer=connection.peer, user=connection.user, reason=reason)
 
     def end(self) -> None:
-        """Grant credit again: the shortage is over (Held)."""
+        """Grant credit again: the shortage is over."""
         shut = self._shut_sessions
         self.forget()
         for session in shut:

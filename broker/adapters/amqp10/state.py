@@ -165,7 +165,7 @@ class Connection10State(ServedConnection):
         self.edge.hold(reason)
 
     def keep_frames(self, reason: i64) -> None:
-        """Take no more frames, but continue to read (ServedConnection)."""
+        """Take no more frames, but continue to read."""
         self.holds |= reason
 
     # -- output

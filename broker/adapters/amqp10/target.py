@@ -205,14 +205,14 @@ class Target10(PullingTarget):
         self.credit.resize(self.credit.used + credit, 0)
 
     def wants_work(self) -> bool:
-        """Whether new deliveries can be sent: none is incomplete or is to be resumed (ConsumerTarget)."""
+        """Whether new deliveries can be sent: none is incomplete or is to be resumed."""
         return self.link.sending is None and self.resumption is None and super().wants_work()
 
     def restore_credit(self, size: i64) -> None:
-        """Do nothing: only the receiver grants credit (ConsumerTarget)."""
+        """Do nothing: only the receiver grants credit."""
 
     def restore_all(self, count: i64, size: i64) -> None:
-        """Do nothing: only the receiver grants credit (ConsumerTarget)."""
+        """Do nothing: only the receiver grants credit."""
 
     # -- deliveries
 
@@ -322,7 +322,7 @@ class Target10(PullingTarget):
         return self.tag_prefix + delivery_id.to_bytes(4, "big")
 
     def process_pending(self, quota: i64) -> i64:
-        """Deliver in a turn, and end a drain when no messages or no credit are left (ConsumerTarget)."""
+        """Deliver in a turn, and end a drain when no messages or no credit are left."""
         count = super().process_pending(quota)
         if self.draining and not self.again and self.wants_work():
             pending_frames_of(self._session).note_drained(self.link)
@@ -339,7 +339,7 @@ class Target10(PullingTarget):
     # -- events of the consumers
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """Detach the link after its last queue was deleted (ConsumerTarget)."""
+        """Detach the link after its last queue was deleted."""
         if not self.consumers:
             queue = consumer.queue
             session = self._session
@@ -348,7 +348,7 @@ class Target10(PullingTarget):
             session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
-        """Detach a consumer at the end of its snapshot; the last one ends the link (ConsumerTarget)."""
+        """Detach a consumer at the end of its snapshot; the last one ends the link."""
         queue = queue_of(consumer)
         detach(queue, consumer, [])
         session = self._session
@@ -358,7 +358,7 @@ class Target10(PullingTarget):
         session.vhost.declarations.delete_if_unused(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
-        """Notify that the link is active from now on, or inactive (ConsumerTarget)."""
+        """Notify that the link is active from now on, or inactive."""
         notified_queue = self.arguments.get(NOTIFY_ACTIVE)
         if isinstance(notified_queue, str):
             session = self._session

@@ -62,11 +62,11 @@ class HeldPublish10(HeldPublish):
         self.replies = replies
 
     def resolve(self, publisher: Publisher, source: Source) -> str:
-        """Find the route (HeldPublish): a direct reply needs no queue."""
+        """Find the route: a direct reply needs no queue."""
         return super().resolve(publisher, source) if self.replies is None else ""
 
     def put(self, publisher: Publisher) -> Outcome:
-        """Enqueue the message, or deliver the direct reply (HeldPublish)."""
+        """Enqueue the message, or deliver the direct reply."""
         replies = self.replies
         if replies is None:
             return super().put(publisher)
@@ -74,7 +74,7 @@ class HeldPublish10(HeldPublish):
         return ROUTED
 
     def report_outcome(self, outcome: Outcome) -> None:
-        """Do nothing: the sender has its outcome already (HeldPublish)."""
+        """Do nothing: the sender has its outcome already."""
 
 
 @final
@@ -155,7 +155,7 @@ class Transaction10(LinkTransaction):
         self.commit()
 
     def on_durable(self, batch: i64) -> None:
-        """Exclude undeliverable entries from their links before they are released (Transaction)."""
+        """Exclude undeliverable entries from their links before they are released."""
         for consumer, entries in self._undeliverable.items():
             if isinstance(consumer.target, Target10):
                 exclude_undeliverable(consumer, entries, consumer.target.link.full_name())
@@ -205,14 +205,14 @@ class Transaction10(LinkTransaction):
                 returns.requeue_runs([(consumer, entries)], default_outcome_of(consumer), None, self.host)
 
     def committed(self) -> None:
-        """Send the outcomes, and answer the discharge (Transaction)."""
+        """Send the outcomes, and answer the discharge."""
         for session, number, state in self._outcomes:
             if not session.is_released:
                 pending_frames_of(session).outcomes.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
         self.link.answer_discharge(self._discharge_id, "")
 
     def failed(self, reason: str) -> None:
-        """Answer the discharge with the failure (Transaction)."""
+        """Answer the discharge with the failure."""
         self.link.answer_discharge(self._discharge_id, f"the log has failed: {reason}")
 
 

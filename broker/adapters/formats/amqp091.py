@@ -89,7 +89,7 @@ class View091(MessageView):
         self._headers: dict[str, object] | None = None
 
     def headers(self) -> dict[str, object]:
-        """The headers (MessageView)."""
+        """The headers."""
         headers = self._headers
         if headers is None:
             headers = self._properties.headers()
@@ -97,7 +97,7 @@ class View091(MessageView):
         return headers
 
     def further_keys(self) -> list[str]:
-        """The routing keys in CC and BCC (MessageView). [RabbitMQ sender-selected distribution]"""
+        """The routing keys in CC and BCC. [RabbitMQ sender-selected distribution]"""
         headers = self.headers()
         keys: list[str] = []
         for name in (CC, BCC):
@@ -107,7 +107,7 @@ class View091(MessageView):
         return keys
 
     def released_content(self, name: str) -> bytes:
-        """The content without BCC, and with the number in this header negated (MessageView)."""
+        """The content without BCC, and with the number in this header negated."""
         number = self.headers().get(name, 0)
         assert isinstance(number, int | float | str), "the header of a delayed message is a number"
         held = (name.encode(), b"l" + (-int(number)).to_bytes(8, "big", signed=True))
@@ -125,7 +125,7 @@ class View091(MessageView):
         return properties.content()
 
     def property(self, name: str) -> object | None:
-        """A property (MessageView)."""
+        """A property."""
         if name in _TEXTS:
             octets = self._properties.octets(_TEXTS[name])
             return None if octets is None else octets.decode(errors="surrogateescape")
@@ -145,7 +145,7 @@ class ContentView(MessageView):
         self._whole: View091 | None = None
 
     def lookup(self, name: str) -> object | None:
-        """Return the value of an identifier of a selector (MessageView)."""
+        """Return the value of an identifier of a selector."""
         content = self.content
         start = header_at(content, name.encode(errors="surrogatepass"))
         if start >= 0:
@@ -156,19 +156,19 @@ class ContentView(MessageView):
         return self._property(index) if index >= 0 else None
 
     def property(self, name: str) -> object | None:
-        """A property (MessageView)."""
+        """A property."""
         return self._property(_INDEXES[name])
 
     def headers(self) -> dict[str, object]:
-        """The headers (MessageView). Raises ProtocolError."""
+        """The headers. Raises ProtocolError."""
         return self.whole().headers()
 
     def further_keys(self) -> list[str]:
-        """The routing keys in CC and BCC (MessageView). Raises ProtocolError."""
+        """The routing keys in CC and BCC. Raises ProtocolError."""
         return self.whole().further_keys()
 
     def released_content(self, name: str) -> bytes:
-        """Return the content that consumers get of a delayed message (MessageView). Raises ProtocolError."""
+        """Return the content that consumers get of a delayed message. Raises ProtocolError."""
         return self.whole().released_content(name)
 
     def whole(self) -> View091:
@@ -348,14 +348,14 @@ class LetterView(MessageView):
         self._view = view
 
     def headers(self) -> dict[str, object]:
-        """The headers (MessageView)."""
+        """The headers."""
         try:
             return self._view.headers()
         except ProtocolError:
             return {}
 
     def property(self, name: str) -> object | None:
-        """A property (MessageView)."""
+        """A property."""
         return self._view.property(name)
 
 

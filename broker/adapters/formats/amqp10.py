@@ -242,7 +242,7 @@ class View10(MessageView):
         self._headers: dict[str, object] | None = None
 
     def headers(self) -> dict[str, object]:
-        """The headers (MessageView)."""
+        """The headers."""
         headers = self._headers
         if headers is None:
             headers = all_headers(self.content, self.layout)
@@ -250,22 +250,22 @@ class View10(MessageView):
         return headers
 
     def group_id(self) -> object | None:
-        """The property group-id, else the header for it (MessageView)."""
+        """The property group-id, else the header for it."""
         value = self._place(p.GROUP_ID)
         return super().group_id() if value is None else value
 
     def group_sequence(self) -> object | None:
-        """The property group-sequence, else the header for it (MessageView)."""
+        """The property group-sequence, else the header for it."""
         value = self._sequence()
         return super().group_sequence() if value is None else value
 
     def further_keys(self) -> list[str]:
-        """The routing keys in the annotation x-cc (MessageView). [RabbitMQ sender-selected distribution]"""
+        """The routing keys in the annotation x-cc. [RabbitMQ sender-selected distribution]"""
         value = annotation(self.content, self.layout, X_CC)
         return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []
 
     def released_content(self, name: str) -> bytes:
-        """Return the content with an annotation that has the number negated (MessageView).
+        """Return the content with an annotation that has the number negated.
 
         If an application property has the number, the annotation is added and counts, because the bare
         message stays unchanged.
@@ -276,7 +276,7 @@ class View10(MessageView):
         return annotate_message(self.content, self.layout, [], [key], [encode(-int(number))])
 
     def property(self, name: str) -> object | None:
-        """Return a property as AMQP 0-9-1 has it (MessageView): of at most 255 bytes.
+        """Return a property as AMQP 0-9-1 has it: of at most 255 bytes.
 
         Ids are text: a UUID with urn:uuid: before it, a number in decimal and a binary in hexadecimal digits.
         `type` is the annotation x-basic-type, `app_id` the group-id, `expiration` the ttl.
@@ -285,7 +285,7 @@ class View10(MessageView):
         return None if isinstance(value, str) and not is_short(value) else value
 
     def lookup(self, name: str) -> object | None:
-        """Return the value of an identifier of a selector (MessageView).
+        """Return the value of an identifier of a selector.
 
         Fields of JMS follow the JMS mapping to AMQP 1.0. With the prefix `properties.`, all properties also
         have their names of AMQP 1.0, with underscores.

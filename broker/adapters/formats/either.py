@@ -69,7 +69,7 @@ class SelectorFilter(EntryFilter):
         self._has_reported = False
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the criterion is true for the message (EntryFilter).
+        """Whether the criterion is true for the message.
 
         Raises what the store raises, if `trouble` is None.
         """

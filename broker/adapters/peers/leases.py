@@ -59,7 +59,7 @@ class Leases(LeaseHolder):
         return lease
 
     def leases_ended(self, numbers: list[i64]) -> None:
-        """Release deliveries (LeaseHolder)."""
+        """Release deliveries."""
         self._counters.timed_out += len(numbers)
         self._log_late(numbers)
         self.end(numbers)

@@ -114,7 +114,7 @@ class Steps(Worker):
         self._ended: str | None = None  # the reason why the socket has closed, if it has
 
     def stop_turn(self) -> None:
-        """Take no more frames in this step (Worker)."""
+        """Take no more frames in this step."""
         connection = self._connection
         if connection is not None and not connection.ignores_input():
             connection.keep_frames(HELD_FOR_STEP)

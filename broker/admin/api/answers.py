@@ -140,12 +140,12 @@ class _Durable(DurableWaiter):
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_durable(self, batch: int) -> None:
-        """Resolve the future: the change is on disk (DurableWaiter)."""
+        """Resolve the future: the change is on disk."""
         if not self.future.done():
             self.future.set_result(None)
 
     def on_store_failed(self, reason: str) -> None:
-        """Fail the future: the change will not be on disk (DurableWaiter)."""
+        """Fail the future: the change will not be on disk."""
         if not self.future.done():
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"the log has stopped, this may be lost: {reason}")

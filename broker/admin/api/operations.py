@@ -410,12 +410,12 @@ class _Operation(Operation):
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self) -> None:
-        """Note that the operation is on disk (Transaction)."""
+        """Note that the operation is on disk."""
         if not self.future.done():
             self.future.set_result(None)
 
     def failed(self, reason: str) -> None:
-        """Note that the operation has failed (Transaction)."""
+        """Note that the operation has failed."""
         if not self.future.done():
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"nothing was done: the log has failed: {reason}")

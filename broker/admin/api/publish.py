@@ -53,7 +53,7 @@ router = APIRouter(tags=["messages"])
 
 
 class _NoSocket:
-    """The edge of a connection without a peer: nothing is sent (Edge)."""
+    """The edge of a connection without a peer: nothing is sent."""
 
     def write(self, data: bytes) -> None:
         """Ignore the bytes."""

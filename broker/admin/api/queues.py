@@ -172,7 +172,7 @@ class _Purged(PurgeWaiter):
         purge.set_waiter(self)
 
     def on_purged(self, purge: Purge) -> None:
-        """Resolve the future (PurgeWaiter)."""
+        """Resolve the future."""
         if not self.future.done():
             self.future.set_result(None)
 

@@ -108,7 +108,7 @@ class SortedEntryList(QueueEntryList):
         super().unlink(entry)
 
     def mark(self, entry: QueueEntry) -> str:
-        """The text for the place of `entry` (QueueEntryList): its number, and the value of its header."""
+        """The text for the place of `entry`: its number, and the value of its header."""
         assert isinstance(entry, SortedEntry), "sorted lists have SortedEntry only"
         key = entry.key
         return f"{key[2]} {key_text((key[0], key[1]))}"

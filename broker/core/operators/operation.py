@@ -99,7 +99,7 @@ class OperatorPublish(HeldPublish):
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
     def report_outcome(self, outcome: Outcome) -> None:
-        """Do nothing: no client waits for the outcome (HeldPublish)."""
+        """Do nothing: no client waits for the outcome."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -178,7 +178,7 @@ class RowPublish(HeldPublish):
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
     def report_outcome(self, outcome: Outcome) -> None:
-        """Do nothing: no client waits for the outcome (HeldPublish)."""
+        """Do nothing: no client waits for the outcome."""
 
 
 def publishes_of(

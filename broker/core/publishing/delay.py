@@ -94,7 +94,7 @@ class DelayedMessages(Timetable):
         return False
 
     def release(self, message: Message) -> i64:
-        """Send a message that is due (Timetable)."""
+        """Send a message that is due."""
         host = self.host
         store = host.store
         if store.failure and message.persistent:
@@ -130,12 +130,12 @@ class QueueDelays(DelayedMessages):
     """Messages that were published to `queue` itself with a delay, and are put into it when they are due."""
 
     def is_refused(self, message: Message) -> bool:
-        """Whether the queue is full and refuses the message (DelayedMessages)."""
+        """Whether the queue is full and refuses the message."""
         rules = self.queue.rules
         return rules is not None and rules.refuses(message) and not rules.passes_on
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
-        """Put the message into the queue (DelayedMessages)."""
+        """Put the message into the queue."""
         logged = held if held.sequence != 0 else None
         self.host.put_delayed(copy, self.queue, logged)
         return True
@@ -223,7 +223,7 @@ class Delays(Keeper):
         return len(self._timetable)
 
     def add(self, message: Message) -> None:
-        """Delay a message (Keeper)."""
+        """Delay a message."""
         self._timetable.add(message)
 
 
@@ -236,9 +236,9 @@ class _ExchangeDelays(DelayedMessages):
         self._exchange = exchange
 
     def waits_by_clock(self, message: Message) -> bool:
-        """True, because a delayed exchange knows no times of day (Timetable)."""
+        """True, because a delayed exchange knows no times of day."""
         return True
 
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
-        """Route the message as the bindings are now (DelayedMessages)."""
+        """Route the message as the bindings are now."""
         return self.host.send_delayed(copy, self._exchange, keys, held, self.queue)

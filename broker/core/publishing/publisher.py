@@ -209,7 +209,7 @@ class Publisher:
     def send_delayed(
         self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue
     ) -> bool:
-        """Route a message that an exchange has delayed, by the bindings as they are now (RoutingHost)."""
+        """Route a message that an exchange has delayed, by the bindings as they are now."""
         host = self.host
         found = Resolution(host.chance)
         found.resolve(source, keys, host.views(message, self._store), self.topology.exchanges)

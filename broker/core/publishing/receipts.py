@@ -260,11 +260,11 @@ class _Batch(DurableWaiter):
         self._passages.append((passage, what))
 
     def on_durable(self, batch: i64) -> None:
-        """Send the receipts: the batch is on disk (DurableWaiter)."""
+        """Send the receipts: the batch is on disk."""
         self._receipts.put_soon([passage for passage, _ in self._passages])
 
     def on_store_failed(self, reason: str) -> None:
-        """Drop the receipts, or let them wait again: the batch is not on disk (DurableWaiter)."""
+        """Drop the receipts, or let them wait again: the batch is not on disk."""
         again = _Batch(self._receipts, self._host, -1)
         again._again = True
         for passage, what in self._passages:

@@ -477,7 +477,7 @@ class Limits(LimitsHook):
         return False
 
     def dead_letter(self, entry: QueueEntry, reason: i64) -> None:
-        """Dead-letter `entry` (LimitsHook): AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
+        """Dead-letter `entry`: AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         death = death_of(self.queue, self, entry, reason)
         take_out(self.queue, entry)
         self.host.dead_letter(death)

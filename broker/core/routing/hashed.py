@@ -138,7 +138,7 @@ class ChoosingExchange(Exchange):
         return [Choice(binding, self.weight_of(binding)) for _, binding in sorted(heaviest.items())]
 
     def changed(self) -> None:
-        """Forget the choices, whose set or names have changed (Exchange)."""
+        """Forget the choices, whose set or names have changed."""
         self._choices = None
 
     def _link(self, binding: Binding) -> None:
@@ -195,7 +195,7 @@ class ConsistentHashExchange(ChoosingExchange):
         )
 
     def weight_of(self, binding: Binding) -> int:
-        """Return the binding's key (ChoosingExchange)."""
+        """Return the binding's key."""
         return int(binding.routing_key)
 
     def _hashed(self, keys: list[str], view: MessageView | None) -> bytes:
@@ -216,7 +216,7 @@ class ConsistentHashExchange(ChoosingExchange):
         return value
 
     def changed(self) -> None:
-        """Forget the choices and the slots, whose choices or names have changed (Exchange)."""
+        """Forget the choices and the slots, whose choices or names have changed."""
         super().changed()
         self._slots.clear()
 

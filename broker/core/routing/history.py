@@ -111,7 +111,7 @@ class RecentHistoryExchange(Exchange):
         self._all = Destinations()
 
     def keep_in(self, queue: Queue) -> None:
-        """Store the latest messages in this queue, which is logged if the exchange is durable (Exchange)."""
+        """Store the latest messages in this queue, which is logged if the exchange is durable."""
         super().keep_in(queue)
         self.history = History(queue, self._length)
 

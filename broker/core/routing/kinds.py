@@ -67,11 +67,11 @@ class DelayedExchange(Exchange):
         self._routing.outgoing = self.outgoing
 
     def check(self, binding: Binding) -> None:
-        """Check a binding as the routing exchange does (Exchange)."""
+        """Check a binding as the routing exchange does."""
         self._routing.check(binding)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """Delay a message with a delay; route all others (Exchange)."""
+        """Delay a message with a delay; route all others."""
         found.by_message = True
         if view is None:
             return
@@ -84,15 +84,15 @@ class DelayedExchange(Exchange):
             self._routing.match(keys, view, found)
 
     def forget_keeper(self) -> None:
-        """Forget the delayed messages (Exchange)."""
+        """Forget the delayed messages."""
         self.delays = None
 
     def delays_message(self, view: MessageView) -> bool:
-        """Whether the message has a delay (Exchange)."""
+        """Whether the message has a delay."""
         return delay_of(view) > 0
 
     def changed(self) -> None:
-        """Pass the change to the routing exchange (Exchange)."""
+        """Pass the change to the routing exchange."""
         self._routing.changed()
 
     def _link(self, binding: Binding) -> None:

@@ -31,5 +31,5 @@ class Selector(Criterion):
         self._condition = condition
 
     def matches(self, view: MessageView) -> bool:
-        """Whether the condition is true for a message (Criterion)."""
+        """Whether the condition is true for a message."""
         return self._condition.evaluate(view) is True

@@ -167,7 +167,7 @@ class StreamEntryList(QueueEntryList):
         return StreamEntry(page.message(offset), offset, page, partition, following)
 
     def mark(self, entry: QueueEntry) -> str:
-        """The text for the place of `entry` (QueueEntryList): the next offsets, one of each partition."""
+        """The text for the place of `entry`: the next offsets, one of each partition."""
         assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
 

@@ -76,7 +76,7 @@ class QueueStream(StreamSink):
         self._retention.do_due_work()
 
     def append(self, message: Message, source: Source) -> None:
-        """Append a message from `source`; the store accepts appends (StreamSink)."""
+        """Append a message from `source`; the store accepts appends."""
         stored = self.partitions[self._partition(message)]
         offset = stored.next
         stored.append(message, self.host.schedule.date(), self._filter_value(message))

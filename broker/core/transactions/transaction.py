@@ -550,7 +550,7 @@ class Transaction(DurableWaiter):
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
     def on_durable(self, batch: i64) -> None:
-        """Publish and settle everything: the batch is on disk, or needs no disk (DurableWaiter)."""
+        """Publish and settle everything: the batch is on disk, or needs no disk."""
         try:
             for publish in self.publishes:
                 publish.report_outcome(publish.put(self.publisher))
@@ -564,7 +564,7 @@ class Transaction(DurableWaiter):
         self.committed()
 
     def on_store_failed(self, reason: str) -> None:
-        """Release everything: the batch is perhaps not on disk (DurableWaiter)."""
+        """Release everything: the batch is perhaps not on disk."""
         for settlement in self.settlements:
             settlement.restore_counts()
         self._unreserve()

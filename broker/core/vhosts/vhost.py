@@ -88,74 +88,74 @@ class VirtualHost(RoutingHost):
     # ---- as queues see it
 
     def changed(self) -> None:
-        """Make resolved routes stale, and retry dead letters that wait for a route (QueueHost)."""
+        """Make resolved routes stale, and retry dead letters that wait for a route."""
         self.topology.epoch += 1
         self.dead_letters.retry_backlogs()
 
     def consumed(self, message: Message, queue: QueueState) -> None:
-        """Write the receipts for a message that has been consumed from `queue` (QueueHost)."""
+        """Write the receipts for a message that has been consumed from `queue`."""
         self.receipts.write_consumption(message, queue)
 
     def queue_unused(self, queue: QueueState) -> None:
-        """Delete a queue that was unused for as long as its arguments say (QueueHost)."""
+        """Delete a queue that was unused for as long as its arguments say."""
         found = self.topology.queues.get(queue.name)
         if found is queue and found is not None:
             self.declarations.force_delete(found)
 
     def note_queue(self, queue: QueueState) -> None:
-        """Append the queue's definition, which contains the change (QueueHost)."""
+        """Append the queue's definition, which contains the change."""
         found = self.topology.queues.get(queue.name)
         if found is queue and found is not None:
             self.store.append_definition(queue_change(self.name, found))
 
     def dead_letter(self, death: Death) -> None:
-        """Dead-letter a message that has left its queue (DeathHost)."""
+        """Dead-letter a message that has left its queue."""
         self.dead_letters.add(death)
 
     def try_again(self, death: Death) -> bool:
-        """Dead-letter a message that waits in its backlog (DeathHost)."""
+        """Dead-letter a message that waits in its backlog."""
         return self.dead_letters.try_again(death)
 
     def backlog_began(self, backlog: BacklogHook) -> None:
-        """Retry the messages of `backlog` when routes change (DeathHost)."""
+        """Retry the messages of `backlog` when routes change."""
         self.dead_letters.backlogs[backlog] = None
 
     def backlog_ended(self, backlog: BacklogHook) -> None:
-        """Forget `backlog`, in which no message waits any more (DeathHost)."""
+        """Forget `backlog`, in which no message waits any more."""
         self.dead_letters.backlogs.pop(backlog, None)
 
     # ---- as its parts see it
 
     def cover_queue(self, queue: Queue) -> None:
-        """Apply the policies that match a queue (RoutingHost)."""
+        """Apply the policies that match a queue."""
         self.policies.cover_queue(queue)
 
     def cover_exchange(self, exchange: Exchange) -> None:
-        """Apply the policies that match an exchange (RoutingHost)."""
+        """Apply the policies that match an exchange."""
         self.policies.cover_exchange(exchange)
 
     def node_removed(self, node: Queue | Exchange) -> None:
-        """Inform dependent objects that a queue or an exchange has been deleted (RoutingHost)."""
+        """Inform dependent objects that a queue or an exchange has been deleted."""
         self.dependents.notify_soon(node)
 
     def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
-        """Make the keeper of messages that `exchange` delays (RoutingHost)."""
+        """Make the keeper of messages that `exchange` delays."""
         return Delays(exchange, queue, self)
 
     def send_delayed(
         self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue
     ) -> bool:
-        """Route a message that `source` has delayed (RoutingHost)."""
+        """Route a message that `source` has delayed."""
         return self.publisher.send_delayed(message, source, keys, held, holder)
 
     def put_delayed(self, message: Message, queue: Queue, held: Message | None) -> None:
-        """Put a message that `queue` has delayed into `queue` (RoutingHost)."""
+        """Put a message that `queue` has delayed into `queue`."""
         self.dead_letters.put_delayed(RoutedMessage(message, [queue], [], DELAY_SOURCE), held, queue)
 
     def dead_letter_refused(self, queue: Queue, message: Message) -> None:
-        """Dead-letter a message that `queue` refuses, if the queue does so (RoutingHost)."""
+        """Dead-letter a message that `queue` refuses, if the queue does so."""
         self.dead_letters.add_refused(queue, message)
 
     def write_arrival_receipts(self, message: Message, queues: list[Queue]) -> None:
-        """Write the receipts for the arrival of a message in `queues` (RoutingHost)."""
+        """Write the receipts for the arrival of a message in `queues`."""
         self.receipts.write_arrivals(message, queues)

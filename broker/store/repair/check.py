@@ -135,7 +135,7 @@ class _Counter(RecoverySink):
         self.queues: dict[int, tuple[object, object]] = {}  # the existing ones: vhost and name
 
     def apply(self, change: dict[str, object]) -> None:
-        """Note the names of queues: an operator does not know their numbers (RecoverySink)."""
+        """Note the names of queues: an operator does not know their numbers."""
         self.report.changes.append(change)
         number = change.get("number")
         name = change.get("name")
@@ -155,13 +155,13 @@ class _Counter(RecoverySink):
             self.report.queue_names[number] = f"of exchange {where}"
 
     def has(self, queue: int) -> bool:
-        """Every queue counts as existing (RecoverySink)."""
+        """Every queue counts as existing."""
         return True
 
     def message(
         self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
     ) -> int:
-        """Count a message; every queue counts as existing (RecoverySink)."""
+        """Count a message; every queue counts as existing."""
         for queue in queues if message.marks & REMEMBERED == 0 else ():
             self.report.by_queue[queue] = self.report.by_queue.get(queue, 0) + 1
         return len(queues)

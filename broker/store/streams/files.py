@@ -394,7 +394,7 @@ class StreamSegments(StreamStorage):
         return self.find(place.header.behind)
 
     def extent_from(self, offset: i64, behind: i64) -> StreamExtent | None:
-        """Return whole chunks of one file from the one with an offset on (StreamStorage)."""
+        """Return whole chunks of one file from the one with an offset on."""
         place = self.find(offset)
         return None if place is None or place.header.first >= behind else self.extent(place, behind)
 
@@ -423,7 +423,7 @@ class StreamSegments(StreamStorage):
         return StreamExtent(fd, place.position, end - place.position, place.header.first, last)
 
     def reach(self, offset: i64, size: i64) -> i64:
-        """Return the offset up to which the rows from `offset` on take `size` bytes (StoredStream).
+        """Return the offset up to which the rows from `offset` on take `size` bytes.
 
         `offset` is kept. Raises OSError, LogDamaged.
         """

@@ -26,11 +26,11 @@ class ChunkPage(StreamPage):
 
     @property
     def size(self) -> i64:
-        """The bytes of the chunk (StreamPage)."""
+        """The bytes of the chunk."""
         return self.chunk.header.size
 
     def message(self, offset: i64) -> Message:
-        """Return the message with an offset (StreamPage)."""
+        """Return the message with an offset."""
         chunk = self.chunk
         row = offset - self.first
         named = (chunk.value(EXCHANGE, row), chunk.value(ROUTING_KEY, row))
@@ -44,11 +44,11 @@ class ChunkPage(StreamPage):
         return Message(self._address, content, len(body), True, 0)
 
     def time(self, offset: i64) -> i64:
-        """Return when the row was appended (StreamPage)."""
+        """Return when the row was appended."""
         return self.chunk.time(offset - self.first)
 
     def filter_value(self, offset: i64) -> bytes:
-        """Return the row's value for stream filters (StreamPage)."""
+        """Return the row's value for stream filters."""
         return self.chunk.value(FILTER, offset - self.first)
 
 

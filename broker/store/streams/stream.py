@@ -72,7 +72,7 @@ class Stream(StoredStream):
         return self.stored.incarnation
 
     def append(self, message: Message, date: i64, filter_value: bytes) -> None:
-        """Append a message (StoredStream)."""
+        """Append a message."""
         kind, properties, body = columns_of(whole_content(message, self.streams.log))
         address = message.address
         exchange = address.exchange.encode()
@@ -109,7 +109,7 @@ class Stream(StoredStream):
         return offset
 
     def at(self, offset: i64) -> StreamPage | None:
-        """Return the rows around an offset (StoredStream)."""
+        """Return the rows around an offset."""
         page = self.page
         if page is not None and page.first <= offset < page.behind:
             return page
@@ -123,37 +123,37 @@ class Stream(StoredStream):
         return page
 
     def extent(self, offset: i64, behind: i64) -> StreamExtent | None:
-        """Return chunks as they are stored (StoredStream)."""
+        """Return chunks as they are stored."""
         if offset >= self.durable:
             return None
         behind = min(behind, self.durable)
         return self.stored.extent_from(offset, behind)
 
     def examine(self, offset: i64) -> None:
-        """Check whether rows are damaged (StoredStream)."""
+        """Check whether rows are damaged."""
         if offset < self.durable:
             self.stored.chunk_with(offset)
 
     def reach(self, offset: i64, size: i64) -> i64:
-        """Return how far some bytes reach (StoredStream)."""
+        """Return how far some bytes reach."""
         if offset >= self.durable:
             return offset
         return min(self.stored.reach(offset, size), self.durable)
 
     def since(self, time: i64) -> i64:
-        """Return the first offset from a time on (StoredStream)."""
+        """Return the first offset from a time on."""
         return min(self.stored.at_time(time), self.durable)
 
     def watch(self, watcher: StreamWatcher | None) -> None:
-        """Set the watcher of rows that become durable (StoredStream)."""
+        """Set the watcher of rows that become durable."""
         self.watcher = watcher
 
     def trim(self, bytes_max: i64, oldest: i64) -> None:
-        """Remove old rows (StoredStream)."""
+        """Remove old rows."""
         self.streams.trim(self, bytes_max, oldest)
 
     def drop(self) -> None:
-        """Drop the stream: the queue has been deleted (StoredStream)."""
+        """Drop the stream: the queue has been deleted."""
         self.streams.drop(self.stored.number)
 
     # ---- for the log

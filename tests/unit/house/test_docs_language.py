@@ -224,3 +224,22 @@ def test_lines_of_comment_are_joined() -> None:
     source = "# two\n# lines\nx = 1  # first\n# its own\n"
     source += "y = 2  # noqa: E501\nz = 3  # type: ignore\n# ---- heading\n"
     assert list(comments_of(source)) == [(1, "two lines"), (3, "first"), (4, "its own"), (7, "heading")]
+
+
+def test_docstrings_do_not_name_the_base_class_of_a_method() -> None:
+    found = list(docstrings())
+    names = "|".join(sorted(class_names()))
+    wrong = [place for place, text in found if re.search(rf" \((?:{names})\)[.:]", text.splitlines()[0])]
+
+    assert [place for place in wrong if not place.startswith("tests/")] == []
+
+
+def class_names() -> set[str]:
+    """The names of all classes of the product."""
+    return {
+        node.name
+        for folder in ("broker", "protocol", "config", "pipeline")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }

@@ -96,7 +96,7 @@ class Parts10(Parts):
         self._layout = view.layout
 
     def property(self, place: i64) -> object:
-        """Return the property at this place (Parts)."""
+        """Return the property at this place."""
         layout = self._layout
         if layout.properties == NONE:
             return None
@@ -107,7 +107,7 @@ class Parts10(Parts):
         return None if raw is None else _decoded(raw, 0, len(raw))
 
     def _place(self, name: bytes) -> i64:
-        """Return the place of the property, the first of several (Parts)."""
+        """Return the place of the property, the first of several."""
         entries = self._entries()
         while entries.advance():
             if entries.has_key(name):
@@ -115,7 +115,7 @@ class Parts10(Parts):
         return NONE
 
     def _all_places(self) -> dict[bytes, int]:
-        """Return all places, for each name the first (Parts)."""
+        """Return all places, for each name the first."""
         places: dict[bytes, int] = {}
         content = self._content
         entries = self._entries()
@@ -130,17 +130,17 @@ class Parts10(Parts):
         )
 
     def _value(self, place: i64) -> object:
-        """Return the value at this place (Parts)."""
+        """Return the value at this place."""
         return (
             None if place == NONE else _decoded(self._content, place, self._layout.application_properties_end)
         )
 
     def priority(self) -> int:
-        """The priority (Parts)."""
+        """The priority."""
         return int(self._view.header().priority)
 
     def durable(self) -> bool:
-        """Whether the message is durable (Parts)."""
+        """Whether the message is durable."""
         return self._view.header().durable
 
 
@@ -154,7 +154,7 @@ class Parts091(Parts):
         self._content = view.content
 
     def property(self, place: i64) -> object:
-        """Return the property at this place (Parts)."""
+        """Return the property at this place."""
         source: i64 = SOURCES[place]
         if source == ABSENT:
             return None
@@ -174,11 +174,11 @@ class Parts091(Parts):
         return None
 
     def _place(self, name: bytes) -> i64:
-        """Return the place of the header, the last of several; NONE for x- headers (Parts)."""
+        """Return the place of the header, the last of several; NONE for x- headers."""
         return NONE if name.startswith(b"x-") else header_at(self._content, name)
 
     def _all_places(self) -> dict[bytes, int]:
-        """Return all places (Parts)."""
+        """Return all places."""
         places: dict[bytes, int] = {}
         content = self._content
         start = property_at(content, basic.HEADERS)
@@ -193,18 +193,18 @@ class Parts091(Parts):
         return places
 
     def _value(self, place: i64) -> object:
-        """Return the header at this place, unless it is an array or a table (Parts)."""
+        """Return the header at this place, unless it is an array or a table."""
         if place == NONE or self._content[place] in (ARRAY, TABLE):
             return None
         return self._header(place)
 
     def priority(self) -> int:
-        """The priority (Parts)."""
+        """The priority."""
         priority = self._view.property("priority")
         return priority if isinstance(priority, int) else PRIORITY_DEFAULT
 
     def durable(self) -> bool:
-        """Whether the message is durable (Parts)."""
+        """Whether the message is durable."""
         return self._view.property("delivery_mode") == 2
 
     def _header(self, start: i64) -> object:

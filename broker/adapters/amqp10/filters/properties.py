@@ -127,7 +127,7 @@ class PropertiesFilter(Criterion):
         super().__init__(f"properties: {texts}", [])
 
     def matches(self, view: MessageView) -> bool:
-        """Whether all properties match (Criterion)."""
+        """Whether all properties match."""
         parts = parts_of(view)
         return all(reference.matches_value(parts.property(place)) for place, reference in self._fields)
 
@@ -154,7 +154,7 @@ class ApplicationPropertiesFilter(Criterion):
         super().__init__(f"application-properties: {sorted(texts)}", demands)
 
     def matches(self, view: MessageView) -> bool:
-        """Whether all application properties match (Criterion)."""
+        """Whether all application properties match."""
         parts = parts_of(view)
         return all(
             reference.matches_value(parts.application_property(name)) for name, reference in self._fields

@@ -199,7 +199,7 @@ class _Conjunction(Criterion):
         self._criteria = criteria
 
     def matches(self, view: MessageView) -> bool:
-        """Whether the message matches all criteria (Criterion)."""
+        """Whether the message matches all criteria."""
         return all(criterion.matches(view) for criterion in self._criteria)
 
 

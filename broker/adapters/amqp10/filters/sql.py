@@ -63,7 +63,7 @@ class SqlFilter(Criterion):
         super().__init__(f"sql: {number}{self._condition.text()}", demands)
 
     def matches(self, view: MessageView) -> bool:
-        """Whether the condition is true for a message (Criterion)."""
+        """Whether the condition is true for a message."""
         return self._condition.evaluate(_Fields(parts_of(view))) is True
 
 

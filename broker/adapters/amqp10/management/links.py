@@ -71,14 +71,14 @@ class RequestLink(Link10):
         pair.requests = self
 
     def on_flow(self, flow: Flow) -> None:
-        """Take the delivery-count of the client (Link10)."""
+        """Take the delivery-count of the client."""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
         if flow.echo:
             self.send_flow()
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """Take a transfer of a request (Link10)."""
+        """Take a transfer of a request."""
         if self.is_detached:
             return
         delivery = self._delivery
@@ -96,7 +96,7 @@ class RequestLink(Link10):
         self.grant_credit()
 
     def grant_credit(self) -> None:
-        """Grant more credit, if half is used up and there is room for more requests (Link10)."""
+        """Grant more credit, if half is used up and there is room for more requests."""
         if not self.is_detached and self.credit.left <= CREDIT // 2 and self._pair.open <= CREDIT // 2:
             self.credit.left = CREDIT - self._pair.open
             self.send_flow()
@@ -106,7 +106,7 @@ class RequestLink(Link10):
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
     def release_all(self, closed: bool) -> None:
-        """Remove this link from the pair (Link10)."""
+        """Remove this link from the pair."""
         self._pair.requests = None
         self._pair.link_ended()
 
@@ -121,7 +121,7 @@ class ResponseLink(Sender):
         pair.responses = self
 
     def on_flow(self, flow: Flow) -> None:
-        """Take the client's credit for responses (Link10)."""
+        """Take the client's credit for responses."""
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
         self.send_waiting()
@@ -144,12 +144,12 @@ class ResponseLink(Sender):
             send_more(session, self)
 
     def continue_sending(self) -> None:
-        """Send the next response, if this one has been sent (Sender)."""
+        """Send the next response, if this one has been sent."""
         if self.sending is None:
             self.send_waiting()
 
     def release_all(self, closed: bool) -> None:
-        """Remove this link from the pair (Link10)."""
+        """Remove this link from the pair."""
         if self.sending is not None:
             abort_delivery(self.session, self)
         self._pair.responses = None

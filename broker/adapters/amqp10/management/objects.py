@@ -109,7 +109,7 @@ class _PurgeAnswer(PurgeWaiter):
         self._context = context
 
     def on_purged(self, done: Purge) -> None:
-        """Send the answer (PurgeWaiter)."""
+        """Send the answer."""
         self._context.send_answer(_purge_answer(done))
 
 

@@ -436,10 +436,10 @@ class _OnDisk(DurableWaiter):
         self._answer = answer
 
     def on_durable(self, batch: i64) -> None:
-        """Send the answer (DurableWaiter)."""
+        """Send the answer."""
         self._answer.durable = False
         self._context.send_answer(self._answer)
 
     def on_store_failed(self, reason: str) -> None:
-        """Refuse the request (DurableWaiter)."""
+        """Refuse the request."""
         self._context.log_failed(reason)
