@@ -25,6 +25,7 @@ class Pump(Scheduler):
         self._clock = clock
         self._ready: deque[Connection] = deque()
         self._patient: list[Connection] = []  # connections to serve in the next run
+        self._unwritten: dict[Connection, None] = {}  # connections whose output a turn has left
         self._armed = False
 
     def schedule(self, connection: Connection) -> None:
@@ -43,19 +44,31 @@ class Pump(Scheduler):
             self._call_soon(self.run)
 
     def run(self) -> None:
-        """Pump ready connections until no connection is ready or the slice of time is over."""
+        """Pump ready connections until no connection is ready or the slice of time is over.
+
+        Then all output is written: with many connections, a connection with a single consumer would otherwise
+        collect the messages of many slices before the first byte is sent.
+        """
         self._armed = False
         end = self._clock() + SLICE_SECONDS
         ready = self._ready
+        unwritten = self._unwritten
         if self._patient:
             ready.extend(self._patient)
             self._patient.clear()
         try:
             while ready:
-                ready.popleft().pump(QUANTUM)
+                connection = ready.popleft()
+                connection.pump(QUANTUM)
+                if connection.unwritten:
+                    unwritten[connection] = None
                 if self._clock() >= end:
                     break
+            while unwritten:
+                connection = next(iter(unwritten))
+                del unwritten[connection]
+                connection.write_output()
         finally:  # an exception in one connection must not strand the others [QPID-3821]
-            if (ready or self._patient) and not self._armed:
+            if (ready or self._patient or unwritten) and not self._armed:
                 self._armed = True
                 self._call_soon(self.run)

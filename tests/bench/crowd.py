@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 from pamqp.commands import Basic
@@ -46,8 +47,28 @@ class End:
         self.shares = dict.fromkeys(channels, 0)
         self._data = b""
 
-    def take(self, data: bytes) -> bytes:
-        """Count the deliveries in `data`; return the bytes that settle them."""
+    def look(self, most: float = inf) -> bytes:
+        """Count the deliveries that have come, at most `most`; return the bytes that settle them.
+
+        The socket must not block. Raises AssertionError if the broker has hung up.
+        """
+        before = dict(self.shares)
+        taken = 0
+        while (taken := taken + self._count(most - taken)) < most:
+            try:
+                data = self.socket.recv(READ_BYTES)
+            except BlockingIOError:
+                break
+            assert data, "the broker has hung up"
+            self._data += data
+        return self._settling(before) if taken else b""
+
+    def _count(self, most: float) -> int:
+        """Count and remove the deliveries in the data, at most `most`; return their number."""
+        raise NotImplementedError
+
+    def _settling(self, before: dict[int, int]) -> bytes:
+        """The bytes that settle what each consumer has got since it had as many as `before` says."""
         raise NotImplementedError
 
 
@@ -57,6 +78,7 @@ class End091(End):
     def __init__(self, address: Address, queue: str, prefetch: int, consumers: Sequence[FieldTable]) -> None:
         peer = Peer(address).open()
         super().__init__(peer.socket, range(1, len(consumers) + 1), prefetch)
+        self._tags: dict[int, int] = {}  # the last delivery's, by channel
         for number, arguments in enumerate(consumers, 1):
             channel = peer.channel(number)
             if prefetch:
@@ -68,24 +90,29 @@ class End091(End):
                 )
             )
 
-    def take(self, data: bytes) -> bytes:
-        """Count the deliveries in `data`; return the bytes that settle them."""
-        data = self._data + data
-        at, size = 0, len(data)
-        tags: dict[int, int] = {}
-        while size - at >= 7:
+    def _count(self, most: float) -> int:
+        data, at, size, taken = self._data, 0, len(self._data), 0
+        while size - at >= 7 and taken < most:
             kind, channel, length = struct.unpack_from(">BHI", data, at)
             end = at + 7 + length + 1
             if end > size:
                 break
             if kind == 1 and data[at + 7 : at + 11] == DELIVER:
-                tags[channel] = struct.unpack_from(">Q", data, at + 12 + data[at + 11])[0]
+                self._tags[channel] = struct.unpack_from(">Q", data, at + 12 + data[at + 11])[0]
                 self.shares[channel] += 1
+                taken += 1
             at = end
         self._data = data[at:]
+        return taken
+
+    def _settling(self, before: dict[int, int]) -> bytes:
         if not self.prefetch:
             return b""
-        return b"".join(method_bytes(Basic.Ack(tag, True), channel) for channel, tag in tags.items())
+        return b"".join(
+            method_bytes(Basic.Ack(self._tags[channel], True), channel)
+            for channel, count in self.shares.items()
+            if count != before[channel]
+        )
 
 
 class End10(End):
@@ -111,19 +138,20 @@ class End10(End):
         for session in sessions:
             session.allow(0, prefetch or CREDIT)
 
-    def take(self, data: bytes) -> bytes:
-        """Count the deliveries in `data`, a transfer each; return the bytes that settle them."""
-        data = self._data + data
-        at, size = 0, len(data)
-        before = dict(self.shares)
-        while size - at >= 8:
+    def _count(self, most: float) -> int:
+        data, at, size, taken = self._data, 0, len(self._data), 0
+        while size - at >= 8 and taken < most:
             length, offset, kind, channel = struct.unpack_from(">IBBH", data, at)
             if at + length > size:
                 break
-            if kind == 0 and data[at + 4 * offset :].startswith(TRANSFER, 0, 3):
+            if kind == 0 and data.startswith(TRANSFER, at + 4 * offset):
                 self.shares[channel] += 1
+                taken += 1
             at += length
         self._data = data[at:]
+        return taken
+
+    def _settling(self, before: dict[int, int]) -> bytes:
         return b"".join(
             self._settle(channel, before[channel], count)
             for channel, count in self.shares.items()
@@ -180,35 +208,35 @@ class Crowd:
         feed: Callable[[], None] | None = None,
         feeder: Feeder | None = None,
         pause: float = 0,
+        each: int = 0,
     ) -> None:
         """Read until all have `count` messages together; `feed` is called after each round of reads.
 
-        With `pause`, in seconds, everybody has a look, then all settle, and then all wait for so long.
+        With `each`, all consumers are equally fast: each connection takes at most `each` messages for each of
+        its consumers, then all settle, and then all wait for `pause` seconds. The last round is a whole one.
         Without it, a connection is read as soon as it has something: a faster connection takes more.
         """
         selector = selectors.DefaultSelector()
         for end in self.ends:
             end.socket.setblocking(False)
-            selector.register(end.socket, selectors.EVENT_READ, end)
+            if not each:
+                selector.register(end.socket, selectors.EVENT_READ, end)
         if feeder is not None:
             feeder.socket.setblocking(False)
             selector.register(feeder.socket, selectors.EVENT_WRITE, feeder)
         total = 0
         last = time.monotonic()
         while total < count:
-            if pause:
-                time.sleep(pause)
-            answers: list[tuple[End, bytes]] = []
-            for key, _ in selector.select(0.01):
-                if isinstance(key.data, Feeder):
-                    if not key.data.send():
-                        selector.unregister(key.fileobj)
-                elif pause:
-                    answers.append((key.data, _read(key.data)))
-                else:
-                    _send(key.data, _read(key.data))
-            for end, answer in answers:
-                _send(end, answer)
+            time.sleep(pause)
+            for key, _ in selector.select(0 if each else 0.01):
+                if isinstance(key.data, End):
+                    _send(key.data, key.data.look())
+                elif not key.data.send():
+                    selector.unregister(key.fileobj)
+            if each:
+                answers = [end.look(each * len(end.shares)) for end in self.ends]
+                for end, answer in zip(self.ends, answers, strict=True):
+                    _send(end, answer)
             if feed is not None:
                 feed()
             got = sum(self.shares)
@@ -225,12 +253,6 @@ class Crowd:
         """Let all sockets go."""
         for end in self.ends:
             end.socket.close()
-
-
-def _read(end: End) -> bytes:
-    data = end.socket.recv(READ_BYTES)
-    assert data, "the broker has hung up"
-    return end.take(data)
 
 
 def _send(end: End, answer: bytes) -> None:

@@ -561,8 +561,14 @@ class Connection091(Connection091State):
         except Exception:  # perhaps a message that cannot be read back
             self.internal_error()
         self.full = False
-        if not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN or self.bodies is not None:
-            self.flush()  # else the next turn, which follows at once, writes both
+        self.unwritten = self.scheduled and len(self.out) < FLUSH_BYTES_MIN and self.bodies is None
+        if not self.unwritten:
+            self.flush()  # else a later turn of the same slice of time writes both
+
+    def write_output(self) -> None:
+        """Write the output that earlier turns have left."""
+        self.unwritten = False
+        self.flush()
 
     def set_blocked(self, blocked: bool) -> None:
         """Note that the transport is full (True), or takes data again (False)."""

@@ -442,8 +442,14 @@ class Connection10(Connection10State):
         self.full = False
         if more:
             self.schedule()
-        if self.pending_sessions or not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
-            self.end_turn()  # else the next turn, which follows at once, writes both
+        self.unwritten = self.scheduled and len(self.out) < FLUSH_BYTES_MIN and not self.pending_sessions
+        if not self.unwritten:
+            self.end_turn()  # else a later turn of the same slice of time writes both
+
+    def write_output(self) -> None:
+        """Write the output that earlier turns have left."""
+        self.unwritten = False
+        self.end_turn()
 
     def set_blocked(self, blocked: bool) -> None:
         """Note that the transport is full (True), or takes data again (False)."""

@@ -43,6 +43,7 @@ class Connection:
     `in_round`: the turn ended earlier, so the connection's next turn precedes the turns of other connections.
     `spent`: looking for messages has used up this turn, which ends at once.
     `patient`: the next turn comes after the sockets have been served.
+    `unwritten`: the output of the last turn waits for the next turn, at most until `write_output` is called.
     `early`: this turn runs within the turn of another connection. The requested turn runs too.
     `effort`: the cost of looking for messages in this turn; see Cursor.
     """
@@ -60,6 +61,7 @@ class Connection:
         self.in_round: bool = False
         self.spent: bool = False
         self.patient: bool = False
+        self.unwritten: bool = False
         self.early: bool = False
         self.effort: i64 = 0
         self.sessions: dict[Session, None] = {}
@@ -124,6 +126,13 @@ class Connection:
             if self.first_pending is not None:
                 self.in_round = unfinished and self.shares_turn and not self.spent and not self.patient
                 self.schedule()
+
+    def write_output(self) -> None:
+        """Write the output that earlier turns have left: no more turns are run for now.
+
+        Extensions that leave output override this method.
+        """
+        self.unwritten = False
 
     def forget_targets(self) -> None:
         """Forget the targets, all of which are closed: the connection has ended."""
