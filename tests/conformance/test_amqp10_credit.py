@@ -36,7 +36,9 @@ def test_a_single_message_at_a_time(session: PeerSession10, full: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.9")
-def test_messages_come_as_they_are_published(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_messages_are_delivered_while_the_link_has_credit(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     session.receives(node, 0, 100)
     for number in range(5):
         channel.publish(b"%d" % number, node)
@@ -137,7 +139,7 @@ def test_each_drain_has_an_end(session: PeerSession10, node: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
-def test_drains_that_are_asked_for_in_one_piece(session: PeerSession10, full: str) -> None:
+def test_many_drains_in_one_write_are_answered(session: PeerSession10, full: str) -> None:
     session.receives(full)
     said = Flow(
         next_incoming_id=0,
@@ -185,7 +187,9 @@ def test_a_drain_that_is_taken_back(session: PeerSession10, channel: PeerChannel
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.8")
-def test_waiting_for_a_message_only_so_long(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_a_receiver_polls_with_credit_and_drain(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     session.receives(node, 0, 1)
     session.expect_silence()
     session.allow(0, 1, drain=True)

@@ -21,7 +21,7 @@ ERROR = Error(condition="amqp:internal-error", description="the client's own", i
 @pytest.mark.parametrize(
     "header", ["414d515002010000", "414d515000010100", "414d515000020000", "414d515003020000"]
 )
-def test_a_header_that_is_not_spoken_is_answered_by_one_that_is(meet: Meet, header: str) -> None:
+def test_an_unsupported_protocol_header_is_answered_by_a_supported_header(meet: Meet, header: str) -> None:
     peer = meet()
     peer.send(bytes.fromhex(header))
     assert peer.take(8)[:4] == b"AMQP"
@@ -67,7 +67,7 @@ def test_both_sides_close_at_once(meet: Meet) -> None:
 
 @pytest.mark.spec("amqp-1.0", "2.7.9")
 @pytest.mark.spec("amqp-1.0", "2.8.14")
-def test_a_close_with_an_error_is_answered_without_one(meet: Meet) -> None:
+def test_a_close_with_an_error_is_answered_without_an_error(meet: Meet) -> None:
     peer = meet()
     peer.open()
     peer.write(Close(error=ERROR))
@@ -90,7 +90,7 @@ def test_both_sides_end_a_session_at_once(session: PeerSession10) -> None:
 
 @pytest.mark.spec("amqp-1.0", "2.5.2")
 @pytest.mark.spec("amqp-1.0", "2.7.8")
-def test_an_end_with_an_error_is_answered_without_one(
+def test_an_end_with_an_error_is_answered_without_an_error(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     channel.publish(b"x", node)
@@ -142,7 +142,7 @@ def test_a_link_that_was_detached_is_attached_again(
 
 @pytest.mark.spec("amqp-1.0", "2.7.7")
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_a_detach_with_an_error_is_answered_without_one(
+def test_a_detach_with_an_error_is_answered_without_an_error(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     channel.publish(b"x", node)

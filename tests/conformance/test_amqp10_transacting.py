@@ -148,7 +148,7 @@ def test_a_coordinator_does_not_guess(session: PeerSession10) -> None:
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_message_that_a_transaction_modifies_as_undeliverable_here_goes_to_another_link(
+def test_a_message_modified_as_undeliverable_here_in_a_transaction_goes_to_another_link(
     begin: Begins, session: PeerSession10, node: str, settled: bool
 ) -> None:
     controller = Controller(session)
@@ -170,7 +170,7 @@ def test_a_message_that_a_transaction_modifies_as_undeliverable_here_goes_to_ano
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
-def test_a_link_gets_again_what_a_rolled_back_transaction_sends_away(
+def test_a_rolled_back_undeliverable_here_returns_the_message_to_its_link(
     session: PeerSession10, node: str
 ) -> None:
     controller = Controller(session)

@@ -43,7 +43,9 @@ def bodies(api: Api, vhost: str, queue: str, **query: str) -> list[str]:
     return [message["payload"] for message in messages(api, vhost, queue, **query)]
 
 
-def test_a_list_is_paged_and_leaves_everything_as_it_is(api: Api, vhost: str, address: Address) -> None:
+def test_listing_messages_is_paged_and_leaves_the_queue_unchanged(
+    api: Api, vhost: str, address: Address
+) -> None:
     api.put("queues", vhost, "q", durable=True)
     assert api.get("queues", vhost, "q", "messages", "count") == {"count": 0, "empty": True}
     publish(address, vhost, "q", 5)
@@ -302,7 +304,7 @@ def test_stopped_queues_are_operated_on_all_the_same(api: Api, vhost: str, addre
     assert bodies(api, vhost, "r") == ["0", "1"]
 
 
-def test_a_queue_takes_back_what_it_remembers(api: Api, vhost: str, address: Address) -> None:
+def test_redriven_and_edited_messages_are_no_duplicates(api: Api, vhost: str, address: Address) -> None:
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     api.put("queues", vhost, "q", durable=True, arguments=dead | {"x-dedup-window": 600_000})
     api.put("queues", vhost, "dead", durable=True)

@@ -188,7 +188,7 @@ def test_acknowledged_batches_are_retained(api: Api, vhost: str, address: Addres
     assert drained(address, vhost) == [(body, int(body) < 50) for body in numbered(40, 100)]
 
 
-def test_so_many_batches_are_retained_and_no_more(api: Api, vhost: str) -> None:
+def test_a_retain_count_out_of_range_is_refused(api: Api, vhost: str) -> None:
     api.put("queues", vhost, "q", durable=True)
     for wrong in (-1, 101):
         said = api.refused(400, "POST", "staged", vhost, "q", READER, body={"retain": wrong})

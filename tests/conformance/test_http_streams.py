@@ -65,7 +65,7 @@ def chunks(data: bytes) -> list[Chunk]:
     return found
 
 
-def test_a_stream_says_what_it_has(api: Api, stream: str) -> None:
+def test_a_stream_shows_its_partitions_offsets_and_size(api: Api, stream: str) -> None:
     said = api.get("streams", "/", stream)
     (partition,) = said["partitions"]
     assert (said["name"], said["vhost"], partition["partition"]) == (stream, "/", 0)
@@ -95,7 +95,9 @@ def test_a_part_comes_in_whole_chunks(api: Api, stream: str) -> None:
     assert chunk.header.first <= 33 < chunk.header.behind
 
 
-def test_a_slow_reader_gets_all_and_holds_nobody_up(api: Api, large: str, publisher: Publisher) -> None:
+def test_a_slow_reader_of_chunks_does_not_delay_publishers(
+    api: Api, large: str, publisher: Publisher
+) -> None:
     where = api.url("streams", "/", large, "0", "chunks")
     with api.client.stream("GET", where, params={"from": "0", "to": "64"}) as answer:
         publisher.publish(large, b"meanwhile")
@@ -104,7 +106,7 @@ def test_a_slow_reader_gets_all_and_holds_nobody_up(api: Api, large: str, publis
     assert [chunk.value(BODY, row) for chunk in chunks(data) for row in range(chunk.rows)] == LARGE
 
 
-def test_readers_who_leave_cost_no_descriptors(api: Api, large: str) -> None:
+def test_readers_that_disconnect_leave_no_open_descriptors(api: Api, large: str) -> None:
     where = api.url("streams", "/", large, "0", "chunks")
     api.get("streams", "/", large)
     before = open_descriptors(api)

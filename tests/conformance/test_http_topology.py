@@ -117,7 +117,7 @@ def test_reserved_names_and_names_that_are_too_long(api: Api, vhost: str) -> Non
     assert (answer.status_code, answer.json()["reason"]) == (400, "'%FF' in the path is not UTF-8")
 
 
-def test_names_are_one_line(api: Api, vhost: str) -> None:
+def test_line_breaks_are_removed_from_declared_names(api: Api, vhost: str) -> None:
     for kind in ("queues", "exchanges"):
         api.put(kind, vhost, "two\r\nlines", body={"type": "fanout"})
         api.put(kind, vhost, "twolines", status=204, body={"type": "fanout"})

@@ -349,7 +349,9 @@ def test_a_scan_shows_every_message_that_goes_on_waiting(channel: PeerChannel, a
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_single_ones_are_deleted_moved_copied_and_edited(channel: PeerChannel, api: Api, name: str) -> None:
+def test_waiting_dead_letters_are_deleted_moved_copied_and_edited(
+    channel: PeerChannel, api: Api, name: str
+) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True)
