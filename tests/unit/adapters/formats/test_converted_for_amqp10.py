@@ -85,7 +85,7 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
     assert whole == content10(content({basic.MESSAGE_ID: short_string(b"m")}, None, PAYLOAD), "", "q")
 
 
-def test_a_large_body_that_says_that_it_is_sections_is_not_believed(
+def test_a_large_body_of_type_amqp_1_0_is_sent_as_a_data_section(
     bench: BrokerBench, client: Client091
 ) -> None:
     message = published(bench, client, PAYLOAD, 131072, message_type="amqp-1.0")
