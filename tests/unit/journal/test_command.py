@@ -51,7 +51,7 @@ def test_cat_of_some(journal: Path) -> None:
     assert json.loads(row)["consumer"] == "ctag"
 
 
-def test_an_operation_that_there_is_not(journal: Path) -> None:
+def test_an_unknown_operation_is_refused(journal: Path) -> None:
     assert "no operation 'eat'" in run("cat", journal, "--op", "eat", status=2)
 
 
@@ -82,7 +82,7 @@ def test_show_follows_dead_letters_both_ways(journal: Path, which: tuple[str, st
     assert words == [["enqueue", "q", "#1"], ["dead_letter", "q", "#1"], ["enqueue", "q", "#2"]]
 
 
-def test_show_of_nothing(journal: Path) -> None:
+def test_show_without_a_match_or_a_message_id_fails(journal: Path) -> None:
     assert "no message with message-id 'x'" in run("show", journal, "--message-id", "x", status=2)
     assert "no message is named" in run("show", journal, status=2)
 

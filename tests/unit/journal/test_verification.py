@@ -95,7 +95,7 @@ def test_contradictions_are_found(tell: Tell, text: str) -> None:
     assert verified(tell).findings == [f"queue 'q' in vhost '/' (7): {text}"]
 
 
-def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
+def test_counts_are_unknown_between_a_gap_and_the_next_checkpoint() -> None:
     def tell(scribe: EventWriter) -> None:
         checkpoint(scribe)
         scribe.encoder.seq += 3  # lost
@@ -113,7 +113,7 @@ def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
     ]
 
 
-def test_while_a_queue_is_not_journaled_nothing_is_known() -> None:
+def test_counts_are_unknown_while_a_queue_is_not_journaled() -> None:
     def tell(scribe: EventWriter) -> None:
         scribe.tell(r.DECLARE)
         scribe.tell(r.LEVEL, reason="off")
@@ -186,7 +186,7 @@ def test_a_list_with_a_gap_in_it_is_not_compared_and_the_next_one_is(tell: Tell)
     assert len(verified(go_on).findings) == 1
 
 
-def test_the_list_of_one_node_is_not_that_of_another() -> None:
+def test_recovery_lists_are_compared_per_node() -> None:
     scribe = EventWriter()
     killed(scribe)
     rows = rows_of(scribe.file())

@@ -35,7 +35,7 @@ MESSAGE_ID, USER_ID, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING = 
 CREATION_TIME, GROUP_ID = 9, 10
 
 
-def test_a_message_without_properties_is_its_body_and_where_it_was_sent() -> None:
+def test_a_message_without_properties_has_a_header_annotations_and_body() -> None:
     assert converted10({}) == {
         HEADER: [False, None, None, True, 0],
         ANNOTATIONS: OURS,
