@@ -42,7 +42,7 @@ def tools(address: Address) -> Tools:
 
 
 @pytest.mark.nightly
-def test_a_script_queues_work_and_does_it(tools: Tools, name: str) -> None:
+def test_a_script_publishes_and_consumes_messages(tools: Tools, name: str) -> None:
     declared = tools.run("amqp-declare-queue", "-d", "-q", name)
     tools.run("amqp-publish", "-r", name, "-p", "-l", given="first\nsecond\nthird\n")
     got = tools.run("amqp-get", "-q", name)

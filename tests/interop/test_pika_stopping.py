@@ -52,7 +52,7 @@ def test_a_publish_with_confirms_is_nacked_and_with_mandatory_given_back(
     assert ready(channel, queue) == 1
 
 
-def test_without_confirms_it_is_given_back_or_ends_the_channel(
+def test_a_publish_to_a_stopped_queue_is_returned_or_closes_the_channel(
     api: Api, connection: pika.BlockingConnection, queue: str
 ) -> None:
     act(api, queue, "stop-enqueue")
@@ -69,7 +69,9 @@ def test_without_confirms_it_is_given_back_or_ends_the_channel(
     assert ended.value.reply_code == 406
 
 
-def test_a_commit_fails_and_says_so(api: Api, connection: pika.BlockingConnection, queue: str) -> None:
+def test_a_commit_to_a_stopped_queue_closes_the_channel_with_406(
+    api: Api, connection: pika.BlockingConnection, queue: str
+) -> None:
     channel = connection.channel()
     channel.tx_select()
     channel.basic_publish("", queue, b"1")
