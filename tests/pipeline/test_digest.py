@@ -81,7 +81,7 @@ def test_the_same_message_in_another_queue_is_another_life() -> None:
     assert sum(row["settled"] for row in made(events, "moved")) == 1
 
 
-def test_facts_stay_and_so_do_both_ends_of_a_forwarding() -> None:
+def test_declarations_and_both_ends_of_a_forwarding_are_kept() -> None:
     dead = {"queue_id": 2, "queue": "dead"}
     events = [
         QUEUE | {"op": "declare", "quantity": 0},
@@ -316,7 +316,9 @@ def to(uid: int, consumer: str) -> Event:
         ([to(1, "c"), by(1, "d", "requeue"), to(1, "d"), by(1, "d")], False),
     ],
 )
-def test_a_life_is_left_out_if_who_had_the_message_gave_it_back(life: list[Event], is_plain: bool) -> None:
+def test_a_life_is_left_out_only_if_the_holder_settled_or_returned_the_message(
+    life: list[Event], is_plain: bool
+) -> None:
     assert (ops([enqueue(1), *life]) == []) == is_plain
 
 

@@ -186,9 +186,7 @@ def test_batches_are_done_again_as_they_were(
     require_dense(job.run(), len(found) + 1, last)
 
 
-def test_a_stream_begins_with_what_comes_and_has_it_soon(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
+def test_a_journal_stream_begins_with_new_events(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     before = work(broker, 50)
     job = Job(spark, tmp_path / "checkpoint", **sources(broker)[0])
     query = job.start(processingTime="0 seconds")
@@ -232,7 +230,7 @@ def done(spark: SparkSession, *words: str) -> tuple[bool, dict[str, Any]]:
 
 
 @pytest.mark.nightly
-def test_jobs_read_what_is_live(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_jobs_read_live_events(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with broker.channel() as channel:
         channel.queue_declare("poison", durable=True)
         channel.basic_publish("", "poison", b"poison")

@@ -74,7 +74,7 @@ def test_a_journal_without_faults_is_clean(spark: SparkSession, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("missing", "excused", "holes"), [(5, 5, []), (5, 2, [3]), (5, 0, [5])], ids=["all", "some", "none"]
 )
-def test_a_gap_excuses_what_it_says(
+def test_a_gap_excuses_only_its_number_of_events(
     spark: SparkSession, tmp_path: Path, missing: int, excused: int, holes: list[int]
 ) -> None:
     written(tmp_path, {}, missing, excused)

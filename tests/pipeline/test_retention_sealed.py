@@ -194,7 +194,7 @@ def test_a_line_that_a_crash_has_cut_does_not_take_the_next_one_with_it(sealed: 
     assert seqs(sealed) == [4, 5, 6]
 
 
-def test_no_day_goes_while_somebody_seals(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_day_is_dropped_during_sealing(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "PATIENCE_S", 0.0)
     put_days(sealed, node="other")
     sealing = seal(sealed)
@@ -214,7 +214,7 @@ def test_retention_waits_for_a_sealer_that_ends(sealed: Path, monkeypatch: pytes
         assert retain(sealed, KEEP_ONE, NOW)["dropped"] == [FIRST]
 
 
-def test_nobody_seals_while_days_are_looked_at(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_is_refused_while_days_are_checked(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_days(sealed, days=1, node="other")
     told: list[str] = []
 

@@ -275,7 +275,7 @@ def test_a_schema_is_inferred(spark: SparkSession, broker: Broker) -> None:
         ('{"a": 1}', "which is no schema"),
     ],
 )
-def test_schemas_that_are_none(spark: SparkSession, broker: Broker, ddl: str, reason: str) -> None:
+def test_invalid_schemas_are_refused(spark: SparkSession, broker: Broker, ddl: str, reason: str) -> None:
     broker.declare_stream("json")
     with pytest.raises(PySparkException) as refused:
         rows(spark, broker, "json", bodyFormat="json", bodySchema=ddl)

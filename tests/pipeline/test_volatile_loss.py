@@ -63,7 +63,9 @@ def audited(spark: SparkSession, folder: Path) -> Audit:
     )
 
 
-def test_after_a_clean_stop_both_tell_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_after_a_clean_stop_verify_and_audit_count_the_same_losses(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = tmp_path / "data" / "journal"
     daemon = Daemon(tmp_path, FULL).wait_until_ready()
     work(daemon)
