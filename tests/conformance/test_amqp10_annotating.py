@@ -212,9 +212,9 @@ def test_too_many_are_refused_and_the_message_stays(session: PeerSession10, node
     add(session, node, modified(x_opt_much="m" * 5000))
     session.receives(node, 0, 1)
     session.settle(session.delivery().id, state=modified(x_opt_more="m" * 5000))
-    said = session.expect_detach(0, "amqp:resource-limit-exceeded", node)
-    assert said.error is not None
-    assert "8192" in (said.error.description or "")
+    detach = session.expect_detach(0, "amqp:resource-limit-exceeded", node)
+    assert detach.error is not None
+    assert "8192" in (detach.error.description or "")
     assert annotations_of(received(session, node)) == {"x-opt-much": "m" * 5000}
 
 

@@ -95,9 +95,9 @@ def test_a_peer_may_leave_its_own_terminus_out(session: PeerSession10, node: str
 def test_attach_to_a_missing_node_is_refused_with_not_found(
     session: PeerSession10, role: bool, where: str
 ) -> None:
-    said = receiver(where, 5) if role else sender(where, 5)
-    expect_refusal(session, said, "amqp:not-found", "there-is-none")
-    expect_refusal(session, said, "amqp:not-found")  # the handle is free again
+    attach = receiver(where, 5) if role else sender(where, 5)
+    expect_refusal(session, attach, "amqp:not-found", "there-is-none")
+    expect_refusal(session, attach, "amqp:not-found")  # the handle is free again
     session.end()
 
 
@@ -105,8 +105,8 @@ def test_attach_to_a_missing_node_is_refused_with_not_found(
 @pytest.mark.parametrize("role", [False, True], ids=["sender", "receiver"])
 @pytest.mark.parametrize("where", ["/queues/", "/queues/%", "/queues/%zz", "/queues/a/b", "/nowhere/q"])
 def test_attach_to_an_invalid_address_is_refused(session: PeerSession10, role: bool, where: str) -> None:
-    said = receiver(where) if role else sender(where)
-    expect_refusal(session, said, "amqp:invalid-field")
+    attach = receiver(where) if role else sender(where)
+    expect_refusal(session, attach, "amqp:invalid-field")
     session.end()
 
 
@@ -117,8 +117,8 @@ def test_a_sender_without_an_initial_delivery_count_is_refused(session: PeerSess
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
 def test_an_unknown_distribution_mode_is_refused(session: PeerSession10, node: str) -> None:
-    said = receiver(node, source=Source(address=node, distribution_mode="both"))
-    expect_refusal(session, said, "amqp:invalid-field", "'both'")
+    attach = receiver(node, source=Source(address=node, distribution_mode="both"))
+    expect_refusal(session, attach, "amqp:invalid-field", "'both'")
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")

@@ -90,8 +90,8 @@ def test_a_wrong_password(meet: Meet) -> None:
     peer = meet()
     offered(peer)
     peer.send(sasl(SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0wrong")))
-    found = outcome(peer)
-    assert (found.code, found.additional_data) == (1, None)
+    state = outcome(peer)
+    assert (state.code, state.additional_data) == (1, None)
     peer.expect_end()
 
 
@@ -102,8 +102,8 @@ def test_a_mechanism_that_is_not_offered(meet: Meet, mechanism: str) -> None:
     peer = meet()
     offered(peer)
     peer.send(sasl(SaslInit(mechanism=mechanism, initial_response=b"")))
-    found = outcome(peer)
-    assert (found.code, found.additional_data) == (1, None)
+    state = outcome(peer)
+    assert (state.code, state.additional_data) == (1, None)
     peer.expect_end()
 
 

@@ -39,9 +39,9 @@ def written(peer: Peer10, frames: list[bytes]) -> Iterator[threading.Thread]:
 def test_links_come_and_go(session: PeerSession10, bystander: Bystander, node: str, role: bool) -> None:
     frames = []
     for number in range(MANY):
-        said = receiver(node) if role else sender(node)
-        said.name = f"{number}"
-        frames += [session.encode(said), session.encode(Detach(handle=0, closed=True))]
+        attach = receiver(node) if role else sender(node)
+        attach.name = f"{number}"
+        frames += [session.encode(attach), session.encode(Detach(handle=0, closed=True))]
     with written(session.peer, frames):
         for number in range(MANY):
             assert session.expect(Attach).name == f"{number}"

@@ -196,7 +196,7 @@ def test_payloads_that_are_no_message(
 ) -> None:
     session.sends(node)
     session.transfer(0, bytes.fromhex(bare))
-    said = session.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition in ("amqp:decode-error", "amqp:not-implemented")
+    detach = session.expect(Detach)
+    assert detach.error is not None
+    assert detach.error.condition in ("amqp:decode-error", "amqp:not-implemented")
     assert channel.counts(node)[0] == 0

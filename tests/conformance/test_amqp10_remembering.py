@@ -154,8 +154,8 @@ def test_a_partial_delivery_is_sent_again(
     assert unsettled_map_of(sends(session, node, {b"part": None}, mode)) == {b"part": NOTHING}
     session.transfer(0, data[:2], delivery_id=1, delivery_tag=b"part", resume=True, more=True)
     session.transfer(0, data[2:], delivery_id=None, resume=True)
-    said = session.expect(Disposition)
-    assert (said.first, said.state, said.settled) == (1, Accepted(), mode == 0)
+    disposition = session.expect(Disposition)
+    assert (disposition.first, disposition.state, disposition.settled) == (1, Accepted(), mode == 0)
     got = channel.take(node)
     assert got.body == b"body"
     assert channel.counts(node)[0] == 0
@@ -181,13 +181,13 @@ def test_a_rejected_delivery_is_still_rejected_when_resumed(
     channel.declare(name, exclusive=False, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
     sends(session, name)
     session.transfer(0, delivery_id=0, delivery_tag=b"no")
-    said = session.expect(Disposition)
-    assert isinstance(said.state, Rejected)
+    disposition = session.expect(Disposition)
+    assert isinstance(disposition.state, Rejected)
     suspend(session)
     known = unsettled_map_of(sends(session, name, {b"no": None}))
-    assert known == {b"no": said.state}
+    assert known == {b"no": disposition.state}
     session.transfer(0, delivery_id=1, delivery_tag=b"no", resume=True)
-    answer(session, 1, said.state)
+    answer(session, 1, disposition.state)
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.7")
@@ -235,10 +235,10 @@ def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str)
         session.transfer(0, delivery_id=number, delivery_tag=tag)
     done = 0
     while done < 40:
-        said = session.expect(Disposition)
-        assert (said.first, said.state) == (done, Accepted())
-        assert said.last is not None
-        done = said.last + 1
+        disposition = session.expect(Disposition)
+        assert (disposition.first, disposition.state) == (done, Accepted())
+        assert disposition.last is not None
+        done = disposition.last + 1
     suspend(session)
     reply = sends(session, node, dict.fromkeys(tags[:5]), incomplete_unsettled=True)
     known = unsettled_map_of(reply)

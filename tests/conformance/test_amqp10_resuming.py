@@ -220,8 +220,8 @@ def test_a_drain_with_an_incomplete_unsettled_map_uses_up_the_credit(
     channel.publish(b"new", node)
     session.allow(0, 5, drain=True)
     expect_concluded(session, sent[0], Accepted())
-    said = session.expect(Flow)
-    assert (said.drain, said.link_credit, said.delivery_count) == (True, 0, 5)
+    flow = session.expect(Flow)
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 5)
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")

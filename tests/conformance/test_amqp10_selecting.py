@@ -47,9 +47,9 @@ def test_the_filters_in_force_are_in_the_answer(session: PeerSession10, node: st
 @pytest.mark.spec("amqp-1.0", "3.5.1")
 def test_a_filter_that_does_not_parse_is_refused(session: PeerSession10, node: str) -> None:
     assert selecting(session, node, 1, "n > > 1").source is None
-    said = session.expect_detach(1, "amqp:invalid-field", "position")
-    assert said.error is not None
-    assert said.error.info == {"field": "filter"}
+    detach = session.expect_detach(1, "amqp:invalid-field", "position")
+    assert detach.error is not None
+    assert detach.error.info == {"field": "filter"}
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")

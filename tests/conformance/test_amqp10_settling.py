@@ -47,14 +47,14 @@ def test_a_receiver_that_does_not_settle_gets_the_settlement(
     session.receives(full, 0, 1, rcv_settle_mode=mode)
     assert session.delivery().settled is False
     session.settle(0, state=state, settled=False)
-    said = session.expect(Disposition)
-    assert (said.role, said.first, said.last, said.settled) == (False, 0, 0, True)
+    disposition = session.expect(Disposition)
+    assert (disposition.role, disposition.first, disposition.last, disposition.settled) == (False, 0, 0, True)
     if isinstance(state, Modified):
-        assert isinstance(said.state, Modified)
-        flags = (said.state.delivery_failed, said.state.undeliverable_here)
+        assert isinstance(disposition.state, Modified)
+        flags = (disposition.state.delivery_failed, disposition.state.undeliverable_here)
         assert flags == (state.delivery_failed or False, state.undeliverable_here or False)
     else:
-        assert type(said.state) is type(state)
+        assert type(disposition.state) is type(state)
     session.settle(0, state=state)  # the broker knows this state
     session.expect_silence()
 
@@ -153,8 +153,13 @@ def test_a_disposition_range_may_have_ids_of_no_delivery(
         session.delivery()
     session.settle(first, last, settled=settled)
     if not settled and kept < 10:
-        said = session.expect(Disposition)
-        assert (said.role, said.first, said.last, said.settled) == (False, first, last, True)
+        disposition = session.expect(Disposition)
+        assert (disposition.role, disposition.first, disposition.last, disposition.settled) == (
+            False,
+            first,
+            last,
+            True,
+        )
     session.settle(first, last, Released(), settled=settled)  # too late
     session.expect_silence()
     assert left(session, channel, full) == kept

@@ -149,8 +149,8 @@ def test_a_detach_with_an_error_is_answered_without_an_error(
     session.receives(node, 0, 1)
     session.delivery()
     session.write(Detach(handle=0, closed=True, error=ERROR))
-    said = session.expect(Detach)
-    assert (said.handle, said.closed, said.error) == (0, True, None)
+    detach = session.expect(Detach)
+    assert (detach.handle, detach.closed, detach.error) == (0, True, None)
     session.receives(node, 0, 1)
     assert session.delivery().payload.endswith(b"x")
 
@@ -160,9 +160,9 @@ def test_both_sides_detach_at_once(session: PeerSession10, node: str) -> None:
     session.sends(node)
     wrong = session.encode_transfer(0, b"\x40")
     session.peer.send(wrong + session.encode(Detach(handle=0, closed=True)))
-    said = session.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition == "amqp:decode-error"
+    detach = session.expect(Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:decode-error"
     session.expect_silence()  # above all no other detach
 
 

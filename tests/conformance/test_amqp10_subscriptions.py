@@ -164,9 +164,9 @@ def test_closing_a_subscription_with_other_subscribers_is_refused(meet: Meet, na
     for number, client in enumerate((first, second)):
         client.subscribe(f"{name[-40:]}|{number}", "k", 2, NEVER, shared)
     first.session.write(Detach(handle=0, closed=True))
-    said = first.session.expect(Detach)
-    assert said.error is not None
-    assert (said.closed, said.error.condition) == (True, "amqp:resource-locked")
+    detach = first.session.expect(Detach)
+    assert detach.error is not None
+    assert (detach.closed, detach.error.condition) == (True, "amqp:resource-locked")
     second.session.allow(0, 1)
     first.post("k", b"goes on")
     second.session.settle(second.session.delivery(0).id, state=Accepted())

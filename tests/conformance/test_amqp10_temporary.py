@@ -168,7 +168,7 @@ def test_a_temporary_node_is_deleted_though_its_own_connection_receives_from_it(
     owner.write(Detach(handle=0, closed=True))
     handles = set()
     for _ in range(2):
-        said = owner.expect(Detach)
-        assert (said.error is None) == (said.handle == 0)
-        handles.add(said.handle)
+        detach = owner.expect(Detach)
+        assert (detach.error is None) == (detach.handle == 0)
+        handles.add(detach.handle)
     assert handles == {0, 1}

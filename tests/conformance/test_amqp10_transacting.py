@@ -161,8 +161,12 @@ def test_a_message_modified_as_undeliverable_here_in_a_transaction_goes_to_anoth
     session.settle(delivery.id, state=within(txn_id, not_here), settled=settled)
     controller.commit(txn_id)
     if not settled:
-        told = session.expect(Disposition)
-        assert (told.first, told.settled, isinstance(told.state, Modified)) == (delivery.id, True, True)
+        disposition = session.expect(Disposition)
+        assert (disposition.first, disposition.settled, isinstance(disposition.state, Modified)) == (
+            delivery.id,
+            True,
+            True,
+        )
     session.expect_silence()
     other = begin()
     other.receives(node, 0, 1)

@@ -172,13 +172,13 @@ def test_a_later_subscriber_of_the_name_steals_the_waiting_link(own: Daemon, api
 @pytest.mark.spec("amqp-1.0", "2.6.1")
 def test_a_later_sender_of_the_name_steals_the_waiting_link(own: Daemon, api: Api, meet: Meet) -> None:
     first, second = session_of(meet, own, "twin"), session_of(meet, own, "twin")
-    said = sender("/queue/new", name="pub")
-    assert isinstance(said.target, Target)
-    said.target.durable = 2
+    attach = sender("/queue/new", name="pub")
+    assert isinstance(attach.target, Target)
+    attach.target.durable = 2
     with stopped_disk(own):
-        first.write(said)
+        first.write(attach)
         wait_for_queue(api, "new")
-        second.write(said)
+        second.write(attach)
         assert second.expect(Attach).target is not None
         second.expect(Flow)
     expect_refusal(first, False, "amqp:link:stolen")

@@ -181,8 +181,8 @@ def test_a_drain_waits_for_the_window(begin: Begins, channel: PeerChannel, node:
     session.window = 10
     session.flow()
     session.delivery()
-    said = session.expect(Flow)
-    assert (said.drain, said.link_credit, said.delivery_count) == (True, 0, 5)
+    flow = session.expect(Flow)
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 5)
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.10")

@@ -341,8 +341,8 @@ def test_users_are_held_to_their_permissions(api: Api, vhost: str, name: str, ad
     api.put("permissions", vhost, name, configure="", write="^$", read="^q$")
     user = Api(api.base, name, "x")
     assert len(messages(user, vhost, "q")) == 1
-    said = user.refused(401, "GET", "queues", vhost, "other", "messages")
-    assert "read access to queue 'other'" in said["reason"]
+    refusal = user.refused(401, "GET", "queues", vhost, "other", "messages")
+    assert "read access to queue 'other'" in refusal["reason"]
     for what, fields in (("edit", {"payload": "x"}), ("move", {"to": {"queue": "q"}})):
         assert "write access to queue 'q'" in refused(user, 401, vhost, "q", what, all=True, **fields)
     to = {"exchange": "amq.topic"}

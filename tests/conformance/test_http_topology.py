@@ -205,17 +205,17 @@ def test_a_binding_is_found_by_its_location(
     assert answer.status_code == 201
     url = answer.request.url.join(answer.headers["location"])
     assert str(url).startswith(str(answer.request.url) + "/")
-    found = api.client.get(url).json()
-    assert (found["routing_key"], found["arguments"]) == (key, arguments)
-    assert found in api.get("bindings", vhost, "e", "x/1", "q", "q/1")
-    assert found in api.get("queues", vhost, "q/1", "bindings")
-    assert found in api.get("exchanges", vhost, "x/1", "bindings", "source")
-    assert found in api.get("bindings", vhost)
-    by_key = api.get("bindings", vhost, "e", "x/1", "q", "q/1", found["properties_key"])
-    assert by_key == found
+    document = api.client.get(url).json()
+    assert (document["routing_key"], document["arguments"]) == (key, arguments)
+    assert document in api.get("bindings", vhost, "e", "x/1", "q", "q/1")
+    assert document in api.get("queues", vhost, "q/1", "bindings")
+    assert document in api.get("exchanges", vhost, "x/1", "bindings", "source")
+    assert document in api.get("bindings", vhost)
+    by_key = api.get("bindings", vhost, "e", "x/1", "q", "q/1", document["properties_key"])
+    assert by_key == document
     assert api.client.delete(url).status_code == 204
     assert api.client.delete(url).status_code == 404
-    assert found not in api.get("bindings", vhost)
+    assert document not in api.get("bindings", vhost)
 
 
 def test_exchanges_are_bound_to_exchanges(api: Api, vhost: str) -> None:

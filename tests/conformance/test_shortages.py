@@ -223,8 +223,8 @@ def test_a_client_that_declares_is_blocked_while_memory_is_short_and_finds_exist
         ("POST", binding, {"routing_key": "n"}),
         ("POST", ("definitions",), {"queues": []}),
     ):
-        said = api.refused(503, verb, *path, body=body)
-        assert said["reason"] == "nothing new can be declared while the broker is low on memory"
+        refusal = api.refused(503, verb, *path, body=body)
+        assert refusal["reason"] == "nothing new can be declared while the broker is low on memory"
     api.put("queues", "/", "q", status=204)
     api.close()
 

@@ -99,8 +99,8 @@ def test_an_operator_has_a_consumer_begin_anew(connect: Connector, api: Api, str
     wait_for_leave(api, stream)
     api.delete("streams", "/", stream, "consumers", "mine")
     assert next_offset(connect, stream) == 0
-    said = api.refused(404, "DELETE", "streams", "/", stream, "consumers", "nobody")
-    assert "knows no consumer 'nobody'" in said["reason"]
+    refusal = api.refused(404, "DELETE", "streams", "/", stream, "consumers", "nobody")
+    assert "knows no consumer 'nobody'" in refusal["reason"]
 
 
 @both_endings

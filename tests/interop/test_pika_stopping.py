@@ -126,12 +126,12 @@ def test_a_durable_queue_is_still_stopped_after_a_crash(start_daemon: DaemonStar
 
 
 def test_a_user_without_configure_permission_may_not_stop_a_queue(api: Api, queue: str) -> None:
-    said = api.refused(400, "POST", "queues", "/", queue, "actions", body={"action": "sync"})
-    assert "unknown action: sync" in said["reason"]
+    refusal = api.refused(400, "POST", "queues", "/", queue, "actions", body={"action": "sync"})
+    assert "unknown action: sync" in refusal["reason"]
     api.put("users", "looker", password="x", tags="management")
     api.put("permissions", "/", "looker", configure="", write=".*", read=".*")
     looker = Api(api.base, "looker", "x")
-    said = looker.refused(401, "POST", "queues", "/", queue, "actions", body={"action": "stop-enqueue"})
-    assert f"configure access to queue '{queue}'" in said["reason"]
+    refusal = looker.refused(401, "POST", "queues", "/", queue, "actions", body={"action": "stop-enqueue"})
+    assert f"configure access to queue '{queue}'" in refusal["reason"]
     looker.close()
     api.delete("users", "looker")

@@ -243,9 +243,9 @@ def test_a_reader_of_some_partitions_leaves_the_others_as_they_are(broker: Broke
 def test_shares_are_fair_and_no_message_is_left_out() -> None:
     backlogs = {Place("q", 0): 1000, Place("q", 1): 10, Place("q", 2): 0}
     for most in (1, 7, 100, 1009, 1010, 5000):
-        found = share_messages(backlogs, most)
-        assert sum(found.values()) == min(most, 1010)
-        assert all(0 <= found[place] <= waiting for place, waiting in backlogs.items())
+        shares = share_messages(backlogs, most)
+        assert sum(shares.values()) == min(most, 1010)
+        assert all(0 <= shares[place] <= waiting for place, waiting in backlogs.items())
     assert share_messages(backlogs, 101)[Place("q", 0)] == 100
 
 

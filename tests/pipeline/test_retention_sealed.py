@@ -81,8 +81,8 @@ def test_the_journal_begins_behind_what_was_dropped(sealed: Path) -> None:
     assert run("verify", sealed) == "3 events, 1 queues, 0 balances, 0 gaps: 0 findings\n"
     assert [line.split()[1] for line in run("cat", sealed).splitlines()] == ["4", "5", "6"]
     assert len(run("show", sealed, "--msg-uid", 4).splitlines()) == EVENTS_OF_LIFE
-    found = json.loads(run("status", sealed, "--json"))
-    assert (found["sealed_only_files"], found["sealed_only_events"]) == (1, EVENTS_OF_LIFE)
+    document = json.loads(run("status", sealed, "--json"))
+    assert (document["sealed_only_files"], document["sealed_only_events"]) == (1, EVENTS_OF_LIFE)
 
 
 def test_a_journal_of_which_all_was_dropped_is_empty_and_goes_on_where_it_was(sealed: Path) -> None:

@@ -138,10 +138,12 @@ def test_an_invalid_item_is_named_and_nothing_changes(document: object, problem:
 
 def test_all_problems_are_told_up_to_twenty() -> None:
     place = DefinitionsBench()
-    said = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
-    assert [line.split(":")[0] for line in said] == [f"queue 'q{number}' in vhost 'w'" for number in range(3)]
-    said = place.problems({"queues": [{"name": "q", "vhost": "w"}] * 30})
-    assert (len(said), said[-1]) == (21, "further problems are not shown")
+    problems = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
+    assert [line.split(":")[0] for line in problems] == [
+        f"queue 'q{number}' in vhost 'w'" for number in range(3)
+    ]
+    problems = place.problems({"queues": [{"name": "q", "vhost": "w"}] * 30})
+    assert (len(problems), problems[-1]) == (21, "further problems are not shown")
 
 
 def test_a_different_existing_object_is_refused_as_in_a_declaration() -> None:

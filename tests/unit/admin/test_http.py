@@ -170,9 +170,9 @@ async def test_an_invalid_request_is_answered_with_400_and_ends_the_connection(
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"connection: close" in head
-    said = json.loads(body)
-    assert said["error"] == "bad_request"
-    assert reason in said["reason"]
+    document = json.loads(body)
+    assert document["error"] == "bad_request"
+    assert reason in document["reason"]
     assert "Traceback" not in caplog.text
 
 

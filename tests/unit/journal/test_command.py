@@ -63,10 +63,10 @@ def test_verify_finds_damage(journal: Path) -> None:
     (path,) = (journal / "live").iterdir()
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"?")
-    found = json.loads(run("verify", journal, "--json", status=2))
-    (finding,) = found["findings"]
+    document = json.loads(run("verify", journal, "--json", status=2))
+    (finding,) = document["findings"]
     assert finding.endswith(f"to {len(data)}: it is no complete block")
-    assert found["findings_total"] == 1
+    assert document["findings_total"] == 1
 
 
 def test_a_file_that_is_being_written_is_not_damaged(journal: Path) -> None:
@@ -89,8 +89,8 @@ def test_show_without_a_match_or_a_message_id_fails(journal: Path) -> None:
 
 def test_seal_and_status(journal: Path) -> None:
     assert "8 events" in run("seal", journal, "--retention", 0)
-    found = json.loads(run("status", journal, "--json"))
-    assert (found["raw_files"], found["sealed_only_files"], found["sealed_only_events"]) == (0, 1, 8)
+    document = json.loads(run("status", journal, "--json"))
+    assert (document["raw_files"], document["sealed_only_files"], document["sealed_only_events"]) == (0, 1, 8)
     assert run("verify", journal).startswith("8 events")
     assert "sealed only events   8" in run("status", journal)
 

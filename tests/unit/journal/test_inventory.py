@@ -144,11 +144,11 @@ def test_a_day_that_is_dropped_while_digests_are_compared(
     day = sealed(folder)[0].relative_to(folder).parts[1]
 
     def drop(place: Path) -> Inventory:
-        found = list_present_files(place)
+        present_files = list_present_files(place)
         with (folder / "manifest.jsonl").open("a") as manifest:
             manifest.write(drop_line(day, 18))
         shutil.rmtree(folder / "parquet")
-        return found
+        return present_files
 
     monkeypatch.setattr(verification, "list_present_files", drop)
     held = check_sealed_files(folder, bytes_max=1)

@@ -236,9 +236,9 @@ def test_lost_events_have_a_gap_directly_behind_them(
     assert writer.failure == ""
     behind = 4 + writer.lost
     assert events(tmp_path) == [*enumerate(LIFE, 1), *enumerate(["gap", *LIFE, *told, "end"], behind)]
-    found = Verification()
-    found.take(rows(tmp_path))
-    assert (found.findings, found.gaps) == ([], 1)
+    verification = Verification()
+    verification.take(rows(tmp_path))
+    assert (verification.findings, verification.gaps) == ([], 1)
     assert [row.quantity for row in rows(tmp_path) if row.op == "gap"] == [writer.lost]
 
 

@@ -55,8 +55,8 @@ def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, ben
     client.publish("d", persistent=True)
     client.publish("t")
     bench.store.sync()
-    told = client.confirms()
-    assert told == [("Ack", 3, True)], "the transient one waited for the first batch only"
+    confirms = client.confirms()
+    assert confirms == [("Ack", 3, True)], "the transient one waited for the first batch only"
     bench.store.complete()
     assert client.confirms() == [("Ack", 5, True)]
 
