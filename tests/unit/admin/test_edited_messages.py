@@ -73,17 +73,12 @@ def annotated(**changed: object) -> dict[str, object]:
 
 def test_a_header_that_is_edited_is_an_application_property_or_an_annotation() -> None:
     before = sections(WHOLE)
-    content_sections = sections(
-        edited(properties={"headers": {"kind": "b", "x-a": None, "x-b": [1], "new": True}})
-    )
-    assert content_sections[0] == before[0]
-    assert content_sections[1] == (0x72, {"x-opt-jms-dest": 1, "other": Ulong(7), "x-b": [1]})
-    assert (content_sections[2][0], content_sections[2][1]) == (
-        before[2][0],
-        [*before[2][1], None, None, None][:13],
-    )  # type: ignore[misc]
-    assert content_sections[3] == (0x74, {"n": Ulong(5), "kind": "b", "new": True})
-    assert content_sections[4:] == before[4:]
+    found = sections(edited(properties={"headers": {"kind": "b", "x-a": None, "x-b": [1], "new": True}}))
+    assert found[0] == before[0]
+    assert found[1] == (0x72, {"x-opt-jms-dest": 1, "other": Ulong(7), "x-b": [1]})
+    assert (found[2][0], found[2][1]) == (before[2][0], [*before[2][1], None, None, None][:13])  # type: ignore[misc]
+    assert found[3] == (0x74, {"n": Ulong(5), "kind": "b", "new": True})
+    assert found[4:] == before[4:]
 
 
 def test_a_header_is_edited_whatever_kind_it_was() -> None:
