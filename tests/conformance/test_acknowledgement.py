@@ -46,7 +46,7 @@ def test_ack_multiple(channel: PeerChannel, queue: str) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.ack#delivery-tag")
-def test_tag_zero_with_multiple_means_everything(channel: PeerChannel, queue: str) -> None:
+def test_ack_of_tag_zero_with_multiple_settles_all_deliveries(channel: PeerChannel, queue: str) -> None:
     for _ in range(10):
         channel.take(queue)
     channel.ack(0, multiple=True)
@@ -57,7 +57,7 @@ def test_tag_zero_with_multiple_means_everything(channel: PeerChannel, queue: st
 
 
 @pytest.mark.spec("rabbitmq-extensions", "basic.nack")
-def test_nack_all_puts_everything_back_in_its_place(channel: PeerChannel, queue: str) -> None:
+def test_nack_of_all_deliveries_returns_them_to_their_positions(channel: PeerChannel, queue: str) -> None:
     for _ in range(4):
         channel.take(queue)
     channel.nack(0, multiple=True)
@@ -84,7 +84,7 @@ def test_reject_requeues_to_the_original_place_or_drops(channel: PeerChannel, qu
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.reject")
-def test_a_returned_message_goes_to_a_waiting_consumer_before_anything_later(
+def test_a_returned_message_is_delivered_before_later_messages(
     connect: Connector, channel: PeerChannel, name: str
 ) -> None:
     channel.declare(name)
@@ -102,7 +102,7 @@ def test_a_returned_message_goes_to_a_waiting_consumer_before_anything_later(
 
 @pytest.mark.spec("amqp-0-9-1", "basic.recover")
 @pytest.mark.parametrize("wait", [True, False], ids=["recover", "recover-async"])
-def test_recover_returns_everything_of_this_channel_only(
+def test_recover_returns_only_the_deliveries_of_its_channel(
     channel: PeerChannel, queue: str, wait: bool
 ) -> None:
     other = channel.peer.channel(2)
@@ -208,7 +208,7 @@ def test_a_delivery_that_needs_no_ack_cannot_be_acked_with_multiple(channel: Pee
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.ack#multiple")
-def test_everything_can_be_acked_when_nothing_is_outstanding(channel: PeerChannel, queue: str) -> None:
+def test_ack_of_all_deliveries_without_any_outstanding_is_no_error(channel: PeerChannel, queue: str) -> None:
     channel.take(queue)
     channel.ack(0, multiple=True)
     channel.ack(0, multiple=True)

@@ -95,7 +95,9 @@ def test_annotations_are_added_to_existing_ones(session: PeerSession10, node: st
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
-def test_all_of_a_range_have_them(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_modified_with_a_range_annotates_all_its_messages(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     for _ in range(500):
         channel.publish(b"x", node)
     channel.round_trip()
@@ -132,7 +134,7 @@ def test_a_browser_adds_no_annotations(session: PeerSession10, node: str) -> Non
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
-def test_clients_of_amqp_0_9_1_find_them_among_the_headers(
+def test_amqp_0_9_1_consumers_see_added_annotations_as_headers(
     session: PeerSession10, channel: PeerChannel, node: str, converted: bool
 ) -> None:
     if converted:
@@ -158,7 +160,7 @@ def test_clients_of_amqp_0_9_1_find_them_among_the_headers(
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
 @pytest.mark.parametrize("limit", [False, True], ids=["rejected", "exhausted"])
-def test_dead_letters_have_them(
+def test_dead_letters_keep_added_annotations(
     session: PeerSession10, channel: PeerChannel, node: str, converted: bool, limit: bool
 ) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": node, "x-delivery-limit": 1}
@@ -182,7 +184,7 @@ def test_dead_letters_have_them(
 
 @pytest.mark.spec("amqp-1.0", "4.4.2")
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "rollback"])
-def test_in_a_transaction_they_are_added_with_its_commit(
+def test_annotations_of_a_transaction_are_added_by_its_commit(
     session: PeerSession10, node: str, fails: bool
 ) -> None:
     said: list[dict[str, object]] = [{"x-opt-why": "busy"}, {"x-opt-why": "late"}, {}, {"x-opt-other": 1}]
@@ -210,15 +212,15 @@ def test_too_many_are_refused_and_the_message_stays(session: PeerSession10, node
     add(session, node, modified(x_opt_much="m" * 5000))
     session.receives(node, 0, 1)
     session.settle(session.delivery().id, state=modified(x_opt_more="m" * 5000))
-    said = session.expect_detach(0, "amqp:resource-limit-exceeded", node)
-    assert said.error is not None
-    assert "8192" in (said.error.description or "")
+    detach = session.expect_detach(0, "amqp:resource-limit-exceeded", node)
+    assert detach.error is not None
+    assert "8192" in (detach.error.description or "")
     assert annotations_of(received(session, node)) == {"x-opt-much": "m" * 5000}
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
 @pytest.mark.parametrize("size_max", [7000, 4000])
-def test_a_receiver_that_would_have_too_much_gets_the_message_without_them(
+def test_annotations_beyond_max_message_size_are_left_out_of_the_delivery(
     session: PeerSession10, node: str, size_max: int
 ) -> None:
     put(session, node, content10({"x-opt-why": 1}))

@@ -45,7 +45,7 @@ def test_the_capability_is_offered(meet: Meet) -> None:
 @pytest.mark.parametrize(
     "form", ["/queues/{}", "{}", "/exchanges/amq.direct/{}"], ids=["queue", "name", "exchange"]
 )
-def test_a_place_that_is_known(
+def test_a_message_with_a_known_to_address_is_routed(
     session: PeerSession10, channel: PeerChannel, node: str, settled: bool, form: str
 ) -> None:
     bind_queue(channel, node, "amq.direct", node)
@@ -84,7 +84,9 @@ def test_an_unsettled_message_to_nowhere_is_rejected(session: PeerSession10, nod
     [None, "", "/queues/", "/queues/%", "/elsewhere", "/management"],
     ids=["null", "none", "queue", "percent", "elsewhere", "management"],
 )
-def test_a_place_that_is_none(session: PeerSession10, node: str, to: str | None) -> None:
+def test_a_message_with_an_invalid_to_address_is_rejected(
+    session: PeerSession10, node: str, to: str | None
+) -> None:
     session.sends(None)
     session.transfer(0, bare10(to=to), 0, delivery_tag=TAG)
     expect_tagged(session.outcome(0), "amqp:invalid-field")
@@ -135,7 +137,7 @@ def test_an_unsettled_message_to_nowhere_is_rejected_and_its_transaction_goes_on
 
 
 @pytest.mark.spec("anonterm-1.0", "2.2.2")
-def test_an_unsettled_message_to_nowhere_ends_the_link_of_who_does_not_know_rejected(
+def test_an_unroutable_message_detaches_a_sender_without_the_rejected_outcome(
     session: PeerSession10,
 ) -> None:
     controller = Controller(session)

@@ -59,7 +59,7 @@ def test_a_receiver_is_attached_and_sent_nothing_before_it_wants_it(
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_a_default_outcome_that_is_asked_for(session: PeerSession10, node: str) -> None:
+def test_attach_confirms_the_requested_default_outcome(session: PeerSession10, node: str) -> None:
     answer = session.receives(None, source=Source(address=node, default_outcome=Released()))
     assert answer.source is not None
     assert answer.source.default_outcome == Released()
@@ -92,31 +92,33 @@ def test_a_peer_may_leave_its_own_terminus_out(session: PeerSession10, node: str
 @pytest.mark.spec("amqp-1.0", "2.6.3")
 @pytest.mark.parametrize("role", [False, True], ids=["sender", "receiver"])
 @pytest.mark.parametrize("where", ["/queues/there-is-none", "there-is-none", "/exchanges/there-is-none/k"])
-def test_a_node_that_is_not_there(session: PeerSession10, role: bool, where: str) -> None:
-    said = receiver(where, 5) if role else sender(where, 5)
-    expect_refusal(session, said, "amqp:not-found", "there-is-none")
-    expect_refusal(session, said, "amqp:not-found")  # the handle is free again
+def test_attach_to_a_missing_node_is_refused_with_not_found(
+    session: PeerSession10, role: bool, where: str
+) -> None:
+    attach = receiver(where, 5) if role else sender(where, 5)
+    expect_refusal(session, attach, "amqp:not-found", "there-is-none")
+    expect_refusal(session, attach, "amqp:not-found")  # the handle is free again
     session.end()
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
 @pytest.mark.parametrize("role", [False, True], ids=["sender", "receiver"])
 @pytest.mark.parametrize("where", ["/queues/", "/queues/%", "/queues/%zz", "/queues/a/b", "/nowhere/q"])
-def test_an_address_that_is_none(session: PeerSession10, role: bool, where: str) -> None:
-    said = receiver(where) if role else sender(where)
-    expect_refusal(session, said, "amqp:invalid-field")
+def test_attach_to_an_invalid_address_is_refused(session: PeerSession10, role: bool, where: str) -> None:
+    attach = receiver(where) if role else sender(where)
+    expect_refusal(session, attach, "amqp:invalid-field")
     session.end()
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
-def test_a_sender_that_does_not_say_where_it_begins_to_count(session: PeerSession10, node: str) -> None:
+def test_a_sender_without_an_initial_delivery_count_is_refused(session: PeerSession10, node: str) -> None:
     expect_refusal(session, sender(node, initial_delivery_count=None), "amqp:invalid-field", "delivery-count")
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_a_way_to_distribute_that_is_none(session: PeerSession10, node: str) -> None:
-    said = receiver(node, source=Source(address=node, distribution_mode="both"))
-    expect_refusal(session, said, "amqp:invalid-field", "'both'")
+def test_an_unknown_distribution_mode_is_refused(session: PeerSession10, node: str) -> None:
+    attach = receiver(node, source=Source(address=node, distribution_mode="both"))
+    expect_refusal(session, attach, "amqp:invalid-field", "'both'")
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")

@@ -64,7 +64,7 @@ def names(api: Api, vhost: str) -> list[str]:
 
 @ROLES
 @pytest.mark.parametrize("where", MADE, ids=["older", "ActiveMQ", "URI"])
-def test_these_addresses_make_their_queue(
+def test_attach_to_a_queue_address_declares_the_missing_queue(
     guest: PeerSession10, api: Api, vhost: str, role: bool, where: str
 ) -> None:
     attach(guest, role, where)
@@ -78,7 +78,9 @@ def test_these_addresses_make_their_queue(
 
 @ROLES
 @pytest.mark.parametrize("where", NOT_MADE, ids=["name", "queues", "amq", "exchange", "key"])
-def test_others_do_not(guest: PeerSession10, api: Api, vhost: str, role: bool, where: str) -> None:
+def test_attach_to_other_addresses_declares_no_queue(
+    guest: PeerSession10, api: Api, vhost: str, role: bool, where: str
+) -> None:
     expect_refusal(guest, role, where, "amqp:not-found")
     assert names(api, vhost) == []
 
@@ -88,7 +90,9 @@ def test_a_reserved_name_is_not_made(guest: PeerSession10, role: bool) -> None:
     expect_refusal(guest, role, "/queue/amq.new", "amqp:not-found")
 
 
-def test_a_message_to_such_an_address_makes_its_queue(guest: PeerSession10, api: Api, vhost: str) -> None:
+def test_a_message_to_a_queue_address_declares_the_missing_queue(
+    guest: PeerSession10, api: Api, vhost: str
+) -> None:
     guest.sends(None)
     guest.transfer(0, bare10(to="/queue/new"), 0)
     assert guest.outcome(0) == Accepted()
@@ -110,7 +114,7 @@ def test_a_user_who_may_not_configure_the_queue_is_refused(
     assert names(api, vhost) == ["mine"]
 
 
-def test_a_user_who_may_not_use_the_queue_does_not_make_it(
+def test_a_user_without_permission_on_the_queue_does_not_declare_it(
     meet: Meet, api: Api, vhost: str, user: Callable[..., Api]
 ) -> None:
     user("", write="^$")
@@ -145,7 +149,7 @@ def test_policies_say_which_names_make_queues(guest: PeerSession10, api: Api, vh
 
 @ROLES
 @pytest.mark.parametrize("where", ["/queue/new\r\n.er", "/queues/new%0A.er", "\nnew.er", "queue://new.er\r"])
-def test_names_are_one_line(
+def test_line_breaks_are_removed_from_names_of_created_queues(
     guest: PeerSession10, api: Api, vhost: str, connect: Connector, role: bool, where: str
 ) -> None:
     api.put("policies", vhost, "all", pattern="", definition={"auto-create": True})
@@ -207,13 +211,15 @@ def test_a_link_that_is_refused_leaves_no_queue(
     assert names(api, vhost) == []
 
 
-def test_a_link_may_be_told_of_in_the_queue_that_it_makes(guest: PeerSession10, api: Api, vhost: str) -> None:
+def test_a_link_is_notified_as_active_in_the_queue_that_it_declares(
+    guest: PeerSession10, api: Api, vhost: str
+) -> None:
     guest.receives("/queue/new", 0, 1, properties={Symbol("x-notify-active"): "new"})
     assert b"attached" in guest.delivery(0).payload
     assert names(api, vhost) == ["new"]
 
 
-def test_a_changed_subscription_that_is_refused_is_as_it_was(
+def test_a_refused_change_of_a_subscription_keeps_its_old_binding(
     guest: PeerSession10, api: Api, vhost: str
 ) -> None:
     def subscribe(key: str, properties: dict[str, object] | None = None) -> None:
@@ -281,7 +287,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
         daemon.kill()
 
 
-def test_a_pattern_that_is_none_is_named(refused: Callable[..., Daemon]) -> None:
+def test_an_invalid_auto_create_pattern_is_named_at_the_start(refused: Callable[..., Daemon]) -> None:
     daemon = refused("--auto-create", "fine", "--auto-create", "(")
     daemon.log.wait_for(r"^amqpd: auto_create: the pattern '\(' is not a regular expression")
     daemon.expect_exit(1)

@@ -36,7 +36,9 @@ def test_a_single_message_at_a_time(session: PeerSession10, full: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.9")
-def test_messages_come_as_they_are_published(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_messages_are_delivered_while_the_link_has_credit(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     session.receives(node, 0, 100)
     for number in range(5):
         channel.publish(b"%d" % number, node)
@@ -49,8 +51,8 @@ def test_a_receiver_stops_its_sender(session: PeerSession10, channel: PeerChanne
     channel.publish(b"0", node)
     session.delivery()
     session.allow(0, 0, 1, echo=True)
-    said = session.expect(Flow)
-    assert (said.handle, said.delivery_count, said.link_credit, said.echo) == (0, 1, 0, False)
+    flow = session.expect(Flow)
+    assert (flow.handle, flow.delivery_count, flow.link_credit, flow.echo) == (0, 1, 0, False)
     channel.publish(b"1", node)
     assert channel.counts(node)[0] == 1
     session.expect_silence()
@@ -96,8 +98,8 @@ def test_a_missing_delivery_count_means_zero(session: PeerSession10, full: str) 
 def test_credit_as_large_as_it_can_be(session: PeerSession10, full: str, count: int, credit: int) -> None:
     session.receives(full)
     session.allow(0, credit, count, echo=True)
-    said = session.expect(Flow)
-    assert said.link_credit is not None
+    flow = session.expect(Flow)
+    assert flow.link_credit is not None
     seen = min((credit - (0 - count + 0x80000000 & LAST) + 0x80000000), 10)
     for number in range(seen):
         assert session.delivery().id == number
@@ -137,7 +139,7 @@ def test_each_drain_has_an_end(session: PeerSession10, node: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
-def test_drains_that_are_asked_for_in_one_piece(session: PeerSession10, full: str) -> None:
+def test_many_drains_in_one_write_are_answered(session: PeerSession10, full: str) -> None:
     session.receives(full)
     said = Flow(
         next_incoming_id=0,
@@ -185,7 +187,9 @@ def test_a_drain_that_is_taken_back(session: PeerSession10, channel: PeerChannel
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.8")
-def test_waiting_for_a_message_only_so_long(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_a_receiver_polls_with_credit_and_drain(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     session.receives(node, 0, 1)
     session.expect_silence()
     session.allow(0, 1, drain=True)
@@ -215,14 +219,14 @@ def test_a_consumer_that_is_not_the_active_one_is_drained(
 def test_a_link_says_its_state_once_when_asked(session: PeerSession10, full: str) -> None:
     session.receives(full)
     session.allow(0, 0, echo=True)
-    said = session.expect(Flow)
-    assert (said.handle, said.delivery_count, said.link_credit, said.available) == (0, 0, 0, 10)
-    assert (said.drain, said.echo) == (False, False)
+    flow = session.expect(Flow)
+    assert (flow.handle, flow.delivery_count, flow.link_credit, flow.available) == (0, 0, 0, 10)
+    assert (flow.drain, flow.echo) == (False, False)
     _, allowed = session.sends(full, 1)
     session.flow(1, delivery_count=0, echo=True)
-    said = session.expect(Flow)
-    assert (said.handle, said.delivery_count, said.link_credit) == (1, 0, allowed.link_credit)
-    assert said.echo is False
+    flow = session.expect(Flow)
+    assert (flow.handle, flow.delivery_count, flow.link_credit) == (1, 0, allowed.link_credit)
+    assert flow.echo is False
     session.expect_silence()
 
 
@@ -255,9 +259,9 @@ def test_more_than_was_allowed(session: PeerSession10, node: str, start: int) ->
     assert (allowed.delivery_count, allowed.echo) == (start, False)
     assert allowed.link_credit is not None
     session.flow(0, delivery_count=start + allowed.link_credit & LAST)  # all is used up
-    said = session.expect(Flow)  # so there is more
-    assert (said.handle, said.link_credit) == (0, allowed.link_credit)
-    assert said.delivery_count == start + allowed.link_credit & LAST
+    flow = session.expect(Flow)  # so there is more
+    assert (flow.handle, flow.link_credit) == (0, allowed.link_credit)
+    assert flow.delivery_count == start + allowed.link_credit & LAST
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
@@ -265,8 +269,8 @@ def test_a_sender_that_counts_backwards_gets_no_more_by_that(session: PeerSessio
     _, allowed = session.sends(node)
     assert allowed.link_credit is not None
     session.flow(0, delivery_count=-100_000 & LAST, echo=True)
-    said = session.expect(Flow)
-    assert (said.handle, said.link_credit) == (0, allowed.link_credit)
+    flow = session.expect(Flow)
+    assert (flow.handle, flow.link_credit) == (0, allowed.link_credit)
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")

@@ -225,8 +225,8 @@ def test_half_a_delivery_goes_with_its_link(session: PeerSession10, channel: Pee
     session.flow(echo=True)
     session.expect(Flow)
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
-    said = session.expect(Detach)
-    assert (said.error is not None and said.error.condition) == "amqp:resource-deleted"
+    detach = session.expect(Detach)
+    assert (detach.error is not None and detach.error.condition) == "amqp:resource-deleted"
     session.transfer(0, b"", None)
     session.transfer(0, bare10(), 1)
     session.write(Detach(handle=0, closed=True))

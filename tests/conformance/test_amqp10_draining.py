@@ -87,7 +87,7 @@ def fill(channel: PeerChannel, queue: str, bodies: list[bytes]) -> None:
     channel.expect_confirms(len(bodies))
 
 
-def test_credit_that_nothing_is_there_for_is_used_up(meet: Meet, queue: str) -> None:
+def test_a_drain_of_an_empty_queue_uses_up_the_credit(meet: Meet, queue: str) -> None:
     receiver = receiver_of(meet, queue)
     receiver.flow(0, 10)
     receiver.expect_drained(10)

@@ -20,7 +20,7 @@ UNKNOWN = 0x80013700
 @pytest.mark.spec("amqp-1.0", "2.8.11")
 @pytest.mark.spec("amqp-1.0", "3.2.16")
 @pytest.mark.parametrize("payload", [b"", b"anything", b"\0Sp" * 100, b"large" * 40000])
-def test_a_format_that_is_not_known_stays_as_it_is(
+def test_a_message_of_an_unknown_format_is_delivered_unchanged(
     session: PeerSession10, node: str, channel: PeerChannel, payload: bytes
 ) -> None:
     session.sends(node)

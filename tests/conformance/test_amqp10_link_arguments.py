@@ -130,7 +130,7 @@ def test_an_exclusive_consumer_is_served_alone(
 
 
 @WAYS
-def test_nobody_else_consumes_beside_a_link_that_wants_to_be_alone(
+def test_an_exclusive_link_and_other_consumers_exclude_each_other(
     session: PeerSession10, begin: Begins, channel: PeerChannel, node: str, asks: Asks
 ) -> None:
     attached(session, asks(node, exclusive=True))
@@ -155,7 +155,7 @@ def test_a_link_receives_from_several_queues_by_turns(
     assert channel.peer.channel(3).counts(other) == (0, 0)
 
 
-def test_a_link_to_several_queues_ends_with_the_last_one(
+def test_a_link_to_several_queues_is_detached_when_the_last_queue_is_deleted(
     session: PeerSession10, channel: PeerChannel, name: str
 ) -> None:
     queues = [channel.declare(f"{name}.{number}") for number in range(2)]

@@ -66,7 +66,7 @@ def test_a_peer_that_should_log_in_and_does_not_is_told(meet: Meet) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.2")
-def test_where_anybody_may_come_in_nobody_needs_to_log_in(start_daemon: DaemonStarter, meet: Meet) -> None:
+def test_anonymous_connections_need_no_sasl_layer(start_daemon: DaemonStarter, meet: Meet) -> None:
     daemon = start_daemon(environment={"AMQPD_ANONYMOUS_USER": "guest"})
     peer = meet(daemon.address)
     peer.send(AMQP + amqp(Open(container_id="c")))
@@ -79,7 +79,7 @@ def test_where_anybody_may_come_in_nobody_needs_to_log_in(start_daemon: DaemonSt
 
 
 @pytest.mark.spec("amqp-1.0", "5.3.3.1")
-def test_mechanisms_are_those_that_the_peer_can_use(meet: Meet) -> None:
+def test_plain_connections_are_offered_plain_and_not_external(meet: Meet) -> None:
     mechanisms = offered(meet())
     assert "PLAIN" in mechanisms
     assert not {"AMQPLAIN", "EXTERNAL"} & set(mechanisms)
@@ -90,8 +90,8 @@ def test_a_wrong_password(meet: Meet) -> None:
     peer = meet()
     offered(peer)
     peer.send(sasl(SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0wrong")))
-    found = outcome(peer)
-    assert (found.code, found.additional_data) == (1, None)
+    state = outcome(peer)
+    assert (state.code, state.additional_data) == (1, None)
     peer.expect_end()
 
 
@@ -102,8 +102,8 @@ def test_a_mechanism_that_is_not_offered(meet: Meet, mechanism: str) -> None:
     peer = meet()
     offered(peer)
     peer.send(sasl(SaslInit(mechanism=mechanism, initial_response=b"")))
-    found = outcome(peer)
-    assert (found.code, found.additional_data) == (1, None)
+    state = outcome(peer)
+    assert (state.code, state.additional_data) == (1, None)
     peer.expect_end()
 
 
@@ -143,7 +143,7 @@ def test_without_an_initial_response_the_peer_is_asked(meet: Meet) -> None:
     ],
     ids=["mechanisms", "challenge", "outcome", "open", "empty", "too small", "more than 8192", "header"],
 )
-def test_nobody_gets_in_by_another_way(meet: Meet, said: bytes) -> None:
+def test_frames_other_than_sasl_init_end_the_connection(meet: Meet, said: bytes) -> None:
     peer = meet()
     offered(peer)
     peer.send(said)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugi
 
 @pytest.mark.spec("linkpair-1.0", "2")
 @pytest.mark.parametrize("responses_first", [True, False])
-def test_requests_are_answered_on_the_other_link(
+def test_management_requests_are_answered_on_the_paired_link(
     session: PeerSession10, responses_first: bool, name: str
 ) -> None:
     pair(session, responses_first)

@@ -39,9 +39,9 @@ def written(peer: Peer10, frames: list[bytes]) -> Iterator[threading.Thread]:
 def test_links_come_and_go(session: PeerSession10, bystander: Bystander, node: str, role: bool) -> None:
     frames = []
     for number in range(MANY):
-        said = receiver(node) if role else sender(node)
-        said.name = f"{number}"
-        frames += [session.encode(said), session.encode(Detach(handle=0, closed=True))]
+        attach = receiver(node) if role else sender(node)
+        attach.name = f"{number}"
+        frames += [session.encode(attach), session.encode(Detach(handle=0, closed=True))]
     with written(session.peer, frames):
         for number in range(MANY):
             assert session.expect(Attach).name == f"{number}"
@@ -64,7 +64,7 @@ def test_sessions_come_and_go(meet: Meet, bystander: Bystander) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_every_flow_that_asks_for_one_is_answered(session: PeerSession10, bystander: Bystander) -> None:
+def test_every_flow_with_echo_is_answered(session: PeerSession10, bystander: Bystander) -> None:
     asked = Flow(next_incoming_id=0, incoming_window=1, next_outgoing_id=0, outgoing_window=1, echo=True)
     with written(session.peer, [session.encode(asked)] * MANY):
         for _ in range(MANY):
@@ -73,7 +73,7 @@ def test_every_flow_that_asks_for_one_is_answered(session: PeerSession10, bystan
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
-def test_links_that_are_refused(session: PeerSession10, bystander: Bystander) -> None:
+def test_each_of_many_refused_attaches_is_answered(session: PeerSession10, bystander: Bystander) -> None:
     frames = [session.encode(sender("none")), session.encode(Detach(handle=0, closed=True))]
     with written(session.peer, frames * MANY):
         for _ in range(MANY):

@@ -49,7 +49,9 @@ def codes(payload: bytes) -> list[int]:
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.1")
-def test_a_header_is_passed_on_but_for_what_the_broker_says(session: PeerSession10, node: str) -> None:
+def test_a_header_is_delivered_with_the_ttl_and_delivery_count_of_the_broker(
+    session: PeerSession10, node: str
+) -> None:
     header = compound(0xC0, [b"\x41", encode(Ubyte(7)), encode(Uint(3_600_000)), b"\x42", encode(Uint(5))])
     sent = passed(session, node, described(0x70, header) + BODY)
     found, _ = decode_composite(sent)
@@ -62,7 +64,7 @@ def test_a_header_is_passed_on_but_for_what_the_broker_says(session: PeerSession
 
 @pytest.mark.spec("amqp-1.0", "3.2.2")
 @pytest.mark.spec("amqp-1.0", "3.2.3")
-def test_annotations_of_the_message_are_passed_on_and_those_of_the_delivery_are_not(
+def test_message_annotations_are_passed_on_and_delivery_annotations_are_not(
     session: PeerSession10, node: str
 ) -> None:
     hop = described(0x71, encode(Map([(Symbol("x-hop"), True)])))
@@ -115,7 +117,7 @@ def test_a_message_id_may_be_of_four_types(session: PeerSession10, node: str, ea
     "fields",
     [{"message_id": Symbol("s")}, {"to": b"q"}, {"creation_time": Ulong(5)}, {"group_sequence": 1.5}],
 )
-def test_properties_of_other_types_are_refused(
+def test_properties_of_wrong_types_are_refused(
     session: PeerSession10, node: str, fields: dict[str, object]
 ) -> None:
     session.sends(node)

@@ -61,7 +61,7 @@ def test_the_smallest_frames_of_the_peer(meet: Meet) -> None:
     ],
     ids=["empty", "close", "channel 1", "long name", "virtual host", "idle", "unknown"],
 )
-def test_an_open_that_is_refused(meet: Meet, said: bytes, condition: str) -> None:
+def test_an_invalid_open_closes_the_connection(meet: Meet, said: bytes, condition: str) -> None:
     peer = meet()
     peer.log_in()
     peer.send(said)
@@ -76,7 +76,7 @@ def test_an_open_that_is_refused(meet: Meet, said: bytes, condition: str) -> Non
     ["0000000702000000", "0002000102000000", "0000000c01000000", "0000000c04000000", "0000000c02010000"],
     ids=["too small", "too large", "offset in it", "offset behind it", "of SASL"],
 )
-def test_a_frame_that_is_none(meet: Meet, header: str) -> None:
+def test_a_malformed_frame_header_closes_the_connection(meet: Meet, header: str) -> None:
     peer = meet()
     peer.open()
     peer.send(bytes.fromhex(header))

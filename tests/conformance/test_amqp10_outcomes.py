@@ -108,7 +108,7 @@ def test_released_does_not_increment_the_delivery_count_of_a_queue_that_delays_r
 
 @pytest.mark.spec("amqp-1.0", "3.2.1")
 @pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
-def test_failures_are_counted_whoever_fails(
+def test_the_delivery_count_includes_failures_of_both_protocols(
     begin: Begins, session: PeerSession10, channel: PeerChannel, node: str, converted: bool
 ) -> None:
     put(session, channel, node, converted)
@@ -135,7 +135,7 @@ def test_failures_are_counted_whoever_fails(
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.1")
-def test_nobody_has_acquired_what_was_only_looked_at(
+def test_browsing_does_not_count_as_first_acquirer(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     put(session, channel, node, False)
@@ -182,7 +182,7 @@ def test_messages_come_back_in_their_order(session: PeerSession10, channel: Peer
 
 @pytest.mark.spec("amqp-1.0", "3.2")
 @pytest.mark.parametrize("bare", ODD.values(), ids=ODD.keys())
-def test_the_bare_message_is_what_it_was(session: PeerSession10, node: str, bare: str) -> None:
+def test_the_bare_message_is_delivered_unchanged(session: PeerSession10, node: str, bare: str) -> None:
     session.sends(node, 1)
     session.publish(1, 1, bytes.fromhex(bare))
     session.receives(node, 0, 1)
@@ -196,7 +196,7 @@ def test_payloads_that_are_no_message(
 ) -> None:
     session.sends(node)
     session.transfer(0, bytes.fromhex(bare))
-    said = session.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition in ("amqp:decode-error", "amqp:not-implemented")
+    detach = session.expect(Detach)
+    assert detach.error is not None
+    assert detach.error.condition in ("amqp:decode-error", "amqp:not-implemented")
     assert channel.counts(node)[0] == 0

@@ -102,7 +102,7 @@ def test_a_transaction_is_its_connections_own(begin: Begins, session: PeerSessio
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
-def test_the_queue_of_what_is_posted_is_deleted(
+def test_a_commit_succeeds_when_a_queue_of_its_posted_messages_is_deleted(
     session: PeerSession10, channel: PeerChannel, node: str, name: str
 ) -> None:
     controller = Controller(session)

@@ -98,7 +98,7 @@ def test_deliveries_unknown_to_the_sender_are_settled(
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
-def test_a_link_that_begins_anew_remembers_nothing(
+def test_a_sender_without_an_unsettled_map_forgets_earlier_deliveries(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     assert unsettled_map_of(sends(session, node)) is None
@@ -108,7 +108,7 @@ def test_a_link_that_begins_anew_remembers_nothing(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.4")
-def test_a_link_that_is_closed_leaves_nothing_behind(session: PeerSession10, node: str) -> None:
+def test_a_closed_sender_link_forgets_its_unsettled_deliveries(session: PeerSession10, node: str) -> None:
     sends(session, node)
     session.transfer(0, delivery_id=0)
     answer(session, 0, Accepted())
@@ -117,7 +117,7 @@ def test_a_link_that_is_closed_leaves_nothing_behind(session: PeerSession10, nod
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
-def test_a_new_delivery_has_not_the_tag_of_one_in_doubt(
+def test_a_new_delivery_with_the_tag_of_a_delivery_in_doubt_is_refused(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
     sends(session, node, {in_doubt: None})
@@ -154,8 +154,8 @@ def test_a_partial_delivery_is_sent_again(
     assert unsettled_map_of(sends(session, node, {b"part": None}, mode)) == {b"part": NOTHING}
     session.transfer(0, data[:2], delivery_id=1, delivery_tag=b"part", resume=True, more=True)
     session.transfer(0, data[2:], delivery_id=None, resume=True)
-    said = session.expect(Disposition)
-    assert (said.first, said.state, said.settled) == (1, Accepted(), mode == 0)
+    disposition = session.expect(Disposition)
+    assert (disposition.first, disposition.state, disposition.settled) == (1, Accepted(), mode == 0)
     got = channel.take(node)
     assert got.body == b"body"
     assert channel.counts(node)[0] == 0
@@ -175,22 +175,24 @@ def test_a_partial_delivery_may_be_sent_as_a_new_one(
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.3")
-def test_a_message_that_was_refused_stays_so(session: PeerSession10, channel: PeerChannel, name: str) -> None:
+def test_a_rejected_delivery_is_still_rejected_when_resumed(
+    session: PeerSession10, channel: PeerChannel, name: str
+) -> None:
     channel.declare(name, exclusive=False, arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
     sends(session, name)
     session.transfer(0, delivery_id=0, delivery_tag=b"no")
-    said = session.expect(Disposition)
-    assert isinstance(said.state, Rejected)
+    disposition = session.expect(Disposition)
+    assert isinstance(disposition.state, Rejected)
     suspend(session)
     known = unsettled_map_of(sends(session, name, {b"no": None}))
-    assert known == {b"no": said.state}
+    assert known == {b"no": disposition.state}
     session.transfer(0, delivery_id=1, delivery_tag=b"no", resume=True)
-    answer(session, 1, said.state)
+    answer(session, 1, disposition.state)
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.7")
 @pytest.mark.parametrize("ending", ["end", "socket", "stolen"])
-def test_another_session_takes_it_up(
+def test_another_session_resumes_the_delivery_of_a_sender(
     meet: Meet, begin: Begins, channel: PeerChannel, node: str, ending: str
 ) -> None:
     first = begins(meet)()
@@ -214,7 +216,7 @@ def test_another_session_takes_it_up(
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.6")
-def test_without_a_time_it_is_forgotten_with_its_session(begin: Begins, node: str) -> None:
+def test_a_sender_link_without_a_timeout_is_forgotten_with_its_session(begin: Begins, node: str) -> None:
     session = begin()
     sends(session, node)
     session.transfer(0, delivery_id=0, delivery_tag=b"once")
@@ -233,10 +235,10 @@ def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str)
         session.transfer(0, delivery_id=number, delivery_tag=tag)
     done = 0
     while done < 40:
-        said = session.expect(Disposition)
-        assert (said.first, said.state) == (done, Accepted())
-        assert said.last is not None
-        done = said.last + 1
+        disposition = session.expect(Disposition)
+        assert (disposition.first, disposition.state) == (done, Accepted())
+        assert disposition.last is not None
+        done = disposition.last + 1
     suspend(session)
     reply = sends(session, node, dict.fromkeys(tags[:5]), incomplete_unsettled=True)
     known = unsettled_map_of(reply)

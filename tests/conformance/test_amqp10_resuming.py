@@ -102,7 +102,7 @@ def test_a_delivery_that_failed_counts(
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.2")
-def test_an_outcome_in_a_transaction_is_none_without_it(
+def test_an_outcome_of_an_unknown_transaction_does_not_settle_the_delivery(
     session: PeerSession10, node: str, sent: list[bytes]
 ) -> None:
     state = TransactionalState(txn_id=b"gone", outcome=Accepted())
@@ -124,7 +124,7 @@ def test_deliveries_unknown_to_the_receiver_return(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_an_empty_map_is_one(
+def test_a_receiver_with_an_empty_unsettled_map_resumes_its_link(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     assert unsettled_map_of(attach_receiver(session, node, {})) == dict.fromkeys(sent)
@@ -132,7 +132,7 @@ def test_an_empty_map_is_one(
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
-def test_a_link_that_begins_anew_has_nothing_unsettled(
+def test_a_receiver_without_an_unsettled_map_gets_its_deliveries_anew(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     assert unsettled_map_of(attach_receiver(session, node, credit=3)) is None
@@ -144,7 +144,7 @@ def test_a_link_that_begins_anew_has_nothing_unsettled(
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.parametrize("ending", ["end", "socket", "stolen"])
-def test_another_session_takes_it_up(
+def test_another_session_resumes_the_delivery_of_a_receiver(
     meet: Meet, begin: Begins, channel: PeerChannel, node: str, ending: str
 ) -> None:
     first = begins(meet)()
@@ -195,7 +195,7 @@ def test_a_delivery_is_resumed_more_than_once(
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
-def test_a_receiver_that_has_not_said_all(
+def test_a_receiver_with_an_incomplete_unsettled_map_gets_no_new_delivery(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     """Unmentioned deliveries may be unsettled, and no new message is sent before the map is complete."""
@@ -213,15 +213,15 @@ def test_a_receiver_that_has_not_said_all(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
-def test_a_drain_of_one_that_gets_nothing_new(
+def test_a_drain_with_an_incomplete_unsettled_map_uses_up_the_credit(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     attach_receiver(session, node, {sent[0]: Accepted()}, incomplete_unsettled=True)
     channel.publish(b"new", node)
     session.allow(0, 5, drain=True)
     expect_concluded(session, sent[0], Accepted())
-    said = session.expect(Flow)
-    assert (said.drain, said.link_credit, said.delivery_count) == (True, 0, 5)
+    flow = session.expect(Flow)
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 5)
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
@@ -244,7 +244,7 @@ def test_more_than_a_frame_holds(begin: Begins, channel: PeerChannel, node: str)
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.14")
-def test_a_large_one_is_resumed_in_many_frames(begin: Begins, channel: PeerChannel, node: str) -> None:
+def test_a_large_delivery_is_resumed_in_many_frames(begin: Begins, channel: PeerChannel, node: str) -> None:
     session = begin(frame=4096, incoming_window=5)
     body = bytes(range(256)) * 8192
     channel.publish(body, node)
@@ -273,7 +273,7 @@ def test_a_large_one_is_resumed_in_many_frames(begin: Begins, channel: PeerChann
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_the_queue_may_be_deleted_meanwhile(
+def test_resuming_a_link_of_a_deleted_queue_is_refused_with_not_found(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     channel.call(Queue.Delete(queue=node), Queue.DeleteOk)
@@ -287,7 +287,7 @@ def test_the_queue_may_be_deleted_meanwhile(
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
-def test_a_state_that_is_none(
+def test_an_invalid_state_in_the_unsettled_map_is_refused(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
     session.write(

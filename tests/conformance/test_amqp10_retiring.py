@@ -76,7 +76,7 @@ def test_a_receiver_that_retires_without_settling_gets_the_settlement_at_the_com
 
 @pytest.mark.spec("amqp-1.0", "4.4.2")
 @pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "settled"])
-def test_retiring_in_a_transaction_that_there_is_not(
+def test_retiring_in_an_unknown_transaction_detaches_the_link(
     session: PeerSession10, channel: PeerChannel, node: str, settled: bool
 ) -> None:
     channel.publish(b"x", node)
@@ -158,7 +158,7 @@ def test_acquired_messages_return_if_the_transaction_fails(
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.3")
-def test_acquiring_in_a_transaction_that_there_is_not(
+def test_acquiring_in_an_unknown_transaction_detaches_the_link(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     channel.publish(b"x", node)
@@ -205,7 +205,7 @@ def test_a_flow_without_a_transaction_ends_acquiring_in_it(
 @pytest.mark.spec("amqp-1.0", "4.4.2")
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "rollback"])
 @pytest.mark.parametrize("acquired", [False, True], ids=["retired", "acquired"])
-def test_the_queue_of_what_is_retired_is_deleted(
+def test_a_transaction_ends_when_a_queue_of_its_retired_messages_is_deleted(
     session: PeerSession10, channel: PeerChannel, node: str, name: str, fails: bool, acquired: bool
 ) -> None:
     controller = Controller(session)

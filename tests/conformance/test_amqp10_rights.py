@@ -62,7 +62,7 @@ def expect_refusal(session: PeerSession10, said: Attach, words: str = "") -> Non
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
-def test_links_that_may_not_be(guest: Guest) -> None:
+def test_attach_without_permission_is_refused(guest: Guest) -> None:
     guest.may(read="nothing", write="nothing")
     expect_refusal(guest.session, receiver("q"))
     expect_refusal(guest.session, sender("q"))
@@ -72,7 +72,7 @@ def test_links_that_may_not_be(guest: Guest) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_a_receiver_that_may_read_no_more_loses_its_link_and_what_it_has(guest: Guest) -> None:
+def test_revoking_read_permission_detaches_receivers_and_requeues_their_deliveries(guest: Guest) -> None:
     session = guest.session
     session.sends("q", 0)
     session.publish(0, 3)
@@ -93,7 +93,7 @@ def test_a_receiver_that_may_read_no_more_loses_its_link_and_what_it_has(guest: 
 @pytest.mark.parametrize(
     ("where", "write"), [("q", "x"), ("/exchanges/x/k", r"amq\.default")], ids=["queue", "exchange"]
 )
-def test_a_sender_that_may_write_no_more_loses_its_link(guest: Guest, where: str, write: str) -> None:
+def test_revoking_write_permission_detaches_senders(guest: Guest, where: str, write: str) -> None:
     session = guest.session
     session.sends(where, 0)
     session.sends("q" if where != "q" else "/exchanges/x/k", 1)
@@ -194,7 +194,7 @@ def test_a_message_in_the_name_of_another(guest: Guest) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_nobody_comes_back_for_the_links_of_a_user_who_is_deleted(guest: Guest) -> None:
+def test_deleting_a_user_requeues_the_deliveries_of_its_suspended_links(guest: Guest) -> None:
     session = guest.session
     session.sends("/queues/q")
     session.publish(0, 2)
@@ -212,7 +212,7 @@ def test_nobody_comes_back_for_the_links_of_a_user_who_is_deleted(guest: Guest) 
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.13")
-def test_nothing_is_left_of_links_in_a_virtual_host_that_is_deleted(
+def test_deleting_a_virtual_host_forgets_its_suspended_links(
     guest: Guest, meet: Meet, user: Callable[..., Api]
 ) -> None:
     def attach(session: PeerSession10, known: Mapping[bytes, None] | None) -> Attach:
@@ -235,7 +235,7 @@ def test_nothing_is_left_of_links_in_a_virtual_host_that_is_deleted(
 
 
 @pytest.mark.spec("amqp-1.0", "2.4.1")
-def test_clients_are_told_whether_it_makes_sense_to_try_again(
+def test_a_refused_open_says_by_its_condition_whether_retrying_helps(
     meet: Meet, api: Api, vhost: str, user: Callable[..., Api]
 ) -> None:
     user("")

@@ -47,14 +47,16 @@ def test_the_filters_in_force_are_in_the_answer(session: PeerSession10, node: st
 @pytest.mark.spec("amqp-1.0", "3.5.1")
 def test_a_filter_that_does_not_parse_is_refused(session: PeerSession10, node: str) -> None:
     assert selecting(session, node, 1, "n > > 1").source is None
-    said = session.expect_detach(1, "amqp:invalid-field", "position")
-    assert said.error is not None
-    assert said.error.info == {"field": "filter"}
+    detach = session.expect_detach(1, "amqp:invalid-field", "position")
+    assert detach.error is not None
+    assert detach.error.info == {"field": "filter"}
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("failed", [True, False])
-def test_a_message_that_is_sent_away_is_for_others(session: PeerSession10, node: str, failed: bool) -> None:
+def test_an_undeliverable_here_message_is_delivered_to_another_link(
+    session: PeerSession10, node: str, failed: bool
+) -> None:
     session.sends(node)
     session.publish(0, 2)
     session.receives(node, 1, 1)
@@ -70,7 +72,9 @@ def test_a_message_that_is_sent_away_is_for_others(session: PeerSession10, node:
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
-def test_messages_that_are_sent_away_one_by_one_are_all_for_others(session: PeerSession10, node: str) -> None:
+def test_many_undeliverable_here_messages_are_delivered_to_another_link(
+    session: PeerSession10, node: str
+) -> None:
     session.sends(node)
     session.publish(0, 3)
     session.receives(node, 1, 3)
@@ -86,7 +90,9 @@ def test_messages_that_are_sent_away_one_by_one_are_all_for_others(session: Peer
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.3")
-def test_a_message_that_is_too_large_for_a_link_is_left_for_others(session: PeerSession10, node: str) -> None:
+def test_a_message_beyond_the_max_message_size_of_a_link_is_left_to_other_links(
+    session: PeerSession10, node: str
+) -> None:
     session.sends(node)
     session.transfer(0, bare10(body=b"\0Su\xb0\0\0\x10\0" + bytes(4096)), 0)
     assert session.outcome(0) == Accepted()

@@ -164,9 +164,9 @@ def test_the_window_is_opened_again_at_its_half(meet: Meet, first: int) -> None:
     half = answer.incoming_window // 2
     one = amqp(Transfer(handle=0, delivery_id=0, delivery_tag=b"t", settled=True))
     peer.send(one * half)
-    said = peer.expect(Flow)
-    assert said.next_incoming_id == (first + half) & LAST
-    assert said.incoming_window == answer.incoming_window
+    flow = peer.expect(Flow)
+    assert flow.next_incoming_id == (first + half) & LAST
+    assert flow.incoming_window == answer.incoming_window
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.5")

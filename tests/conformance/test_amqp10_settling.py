@@ -47,14 +47,14 @@ def test_a_receiver_that_does_not_settle_gets_the_settlement(
     session.receives(full, 0, 1, rcv_settle_mode=mode)
     assert session.delivery().settled is False
     session.settle(0, state=state, settled=False)
-    said = session.expect(Disposition)
-    assert (said.role, said.first, said.last, said.settled) == (False, 0, 0, True)
+    disposition = session.expect(Disposition)
+    assert (disposition.role, disposition.first, disposition.last, disposition.settled) == (False, 0, 0, True)
     if isinstance(state, Modified):
-        assert isinstance(said.state, Modified)
-        flags = (said.state.delivery_failed, said.state.undeliverable_here)
+        assert isinstance(disposition.state, Modified)
+        flags = (disposition.state.delivery_failed, disposition.state.undeliverable_here)
         assert flags == (state.delivery_failed or False, state.undeliverable_here or False)
     else:
-        assert type(said.state) is type(state)
+        assert type(disposition.state) is type(state)
     session.settle(0, state=state)  # the broker knows this state
     session.expect_silence()
 
@@ -72,7 +72,9 @@ def test_a_receiver_that_settles_gets_no_disposition(
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.1")
-def test_a_state_that_is_not_the_last_one(session: PeerSession10, channel: PeerChannel, full: str) -> None:
+def test_a_non_terminal_state_does_not_settle_the_delivery(
+    session: PeerSession10, channel: PeerChannel, full: str
+) -> None:
     session.receives(full, 0, 1)
     session.delivery()
     session.settle(0, state=Received(section_number=0, section_offset=0), settled=False)
@@ -83,7 +85,7 @@ def test_a_state_that_is_not_the_last_one(session: PeerSession10, channel: PeerC
 
 
 @pytest.mark.spec("amqp-1.0", "2.8.2")
-def test_deliveries_that_are_settled_before_they_come(
+def test_presettled_deliveries_are_gone_when_sent(
     session: PeerSession10, channel: PeerChannel, full: str
 ) -> None:
     session.receives(full, 0, 4, snd_settle_mode=1)
@@ -143,7 +145,7 @@ def test_a_range_that_ends_before_it_begins(
     ids=str,
 )
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
-def test_a_range_may_have_ids_that_nobody_sent(
+def test_a_disposition_range_may_have_ids_of_no_delivery(
     session: PeerSession10, channel: PeerChannel, full: str, first: int, last: int, kept: int, settled: bool
 ) -> None:
     session.receives(full, 0, 10)
@@ -151,8 +153,13 @@ def test_a_range_may_have_ids_that_nobody_sent(
         session.delivery()
     session.settle(first, last, settled=settled)
     if not settled and kept < 10:
-        said = session.expect(Disposition)
-        assert (said.role, said.first, said.last, said.settled) == (False, first, last, True)
+        disposition = session.expect(Disposition)
+        assert (disposition.role, disposition.first, disposition.last, disposition.settled) == (
+            False,
+            first,
+            last,
+            True,
+        )
     session.settle(first, last, Released(), settled=settled)  # too late
     session.expect_silence()
     assert left(session, channel, full) == kept
@@ -214,7 +221,7 @@ def test_a_sender_settles_last(session: PeerSession10, channel: PeerChannel, nod
 
 @pytest.mark.spec("amqp-1.0", "2.7.6")
 @pytest.mark.parametrize(("first", "last"), [(0, HALF - 1), (LAST, 999), (HALF + 1000, 999)], ids=str)
-def test_a_sender_that_settles_last_is_allowed_more_by_it(
+def test_settling_in_receiver_second_mode_grants_the_sender_credit(
     session: PeerSession10, node: str, first: int, last: int
 ) -> None:
     _, allowed = session.sends(node, rcv_settle_mode=1)
@@ -236,7 +243,7 @@ def test_a_sender_that_settles_last_is_allowed_more_by_it(
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.6")
-def test_a_sender_settles_what_it_never_sent(session: PeerSession10, node: str) -> None:
+def test_settling_ids_of_no_delivery_changes_nothing(session: PeerSession10, node: str) -> None:
     session.sends(node, rcv_settle_mode=1)
     for first, last in ((0, 0), (5, 100), (0, HALF - 1), (LAST, 7)):
         session.settle(first, last, receiver=False)
@@ -249,7 +256,7 @@ def test_a_sender_settles_what_it_never_sent(session: PeerSession10, node: str) 
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
-def test_deliveries_of_two_links_may_have_one_tag(session: PeerSession10, node: str) -> None:
+def test_deliveries_of_two_links_may_have_the_same_tag(session: PeerSession10, node: str) -> None:
     session.sends(node, 0, rcv_settle_mode=1)
     session.sends(node, 1, rcv_settle_mode=1)
     session.transfer(0, None, 0, delivery_tag=b"t")

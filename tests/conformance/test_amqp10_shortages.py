@@ -80,7 +80,7 @@ def test_a_publisher_is_stopped_and_a_consumer_continues(
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_no_more_is_taken_than_what_was_on_its_way(hoard: Hoard, meet: Meet) -> None:
+def test_transfers_beyond_the_window_before_the_alarm_end_the_session(hoard: Hoard, meet: Meet) -> None:
     publisher = PeerSession10(opened(meet, hoard))
     publisher.sends("q")
     hoard.fill()
@@ -92,7 +92,7 @@ def test_no_more_is_taken_than_what_was_on_its_way(hoard: Hoard, meet: Meet) -> 
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.7")
-def test_a_sender_that_is_attached_meanwhile_is_allowed_nothing_yet(
+def test_a_sender_attached_during_the_alarm_gets_credit_after_it(
     hoard: Hoard, connect: Connector, meet: Meet
 ) -> None:
     hoard.fill()
@@ -110,7 +110,7 @@ def test_a_sender_that_is_attached_meanwhile_is_allowed_nothing_yet(
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_deliveries_without_an_answer_at_the_beginning_get_one(hoard: Hoard, meet: Meet) -> None:
+def test_unsettled_deliveries_are_settled_during_the_alarm(hoard: Hoard, meet: Meet) -> None:
     publisher = PeerSession10(opened(meet, hoard))
     publisher.sends("q", 0, rcv_settle_mode=1)
     publisher.transfer(0)
@@ -123,7 +123,7 @@ def test_deliveries_without_an_answer_at_the_beginning_get_one(hoard: Hoard, mee
 
 
 @pytest.mark.spec("amqp-1.0", "2.8.15")
-def test_nothing_new_is_declared_meanwhile_and_what_is_there_is_found(
+def test_declaring_is_refused_during_the_alarm_and_existing_nodes_are_found(
     hoard: Hoard, connect: Connector, meet: Meet
 ) -> None:
     client = PeerSession10(opened(meet, hoard))

@@ -94,7 +94,7 @@ def test_a_connection_of_the_container_gives_its_place(meet: Meet, name: str) ->
 
 
 @pytest.mark.spec("soleconn-1.0", "3")
-def test_all_of_them_give_their_place(meet: Meet, name: str) -> None:
+def test_close_existing_closes_all_connections_of_the_container(meet: Meet, name: str) -> None:
     before = [plain(meet, name) for _ in range(5)]
     expect_alive(sole(meet, name, CLOSE_EXISTING))
     for peer in before:
@@ -104,7 +104,7 @@ def test_all_of_them_give_their_place(meet: Meet, name: str) -> None:
 @pytest.mark.spec("soleconn-1.0", "3")
 @pytest.mark.parametrize("detection", [None, STRONG], ids=["by default", "strong"])
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
-def test_strong_detection_sees_those_that_ask_for_nothing(
+def test_strong_detection_sees_connections_without_a_policy(
     meet: Meet, name: str, policy: int, detection: int | None
 ) -> None:
     first = plain(meet, name)
@@ -119,7 +119,7 @@ def test_strong_detection_sees_those_that_ask_for_nothing(
 
 @pytest.mark.spec("soleconn-1.0", "3")
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
-def test_weak_detection_sees_those_that_ask_for_the_same(meet: Meet, name: str, policy: int) -> None:
+def test_weak_detection_sees_only_connections_with_a_policy(meet: Meet, name: str, policy: int) -> None:
     first = plain(meet, name)
     second = sole(meet, name, policy, WEAK)
     expect_alive(first)
@@ -161,7 +161,9 @@ def test_the_place_is_free_when_a_connection_has_ended(meet: Meet, name: str) ->
 
 
 @pytest.mark.spec("soleconn-1.0", "3")
-def test_in_another_virtual_host_it_is_another_container(meet: Meet, name: str, api: Api, vhost: str) -> None:
+def test_a_container_id_in_another_virtual_host_is_another_container(
+    meet: Meet, name: str, api: Api, vhost: str
+) -> None:
     first = sole(meet, name)
     expect_alive(sole(meet, name, hostname=f"vhost:{vhost}"))
     expect_alive(first)
@@ -170,7 +172,9 @@ def test_in_another_virtual_host_it_is_another_container(meet: Meet, name: str, 
 @pytest.mark.spec("soleconn-1.0", "3")
 @pytest.mark.parametrize("field", [ENFORCEMENT, DETECTION], ids=["enforcement", "detection"])
 @pytest.mark.parametrize("value", [Uint(2), True, "close"], ids=["high", "boolean", "text"])
-def test_a_policy_that_is_none(meet: Meet, name: str, field: Symbol, value: object) -> None:
+def test_an_invalid_sole_connection_policy_closes_the_connection(
+    meet: Meet, name: str, field: Symbol, value: object
+) -> None:
     peer = meet()
     peer.log_in()
     peer.write(Open(container_id=name, desired_capabilities=(SOLE,), properties={field: value}))

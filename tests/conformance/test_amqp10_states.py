@@ -21,7 +21,7 @@ ERROR = Error(condition="amqp:internal-error", description="the client's own", i
 @pytest.mark.parametrize(
     "header", ["414d515002010000", "414d515000010100", "414d515000020000", "414d515003020000"]
 )
-def test_a_header_that_is_not_spoken_is_answered_by_one_that_is(meet: Meet, header: str) -> None:
+def test_an_unsupported_protocol_header_is_answered_by_a_supported_header(meet: Meet, header: str) -> None:
     peer = meet()
     peer.send(bytes.fromhex(header))
     assert peer.take(8)[:4] == b"AMQP"
@@ -67,7 +67,7 @@ def test_both_sides_close_at_once(meet: Meet) -> None:
 
 @pytest.mark.spec("amqp-1.0", "2.7.9")
 @pytest.mark.spec("amqp-1.0", "2.8.14")
-def test_a_close_with_an_error_is_answered_without_one(meet: Meet) -> None:
+def test_a_close_with_an_error_is_answered_without_an_error(meet: Meet) -> None:
     peer = meet()
     peer.open()
     peer.write(Close(error=ERROR))
@@ -90,7 +90,7 @@ def test_both_sides_end_a_session_at_once(session: PeerSession10) -> None:
 
 @pytest.mark.spec("amqp-1.0", "2.5.2")
 @pytest.mark.spec("amqp-1.0", "2.7.8")
-def test_an_end_with_an_error_is_answered_without_one(
+def test_an_end_with_an_error_is_answered_without_an_error(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     channel.publish(b"x", node)
@@ -142,15 +142,15 @@ def test_a_link_that_was_detached_is_attached_again(
 
 @pytest.mark.spec("amqp-1.0", "2.7.7")
 @pytest.mark.spec("amqp-1.0", "2.6.5")
-def test_a_detach_with_an_error_is_answered_without_one(
+def test_a_detach_with_an_error_is_answered_without_an_error(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
     channel.publish(b"x", node)
     session.receives(node, 0, 1)
     session.delivery()
     session.write(Detach(handle=0, closed=True, error=ERROR))
-    said = session.expect(Detach)
-    assert (said.handle, said.closed, said.error) == (0, True, None)
+    detach = session.expect(Detach)
+    assert (detach.handle, detach.closed, detach.error) == (0, True, None)
     session.receives(node, 0, 1)
     assert session.delivery().payload.endswith(b"x")
 
@@ -160,9 +160,9 @@ def test_both_sides_detach_at_once(session: PeerSession10, node: str) -> None:
     session.sends(node)
     wrong = session.encode_transfer(0, b"\x40")
     session.peer.send(wrong + session.encode(Detach(handle=0, closed=True)))
-    said = session.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition == "amqp:decode-error"
+    detach = session.expect(Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:decode-error"
     session.expect_silence()  # above all no other detach
 
 

@@ -56,7 +56,7 @@ def test_in_another_session_of_the_connection(session: PeerSession10, node: str,
 @pytest.mark.spec("amqp-1.0", "2.6.1")
 @pytest.mark.parametrize("durable", [0, 1, 2])
 @pytest.mark.parametrize("receives", [False, True], ids=["sender", "receiver"])
-def test_in_another_connection_of_the_container_if_it_is_to_last(
+def test_a_durable_link_is_stolen_by_another_connection_of_the_container(
     begin: Begins, node: str, receives: bool, durable: int
 ) -> None:
     first, second = begin(), begin()
@@ -70,7 +70,9 @@ def test_in_another_connection_of_the_container_if_it_is_to_last(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.1")
-def test_the_thief_gets_what_the_other_had(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+def test_a_stolen_link_gets_the_deliveries_of_the_earlier_link_again(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
     for number in range(3):
         channel.publish(b"%d" % number, node)
     attached(session, attach(node, 0, receives=True))

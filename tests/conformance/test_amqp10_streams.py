@@ -72,7 +72,9 @@ def offsets(session: PeerSession10, count: int) -> list[int]:
     [("first", 0), ("last", 9), (Ulong(7), 7), (3, 3), (Timestamp(0), 0), ("1h", 0)],
     ids=str,
 )
-def test_a_link_says_where_it_begins(session: PeerSession10, stream: str, spec: object, first: int) -> None:
+def test_a_link_reads_from_its_stream_offset(
+    session: PeerSession10, stream: str, spec: object, first: int
+) -> None:
     answer = reading(session, stream, offset_spec=spec)
     assert answer.source is not None
     assert answer.source.distribution_mode == "copy"
@@ -82,7 +84,7 @@ def test_a_link_says_where_it_begins(session: PeerSession10, stream: str, spec: 
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_a_link_without_a_filter_gets_what_comes(
+def test_a_link_without_a_stream_offset_reads_new_messages(
     session: PeerSession10, publisher: Publisher, stream: str
 ) -> None:
     reading(session, stream)
@@ -104,7 +106,7 @@ def test_filters_of_streams_are_not_in_force_for_queues(session: PeerSession10, 
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.4")
-def test_nothing_that_a_link_says_takes_messages_away(session: PeerSession10, stream: str) -> None:
+def test_settling_deliveries_of_a_stream_removes_no_message(session: PeerSession10, stream: str) -> None:
     reading(session, stream, 2, offset_spec="first")
     for state in (Accepted(), Released()):
         session.settle(session.delivery(1).id, state=state)

@@ -95,7 +95,7 @@ def test_a_durable_subscription_outlives_its_connection(begin: Begins, name: str
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_a_subscription_to_something_else_begins_anew(begin: Begins, name: str) -> None:
+def test_a_subscription_to_another_topic_begins_without_old_messages(begin: Begins, name: str) -> None:
     session = begin()
     subscribe(session, "one", name)
     session.detach(1, False)
@@ -154,7 +154,7 @@ def no_local() -> dict[str, object]:
 
 @pytest.mark.spec("amqp-1.0", "3.5.8")
 @pytest.mark.parametrize("exchange", ["amq.topic", "amq.fanout", "amq.headers"])
-def test_a_subscription_without_local_messages_gets_those_of_others_only(
+def test_a_no_local_subscription_gets_only_messages_of_other_connections(
     begin: Begins, name: str, exchange: str
 ) -> None:
     session, other = begin(), begin()
@@ -176,7 +176,9 @@ def test_a_subscription_without_local_messages_gets_those_of_others_only(
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.8")
-def test_a_message_that_goes_to_nobody_else_is_released(session: PeerSession10, name: str) -> None:
+def test_a_message_only_for_a_no_local_subscription_of_its_sender_is_not_accepted(
+    session: PeerSession10, name: str
+) -> None:
     address = TOPIC + name.rpartition(".")[2]
     session.sends(None)
     attached(session, 1, source=Source(address=address))
@@ -192,7 +194,7 @@ def test_a_message_that_goes_to_nobody_else_is_released(session: PeerSession10, 
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.8")
-def test_a_durable_subscription_gets_nothing_of_its_container_while_it_is_away(
+def test_a_detached_no_local_subscription_gets_no_message_of_its_container(
     begin: Begins, meet: Meet, name: str
 ) -> None:
     key = name.rpartition(".")[2]
@@ -239,7 +241,7 @@ def test_local_messages_with_further_keys_stay_away_too(
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
 @pytest.mark.parametrize("what", ["a queue", "a shared subscription"])
-def test_where_others_may_receive_too_no_local_is_not_in_force(
+def test_no_local_is_not_in_force_on_queues_and_shared_subscriptions(
     session: PeerSession10, node: str, what: str
 ) -> None:
     shared = Source(address=TOPIC + "key", capabilities=(Symbol("shared"),), filter=no_local())

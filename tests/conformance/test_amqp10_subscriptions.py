@@ -95,7 +95,7 @@ def queue_of(container: str, name: str, shared: str) -> str:
     ("durable", "expiry", "shared", "ending"),
     combinations([0, 1, 2], GONE_WITH, ["", "shared", "shared global"], ENDS),
 )
-def test_how_long_it_is_there(
+def test_a_subscription_lasts_as_its_durability_and_expiry_policy_say(
     meet: Meet, name: str, durable: int, expiry: str, shared: str, ending: str
 ) -> None:
     client = Client(meet, name)
@@ -134,7 +134,7 @@ def expect_none(client: Client, container: str, shared: str) -> None:
 @pytest.mark.spec("amqp-1.0", "3.5.3")
 @pytest.mark.parametrize("shared", ["", "shared", "shared global"], ids=["alone", "shared", "global"])
 @pytest.mark.parametrize("crash", [False, True], ids=["stop", "crash"])
-def test_a_durable_one_survives_a_restart(
+def test_a_durable_subscription_survives_a_restart(
     start_daemon: DaemonStarter, meet: Meet, shared: str, crash: bool
 ) -> None:
     daemon = start_daemon()
@@ -159,14 +159,14 @@ def test_a_durable_one_survives_a_restart(
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
 @pytest.mark.parametrize("shared", ["shared", "shared global"], ids=["shared", "global"])
-def test_a_subscription_in_use_by_others_is_not_closed(meet: Meet, name: str, shared: str) -> None:
+def test_closing_a_subscription_with_other_subscribers_is_refused(meet: Meet, name: str, shared: str) -> None:
     first, second = Client(meet, name), Client(meet, name)
     for number, client in enumerate((first, second)):
         client.subscribe(f"{name[-40:]}|{number}", "k", 2, NEVER, shared)
     first.session.write(Detach(handle=0, closed=True))
-    said = first.session.expect(Detach)
-    assert said.error is not None
-    assert (said.closed, said.error.condition) == (True, "amqp:resource-locked")
+    detach = first.session.expect(Detach)
+    assert detach.error is not None
+    assert (detach.closed, detach.error.condition) == (True, "amqp:resource-locked")
     second.session.allow(0, 1)
     first.post("k", b"goes on")
     second.session.settle(second.session.delivery(0).id, state=Accepted())
@@ -176,7 +176,7 @@ def test_a_subscription_in_use_by_others_is_not_closed(meet: Meet, name: str, sh
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_a_volatile_one_that_others_use_goes_with_the_last(meet: Meet, name: str) -> None:
+def test_a_shared_volatile_subscription_is_deleted_with_its_last_link(meet: Meet, name: str) -> None:
     first, second = Client(meet, name), Client(meet, name)
     for number, client in enumerate((first, second)):
         client.subscribe(f"sub|{number}", "k", 0, LINK, "shared global")
@@ -218,7 +218,7 @@ def test_a_global_subscription_is_known_to_all_containers(meet: Meet, name: str)
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_subscriptions_of_other_names_differ_whatever_dots_are_in_them(meet: Meet, name: str) -> None:
+def test_dots_in_names_do_not_mix_up_subscriptions(meet: Meet, name: str) -> None:
     one, other = Client(meet, name), Client(meet, f"{name}.x")
     key = name[-60:]
     one.subscribe("x.sub", key, 1)
@@ -233,7 +233,7 @@ def test_subscriptions_of_other_names_differ_whatever_dots_are_in_them(meet: Mee
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_the_queues_of_names_with_line_breaks_have_none(meet: Meet, api: Api, name: str) -> None:
+def test_queues_of_subscriptions_have_no_line_breaks_in_their_names(meet: Meet, api: Api, name: str) -> None:
     key = name[-40:]
     clients = [Client(meet, name), Client(meet, f"{name}\n"), Client(meet, name), Client(meet, name)]
     links = ["sub", "sub", "sub\r\n", "sub%0D%0A"]
@@ -253,7 +253,7 @@ def test_the_queues_of_names_with_line_breaks_have_none(meet: Meet, api: Api, na
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-def test_a_binding_filter_is_in_force_where_there_is_a_binding(meet: Meet, name: str) -> None:
+def test_a_binding_filter_is_in_force_only_on_exchanges(meet: Meet, name: str) -> None:
     client = Client(meet, name)
     binding = Described(Symbol("apache.org:legacy-amqp-topic-binding:string"), f"{name[-60:]}.#")
     given: dict[str, object] = {Symbol("binding"): binding}

@@ -51,7 +51,7 @@ def test_deliveries_return_at_the_end_of_the_time_out(
 
 @pytest.mark.spec("amqp-1.0", "3.5.6")
 @pytest.mark.parametrize("policy", ["session-end", "connection-close", "never"])
-def test_the_time_begins_with_what_the_source_says(
+def test_the_timeout_of_a_suspended_link_begins_at_its_expiry_policy(
     session: PeerSession10, channel: PeerChannel, node: str, policy: str
 ) -> None:
     """The session is open for longer than the time-out: nothing has expired."""
@@ -76,7 +76,7 @@ def test_the_time_begins_with_what_the_source_says(
 
 @pytest.mark.spec("amqp-1.0", "2.6.4")
 @pytest.mark.parametrize("timeout", [0, MINUTE])
-def test_a_link_that_is_closed_leaves_nothing_behind(
+def test_a_closed_receiver_link_requeues_its_deliveries(
     session: PeerSession10, channel: PeerChannel, node: str, timeout: int
 ) -> None:
     """A detached link without a time-out leaves nothing behind either."""
@@ -89,7 +89,9 @@ def test_a_link_that_is_closed_leaves_nothing_behind(
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.5")
-def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: PeerChannel, name: str) -> None:
+def test_a_durable_subscription_keeps_the_unsettled_deliveries_of_its_subscriber(
+    begin: Begins, channel: PeerChannel, name: str
+) -> None:
     """Without a time-out: nobody else waits for it."""
     source = Source(address=f"/exchanges/amq.topic/{name}", durable=2, expiry_policy="never")
     first = begin()
@@ -107,7 +109,7 @@ def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: Pe
 @pytest.mark.spec("amqp-1.0", "3.5.6")
 @pytest.mark.parametrize("policy", ["link-detach", "session-end", "connection-close"])
 @pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
-def test_a_subscription_lasts_as_long_as_it_asks_to(
+def test_a_subscription_expires_after_its_timeout(
     begin: Begins, channel: PeerChannel, api: Api, name: str, policy: str, shared: bool
 ) -> None:
     """A link with the same name finds the subscription and its new messages, until it expires."""

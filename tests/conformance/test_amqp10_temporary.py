@@ -66,7 +66,7 @@ def expect_refused(session: PeerSession10, attach: Attach, condition: str) -> No
 @by_side
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
 @pytest.mark.spec("amqp-1.0", "3.5.2")
-def test_others_send_to_it_and_its_connection_receives(
+def test_other_connections_send_to_a_dynamic_node_and_its_owner_receives(
     begin: Begins, kind: str, side: type[Source | Target], policy: Composite | None
 ) -> None:
     owner, other = begin(), begin()
@@ -87,7 +87,7 @@ def test_others_send_to_it_and_its_connection_receives(
 @by_side
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
 @pytest.mark.spec("amqp-1.0", "3.5.2")
-def test_nobody_else_receives_from_it(
+def test_other_connections_may_not_receive_from_a_dynamic_node(
     begin: Begins, kind: str, side: type[Source | Target], policy: Composite | None
 ) -> None:
     owner, other = begin(), begin()
@@ -168,7 +168,7 @@ def test_a_temporary_node_is_deleted_though_its_own_connection_receives_from_it(
     owner.write(Detach(handle=0, closed=True))
     handles = set()
     for _ in range(2):
-        said = owner.expect(Detach)
-        assert (said.error is None) == (said.handle == 0)
-        handles.add(said.handle)
+        detach = owner.expect(Detach)
+        assert (detach.error is None) == (detach.handle == 0)
+        handles.add(detach.handle)
     assert handles == {0, 1}

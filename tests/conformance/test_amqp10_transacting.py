@@ -148,7 +148,7 @@ def test_a_coordinator_does_not_guess(session: PeerSession10) -> None:
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_message_that_a_transaction_modifies_as_undeliverable_here_goes_to_another_link(
+def test_a_message_modified_as_undeliverable_here_in_a_transaction_goes_to_another_link(
     begin: Begins, session: PeerSession10, node: str, settled: bool
 ) -> None:
     controller = Controller(session)
@@ -161,8 +161,12 @@ def test_a_message_that_a_transaction_modifies_as_undeliverable_here_goes_to_ano
     session.settle(delivery.id, state=within(txn_id, not_here), settled=settled)
     controller.commit(txn_id)
     if not settled:
-        told = session.expect(Disposition)
-        assert (told.first, told.settled, isinstance(told.state, Modified)) == (delivery.id, True, True)
+        disposition = session.expect(Disposition)
+        assert (disposition.first, disposition.settled, isinstance(disposition.state, Modified)) == (
+            delivery.id,
+            True,
+            True,
+        )
     session.expect_silence()
     other = begin()
     other.receives(node, 0, 1)
@@ -170,7 +174,7 @@ def test_a_message_that_a_transaction_modifies_as_undeliverable_here_goes_to_ano
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")
-def test_a_link_gets_again_what_a_rolled_back_transaction_sends_away(
+def test_a_rolled_back_undeliverable_here_returns_the_message_to_its_link(
     session: PeerSession10, node: str
 ) -> None:
     controller = Controller(session)

@@ -110,8 +110,8 @@ def test_unsettled_retired_messages_are_settled_by_the_commit(
     session.transfer(CONTROLLER, controller.message(Discharge(txn_id=txn_id)), 5000)
     states = {}
     for _ in range(2):
-        said = session.expect(Disposition)
-        states[said.role] = said
+        disposition = session.expect(Disposition)
+        states[disposition.role] = disposition
     assert states[True].state == Accepted()
     assert (states[False].first, states[False].settled) == (delivery.id, True)
     assert isinstance(states[False].state, TransactionalState | Accepted)

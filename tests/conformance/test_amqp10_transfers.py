@@ -139,7 +139,7 @@ def test_deliveries_of_two_links_are_interleaved(session: PeerSession10, node: s
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.14")
-def test_deliveries_of_one_link_are_not(session: PeerSession10, node: str) -> None:
+def test_interleaved_deliveries_of_one_link_detach_it(session: PeerSession10, node: str) -> None:
     session.sends(node)
     session.transfer(0, PARTS[0], 0, more=True)
     session.transfer(0, PARTS[0], 1, more=True)
@@ -189,7 +189,9 @@ def test_a_delivery_is_settled_if_any_transfer_is_settled(session: PeerSession10
 
 @pytest.mark.spec("amqp-1.0", "2.8.2")
 @pytest.mark.parametrize("mode", [0, 1], ids=["unsettled", "settled"])
-def test_a_sender_that_does_not_settle_as_it_said(session: PeerSession10, node: str, mode: int) -> None:
+def test_a_transfer_against_the_settle_mode_of_its_link_detaches_it(
+    session: PeerSession10, node: str, mode: int
+) -> None:
     session.sends(node, snd_settle_mode=mode)
     session.transfer(0, MESSAGE, 0, settled=mode == 0)
     session.expect_detach(0, "amqp:invalid-field", "settled")

@@ -82,7 +82,7 @@ def test_a_message_undeliverable_at_the_only_consumer_is_dead_lettered(
     assert channel.counts(source) == (0, 1)
 
 
-def test_a_consumer_of_either_protocol_gets_what_another_one_sends_away(
+def test_an_undeliverable_message_goes_to_a_consumer_of_either_protocol(
     session: PeerSession10, channel: PeerChannel, source: str
 ) -> None:
     session.sends(source, 0)
@@ -97,7 +97,7 @@ def test_a_consumer_of_either_protocol_gets_what_another_one_sends_away(
 
 
 @pytest.mark.parametrize("matches", [True, False])
-def test_a_consumer_whose_filter_does_not_match_could_not_take_it(
+def test_an_undeliverable_message_that_matches_no_other_filter_is_dead_lettered(
     session: PeerSession10, source: str, matches: bool
 ) -> None:
     session.sends(source, 0)
@@ -125,7 +125,7 @@ def test_a_message_undeliverable_at_all_consumers_is_dead_lettered(
     expect_letter(session, source)
 
 
-def test_a_queue_that_does_not_dead_letter_what_is_rejected_keeps_it(
+def test_an_undeliverable_message_stays_if_rejected_messages_are_not_dead_lettered(
     session: PeerSession10, channel: PeerChannel, name: str
 ) -> None:
     queue = declare(channel, name, **{"x-dead-letter-reasons": "expired"})
@@ -163,7 +163,7 @@ def test_a_transaction_sends_away_with_its_commit(
         expect_letter(session, source)
 
 
-def test_a_transaction_that_is_rolled_back_sends_nothing_away(
+def test_a_rolled_back_transaction_leaves_the_message_deliverable_to_its_link(
     session: PeerSession10, channel: PeerChannel, source: str
 ) -> None:
     controller = Controller(session)
@@ -250,7 +250,7 @@ def test_a_consumer_of_amqp_1_0_may_be_the_last(session: PeerSession10, source: 
     expect_letter(session, source)
 
 
-def test_an_undeliverable_message_stays_when_its_link_leaves_before_the_others(
+def test_an_undeliverable_message_stays_when_its_link_detaches_before_other_links(
     session: PeerSession10, channel: PeerChannel, source: str
 ) -> None:
     session.sends(source, 0)
@@ -377,7 +377,7 @@ def test_more_links_than_a_queue_has_filters_may_send_messages_away(
     assert channel.counts(name) == (len(links), len(links))
 
 
-def test_a_queue_without_dead_letters_keeps_what_was_sent_away_when_the_others_leave(
+def test_an_undeliverable_message_stays_in_a_queue_without_dead_letters_when_other_links_detach(
     session: PeerSession10, channel: PeerChannel, name: str
 ) -> None:
     channel.declare(name)

@@ -77,7 +77,7 @@ def wait_for_permissions(api: Api, user: str, rights: dict[str, str]) -> None:
     [(False, "amqp:not-found"), (True, "amqp:resource-locked")],
     ids=["gone", "locked"],
 )
-def test_a_queue_that_is_deleted_meanwhile(
+def test_attach_is_refused_if_its_new_queue_is_deleted_before_the_sync(
     own: Daemon, api: Api, operator: PeerChannel, meet: Meet, receives: bool, again: bool, condition: str
 ) -> None:
     session = session_of(meet, own, "test")
@@ -94,7 +94,7 @@ def test_a_queue_that_is_deleted_meanwhile(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
-def test_a_queue_that_is_deleted_and_declared_again_is_another_one(
+def test_attach_is_refused_if_its_new_queue_is_deleted_and_declared_again_before_the_sync(
     own: Daemon, api: Api, operator: PeerChannel, meet: Meet
 ) -> None:
     session = session_of(meet, own, "test")
@@ -112,7 +112,9 @@ def test_a_queue_that_is_deleted_and_declared_again_is_another_one(
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
 @ROLES
-def test_a_user_who_loses_the_permission_meanwhile(own: Daemon, api: Api, meet: Meet, receives: bool) -> None:
+def test_attach_is_refused_if_the_permission_is_revoked_before_the_sync(
+    own: Daemon, api: Api, meet: Meet, receives: bool
+) -> None:
     api.put("users", "someone", password="secret", tags="")
     rights = {"configure": ".*", "write": ".*", "read": ".*"}
     api.put("permissions", "/", "someone", body=rights)
@@ -134,7 +136,7 @@ def test_a_user_who_loses_the_permission_meanwhile(own: Daemon, api: Api, meet: 
 
 @pytest.mark.spec("amqp-1.0", "2.6.1")
 @pytest.mark.parametrize("lasts", [True, False])
-def test_a_later_link_of_the_name_takes_the_place_of_one_that_waits(
+def test_a_later_durable_receiver_of_the_name_steals_the_waiting_link(
     own: Daemon, api: Api, meet: Meet, lasts: bool
 ) -> None:
     first, second = session_of(meet, own, "twin"), session_of(meet, own, "twin")
@@ -152,7 +154,7 @@ def test_a_later_link_of_the_name_takes_the_place_of_one_that_waits(
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.1")
-def test_a_later_subscriber_takes_the_place_of_one_that_waits(own: Daemon, api: Api, meet: Meet) -> None:
+def test_a_later_subscriber_of_the_name_steals_the_waiting_link(own: Daemon, api: Api, meet: Meet) -> None:
     first, second = session_of(meet, own, "twin"), session_of(meet, own, "twin")
     source = Source(address="/exchanges/amq.topic/k", durable=2, expiry_policy=NEVER)
     with stopped_disk(own):
@@ -168,15 +170,15 @@ def test_a_later_subscriber_takes_the_place_of_one_that_waits(own: Daemon, api: 
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.1")
-def test_a_later_sender_takes_the_place_of_one_that_waits(own: Daemon, api: Api, meet: Meet) -> None:
+def test_a_later_sender_of_the_name_steals_the_waiting_link(own: Daemon, api: Api, meet: Meet) -> None:
     first, second = session_of(meet, own, "twin"), session_of(meet, own, "twin")
-    said = sender("/queue/new", name="pub")
-    assert isinstance(said.target, Target)
-    said.target.durable = 2
+    attach = sender("/queue/new", name="pub")
+    assert isinstance(attach.target, Target)
+    attach.target.durable = 2
     with stopped_disk(own):
-        first.write(said)
+        first.write(attach)
         wait_for_queue(api, "new")
-        second.write(said)
+        second.write(attach)
         assert second.expect(Attach).target is not None
         second.expect(Flow)
     expect_refusal(first, False, "amqp:link:stolen")

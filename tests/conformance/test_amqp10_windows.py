@@ -181,8 +181,8 @@ def test_a_drain_waits_for_the_window(begin: Begins, channel: PeerChannel, node:
     session.window = 10
     session.flow()
     session.delivery()
-    said = session.expect(Flow)
-    assert (said.drain, said.link_credit, said.delivery_count) == (True, 0, 5)
+    flow = session.expect(Flow)
+    assert (flow.drain, flow.link_credit, flow.delivery_count) == (True, 0, 5)
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.10")
@@ -268,7 +268,7 @@ def test_all_ends_while_a_delivery_is_on_its_way(
 @pytest.mark.spec("amqp-1.0", "2.8.8")
 @pytest.mark.spec("amqp-1.0", "2.8.9")
 @pytest.mark.parametrize("first", [LAST - 5, LAST], ids=["a little", "at once"])
-def test_everything_that_the_peer_counts_may_wrap(begin: Begins, node: str, first: int) -> None:
+def test_delivery_ids_and_counts_of_the_peer_may_wrap(begin: Begins, node: str, first: int) -> None:
     session = begin(next_outgoing_id=first)
     session.sends(node, 0, initial_delivery_count=first)
     ids = [first + at & LAST for at in range(200)]

@@ -165,7 +165,7 @@ def test_status(control: Amqpctl) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "shoes", "file:///etc/passwd"])
-def test_a_broker_that_is_not_there(url: str) -> None:
+def test_an_unreachable_broker_ends_with_status_3(url: str) -> None:
     assert Amqpctl(url)("status", status=3).stderr.startswith("amqpctl: ")
 
 
@@ -176,7 +176,7 @@ def test_credentials_are_required(control: Amqpctl, user: Callable[..., Api]) ->
     control("no_such_command", status=2)
 
 
-def test_an_empty_name_is_that_of_nothing(control: Amqpctl, api: Api, vhost: str) -> None:
+def test_an_empty_name_is_refused_with_status_2(control: Amqpctl, api: Api, vhost: str) -> None:
     api.put("queues", vhost, "q")
     for command in (("delete_queue", ""), ("purge_queue", ""), ("delete_queue", "q", "-p", "")):
         done = control(*command, *(() if "-p" in command else ("-p", vhost)), status=2)

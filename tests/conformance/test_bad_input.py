@@ -35,7 +35,7 @@ TLS_CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(64))
     ],
     ids=["0-10", "0-8", "0-9-2", "http", "no-amqp"],
 )
-def test_a_wrong_protocol_header_is_told_the_right_one(
+def test_a_wrong_protocol_header_is_answered_with_the_supported_header(
     dial: Dialler, own: Daemon | None, bystander: Bystander, header: bytes
 ) -> None:
     peer = dial()
@@ -207,7 +207,7 @@ def test_a_misdeed_closes_the_connection_with_its_code(
 @pytest.mark.amqpd_only("RabbitMQ takes such a header, and sends it to consumers that do not")
 @pytest.mark.spec("amqp-0-9-1", "4.2.3")
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_content_header_must_fit_with_what_is_around_it(
+def test_a_content_header_beyond_frame_max_with_its_overhead_closes_the_connection(
     connect: Connector, bystander: Bystander, whole: bool
 ) -> None:
     peer = connect()
@@ -319,7 +319,9 @@ def test_unknown_frame_types(connect: Connector, own: Daemon | None, bystander: 
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.close")
-def test_nothing_is_done_after_the_close(connect: Connector, bystander: Bystander, name: str) -> None:
+def test_frames_behind_a_connection_error_are_ignored(
+    connect: Connector, bystander: Bystander, name: str
+) -> None:
     watcher = connect().channel()
     watcher.declare(name, auto_delete=True)
     peer = connect()

@@ -111,7 +111,7 @@ def test_a_delivery_to_a_consumer_on_another_channel(connect: Connector) -> None
 
 
 @pytest.mark.spec("amqp-0-9", "access.request")
-def test_a_ticket_is_given_to_everybody(channel: PeerChannel) -> None:
+def test_access_request_is_answered_with_a_ticket(channel: PeerChannel) -> None:
     arguments = b"\x05/data" + b"\x1f"  # realm; exclusive, passive, active, write, read
     channel.peer.send(frame_bytes(METHOD, channel.number, b"\x00\x1e\x00\x0a" + arguments))
     answer = channel.peer.next_frame(channel.number)

@@ -14,7 +14,7 @@ def numbers(channel: PeerChannel, count: int) -> list[int]:
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.deliver")
-def test_a_delivery_says_where_it_comes_from(channel: PeerChannel, name: str) -> None:
+def test_a_delivery_has_its_consumer_tag_exchange_and_routing_key(channel: PeerChannel, name: str) -> None:
     queue = channel.declare(exclusive=True)
     channel.call(Queue.Bind(queue=queue, exchange="amq.topic", routing_key=f"{name}.*"), Queue.BindOk)
     channel.publish(b"body", f"{name}.key", "amq.topic")
@@ -77,7 +77,7 @@ def test_consume_and_cancel_without_replies(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.consume")
-def test_consuming_from_a_queue_that_is_not_there(channel: PeerChannel, name: str) -> None:
+def test_consuming_from_a_missing_queue_closes_the_channel_with_404(channel: PeerChannel, name: str) -> None:
     text = channel.refused(Basic.Consume(queue=name), 404)
     assert text == f"NOT_FOUND - no queue '{name}' in vhost '/'"
 
@@ -91,7 +91,9 @@ def test_no_local_is_accepted_and_ignored(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.consume#exclusive")
-def test_an_exclusive_consumer_refuses_others(connect: Connector, channel: PeerChannel, name: str) -> None:
+def test_consuming_beside_an_exclusive_consumer_is_refused_with_403(
+    connect: Connector, channel: PeerChannel, name: str
+) -> None:
     channel.declare(name)
     channel.consume(name, "only", exclusive=True)
     other = connect().channel()
@@ -158,7 +160,7 @@ BROWSE: FieldTable = {"x-browse": True}
 
 @pytest.mark.amqpd_only("RabbitMQ has no browsers")
 @pytest.mark.spec("amqpd", "x-browse")
-def test_a_browser_sees_everything_and_takes_nothing(channel: PeerChannel) -> None:
+def test_a_browser_gets_all_messages_and_leaves_them_ready(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     for number in range(5):
         channel.publish(b"%d" % number, queue)

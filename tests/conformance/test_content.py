@@ -170,7 +170,7 @@ def test_a_whole_session_byte_by_byte(address: Address) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.3")
-def test_many_frames_in_one_segment(connect: Connector) -> None:
+def test_many_publishes_in_one_write_are_confirmed(connect: Connector) -> None:
     channel = connect().channel()
     queue = channel.declare(exclusive=True)
     channel.confirm_select()

@@ -147,7 +147,7 @@ def test_an_expired_message_arrives(channel: PeerChannel) -> None:
     assert channel.counts(queue) == (0, 0)
 
 
-def test_messages_expire_behind_others(channel: PeerChannel) -> None:
+def test_messages_expire_behind_messages_with_a_longer_ttl(channel: PeerChannel) -> None:
     dead = channel.declare(exclusive=True)
     queue = dead_lettering(channel, dead)
     for body, expiration in ((b"long", "3600000"), (b"40", "40"), (b"20", "20"), (b"never", None)):
@@ -183,7 +183,7 @@ def test_further_routing_keys_are_told_and_used_unless_the_queue_has_a_key(
     assert deaths[0]["routing-keys"] == [keyed, "nowhere"]
 
 
-def test_an_exchange_that_is_not_there_is_no_error(channel: PeerChannel) -> None:
+def test_a_missing_dead_letter_exchange_is_no_error(channel: PeerChannel) -> None:
     queue = channel.declare(
         exclusive=True, arguments={"x-dead-letter-exchange": "not there", "x-max-length": 0}
     )

@@ -115,7 +115,7 @@ def test_definitions_that_the_log_cannot_keep_are_refused(data: str) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
 
 
-def test_without_a_log_there_is_nothing_to_export(data: str) -> None:
+def test_export_without_a_log_fails_and_creates_no_folder(data: str) -> None:
     assert "no log in" in amqpd("definitions", "export", "--data-dir", data, status=2).stderr
     assert not Path(data).exists()
 

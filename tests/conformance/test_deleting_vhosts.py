@@ -35,7 +35,7 @@ def fill(channel: PeerChannel, durable: bool = False) -> None:
     channel.round_trip()
 
 
-def test_nobody_waits_for_it_and_it_can_be_made_again_at_once(
+def test_deleting_a_large_vhost_delays_no_client_and_the_vhost_can_be_created_again(
     api: Api, vhost: str, connect: Connector, daemon: Daemon, bystander: Bystander
 ) -> None:
     client = connect(vhost=vhost)

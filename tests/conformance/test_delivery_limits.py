@@ -90,7 +90,9 @@ def test_recovering_to_the_same_consumer_counts(channel: PeerChannel, quorum: st
 
 @pytest.mark.amqpd_only("RabbitMQ's classic queues refuse the argument")
 @pytest.mark.spec("rabbitmq-extensions", "x-delivery-limit")
-def test_a_limit_of_nothing_gives_up_at_once(channel: PeerChannel, name: str) -> None:
+def test_a_delivery_limit_of_zero_drops_the_message_at_its_first_return(
+    channel: PeerChannel, name: str
+) -> None:
     channel.declare(name, exclusive=True, arguments={"x-delivery-limit": 0})
     channel.publish(b"x", name)
     channel.nack(channel.take(name).tag)
@@ -133,7 +135,7 @@ def test_invalid_arguments_of_quorum_queues(connect: Connector, name: str) -> No
 
 
 @pytest.mark.spec("rabbitmq-extensions", "x-queue-type=quorum")
-def test_arguments_that_mean_nothing_on_one_machine_are_taken(channel: PeerChannel, name: str) -> None:
+def test_quorum_queue_arguments_for_clusters_are_accepted(channel: PeerChannel, name: str) -> None:
     arguments: FieldTable = {
         "x-queue-type": "quorum",
         "x-quorum-initial-group-size": 3,

@@ -103,7 +103,7 @@ def test_large_replies_to_a_client_with_small_frames(
     assert requester.delivery().body == body
 
 
-def test_within_one_channel(requester: PeerChannel) -> None:
+def test_a_requester_may_reply_to_itself_on_one_channel(requester: PeerChannel) -> None:
     queue = requester.declare(exclusive=True)
     requester.publish(b"?", queue, properties=REQUEST)
     request = requester.take(queue)
@@ -132,7 +132,7 @@ def test_the_consumer_tag_is_in_use(requester: PeerChannel, queue: str) -> None:
     assert text == "NOT_ALLOWED - attempt to reuse consumer tag 'replies'"
 
 
-def test_after_a_cancel_there_is_a_new_name(
+def test_consuming_again_after_a_cancel_gives_a_new_reply_address(
     requester: PeerChannel, responder: PeerChannel, requests: str
 ) -> None:
     before = ask(requester, responder, requests)
@@ -189,7 +189,7 @@ def test_a_requester_that_is_gone(
 
 
 @pytest.mark.parametrize("passive", [True, False])
-def test_declaring_tells_whether_somebody_waits(
+def test_declaring_a_reply_queue_succeeds_only_if_its_requester_consumes(
     requester: PeerChannel, responder: PeerChannel, requests: str, passive: bool
 ) -> None:
     name = ask(requester, responder, requests)

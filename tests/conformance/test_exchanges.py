@@ -60,7 +60,7 @@ def test_reserved_names(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "exchange.declare#exchange")
-def test_names_are_one_line(channel: PeerChannel, exchange: str) -> None:
+def test_line_breaks_are_removed_from_exchange_names(channel: PeerChannel, exchange: str) -> None:
     name = f"##{exchange}##"
     channel.peer.send(several_lines(Exchange.Declare(exchange=name, exchange_type="fanout"), channel.number))
     channel.expect(Exchange.DeclareOk)
@@ -114,20 +114,22 @@ def test_redeclaring_differently(channel: PeerChannel, exchange: str, change: Fi
 
 
 @pytest.mark.spec("amqp-0-9-1", "exchange.declare#passive")
-def test_passive_declare_of_what_is_not_there(channel: PeerChannel, name: str) -> None:
+def test_passive_declare_of_a_missing_exchange_closes_the_channel_with_404(
+    channel: PeerChannel, name: str
+) -> None:
     text = channel.refused(Exchange.Declare(exchange=name, passive=True), 404)
     assert text == f"NOT_FOUND - no exchange '{name}' in vhost '/'"
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.bind#exchange")
-def test_binding_to_what_is_not_there(channel: PeerChannel, name: str) -> None:
+def test_binding_to_a_missing_exchange_closes_the_channel_with_404(channel: PeerChannel, name: str) -> None:
     queue = channel.declare(exclusive=True)
     text = channel.refused(Queue.Bind(queue=queue, exchange=name), 404)
     assert text == f"NOT_FOUND - no exchange '{name}' in vhost '/'"
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.unbind")
-def test_unbinding_what_is_not_bound_is_no_error(channel: PeerChannel, queues: list[str]) -> None:
+def test_unbinding_a_missing_binding_is_no_error(channel: PeerChannel, queues: list[str]) -> None:
     command = Queue.Unbind(queue=queues[0], exchange="amq.direct", routing_key="never")
     channel.call(command, Queue.UnbindOk)
 
@@ -201,7 +203,9 @@ def test_internal_exchanges_take_messages_from_exchanges_only(
 
 
 @pytest.mark.spec("rabbitmq-extensions", "exchange_exchange_bindings")
-def test_binding_exchanges_that_are_not_there(channel: PeerChannel, name: str) -> None:
+def test_exchange_bind_with_a_missing_exchange_closes_the_channel_with_404(
+    channel: PeerChannel, name: str
+) -> None:
     text = channel.refused(Exchange.Bind(destination="amq.fanout", source=name), 404)
     assert text == f"NOT_FOUND - no exchange '{name}' in vhost '/'"
     again = channel.peer.channel(1)

@@ -24,7 +24,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.mark.parametrize("flood", [False, True], ids=["backlog", "flood"])
 @pytest.mark.parametrize("prefetch", [0, 1, 2])
-def test_consumers_that_share_a_connection_get_as_much_as_others(
+def test_consumers_that_share_a_connection_get_equal_shares(
     daemon: Daemon, prefetch: int, flood: bool
 ) -> None:
     shares = share(daemon, MESSAGES, prefetch, flood, consumers=CONSUMERS, pause=PAUSE_S)
@@ -38,7 +38,7 @@ def test_consumers_of_both_protocols_get_equal_shares(daemon: Daemon, prefetch: 
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_few_consumers_are_woken_for_nothing(daemon: Daemon, case: Case) -> None:
+def test_few_wakeups_of_consumers_are_in_vain(daemon: Daemon, case: Case) -> None:
     woken, empty, _ = woken_for(daemon, case, 300, rate=0)
     assert empty <= EMPTY_MAX
     assert woken <= 1 + EMPTY_MAX

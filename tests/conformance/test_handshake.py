@@ -21,7 +21,7 @@ RABBITMQ_CAPABILITIES = [
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.start")
-def test_start_offers_what_clients_look_for(dial: Dialler) -> None:
+def test_start_has_the_mechanisms_and_capabilities_that_clients_expect(dial: Dialler) -> None:
     peer = dial()
     start = peer.start()
     assert (start.version_major, start.version_minor) == (0, 9)

@@ -32,7 +32,7 @@ ADMINISTRATORS_ONLY = [
 ]
 
 
-def test_without_credentials_a_browser_is_asked_for_them(api: Api) -> None:
+def test_a_request_without_credentials_gets_401_and_a_challenge(api: Api) -> None:
     answer = fetch(api.url("whoami"))
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Basic ")
@@ -149,12 +149,12 @@ def test_the_state_of_the_broker_is_not_for_policymakers(
     api.refused(404, "GET", *own)
 
 
-def test_nodes_are_for_those_who_watch(user: Callable[..., Api]) -> None:
+def test_only_monitoring_users_may_list_nodes(user: Callable[..., Api]) -> None:
     assert user("management").refused(401, "GET", "nodes")["reason"] == "Not monitor user"
     assert user("monitoring").get("nodes")[0]["running"] is True
 
 
-def test_everybody_learns_who_they_are_and_what_limits_they_have(api: Api, user: Callable[..., Api]) -> None:
+def test_each_user_may_read_its_own_whoami_and_limits(api: Api, user: Callable[..., Api]) -> None:
     somebody = user("management, monitoring")
     said = somebody.get("whoami")
     assert said["tags"] == ["management", "monitoring"]

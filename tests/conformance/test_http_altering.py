@@ -56,11 +56,11 @@ def test_altering_and_consuming_take_permissions_on_both_names(
     api.put("users", name, password="x", tags="management")
     api.put("permissions", vhost, name, configure="^q", write="^q", read="^q")
     user = Api(api.base, name, "x")
-    said = user.refused(401, "PATCH", "queues", vhost, "q-1", body={"name": "r"})
-    assert "configure access to queue 'r'" in said["reason"]
+    refusal = user.refused(401, "PATCH", "queues", vhost, "q-1", body={"name": "r"})
+    assert "configure access to queue 'r'" in refusal["reason"]
     dead = {"arguments": {"x-dead-letter-exchange": "dead"}}
-    said = user.refused(401, "PATCH", "queues", vhost, "q-1", body=dead)
-    assert "write access to exchange 'dead'" in said["reason"]
+    refusal = user.refused(401, "PATCH", "queues", vhost, "q-1", body=dead)
+    assert "write access to exchange 'dead'" in refusal["reason"]
     with amqp(address, vhost, name, "x") as channel:
         cancelled: list[str] = []
         channel.add_on_cancel_callback(lambda frame: cancelled.append(frame.method.consumer_tag))

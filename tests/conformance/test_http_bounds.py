@@ -122,7 +122,7 @@ def test_floods_leave_memory_descriptors_and_log_ins_alone(
     assert daemon.log.text().count("too many HTTP connections") <= 20, "a flood does not fill the log"
 
 
-def test_a_right_password_gets_in_whatever_wrong_ones_wait_there(
+def test_a_right_password_is_not_delayed_by_waiting_wrong_passwords(
     start_daemon: DaemonStarter, dial: Dialler, crowd: Crowd
 ) -> None:
     """The user has never logged in before: nothing of the password is remembered."""
@@ -210,7 +210,7 @@ def test_pages_of_other_sites_change_nothing(daemon: Daemon, api: Api, headers: 
     assert answer.status_code == 403
 
 
-def test_own_pages_and_tools_change_what_they_may(daemon: Daemon, api: Api) -> None:
+def test_requests_of_own_pages_and_tools_may_change_objects(daemon: Daemon, api: Api) -> None:
     url = f"{daemon.admin}/api/vhosts/made"
     for headers in (
         {"origin": daemon.admin, "sec-fetch-site": "same-origin", "content-type": "application/json"},

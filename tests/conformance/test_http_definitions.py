@@ -43,7 +43,7 @@ def test_a_single_virtual_host_at_a_time(api: Api, vhost: str, name: str) -> Non
     api.refused(404, "POST", "definitions", copy, body=document)
 
 
-def test_names_are_one_line(api: Api, vhost: str) -> None:
+def test_line_breaks_are_removed_from_imported_names(api: Api, vhost: str) -> None:
     document = {
         "queues": [{"name": "two\r\nlines", "durable": True}],
         "exchanges": [{"name": "a\nb", "type": "fanout"}],

@@ -63,7 +63,7 @@ def test_events_can_be_read_while_their_file_is_written(
     assert sum(row.op == "enqueue" for row in found) == 10
 
 
-def test_bytes_come_from_where_they_are_wanted(
+def test_a_journal_file_is_served_from_the_requested_byte(
     start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
 ) -> None:
     daemon = start_daemon(*FULL)
@@ -84,7 +84,7 @@ def test_bytes_come_from_where_they_are_wanted(
     api.refused(400, "GET", *where, **{"from": "-1"})
 
 
-def test_files_are_listed_by_seqs_as_they_are_ended_sealed_and_let_go(
+def test_open_sealed_and_dropped_journal_files_are_listed_by_seq(
     start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api], folder: Path
 ) -> None:
     daemon = start_daemon(*FULL, "--journal-file-bytes", "64KiB")

@@ -19,7 +19,7 @@ def queues(api: Api, vhost: str, names: list[str]) -> list[str]:
     return names
 
 
-def test_without_a_page_everything_comes_in_order(api: Api, vhost: str, queues: list[str]) -> None:
+def test_a_list_without_a_page_has_all_objects_in_order(api: Api, vhost: str, queues: list[str]) -> None:
     assert [queue["name"] for queue in api.get("queues", vhost)] == sorted(queues)
     assert [queue["name"] for queue in api.get("queues", vhost, sort_reverse="true")] == sorted(queues)[::-1]
     assert api.get("queues", vhost, columns="name") == [{"name": name} for name in sorted(queues)]

@@ -72,7 +72,9 @@ def test_a_message_goes_in_with_all_its_properties_and_comes_out(
         assert (found.priority, found.type, found.headers["n"]) == (3, "t", 1)
 
 
-def test_looking_leaves_everything_as_it_is(api: Api, vhost: str, address: Address) -> None:
+def test_getting_messages_with_requeue_leaves_the_queue_unchanged(
+    api: Api, vhost: str, address: Address
+) -> None:
     fill(api, vhost, 4)
     for mode in ("ack_requeue_true", "reject_requeue_true"):
         found = take(api, vhost, 3, mode)
@@ -97,7 +99,7 @@ def test_taking_takes(api: Api, vhost: str, mode: str) -> None:
     assert (queue["messages"], queue["message_stats"]["publish"]) == (0, 3)
 
 
-def test_only_what_a_selector_is_true_for(api: Api, vhost: str) -> None:
+def test_getting_messages_with_a_selector_gets_only_matching_messages(api: Api, vhost: str) -> None:
     api.put("queues", vhost, "q")
     for number in range(6):
         body = {

@@ -43,7 +43,9 @@ def bodies(api: Api, vhost: str, queue: str, **query: str) -> list[str]:
     return [message["payload"] for message in messages(api, vhost, queue, **query)]
 
 
-def test_a_list_is_paged_and_leaves_everything_as_it_is(api: Api, vhost: str, address: Address) -> None:
+def test_listing_messages_is_paged_and_leaves_the_queue_unchanged(
+    api: Api, vhost: str, address: Address
+) -> None:
     api.put("queues", vhost, "q", durable=True)
     assert api.get("queues", vhost, "q", "messages", "count") == {"count": 0, "empty": True}
     publish(address, vhost, "q", 5)
@@ -302,7 +304,7 @@ def test_stopped_queues_are_operated_on_all_the_same(api: Api, vhost: str, addre
     assert bodies(api, vhost, "r") == ["0", "1"]
 
 
-def test_a_queue_takes_back_what_it_remembers(api: Api, vhost: str, address: Address) -> None:
+def test_redriven_and_edited_messages_are_no_duplicates(api: Api, vhost: str, address: Address) -> None:
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     api.put("queues", vhost, "q", durable=True, arguments=dead | {"x-dedup-window": 600_000})
     api.put("queues", vhost, "dead", durable=True)
@@ -339,8 +341,8 @@ def test_users_are_held_to_their_permissions(api: Api, vhost: str, name: str, ad
     api.put("permissions", vhost, name, configure="", write="^$", read="^q$")
     user = Api(api.base, name, "x")
     assert len(messages(user, vhost, "q")) == 1
-    said = user.refused(401, "GET", "queues", vhost, "other", "messages")
-    assert "read access to queue 'other'" in said["reason"]
+    refusal = user.refused(401, "GET", "queues", vhost, "other", "messages")
+    assert "read access to queue 'other'" in refusal["reason"]
     for what, fields in (("edit", {"payload": "x"}), ("move", {"to": {"queue": "q"}})):
         assert "write access to queue 'q'" in refused(user, 401, vhost, "q", what, all=True, **fields)
     to = {"exchange": "amq.topic"}

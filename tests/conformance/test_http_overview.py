@@ -34,7 +34,7 @@ def test_the_overview_counts(api: Api, vhost: str, address: Address) -> None:
     assert ("amqp", address.port) in listened
 
 
-def test_the_overview_tells_everybody_what_they_may_see(
+def test_the_overview_counts_only_objects_that_the_user_may_see(
     api: Api, vhost: str, user: Callable[..., Api], address: Address
 ) -> None:
     insider, outsider, monitor = (
@@ -143,7 +143,7 @@ def test_aliveness(api: Api, vhost: str) -> None:
     api.refused(404, "GET", "aliveness-test", "nowhere")
 
 
-def test_paths_that_are_not_there(api: Api) -> None:
+def test_unknown_paths_and_methods_are_refused_with_404_and_405(api: Api) -> None:
     assert api.refused(404, "GET", "shoes") == {"error": "Object Not Found", "reason": "Not Found"}
     assert api.refused(405, "DELETE", "overview")["error"] == "Method Not Allowed"
 

@@ -48,7 +48,7 @@ def test_errors_of_a_policy_are_explained(api: Api, vhost: str, body: object, re
     assert api.get("policies", vhost) == []
 
 
-def test_a_queue_tells_what_holds_and_why(api: Api, vhost: str) -> None:
+def test_a_queue_shows_its_effective_settings_and_their_origins(api: Api, vhost: str) -> None:
     api.put("queues", vhost, "q", arguments={"x-message-ttl": 5000})
     api.put("policies", vhost, "high", pattern="", priority=9, definition={"max-length": 100})
     api.put("policies", vhost, "low", pattern="", definition={"max-length": 7, "message-ttl": 9000})

@@ -64,7 +64,7 @@ def test_names_are_not_too_long(api: Api) -> None:
     api.refused(404, "PUT", "readers", "none", "x", body=HALF)
 
 
-def test_users_report_what_they_may_read_and_see_their_own(api: Api) -> None:
+def test_users_may_put_readers_of_readable_queues_and_list_their_own_readers(api: Api) -> None:
     for name in ("some", "other"):
         api.put("users", name, status=201, password="p", tags="management")
         api.put("permissions", "/", name, status=201, configure="", write="", read=rf"^({name}\..*|q)$")

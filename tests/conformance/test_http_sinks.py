@@ -185,8 +185,8 @@ def test_rows_whose_answer_was_lost_are_sent_again(driver: Driver, vhost: str, a
 def test_rows_that_would_go_nowhere_are_refused(driver: Driver, vhost: str, address: Address) -> None:
     attempt = driver.begin(0)
     driver.add(attempt, 0, chunk(numbered(0, 3)) + chunk([b"lost"], key="nobody", exchange="amq.direct"))
-    said = driver.refused(409, 0, [attempt], 4)
-    assert "exchange 'amq.direct' leads nowhere with routing key 'nobody'" in said
+    refusal = driver.refused(409, 0, [attempt], 4)
+    assert "exchange 'amq.direct' leads nowhere with routing key 'nobody'" in refusal
     assert driver.state()["last_batch"] == -1
     assert drained(address, vhost) == []
     driver.commit(0, [attempt], 4, mandatory=False)
@@ -260,8 +260,8 @@ def test_a_row_in_a_later_chunk_would_go_nowhere(driver: Driver, vhost: str, exc
     attempt = driver.begin(0)
     fits = chunk(numbered(0, 3), "", "amq.headers", Basic.Properties(headers={"k": "v"}).marshal())
     driver.add(attempt, 0, chunk([b""]) + fits + chunk([b""]) + fits + chunk([b""], key, exchange))
-    said = driver.refused(409, 0, [attempt], 9)
-    assert f"exchange '{exchange}' leads nowhere with routing key '{key}'" in said
+    refusal = driver.refused(409, 0, [attempt], 9)
+    assert f"exchange '{exchange}' leads nowhere with routing key '{key}'" in refusal
 
 
 def test_a_user_without_write_permission_adds_no_rows(
@@ -307,8 +307,8 @@ def test_a_user_whose_write_permission_is_revoked_commits_nothing(
     driver.api.put("permissions", vhost, name, status=204, body=rights)
     if "topic" in left:
         driver.api.put("topic-permissions", vhost, name, exchange="amq.topic", write=left["topic"], read="")
-    said = own.refused(401, 0, [attempt], 2)
-    assert f"refused for user '{name}'" in said
+    refusal = own.refused(401, 0, [attempt], 2)
+    assert f"refused for user '{name}'" in refusal
     assert (own.state()["last_batch"], own.state()["attempt_rows"]) == (-1, 2)
     driver.api.put("permissions", vhost, name, status=204, body=rights | {"write": ".*"})
     driver.api.delete("topic-permissions", vhost, name)

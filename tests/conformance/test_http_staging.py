@@ -94,8 +94,8 @@ def test_an_answer_that_was_lost_is_given_again(api: Api, vhost: str, address: A
     for _ in range(2):
         assert advance(api, vhost, epoch, 3, 3, expect_next=3) == (3, 6)
     body = {"epoch": epoch, "ack_upto": 3, "want_rows": 3, "expect_next": 0}
-    said = api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
-    assert "goes on with offset 6, not 0" in said["reason"]
+    refusal = api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
+    assert "goes on with offset 6, not 0" in refusal["reason"]
 
 
 def test_a_newer_epoch_fences_the_older_one(api: Api, vhost: str, address: Address) -> None:
@@ -106,8 +106,8 @@ def test_a_newer_epoch_fences_the_older_one(api: Api, vhost: str, address: Addre
     new = attach(api, vhost)
     assert new == old | {"epoch": old["epoch"] + 1, "next": 3}
     body = {"epoch": old["epoch"], "ack_upto": 3, "want_rows": 3}
-    said = api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
-    assert f"has epoch {new['epoch']}, not {old['epoch']}" in said["reason"]
+    refusal = api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
+    assert f"has epoch {new['epoch']}, not {old['epoch']}" in refusal["reason"]
     assert rows(api, vhost, 0, 3) == numbered(0, 3)
 
 
@@ -178,8 +178,8 @@ def test_acknowledged_batches_are_retained(api: Api, vhost: str, address: Addres
     assert (state["first"], state["retained"], state["rows"], state["bytes"]) == (40, 20, 10, 20)
     assert rows(api, vhost, 20, 50) == numbered(20, 50)
     query = {"from": "19", "to": "20"}
-    said = api.refused(410, "GET", "staged", vhost, "q", READER, "rows", **query)
-    assert "begins with offset 20, not with 19" in said["reason"]
+    refusal = api.refused(410, "GET", "staged", vhost, "q", READER, "rows", **query)
+    assert "begins with offset 20, not with 19" in refusal["reason"]
     assert attach(api, vhost, retain=1)["retained"] == 10
     assert rows(api, vhost, 30, 50) == numbered(30, 50)
     body = {"epoch": epoch, "ack_upto": 50, "want_rows": 0}
@@ -188,11 +188,11 @@ def test_acknowledged_batches_are_retained(api: Api, vhost: str, address: Addres
     assert drained(address, vhost) == [(body, int(body) < 50) for body in numbered(40, 100)]
 
 
-def test_so_many_batches_are_retained_and_no_more(api: Api, vhost: str) -> None:
+def test_a_retain_count_out_of_range_is_refused(api: Api, vhost: str) -> None:
     api.put("queues", vhost, "q", durable=True)
     for wrong in (-1, 101):
-        said = api.refused(400, "POST", "staged", vhost, "q", READER, body={"retain": wrong})
-        assert f"retain {wrong} is not from 0 to 100" in said["reason"]
+        refusal = api.refused(400, "POST", "staged", vhost, "q", READER, body={"retain": wrong})
+        assert f"retain {wrong} is not from 0 to 100" in refusal["reason"]
 
 
 def test_a_competing_consumer_gets_messages_that_are_not_staged(

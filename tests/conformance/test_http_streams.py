@@ -65,7 +65,7 @@ def chunks(data: bytes) -> list[Chunk]:
     return found
 
 
-def test_a_stream_says_what_it_has(api: Api, stream: str) -> None:
+def test_a_stream_shows_its_partitions_offsets_and_size(api: Api, stream: str) -> None:
     said = api.get("streams", "/", stream)
     (partition,) = said["partitions"]
     assert (said["name"], said["vhost"], partition["partition"]) == (stream, "/", 0)
@@ -95,7 +95,9 @@ def test_a_part_comes_in_whole_chunks(api: Api, stream: str) -> None:
     assert chunk.header.first <= 33 < chunk.header.behind
 
 
-def test_a_slow_reader_gets_all_and_holds_nobody_up(api: Api, large: str, publisher: Publisher) -> None:
+def test_a_slow_reader_of_chunks_does_not_delay_publishers(
+    api: Api, large: str, publisher: Publisher
+) -> None:
     where = api.url("streams", "/", large, "0", "chunks")
     with api.client.stream("GET", where, params={"from": "0", "to": "64"}) as answer:
         publisher.publish(large, b"meanwhile")
@@ -104,7 +106,7 @@ def test_a_slow_reader_gets_all_and_holds_nobody_up(api: Api, large: str, publis
     assert [chunk.value(BODY, row) for chunk in chunks(data) for row in range(chunk.rows)] == LARGE
 
 
-def test_readers_who_leave_cost_no_descriptors(api: Api, large: str) -> None:
+def test_readers_that_disconnect_leave_no_open_descriptors(api: Api, large: str) -> None:
     where = api.url("streams", "/", large, "0", "chunks")
     api.get("streams", "/", large)
     before = open_descriptors(api)
@@ -204,15 +206,15 @@ def test_a_stream_keeps_how_far_a_program_has_got(api: Api, stream: str) -> None
 def test_missing_streams_are_refused(
     api: Api, stream: str, query: dict[str, str], status: int, reason: str
 ) -> None:
-    said = api.refused(status, "GET", "streams", "/", stream, "0", "chunks", **query)
-    assert reason in said["reason"]
+    refusal = api.refused(status, "GET", "streams", "/", stream, "0", "chunks", **query)
+    assert reason in refusal["reason"]
 
 
 def test_only_streams_have_chunks_and_only_partition_0(api: Api, stream: str, durable_queue: str) -> None:
     assert "is no stream" in api.refused(404, "GET", "streams", "/", durable_queue)["reason"]
     query = {"from": "0", "to": "5"}
-    said = api.refused(404, "GET", "streams", "/", stream, "1", "chunks", **query)
-    assert said["reason"].endswith("has no partition 1")
+    refusal = api.refused(404, "GET", "streams", "/", stream, "1", "chunks", **query)
+    assert refusal["reason"].endswith("has no partition 1")
 
 
 def test_a_user_without_read_permission_gets_no_chunks(
@@ -221,8 +223,8 @@ def test_a_user_without_read_permission_gets_no_chunks(
     stranger = user("management", read="other")
     writer = user("administrator")
     writer.put("queues", vhost, "s", durable=True, arguments={"x-queue-type": "stream"})
-    said = stranger.refused(401, "GET", "streams", vhost, "s")
-    assert "read access to queue 's'" in said["reason"]
+    refusal = stranger.refused(401, "GET", "streams", vhost, "s")
+    assert "read access to queue 's'" in refusal["reason"]
 
 
 def test_messages_of_a_stream_are_shown_and_copied_but_not_taken(
@@ -238,10 +240,10 @@ def test_messages_of_a_stream_are_shown_and_copied_but_not_taken(
     )
     assert [message["payload"] for message in shown] == ["0", "1", "2"]
     body = {"count": 3, "ackmode": "ack_requeue_false", "encoding": "auto"}
-    said = api.refused(400, "POST", "queues", "/", stream, "get", body=body)
-    assert "is a stream and cannot be read with ackmode" in said["reason"]
-    said = api.refused(400, "POST", "queues", "/", stream, "messages", "delete", body={"all": True})
-    assert "is a stream" in said["reason"]
+    refusal = api.refused(400, "POST", "queues", "/", stream, "get", body=body)
+    assert "is a stream and cannot be read with ackmode" in refusal["reason"]
+    refusal = api.refused(400, "POST", "queues", "/", stream, "messages", "delete", body={"all": True})
+    assert "is a stream" in refusal["reason"]
     copied = {"selector": "payload IS NULL", "to": {"queue": durable_queue}, "limit": 4}
     assert api.post("queues", "/", stream, "messages", "copy", status=200, body=copied)["done"] == 4
     assert api.get("queues", "/", durable_queue)["messages"] == 4

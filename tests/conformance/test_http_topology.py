@@ -117,7 +117,7 @@ def test_reserved_names_and_names_that_are_too_long(api: Api, vhost: str) -> Non
     assert (answer.status_code, answer.json()["reason"]) == (400, "'%FF' in the path is not UTF-8")
 
 
-def test_names_are_one_line(api: Api, vhost: str) -> None:
+def test_line_breaks_are_removed_from_declared_names(api: Api, vhost: str) -> None:
     for kind in ("queues", "exchanges"):
         api.put(kind, vhost, "two\r\nlines", body={"type": "fanout"})
         api.put(kind, vhost, "twolines", status=204, body={"type": "fanout"})
@@ -205,17 +205,17 @@ def test_a_binding_is_found_by_its_location(
     assert answer.status_code == 201
     url = answer.request.url.join(answer.headers["location"])
     assert str(url).startswith(str(answer.request.url) + "/")
-    found = api.client.get(url).json()
-    assert (found["routing_key"], found["arguments"]) == (key, arguments)
-    assert found in api.get("bindings", vhost, "e", "x/1", "q", "q/1")
-    assert found in api.get("queues", vhost, "q/1", "bindings")
-    assert found in api.get("exchanges", vhost, "x/1", "bindings", "source")
-    assert found in api.get("bindings", vhost)
-    by_key = api.get("bindings", vhost, "e", "x/1", "q", "q/1", found["properties_key"])
-    assert by_key == found
+    document = api.client.get(url).json()
+    assert (document["routing_key"], document["arguments"]) == (key, arguments)
+    assert document in api.get("bindings", vhost, "e", "x/1", "q", "q/1")
+    assert document in api.get("queues", vhost, "q/1", "bindings")
+    assert document in api.get("exchanges", vhost, "x/1", "bindings", "source")
+    assert document in api.get("bindings", vhost)
+    by_key = api.get("bindings", vhost, "e", "x/1", "q", "q/1", document["properties_key"])
+    assert by_key == document
     assert api.client.delete(url).status_code == 204
     assert api.client.delete(url).status_code == 404
-    assert found not in api.get("bindings", vhost)
+    assert document not in api.get("bindings", vhost)
 
 
 def test_exchanges_are_bound_to_exchanges(api: Api, vhost: str) -> None:

@@ -198,7 +198,7 @@ def test_clients_of_amqp_10(
 
 
 @both_endings
-def test_after_a_restart_it_says_what_is_there(
+def test_the_journal_lists_recovered_messages_after_a_restart(
     start_daemon: DaemonStarter, connect: Connector, folder: Path, end: Ending
 ) -> None:
     daemon = start_daemon(*FULL)
@@ -228,7 +228,7 @@ def test_after_a_restart_it_says_what_is_there(
     assert rows[again + 4].msg_uid == persistent[1]
 
 
-def test_a_queue_of_the_same_name_is_another_one(
+def test_a_queue_declared_again_has_a_new_queue_id(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*FULL)

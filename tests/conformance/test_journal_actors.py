@@ -238,7 +238,7 @@ def test_clients_of_amqp_10(
     assert [actor(event) for event in (refused, made, *deleted)] == [who] * 4
 
 
-def test_a_history_is_replayed_by_who_binds(
+def test_the_binding_user_is_the_actor_of_a_replayed_history(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*FULL)
@@ -295,7 +295,7 @@ def test_readers_over_http(
     ]
 
 
-def test_rows_of_a_sink_are_published_by_who_commits(
+def test_the_committing_request_is_the_actor_of_published_sink_rows(
     start_daemon: DaemonStarter, connect: Connector, admin_of: Callable[[Daemon], Api], folder: Path
 ) -> None:
     daemon = start_daemon(*FULL)

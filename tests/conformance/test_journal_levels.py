@@ -44,7 +44,7 @@ def opened(connect: Connector, daemon: Daemon) -> PeerChannel:
     return channel
 
 
-def test_nothing_is_journaled_unless_somebody_wants_it(
+def test_no_journal_is_written_by_default(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon()
@@ -67,7 +67,9 @@ def test_ways_in_and_out_only(start_daemon: DaemonStarter, connect: Connector, f
     }
 
 
-def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+def test_queues_override_the_journal_level_by_their_argument(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
     daemon = start_daemon("--journal", "lifecycle")
     channel = opened(connect, daemon)
     for level in ("off", "lifecycle", "full"):
@@ -81,7 +83,7 @@ def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connecto
     }
 
 
-def test_a_level_that_there_is_not(channel: PeerChannel) -> None:
+def test_an_unknown_journal_level_is_refused(channel: PeerChannel) -> None:
     with pytest.raises(Exception, match="x-journal") as refusal:
         channel.declare("q", arguments={"x-journal": "most"})
     assert "off, lifecycle, full" in str(refusal.value)

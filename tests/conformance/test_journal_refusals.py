@@ -182,7 +182,7 @@ def test_a_link_of_a_sender_that_waited_for_the_disk(
     assert (refused["exchange"], refused["user"]) == ("", "guest")
 
 
-def test_a_journaled_queue_of_a_broker_that_journals_nothing_else(
+def test_only_refusals_of_the_single_journaled_queue_are_journaled(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon()

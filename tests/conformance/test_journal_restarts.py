@@ -96,7 +96,7 @@ def test_messages_lost_with_the_broker(
     ]
 
 
-def test_a_loss_that_nobody_foresaw_is_found(
+def test_verify_finds_unexpected_message_counts_after_a_restart(
     start_daemon: DaemonStarter, connect: Connector, folder: Path, tmp_path: Path
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)
@@ -120,7 +120,7 @@ def test_a_loss_that_nobody_foresaw_is_found(
     assert ": 1 findings" in done.output
 
 
-def test_nothing_is_expected_of_a_time_without_a_journal(
+def test_verify_expects_no_events_of_a_run_without_a_journal(
     start_daemon: DaemonStarter, connect: Connector, folder: Path
 ) -> None:
     daemon = start_daemon(*LIFECYCLE)

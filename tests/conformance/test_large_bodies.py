@@ -120,7 +120,7 @@ def test_every_way_out(connect: Connector, api: Api, name: str) -> None:
         answering.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_a_transaction_takes_and_drops_them(connect: Connector, durable_queue: str) -> None:
+def test_a_transaction_commits_and_rolls_back_large_bodies(connect: Connector, durable_queue: str) -> None:
     channel = connect().channel()
     channel.call(Tx.Select(), Tx.SelectOk)
     channel.publish(body_of(2 * MIB, 1), durable_queue, properties=PERSISTENT)
@@ -157,7 +157,7 @@ def test_large_bodies_survive_a_restart(
     assert channel.get("q") is None
 
 
-def test_a_refused_one_is_gone_and_the_channel_says_why(connect: Connector) -> None:
+def test_a_large_body_for_a_missing_exchange_closes_the_channel_with_404(connect: Connector) -> None:
     peer = connect()
     channel = peer.channel()
     channel.publish(body_of(2 * MIB), "q", exchange="no.such.exchange")

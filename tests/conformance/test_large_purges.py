@@ -57,7 +57,7 @@ def test_a_purge_does_not_delay_other_clients(connect: Connector, durable_queue:
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.purge")
-def test_the_queue_is_deleted_meanwhile(connect: Connector, durable_queue: str) -> None:
+def test_deleting_a_queue_during_its_purge_counts_the_rest(connect: Connector, durable_queue: str) -> None:
     channel, other = connect().channel(), connect().channel()
     fill(channel, durable_queue)
     channel.write(Queue.Purge(queue=durable_queue))
@@ -72,7 +72,7 @@ def test_the_queue_is_deleted_meanwhile(connect: Connector, durable_queue: str) 
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.purge")
-def test_the_client_goes_without_waiting_for_it(connect: Connector, durable_queue: str) -> None:
+def test_a_purge_goes_on_when_its_client_disconnects(connect: Connector, durable_queue: str) -> None:
     channel, other = connect().channel(), connect().channel()
     fill(channel, durable_queue)
     channel.write(Queue.Purge(queue=durable_queue))

@@ -21,7 +21,7 @@ LONG_LEASE_S = 1  # where the test must settle something else in time, on a mach
 LONG_TIMED: FieldTable = {"x-consumer-timeout": 1000}
 
 
-def test_the_late_one_comes_again_and_the_other_does_not(channel: PeerChannel) -> None:
+def test_only_the_delivery_beyond_the_acknowledgement_timeout_is_redelivered(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     channel.qos(2)
     channel.consume(queue, arguments=LONG_TIMED)
@@ -42,7 +42,7 @@ def test_the_late_one_comes_again_and_the_other_does_not(channel: PeerChannel) -
     assert channel.refused(Basic.Ack(quick.tag), 406) == "PRECONDITION_FAILED - unknown delivery tag 2"
 
 
-def test_a_late_one_does_not_hinder_an_ack_of_several(channel: PeerChannel) -> None:
+def test_ack_with_multiple_passes_over_a_delivery_beyond_its_timeout(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     channel.publish(b"0", queue)
     channel.publish(b"1", queue)
@@ -56,7 +56,7 @@ def test_a_late_one_does_not_hinder_an_ack_of_several(channel: PeerChannel) -> N
     assert channel.refused(Basic.Ack(quick.tag), 406) == "PRECONDITION_FAILED - unknown delivery tag 1"
 
 
-def test_a_message_is_redelivered_again_and_again_to_a_consumer_that_settles_nothing(
+def test_a_message_is_redelivered_again_and_again_to_a_consumer_that_never_acks(
     channel: PeerChannel,
 ) -> None:
     queue = channel.declare(exclusive=True, arguments=TIMED)
@@ -76,7 +76,9 @@ def test_a_message_is_redelivered_again_and_again_to_a_consumer_that_settles_not
     assert last.body == b"1"
 
 
-def test_another_consumer_takes_it_over(connect: Connector, channel: PeerChannel, name: str) -> None:
+def test_a_delivery_beyond_its_timeout_goes_to_another_consumer(
+    connect: Connector, channel: PeerChannel, name: str
+) -> None:
     channel.declare(name, auto_delete=True)
     slow, quick = connect().channel(), connect().channel()
     slow.qos(1)

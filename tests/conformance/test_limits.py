@@ -56,7 +56,7 @@ def nested(depth: int) -> bytes:
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.5.5")
 @pytest.mark.parametrize("depth", [1, 99, 2000])
-def test_headers_that_nobody_looks_at_may_be_as_deep_as_they_like(channel: PeerChannel, depth: int) -> None:
+def test_unread_headers_may_be_nested_to_any_depth(channel: PeerChannel, depth: int) -> None:
     queue = channel.declare(exclusive=True)
     encoded = struct.pack(">H", 0x2000) + long_string(field(b"deep", nested(depth)))
     channel.publish(b"body", queue, properties=encoded)

@@ -67,7 +67,7 @@ def test_scram_sha_256_with_a_wrong_password(
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_a_restart_does_not_tell_which_users_there_are(
+def test_scram_salts_of_missing_users_survive_a_restart(
     dial: Dialler, start_daemon: DaemonStarter, end: str
 ) -> None:
     salts: list[list[bytes]] = []
@@ -88,7 +88,9 @@ def test_a_restart_does_not_tell_which_users_there_are(
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.secure-ok")
-def test_secure_ok_that_nobody_asked_for(dial: Dialler, own: Daemon | None, bystander: Bystander) -> None:
+def test_unexpected_secure_ok_closes_the_connection_with_503(
+    dial: Dialler, own: Daemon | None, bystander: Bystander
+) -> None:
     peer = dial()
     peer.start()
     peer.write(Connection.SecureOk("x"))
@@ -109,7 +111,9 @@ def test_mechanisms_that_are_not_offered(
     logged(own, peer, r"\b503\b")
 
 
-def test_anonymous_where_it_is_set(dial: Dialler, start_daemon: DaemonStarter) -> None:
+def test_anonymous_login_is_accepted_if_an_anonymous_user_is_set(
+    dial: Dialler, start_daemon: DaemonStarter
+) -> None:
     daemon = start_daemon("--anonymous-user", "guest", "--sasl-mechanisms", "AMQPLAIN")
     peer = dial(daemon.address)
     peer.start()

@@ -35,7 +35,7 @@ def refused(channel: PeerChannel, queue: str) -> None:
 
 
 @pytest.mark.parametrize("no_ack", [False, True])
-def test_a_consumer_without_room_loses_its_channel_and_nobody_the_message(
+def test_a_header_beyond_frame_max_closes_the_consumer_channel_and_keeps_the_message(
     connect: Connector, channel: PeerChannel, durable_queue: str, no_ack: bool
 ) -> None:
     channel.publish(b"short", durable_queue)
@@ -95,7 +95,7 @@ def died_often(channel: PeerChannel, size: int, times: int) -> str:
 @pytest.mark.parametrize(
     ("size", "times", "left"), [(1000, 8, 8), (3000, 8, range(1, 8)), (3700, 1, 0), (3900, 1, 0)]
 )
-def test_deaths_for_which_there_is_no_room_are_left_out(
+def test_x_death_entries_beyond_frame_max_are_left_out(
     connect: Connector, channel: PeerChannel, size: int, times: int, left: int | range
 ) -> None:
     queue = died_often(channel, size, times)

@@ -80,7 +80,7 @@ def test_the_name_can_be_used_at_once(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "exchange.delete")
-def test_so_can_the_name_of_an_exchange(channel: PeerChannel) -> None:
+def test_an_exchange_with_many_bindings_can_be_deleted_and_declared_again(channel: PeerChannel) -> None:
     name = channel.declare(exclusive=True)
     declare(channel, "many-exchange")
     bind_many(channel, name, "many-exchange")

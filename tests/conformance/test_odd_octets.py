@@ -83,7 +83,7 @@ def test_messages_with_odd_headers_are_shown_and_worked_on(daemon: Daemon, dial:
         {"x-group-kind": "shared"},
     ],
 )
-def test_queues_that_look_at_headers_take_odd_ones(
+def test_queues_that_read_headers_accept_malformed_headers(
     daemon: Daemon, dial: Dialler, arguments: FieldTable
 ) -> None:
     channel = dial(daemon.address).open().channel()

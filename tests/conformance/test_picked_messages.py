@@ -59,7 +59,9 @@ def test_a_message_is_got_by_the_id_that_the_api_shows_or_by_its_own(channel: Pe
     assert queue in text
 
 
-def test_so_many_that_a_selector_selects(channel: PeerChannel, connect: Connector) -> None:
+def test_a_consumer_with_a_selector_and_a_count_ends_after_that_many_matches(
+    channel: PeerChannel, connect: Connector
+) -> None:
     queue = fill(channel, 9)
     channel.qos(1)
     other = connect().channel()

@@ -123,7 +123,9 @@ def test_confirm_select_nowait(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("rabbitmq-extensions", "publisher confirms")
-def test_confirms_of_a_queue_that_goes_meanwhile(connect: Connector, channel: PeerChannel, name: str) -> None:
+def test_publishes_are_confirmed_when_their_queue_is_deleted_before_the_sync(
+    connect: Connector, channel: PeerChannel, name: str
+) -> None:
     other = connect().channel()
     channel.confirm_select()
     for turn in range(10):
@@ -135,7 +137,9 @@ def test_confirms_of_a_queue_that_goes_meanwhile(connect: Connector, channel: Pe
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.publish#exchange")
-def test_publishing_to_an_exchange_that_is_not_there(channel: PeerChannel, name: str) -> None:
+def test_publishing_to_a_missing_exchange_closes_the_channel_with_404(
+    channel: PeerChannel, name: str
+) -> None:
     channel.publish(b"body", "key", name)
     assert channel.expect_close(404) == f"NOT_FOUND - no exchange '{name}' in vhost '/'"
 

@@ -85,7 +85,7 @@ def test_the_window_of_the_whole_channel(channel: PeerChannel, queue: str) -> No
 
 @pytest.mark.amqpd_only("RabbitMQ 3.10 goes beyond the channel's window")
 @pytest.mark.spec("rabbitmq-extensions", "per_consumer_qos")
-def test_both_windows_hold(channel: PeerChannel, queue: str) -> None:
+def test_the_windows_of_channel_and_consumer_limit_together(channel: PeerChannel, queue: str) -> None:
     channel.qos(5, whole_channel=True)
     channel.qos(2)
     channel.consume(queue, "a")
@@ -180,7 +180,7 @@ def test_a_consumer_has_the_prefetch_of_its_argument(channel: PeerChannel, queue
 @pytest.mark.amqpd_only("amqpd's own argument")
 @pytest.mark.parametrize("value", [-1, 65536, "7", True])
 @pytest.mark.spec("rabbitmq-extensions", "per_consumer_qos")
-def test_a_prefetch_that_is_none_is_refused(channel: PeerChannel, queue: str, value: object) -> None:
+def test_an_invalid_prefetch_argument_is_refused(channel: PeerChannel, queue: str, value: object) -> None:
     arguments: FieldTable = {"x-prefetch": value}  # type: ignore[dict-item]
     text = channel.refused(Basic.Consume(queue=queue, arguments=arguments), 406)
     assert "x-prefetch" in text

@@ -94,7 +94,9 @@ def test_passive_declares(connect: Connector, channel: PeerChannel, name: str) -
     ],
     ids=["bind", "purge", "get"],
 )
-def test_a_queue_that_is_not_there(channel: PeerChannel, name: str, make: Maker) -> None:
+def test_a_method_on_a_missing_queue_closes_the_channel_with_404(
+    channel: PeerChannel, name: str, make: Maker
+) -> None:
     assert channel.refused(make(name), 404) == f"NOT_FOUND - no queue '{name}' in vhost '/'"
 
 
@@ -105,7 +107,7 @@ def test_reserved_names(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.declare#queue")
-def test_names_are_one_line(channel: PeerChannel, name: str) -> None:
+def test_line_breaks_are_removed_from_queue_names(channel: PeerChannel, name: str) -> None:
     def ask(command: base.Frame) -> None:
         channel.peer.send(several_lines(command, channel.number))
 
@@ -137,7 +139,7 @@ def test_names_are_one_line(channel: PeerChannel, name: str) -> None:
     ],
     ids=["declare", "exclusive", "passive", "bind", "purge", "delete", "consume", "get"],
 )
-def test_an_exclusive_queue_is_locked_for_others(
+def test_an_exclusive_queue_is_locked_for_other_connections(
     connect: Connector, channel: PeerChannel, name: str, make: Maker
 ) -> None:
     channel.declare(name, exclusive=True)
@@ -154,7 +156,7 @@ def test_a_shared_queue_cannot_become_exclusive(channel: PeerChannel, name: str)
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.declare#exclusive")
-def test_anybody_may_publish_to_an_exclusive_queue(
+def test_other_connections_may_publish_to_an_exclusive_queue(
     connect: Connector, channel: PeerChannel, name: str
 ) -> None:
     channel.declare(name, exclusive=True)
@@ -202,7 +204,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.purge")
-def test_purge_counts_and_spares_what_is_unacked(channel: PeerChannel) -> None:
+def test_purge_counts_ready_messages_and_spares_unacknowledged_messages(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     for number in range(5):
         channel.publish(b"%d" % number, queue)
@@ -217,7 +219,7 @@ def test_purge_counts_and_spares_what_is_unacked(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.delete")
-def test_delete_counts_what_is_ready(channel: PeerChannel, name: str) -> None:
+def test_delete_counts_ready_messages(channel: PeerChannel, name: str) -> None:
     channel.declare(name)
     for _ in range(4):
         channel.publish(b"", name)

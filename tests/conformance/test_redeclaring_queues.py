@@ -57,9 +57,9 @@ def test_redeclaring_differently(
 ) -> None:
     channel.declare(name, **first)  # type: ignore[arg-type]
     channel.declare(name, **first)  # type: ignore[arg-type]
-    said = channel.refused(Queue.Declare(queue=name, **second), 406)  # type: ignore[arg-type]
+    refusal = channel.refused(Queue.Declare(queue=name, **second), 406)  # type: ignore[arg-type]
     if text:
-        assert said == "PRECONDITION_FAILED - " + text.format(name)
+        assert refusal == "PRECONDITION_FAILED - " + text.format(name)
     delete(channel.peer.channel(1), name)
 
 

@@ -58,7 +58,7 @@ def test_durable_topology_survives_and_transient_goes(
 
 @both_endings
 @pytest.mark.spec("amqp-0-9-1", "basic.publish")
-def test_persistent_messages_in_durable_queues_survive_and_no_others(
+def test_only_persistent_messages_in_durable_queues_survive_a_restart(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()
@@ -200,7 +200,9 @@ def test_a_reply_to_a_declaration_is_a_promise(start_daemon: DaemonStarter, conn
         daemon.kill()
 
 
-def test_many_restarts_lose_and_double_nothing(start_daemon: DaemonStarter, connect: Connector) -> None:
+def test_many_restarts_neither_lose_nor_duplicate_messages(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
     expected: list[str] = []
     for turn in range(6):
         daemon = start_daemon(environment={"AMQPD_SEGMENT_BYTES": "64KiB"})

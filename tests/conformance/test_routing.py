@@ -147,7 +147,7 @@ def test_exchanges_bound_to_exchanges(channel: PeerChannel, name: str, queues: l
 
 
 @pytest.mark.spec("rabbitmq-extensions", "alternate-exchange")
-def test_the_alternate_exchange_takes_what_is_not_routed(
+def test_the_alternate_exchange_gets_unroutable_messages(
     channel: PeerChannel, name: str, queues: list[str]
 ) -> None:
     main, spare = f"{name}.main", f"{name}.spare"

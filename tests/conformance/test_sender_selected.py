@@ -24,7 +24,7 @@ def test_cc_and_bcc_are_further_routing_keys(channel: PeerChannel, name: str) ->
 
 
 @pytest.mark.spec("rabbitmq-extensions", "sender-selected distribution")
-def test_a_message_is_routed_if_one_of_its_keys_is(channel: PeerChannel, name: str) -> None:
+def test_a_message_is_routed_by_a_key_in_its_cc_or_bcc_header(channel: PeerChannel, name: str) -> None:
     queue = channel.declare(exclusive=True)
     channel.publish(b"x", name, properties=Basic.Properties(headers={"BCC": [queue]}), mandatory=True)
     channel.expect_silence()
@@ -49,7 +49,7 @@ def test_keys_that_are_no_array_are_refused(
 
 
 @pytest.mark.spec("rabbitmq-extensions", "validated user-id")
-def test_a_publisher_names_itself_or_nobody(connect: Connector) -> None:
+def test_a_user_id_other_than_that_of_the_connection_closes_the_channel_with_406(connect: Connector) -> None:
     channel = connect().channel()
     queue = channel.declare(exclusive=True)
     channel.publish(b"x", queue, properties=Basic.Properties(user_id="guest"))

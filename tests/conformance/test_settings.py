@@ -47,7 +47,7 @@ def test_the_file_may_be_named_by_a_flag(tmp_path: Path, start_daemon: DaemonSta
         ({"AMQPD_COMPAT_PRODUCT": "other"}, ("other", amqpd_version, amqpd_version)),
     ],
 )
-def test_clients_of_both_protocols_are_told_a_product(
+def test_the_compatibility_product_is_announced_in_both_protocols(
     start_daemon: DaemonStarter,
     dial: Dialler,
     meet: Meet,

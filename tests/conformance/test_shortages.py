@@ -30,7 +30,7 @@ def expect_blocked(peer: Peer) -> str:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_too_little_space_holds_publishers_and_nobody_else(
+def test_low_disk_space_blocks_only_publishers(
     start_daemon: DaemonStarter, connect: Connector, told: bool
 ) -> None:
     daemon = start_daemon(*NEVER_FREE)
@@ -63,7 +63,7 @@ def test_too_little_space_holds_publishers_and_nobody_else(
     assert daemon.metric("amqpd_publishers_held") == 0
 
 
-def test_publishing_over_http_is_refused_meanwhile(start_daemon: DaemonStarter) -> None:
+def test_publishing_over_http_is_refused_during_the_disk_alarm(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon(*NEVER_FREE)
     daemon.log.wait_for("publishers are held back")
     api = Api(daemon.admin)
@@ -223,8 +223,8 @@ def test_a_client_that_declares_is_blocked_while_memory_is_short_and_finds_exist
         ("POST", binding, {"routing_key": "n"}),
         ("POST", ("definitions",), {"queues": []}),
     ):
-        said = api.refused(503, verb, *path, body=body)
-        assert said["reason"] == "nothing new can be declared while the broker is low on memory"
+        refusal = api.refused(503, verb, *path, body=body)
+        assert refusal["reason"] == "nothing new can be declared while the broker is low on memory"
     api.put("queues", "/", "q", status=204)
     api.close()
 

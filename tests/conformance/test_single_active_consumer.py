@@ -28,7 +28,7 @@ def taken(channel: PeerChannel, count: int) -> list[tuple[int, bool]]:
 
 
 @pytest.mark.spec("rabbitmq-extensions", "single_active_consumer")
-def test_the_first_consumer_gets_everything(connect: Connector, channel: PeerChannel, queue: str) -> None:
+def test_the_first_consumer_gets_all_messages(connect: Connector, channel: PeerChannel, queue: str) -> None:
     consumers = [connect().channel() for _ in range(3)]
     for consumer in consumers:
         consumer.consume(queue)
@@ -40,7 +40,7 @@ def test_the_first_consumer_gets_everything(connect: Connector, channel: PeerCha
 
 
 @pytest.mark.spec("rabbitmq-extensions", "single_active_consumer")
-def test_the_next_one_follows_when_the_connection_is_lost(
+def test_the_next_consumer_becomes_active_when_the_connection_is_lost(
     connect: Connector, channel: PeerChannel, queue: str
 ) -> None:
     consumers = [connect().channel() for _ in range(3)]
@@ -165,7 +165,7 @@ def test_the_argument_is_a_boolean_and_part_of_the_queue(channel: PeerChannel, n
 
 
 @pytest.mark.spec("rabbitmq-extensions", "single_active_consumer")
-def test_without_acknowledgements_the_next_one_starts_at_once(
+def test_without_acknowledgements_the_next_consumer_becomes_active_at_once(
     connect: Connector, channel: PeerChannel, queue: str
 ) -> None:
     old, new = connect().channel(), connect().channel()

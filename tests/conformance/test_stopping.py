@@ -36,7 +36,7 @@ def test_a_signal_closes_every_connection_with_320(
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.close")
-def test_peers_that_do_not_answer_the_close_cannot_hold_it_up(
+def test_a_peer_that_does_not_answer_close_does_not_delay_the_stop(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     daemon = start_daemon()
@@ -48,7 +48,9 @@ def test_peers_that_do_not_answer_the_close_cannot_hold_it_up(
 
 
 @pytest.mark.spec("amqp-0-9-1", "connection.close")
-def test_a_peer_that_does_not_read_cannot_hold_it_up(start_daemon: DaemonStarter, connect: Connector) -> None:
+def test_a_peer_that_does_not_read_does_not_delay_the_stop(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
     daemon = start_daemon()
     deaf = connect(daemon.address)
     channel = deaf.channel()
@@ -62,7 +64,7 @@ def test_a_peer_that_does_not_read_cannot_hold_it_up(start_daemon: DaemonStarter
 
 
 @pytest.mark.spec("rabbitmq-extensions", "publisher confirms")
-def test_everything_confirmed_before_the_close_is_there_after_the_restart(
+def test_messages_confirmed_before_the_close_survive_the_restart(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     daemon = start_daemon()

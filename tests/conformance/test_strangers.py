@@ -53,7 +53,7 @@ def test_a_logged_in_client_is_no_stranger(dial: Dialler, start_daemon: DaemonSt
         peer.drop()
 
 
-def test_handshakes_of_tls_are_strangers_like_all_others(
+def test_connections_in_a_tls_handshake_count_as_strangers(
     dial: Dialler, knock: Knock, start_daemon: DaemonStarter, tmp_path: Path
 ) -> None:
     certificates = Certificates(tmp_path / "certificates")

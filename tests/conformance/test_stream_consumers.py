@@ -51,7 +51,9 @@ def wait_for_leave(api: Api, stream: str) -> None:
         pass
 
 
-def test_a_consumer_goes_on_behind_what_it_has_settled(connect: Connector, api: Api, stream: str) -> None:
+def test_a_named_consumer_resumes_after_its_last_settled_offset(
+    connect: Connector, api: Api, stream: str
+) -> None:
     channel = named_consumer(connect, stream)
     messages = channel.deliveries(5)
     channel.ack(messages[2].tag, multiple=True)
@@ -97,12 +99,12 @@ def test_an_operator_has_a_consumer_begin_anew(connect: Connector, api: Api, str
     wait_for_leave(api, stream)
     api.delete("streams", "/", stream, "consumers", "mine")
     assert next_offset(connect, stream) == 0
-    said = api.refused(404, "DELETE", "streams", "/", stream, "consumers", "nobody")
-    assert "knows no consumer 'nobody'" in said["reason"]
+    refusal = api.refused(404, "DELETE", "streams", "/", stream, "consumers", "nobody")
+    assert "knows no consumer 'nobody'" in refusal["reason"]
 
 
 @both_endings
-def test_the_broker_knows_it_after_a_restart(
+def test_a_consumer_offset_survives_a_restart(
     start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()
@@ -132,7 +134,7 @@ def until_known(daemon: Daemon, offset: int) -> None:
     api.close()
 
 
-def test_a_name_that_is_none_is_refused(channel: PeerChannel, stream: str) -> None:
+def test_an_invalid_stream_consumer_name_is_refused(channel: PeerChannel, stream: str) -> None:
     channel.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
     command = Basic.Consume(queue=stream, arguments={"x-stream-consumer-name": "x" * 256})
     assert "invalid arg 'x-stream-consumer-name'" in channel.refused(command, 406)

@@ -98,7 +98,7 @@ def test_the_routing_key_is_the_key_of_messages_without_one(
 
 
 @pytest.mark.parametrize(("offset", "count"), [("next", 0), ("last", 4), (3, 200 - 12), ("1h", 200)])
-def test_where_a_consumer_begins_it_does_in_each_partition(
+def test_a_consumer_starts_at_its_offset_in_each_partition(
     channel: PeerChannel, publisher: Publisher, stream: str, offset: FieldValue, count: int
 ) -> None:
     read(channel, stream, offset)
@@ -159,7 +159,7 @@ def test_chunks_are_had_by_partition(api: Api, stream: str) -> None:
     assert bodies == {f"{key}: {number}".encode() for key in KEYS for number in range(10)}
 
 
-def test_a_partition_that_is_not_there_is_refused(channel: PeerChannel, stream: str) -> None:
+def test_consuming_a_missing_partition_is_refused_with_406(channel: PeerChannel, stream: str) -> None:
     channel.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
     text = channel.refused(Basic.Consume(queue=stream, arguments={"x-stream-partition": 4}), 406)
     assert f"queue '{stream}' in vhost '/' has no partition 4, it has 4" in text

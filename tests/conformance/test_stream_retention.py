@@ -56,7 +56,7 @@ def test_old_messages_go_and_stay_away(start_daemon: DaemonStarter, connect: Con
         assert offset_of(channel.delivery()) >= first
 
 
-def test_a_reader_that_is_too_slow_goes_on_with_what_there_is(
+def test_a_reader_behind_the_retention_resumes_at_the_first_kept_message(
     channel: PeerChannel, connect: Connector, api: Api, name: str
 ) -> None:
     publisher = Publisher(connect)

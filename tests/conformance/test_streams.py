@@ -32,7 +32,7 @@ def publisher(connect: Connector) -> Publisher:
     return Publisher(connect)
 
 
-def test_everybody_reads_everything_and_nothing_goes(
+def test_each_consumer_reads_all_messages_and_acks_remove_no_message(
     channel: PeerChannel, connect: Connector, publisher: Publisher, stream: str
 ) -> None:
     publisher.publish(stream, *NUMBERED)
@@ -50,7 +50,7 @@ def test_everybody_reads_everything_and_nothing_goes(
     [("first", 0), ("last", 9), (0, 0), (7, 7), ("1h", 0), (YESTERDAY, 0)],
     ids=["first", "last", "0", "7", "1h", "yesterday"],
 )
-def test_a_consumer_says_where_it_begins(
+def test_a_consumer_reads_from_its_stream_offset(
     channel: PeerChannel, publisher: Publisher, stream: str, offset: FieldValue, first: int
 ) -> None:
     publisher.publish(stream, *NUMBERED)
@@ -59,7 +59,7 @@ def test_a_consumer_says_where_it_begins(
 
 
 @pytest.mark.parametrize("offset", ["next", None, 10, TOMORROW], ids=["next", "none", "10", "tomorrow"])
-def test_a_consumer_may_wait_for_what_comes(
+def test_a_consumer_without_an_old_offset_reads_new_messages(
     channel: PeerChannel, publisher: Publisher, stream: str, offset: FieldValue
 ) -> None:
     publisher.publish(stream, *NUMBERED)
@@ -68,7 +68,7 @@ def test_a_consumer_may_wait_for_what_comes(
     assert offsets_and_bodies([channel.delivery()]) == [(10, b"new")]
 
 
-def test_an_offset_that_is_not_there_yet_is_waited_for(
+def test_a_consumer_waits_for_a_future_offset(
     channel: PeerChannel, publisher: Publisher, stream: str
 ) -> None:
     read(channel, stream, 5)
@@ -102,7 +102,7 @@ def test_a_consumer_has_no_more_than_its_prefetch(
     assert offsets_and_bodies(channel.deliveries(3)) == list(enumerate(NUMBERED))[3:6]
 
 
-def test_only_what_has_one_of_the_filter_values_is_seen(
+def test_a_consumer_with_a_filter_reads_only_messages_with_its_values(
     channel: PeerChannel, publisher: Publisher, stream: str
 ) -> None:
     for value in ("amer", "emea", "apac"):
@@ -230,7 +230,9 @@ def test_an_offset_that_makes_no_sense_is_refused(
     assert "is not one of first, last, next, an offset" in text
 
 
-def test_nothing_is_taken_out(channel: PeerChannel, publisher: Publisher, stream: str) -> None:
+def test_basic_get_from_a_stream_closes_the_connection_with_540(
+    channel: PeerChannel, publisher: Publisher, stream: str
+) -> None:
     publisher.publish(stream, b"kept")
     other = channel.peer
     channel.write(Basic.Get(queue=stream))
@@ -250,7 +252,7 @@ def test_a_purge_is_refused(channel: PeerChannel, stream: str) -> None:
         (True, False, True, "auto-delete"),
     ],
 )
-def test_a_stream_outlives_everybody(
+def test_a_stream_must_be_durable_and_not_exclusive_or_auto_delete(
     channel: PeerChannel, name: str, durable: bool, exclusive: bool, auto_delete: bool, what: str
 ) -> None:
     command = Queue.Declare(

@@ -60,7 +60,7 @@ def test_expiration_0_is_delivered_at_once_or_never(channel: PeerChannel, expira
 
 
 @pytest.mark.spec("rabbitmq-extensions", "queue TTL")
-def test_an_unused_queue_goes_and_a_used_one_stays(channel: PeerChannel, name: str) -> None:
+def test_an_unused_queue_expires_and_a_consumed_queue_does_not(channel: PeerChannel, name: str) -> None:
     for suffix in ("unused", "used"):
         channel.declare(f"{name}.{suffix}", arguments={"x-expires": 50})
     channel.consume(f"{name}.used", "keeper")
@@ -87,7 +87,7 @@ def test_the_oldest_goes_first(channel: PeerChannel) -> None:
 
 
 @pytest.mark.spec("rabbitmq-extensions", "queue length limit")
-def test_reject_publish_nacks_what_is_too_many_and_no_queue_has_it(connect: Connector) -> None:
+def test_reject_publish_nacks_a_message_beyond_max_length_for_all_its_queues(connect: Connector) -> None:
     channel = connect().channel()
     full = channel.declare(exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     roomy = channel.declare(exclusive=True)
@@ -103,7 +103,7 @@ def test_reject_publish_nacks_what_is_too_many_and_no_queue_has_it(connect: Conn
 
 
 @pytest.mark.spec("rabbitmq-extensions", "queue length limit")
-def test_without_confirms_what_is_refused_is_dropped(channel: PeerChannel) -> None:
+def test_reject_publish_drops_the_message_without_publisher_confirms(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     for body in (b"1", b"2"):
         channel.publish(body, queue)

@@ -205,7 +205,7 @@ def test_confirms_and_transactions_exclude_each_other(connect: Connector) -> Non
     assert text == "PRECONDITION_FAILED - cannot switch from confirm to tx mode"
 
 
-def test_select_makes_transactional_what_was_published_before_without(channel: PeerChannel) -> None:
+def test_select_leaves_earlier_publishes_untouched_by_a_rollback(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
     channel.publish(b"1", queue)
     channel.call(Tx.Select(), Tx.SelectOk)

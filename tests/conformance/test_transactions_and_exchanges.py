@@ -66,7 +66,7 @@ def test_an_exchange_deleted_before_the_commit(
 
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "headers"])
-def test_another_one_of_its_name_was_not_asked_for(
+def test_commit_fails_if_the_exchange_was_replaced_by_one_of_its_name(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str, kind: str
 ) -> None:
     hold(tx, exchange, queue)
@@ -76,7 +76,7 @@ def test_another_one_of_its_name_was_not_asked_for(
     expect_nothing_done(channel, queue)
 
 
-def test_another_one_of_its_name_that_takes_no_publishes(
+def test_commit_fails_if_the_exchange_was_replaced_by_an_internal_exchange(
     tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
 ) -> None:
     hold(tx, exchange, queue)

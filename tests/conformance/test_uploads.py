@@ -33,7 +33,7 @@ def begin(channel: PeerChannel, queue: str, body: bytes, frames: int) -> None:
     )
 
 
-def test_an_upload_that_is_cut_leaves_nothing(
+def test_an_interrupted_upload_frees_its_disk_space(
     start_daemon: DaemonStarter, connect: Connector, tmp_path: Path
 ) -> None:
     """Neither when the connection is lost, nor when the channel is closed in the middle of it."""

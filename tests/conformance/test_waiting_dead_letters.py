@@ -324,8 +324,8 @@ def test_waiting_dead_letters_are_listed_with_reason_and_target(
     selected = api.get("queues", "/", name, "messages", "count", state="dead-letter", selector="n = 1")
     assert selected == {"count": 1, "empty": False}
     assert api.get("queues", "/", name, "messages", "count")["count"] == 1
-    said = api.refused(400, "GET", "queues", "/", name, "messages", "count", state="waiting")
-    assert said["reason"] == "state 'waiting' is not known here, allowed: ready, dead-letter"
+    refusal = api.refused(400, "GET", "queues", "/", name, "messages", "count", state="waiting")
+    assert refusal["reason"] == "state 'waiting' is not known here, allowed: ready, dead-letter"
     for queue in (name, dead):
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
@@ -343,13 +343,15 @@ def test_a_scan_shows_every_message_that_goes_on_waiting(channel: PeerChannel, a
         if pages == ["0"]:
             operate(api, name, "delete", ids=[page["messages"][0]["id"]])
     assert pages == ["0", "1", "2"]
-    said = api.refused(400, "GET", "queues", "/", name, "messages", **{"from": "after:1:died x"})
-    assert said["reason"] == "from 'after:1:died x' is neither a position nor the 'next' of a list"
+    refusal = api.refused(400, "GET", "queues", "/", name, "messages", **{"from": "after:1:died x"})
+    assert refusal["reason"] == "from 'after:1:died x' is neither a position nor the 'next' of a list"
     for queue in (name, dead):
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
-def test_single_ones_are_deleted_moved_copied_and_edited(channel: PeerChannel, api: Api, name: str) -> None:
+def test_waiting_dead_letters_are_deleted_moved_copied_and_edited(
+    channel: PeerChannel, api: Api, name: str
+) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True)
@@ -372,8 +374,8 @@ def test_single_ones_are_deleted_moved_copied_and_edited(channel: PeerChannel, a
     assert [(each["state"], each["payload"]) for each in listed(api, name)] == [("ready", "mended")]
     assert [each["payload"] for each in listed(api, aside)] == ["2", "1"]
     body = {"ids": [first], "state": "dead-letter"}
-    said = api.refused(400, "POST", "queues", "/", name, "messages", "delete", body=body)
-    assert "'state' and 'ids' do not go together" in said["reason"]
+    refusal = api.refused(400, "POST", "queues", "/", name, "messages", "delete", body=body)
+    assert "'state' and 'ids' do not go together" in refusal["reason"]
     assert comes(channel, dead, 1) == [b"occupies"]
     waits(api, dead, 0)
     for queue in (name, dead, aside):
@@ -463,8 +465,8 @@ def test_a_dead_letter_that_cannot_be_moved_continues_to_wait(
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     body = {"state": "dead-letter", "all": True, "to": {"queue": aside}}
-    said = api.refused(400, "POST", "queues", "/", name, "messages", "move", body=body)
-    assert said["reason"].startswith("message 3 of 3: ")
+    refusal = api.refused(400, "POST", "queues", "/", name, "messages", "move", body=body)
+    assert refusal["reason"].startswith("message 3 of 3: ")
     waits(api, name, COUNT)
     assert listed(api, aside) == []
     assert comes(channel, dead, COUNT + 1) == [b"occupies", *[b"%d" % number for number in range(COUNT)]]
@@ -531,13 +533,13 @@ def test_a_redrive_to_a_full_queue_loses_nothing(channel: PeerChannel, api: Api,
     channel.publish(b"in the way", name, properties=PERSISTENT)
     channel.round_trip()
     body = {"all": True}
-    said = api.refused(400, "POST", "queues", "/", dead, "messages", "redrive", body=body)
-    assert said["reason"] == f"message {COUNT} of {COUNT}: queue '{name}' in vhost '/' is full"
+    refusal = api.refused(400, "POST", "queues", "/", dead, "messages", "redrive", body=body)
+    assert refusal["reason"] == f"message {COUNT} of {COUNT}: queue '{name}' in vhost '/' is full"
     letters = [b"%d" % number for number in range(COUNT)]
     assert [each["payload"].encode() for each in listed(api, dead)] == letters
     assert [each["payload"] for each in listed(api, name)] == ["in the way"]
     assert operate(api, dead, "redrive", all=True, limit=COUNT - 1) == {"done": COUNT - 1, "more": True}
-    said = api.refused(400, "POST", "queues", "/", dead, "messages", "redrive", body=body)
+    refusal = api.refused(400, "POST", "queues", "/", dead, "messages", "redrive", body=body)
     assert comes(channel, name, COUNT) == [b"in the way", *letters[:-1]]
     assert operate(api, dead, "redrive", all=True)["done"] == 1
     assert comes(channel, name, 1) == letters[-1:]
@@ -551,8 +553,8 @@ def test_amqpctl_lists_and_operates_on_what_waits(channel: PeerChannel, api: Api
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
     channel.declare(aside, durable=True)
-    found = control.json("list_messages", name, "--state", "dead-letter")
-    assert [(each["state"], each["dead_letter"]["routing_key"]) for each in found] == [
+    document = control.json("list_messages", name, "--state", "dead-letter")
+    assert [(each["state"], each["dead_letter"]["routing_key"]) for each in document] == [
         ("dead-letter", dead)
     ] * COUNT
     table = control("list_messages", name).stdout.splitlines()
@@ -561,7 +563,7 @@ def test_amqpctl_lists_and_operates_on_what_waits(channel: PeerChannel, api: Api
     ] * COUNT
     assert control("count_messages", name).stdout == "0\n"
     assert control("count_messages", name, "--dead-letter").stdout == f"{COUNT}\n"
-    assert control("delete_messages", name, "--id", found[0]["id"]).stdout == "1\n"
+    assert control("delete_messages", name, "--id", document[0]["id"]).stdout == "1\n"
     assert control("move_messages", name, "--queue", aside, "--all").stdout == "0\n"
     assert control("move_messages", name, "--queue", aside, "--all", "--dead-letter").stdout == "2\n"
     assert [each["payload"] for each in listed(api, aside)] == ["1", "2"]

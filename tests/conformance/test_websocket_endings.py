@@ -81,7 +81,9 @@ def test_no_subprotocol_at_all(serving: Daemon, knock: Knock) -> None:
     assert b"none was requested" in answer
 
 
-def test_pages_of_other_hosts(serving: Daemon, start_daemon: DaemonStarter, visit: Visit) -> None:
+def test_an_origin_of_another_host_is_refused_unless_it_is_permitted(
+    serving: Daemon, start_daemon: DaemonStarter, visit: Visit
+) -> None:
     host, port = websocket_address(serving)
     assert visit(serving, origin=f"http://{host}:{port + 1}").subprotocol == "amqp"
     foreign = "https://app.example.org"
@@ -93,7 +95,7 @@ def test_pages_of_other_hosts(serving: Daemon, start_daemon: DaemonStarter, visi
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
-def test_a_client_of_http_learns_what_this_is(serving: Daemon, method: str) -> None:
+def test_a_plain_http_request_is_answered_with_426(serving: Daemon, method: str) -> None:
     url = "http://{}:{}/api/overview".format(*websocket_address(serving))
     answer = httpx.request(method, url, timeout=PATIENCE_S)
     assert answer.status_code == 426
@@ -243,7 +245,7 @@ def test_a_websocket_that_is_not_logged_in_is_a_stranger_like_all_others(
         peer.drop()
 
 
-def test_many_handshakes_leave_nothing_behind(serving: Daemon, knock: Knock, visit: Visit) -> None:
+def test_many_handshakes_leave_no_open_descriptors(serving: Daemon, knock: Knock, visit: Visit) -> None:
     descriptors = Path(f"/proc/{serving.pid}/fd")
     if not descriptors.exists():
         pytest.skip("descriptors are counted in /proc")

@@ -387,7 +387,7 @@ def test_the_texts_of_limits(api: Api, dial: Dialler, ann: str) -> None:
     check(closed(enter(dial, ann)), GOLDEN["limit of the user's connections"], ann)
 
 
-def test_the_texts_of_what_is_deleted(api: Api, dial: Dialler, ann: str) -> None:
+def test_the_texts_for_deleted_vhosts_and_users(api: Api, dial: Dialler, ann: str) -> None:
     peer = enter(dial, ann)
     peer.expect(Connection.OpenOk)
     api.delete("vhosts", ann)

@@ -200,7 +200,9 @@ async def test_errors_by_class(connection: AbstractConnection, address: Address,
         await aio_pika.connect(address.url(password="wrong"))
 
 
-async def test_a_robust_connection_comes_back_with_everything(start_daemon: DaemonStarter, name: str) -> None:
+async def test_a_robust_connection_restores_queues_and_consumers_after_a_restart(
+    start_daemon: DaemonStarter, name: str
+) -> None:
     daemon = start_daemon()
     url = daemon.address.url(query="?reconnect_interval=1&fail_fast=0")
     arrived: asyncio.Queue[bytes] = asyncio.Queue()

@@ -42,7 +42,7 @@ def tools(address: Address) -> Tools:
 
 
 @pytest.mark.nightly
-def test_a_script_queues_work_and_does_it(tools: Tools, name: str) -> None:
+def test_a_script_publishes_and_consumes_messages(tools: Tools, name: str) -> None:
     declared = tools.run("amqp-declare-queue", "-d", "-q", name)
     tools.run("amqp-publish", "-r", name, "-p", "-l", given="first\nsecond\nthird\n")
     got = tools.run("amqp-get", "-q", name)
@@ -65,6 +65,6 @@ def test_a_script_moves_three_mebibytes(tools: Tools, name: str) -> None:
 
 @pytest.mark.nightly
 def test_a_script_is_told_what_is_missing(tools: Tools, name: str) -> None:
-    told = tools.run("amqp-get", "-q", name, status=1)
+    done = tools.run("amqp-get", "-q", name, status=1)
 
-    assert f"404, message: NOT_FOUND - no queue '{name}' in vhost '/'" in told
+    assert f"404, message: NOT_FOUND - no queue '{name}' in vhost '/'" in done

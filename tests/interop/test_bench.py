@@ -58,15 +58,20 @@ def test_every_message_arrives_once_and_in_order(
 
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = done.stdout.splitlines()
-    found = json.loads(line)
-    assert found["ok"]
-    assert found["protocol"] == protocol
-    assert found["published"] == 2000
-    assert found["received"] == (0 if "0" in options else 2000)
-    assert found["confirmed"] == (2000 if "--confirm" in options else 0)
-    assert not any(found["checks"].values())
+    document = json.loads(line)
+    assert document["ok"]
+    assert document["protocol"] == protocol
+    assert document["published"] == 2000
+    assert document["received"] == (0 if "0" in options else 2000)
+    assert document["confirmed"] == (2000 if "--confirm" in options else 0)
+    assert not any(document["checks"].values())
     if "--confirm" in options:
-        assert 0 < found["confirm_us"]["p50"] <= found["confirm_us"]["p99.9"] <= found["confirm_us"]["max"]
+        assert (
+            0
+            < document["confirm_us"]["p50"]
+            <= document["confirm_us"]["p99.9"]
+            <= document["confirm_us"]["max"]
+        )
 
 
 def test_the_table_names_every_figure(address: Address) -> None:
@@ -132,8 +137,8 @@ def test_the_bench_ends_when_losses_leave_nothing_to_publish(daemon: Daemon, pro
     api.close()
 
     assert done.returncode == 1, done.stdout + done.stderr
-    found = json.loads(done.stdout)
-    assert (found["published"], found["received"], found["checks"]["lost"]) == (50, 0, 50)
+    document = json.loads(done.stdout)
+    assert (document["published"], document["received"], document["checks"]["lost"]) == (50, 0, 50)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +166,12 @@ def test_the_bench_ends_when_the_broker_stands_still(
     try:
         wait_for_messages(daemon)
         os.kill(daemon.pid, signal.SIGSTOP)
-        told = running.communicate(timeout=PATIENCE_S)
+        output = running.communicate(timeout=PATIENCE_S)
     finally:
         running.kill()
         os.kill(daemon.pid, signal.SIGCONT)
-    assert running.returncode == 2, told
-    assert "no answer to Queue.Declare" in told[1]
+    assert running.returncode == 2, output
+    assert "no answer to Queue.Declare" in output[1]
 
 
 @pytest.mark.nightly

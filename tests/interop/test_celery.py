@@ -123,7 +123,7 @@ def test_priorities(worker: Worker) -> None:
     assert notes.read_text(encoding="utf-8").split() == ["9", "9", "5", "2", "1"]
 
 
-def test_revoking_what_waits_and_what_runs(worker: Worker) -> None:
+def test_waiting_and_running_tasks_may_be_revoked(worker: Worker) -> None:
     gate, busy = worker.occupy("revoked")
     waiting = worker.send("add", 1, 1)
     told = worker.app.control.revoke(waiting.id, reply=True, timeout=PATIENCE_S, limit=1)

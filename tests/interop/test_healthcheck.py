@@ -25,7 +25,7 @@ def test_a_ready_broker_is_healthy(daemon: Daemon, monkeypatch: pytest.MonkeyPat
     assert healthy(["amqpd", "serve", "--admin", where, ""])
 
 
-def test_without_the_admin_server_it_is_asked_whether_somebody_listens(
+def test_without_the_admin_server_the_check_connects_to_the_amqp_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AMQPD_ADMIN", "Off")

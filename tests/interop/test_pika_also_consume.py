@@ -13,7 +13,7 @@ from tests.support.daemon.daemon import PATIENCE_S, Daemon
 pytestmark = pytest.mark.amqpd_only("amqpd's own argument")
 
 
-def test_messages_come_from_all_of_them_by_turns(pika_dial: Dial, name: str, api: Api) -> None:
+def test_messages_are_delivered_from_all_queues_in_turn(pika_dial: Dial, name: str, api: Api) -> None:
     channel = pika_dial().channel()
     channel.confirm_delivery()
     queues = [f"{name}.{n}" for n in range(3)]

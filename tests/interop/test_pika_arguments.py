@@ -77,7 +77,7 @@ def test_arguments_of_consumers(connection: pika.BlockingConnection, name: str) 
             refused(connection, argument, value, consume)
 
 
-def test_the_pages_have_them_all() -> None:
+def test_the_documentation_names_all_arguments() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     names = [*QUEUE_RULES, *CONSUMER_RULES, BROWSE, BROWSE_FROM, SELECTOR]
     assert [name for name in names if f"`{name}`" not in text] == []

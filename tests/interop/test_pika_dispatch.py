@@ -51,7 +51,7 @@ def test_strict_dispatch(pika_dial: Dial, declare: Declare, name: str) -> None:
     assert [number for _, _, number in second.receive(1)] == [6]
 
 
-def test_nobody_is_served_before_there_are_enough(pika_dial: Dial, declare: Declare, name: str) -> None:
+def test_consumers_before_dispatch_delays_deliveries(pika_dial: Dial, declare: Declare, name: str) -> None:
     channel = declare(consumers_before_dispatch=2)
     publish(channel, name, 1, 2, 3)
     assert channel.basic_get(name, auto_ack=True)[2] == b"1"
@@ -61,7 +61,7 @@ def test_nobody_is_served_before_there_are_enough(pika_dial: Dial, declare: Decl
     assert sorted(number for worker in (first, second) for _, _, number in worker.receive(1)) == [2, 3]
 
 
-def test_nobody_is_served_before_a_time(pika_dial: Dial, declare: Declare, name: str) -> None:
+def test_delay_before_dispatch_delays_deliveries(pika_dial: Dial, declare: Declare, name: str) -> None:
     channel = declare(delay_before_dispatch=300)
     publish(channel, name, 1)
     began = time.monotonic()

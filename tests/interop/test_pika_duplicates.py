@@ -39,7 +39,7 @@ def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
         taken.append(body)
 
 
-def test_a_duplicate_is_acked_and_comes_back_to_who_wants_that(daemon: Daemon, name: str) -> None:
+def test_a_duplicate_is_confirmed_and_returned_if_mandatory(daemon: Daemon, name: str) -> None:
     connection = connected(daemon.address)
     channel = connection.channel()
     channel.confirm_delivery()
@@ -69,7 +69,7 @@ def test_a_duplicate_is_acked_and_comes_back_to_who_wants_that(daemon: Daemon, n
     connection.close()
 
 
-def test_a_number_that_is_none_ends_the_channel(address: Address, name: str) -> None:
+def test_an_invalid_sequence_header_closes_the_channel_with_406(address: Address, name: str) -> None:
     connection = connected(address)
     channel = connection.channel()
     channel.queue_declare(name, arguments={"x-dedup-producers": 5})

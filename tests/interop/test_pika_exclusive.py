@@ -132,7 +132,7 @@ def consumer_events(channel: BlockingChannel, queue: str, count: int) -> list[tu
     return found
 
 
-def test_a_queue_is_told_who_is_served(
+def test_changes_of_the_active_consumer_are_published_to_a_queue(
     pika_dial: Dial, publisher: BlockingChannel, name: str, api: Api
 ) -> None:
     publisher.queue_declare(name + ".told")
@@ -160,7 +160,7 @@ def test_a_queue_is_told_who_is_served(
     assert numbers(ordinary.receive(1)) == [1]
 
 
-def test_a_deleted_queue_serves_nobody(pika_dial: Dial, name: str) -> None:
+def test_deleting_the_queue_publishes_the_end_of_the_active_consumer(pika_dial: Dial, name: str) -> None:
     channel = pika_dial().channel()
     channel.queue_declare(name)
     channel.queue_declare(name + ".told")
@@ -245,7 +245,7 @@ def test_a_client_that_closes_politely_hands_over_in_order(
 
 
 @pytest.mark.parametrize("takeover", [{}, {"x-exclusive-takeover": "drain"}])
-def test_the_deliveries_of_a_cancelled_one_are_not_waited_for_without_end(
+def test_deliveries_of_a_cancelled_consumer_delay_its_successor_only_for_a_limited_time(
     start_daemon: DaemonStarter, name: str, takeover: dict[str, object]
 ) -> None:
     daemon = start_daemon(environment={"AMQPD_EXCLUSIVE_DRAIN_MS": "200"})

@@ -145,7 +145,7 @@ def test_consumers_of_current_values_see_each_change_once(
 
 
 @pytest.mark.parametrize("options", [{"exclusive": True}, {"arguments": {"x-exclusive-consumer": True}}])
-def test_nobody_consumes_current_values_alone(
+def test_exclusive_consumers_of_a_non_destructive_queue_are_refused_with_406(
     connection: pika.BlockingConnection, name: str, options: dict[str, Any]
 ) -> None:
     connection.channel().queue_declare(name, arguments=KEPT)
@@ -154,7 +154,7 @@ def test_nobody_consumes_current_values_alone(
     assert refusal.value.reply_code == 406
 
 
-def test_a_kind_that_is_none(connection: pika.BlockingConnection, name: str) -> None:
+def test_an_unknown_queue_kind_is_refused_with_406(connection: pika.BlockingConnection, name: str) -> None:
     with pytest.raises(
         pika.exceptions.ChannelClosedByBroker, match="is not one of standard, prio"
     ) as refusal:

@@ -129,7 +129,7 @@ def test_where_a_browser_begins(
     assert channel.queue_declare(name, passive=True).method.message_count == 5
 
 
-def test_a_browser_sees_what_comes(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
+def test_a_browser_gets_later_messages(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
     publish(channel, name, 1, 2)
     first, last, following = [
         Listener(pika_dial, name, browse="true", browse_from=beginning)
@@ -140,7 +140,9 @@ def test_a_browser_sees_what_comes(pika_dial: Dial, channel: BlockingChannel, na
     assert not first.cancelled
 
 
-def test_a_snapshot_ends_and_says_so(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
+def test_a_snapshot_browser_is_cancelled_at_its_end(
+    pika_dial: Dial, channel: BlockingChannel, name: str
+) -> None:
     publish(channel, name, *range(1, 7))
     browser = Listener(pika_dial, name, browse="snapshot", **select("kind = 'odd'"))
     publish(channel, name, 7, 9)

@@ -52,7 +52,7 @@ def test_a_publish_with_confirms_is_nacked_and_with_mandatory_given_back(
     assert ready(channel, queue) == 1
 
 
-def test_without_confirms_it_is_given_back_or_ends_the_channel(
+def test_a_publish_to_a_stopped_queue_is_returned_or_closes_the_channel(
     api: Api, connection: pika.BlockingConnection, queue: str
 ) -> None:
     act(api, queue, "stop-enqueue")
@@ -69,7 +69,9 @@ def test_without_confirms_it_is_given_back_or_ends_the_channel(
     assert ended.value.reply_code == 406
 
 
-def test_a_commit_fails_and_says_so(api: Api, connection: pika.BlockingConnection, queue: str) -> None:
+def test_a_commit_to_a_stopped_queue_closes_the_channel_with_406(
+    api: Api, connection: pika.BlockingConnection, queue: str
+) -> None:
     channel = connection.channel()
     channel.tx_select()
     channel.basic_publish("", queue, b"1")
@@ -124,12 +126,12 @@ def test_a_durable_queue_is_still_stopped_after_a_crash(start_daemon: DaemonStar
 
 
 def test_a_user_without_configure_permission_may_not_stop_a_queue(api: Api, queue: str) -> None:
-    said = api.refused(400, "POST", "queues", "/", queue, "actions", body={"action": "sync"})
-    assert "unknown action: sync" in said["reason"]
+    refusal = api.refused(400, "POST", "queues", "/", queue, "actions", body={"action": "sync"})
+    assert "unknown action: sync" in refusal["reason"]
     api.put("users", "looker", password="x", tags="management")
     api.put("permissions", "/", "looker", configure="", write=".*", read=".*")
     looker = Api(api.base, "looker", "x")
-    said = looker.refused(401, "POST", "queues", "/", queue, "actions", body={"action": "stop-enqueue"})
-    assert f"configure access to queue '{queue}'" in said["reason"]
+    refusal = looker.refused(401, "POST", "queues", "/", queue, "actions", body={"action": "stop-enqueue"})
+    assert f"configure access to queue '{queue}'" in refusal["reason"]
     looker.close()
     api.delete("users", "looker")

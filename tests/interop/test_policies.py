@@ -30,9 +30,7 @@ def wait_for_depth(channel: BlockingChannel, queue: str, count: int) -> None:
         channel.connection.process_data_events(0.01)
 
 
-def test_max_length_drops_what_is_too_much_and_dead_letters_it(
-    api: Api, vhost: str, address: Address
-) -> None:
+def test_max_length_dead_letters_messages_beyond_the_limit(api: Api, vhost: str, address: Address) -> None:
     with amqp(address, vhost) as channel:
         channel.queue_declare("q", durable=True)
         channel.queue_declare("dead", durable=True)
@@ -73,7 +71,9 @@ def test_overflow_refuses_publishers_until_the_policy_goes(api: Api, vhost: str,
         assert bodies(channel, "q") == [b"0", b"1"]
 
 
-def test_message_ttl_holds_for_what_comes_after_it(api: Api, vhost: str, address: Address) -> None:
+def test_message_ttl_applies_to_messages_published_after_the_policy(
+    api: Api, vhost: str, address: Address
+) -> None:
     with amqp(address, vhost) as channel:
         channel.queue_declare("q")
         channel.basic_publish("", "q", b"before")

@@ -57,7 +57,7 @@ def consumed(channel: BlockingChannel, queue: str) -> tuple[pika.BasicProperties
 
 @pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
 @pytest.mark.parametrize("size", SIZES.values(), ids=list(SIZES))
-def test_everybody_gets_the_whole_body(
+def test_consumers_of_both_protocols_get_the_whole_body(
     dial: ProtonDial, channel: BlockingChannel, queue: str, size: int, durable: bool
 ) -> None:
     """A consumer and a getter of AMQP 0-9-1, and a receiver of AMQP 1.0."""

@@ -159,7 +159,7 @@ def test_a_drain_ends_when_there_is_nothing_more(dial: ProtonDial, queue: str) -
     assert bodies(take(receiver, 1)) == [0]
 
 
-def test_a_browser_sees_everything_and_takes_nothing(
+def test_a_browser_gets_all_messages_and_leaves_them_ready(
     dial: ProtonDial, channel: BlockingChannel, queue: str
 ) -> None:
     fill(dial, queue, 20)
@@ -213,7 +213,7 @@ def test_the_more_important_messages_come_first(
     channel.queue_delete(name)
 
 
-def test_a_message_is_not_there_longer_than_it_said(dial: ProtonDial, queue: str) -> None:
+def test_a_message_expires_after_its_ttl(dial: ProtonDial, queue: str) -> None:
     brief = proton.Message(body="brief", ttl=0.05)
     long = proton.Message(body="long", ttl=1000)
     assert Sender(dial(), f"/queues/{queue}").send(brief, long) == [ACCEPTED] * 2
@@ -237,7 +237,7 @@ def test_a_receiver_of_a_deleted_queue_is_detached_with_an_error(
     assert told.value.condition == "amqp:resource-deleted"
 
 
-def test_an_idle_connection_stays_as_long_as_both_say_something(dial: ProtonDial, queue: str) -> None:
+def test_heartbeats_keep_an_idle_connection_open(dial: ProtonDial, queue: str) -> None:
     connection = dial(heartbeat=0.4)  # and hangs up if it hears nothing for that long
     receiver = connection.create_receiver(f"/queues/{queue}")
     with pytest.raises(proton.Timeout):

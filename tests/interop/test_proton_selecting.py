@@ -89,7 +89,7 @@ def test_the_answer_says_which_filter_holds(dial: ProtonDial, queue: str) -> Non
     assert held.value == "size = 1"
 
 
-def test_a_filter_that_nobody_knows_is_left_out_of_the_answer(dial: ProtonDial, queue: str) -> None:
+def test_an_unknown_filter_is_left_out_of_the_attach(dial: ProtonDial, queue: str) -> None:
     name = proton.symbol("test:unknown")
     unknown = reactor.Filter({name: proton.Described(name, "anything")})
     receiver = receiver_of(dial, queue, unknown)

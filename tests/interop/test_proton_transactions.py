@@ -199,7 +199,7 @@ def test_a_message_moved_in_a_transaction_is_in_exactly_one_queue(
     channel.queue_delete(done)
 
 
-def test_nothing_happens_if_the_connection_ends_first(dial: ProtonDial, queue: str) -> None:
+def test_closing_the_connection_rolls_the_transaction_back(dial: ProtonDial, queue: str) -> None:
     fill(dial, queue, 1)
     connection = dial()
     receiver = connection.create_receiver(f"/queues/{queue}")
@@ -211,7 +211,7 @@ def test_nothing_happens_if_the_connection_ends_first(dial: ProtonDial, queue: s
     assert bodies(drain(dial().create_receiver(f"/queues/{queue}"), 10)) == [0]
 
 
-def test_a_commit_fails_if_a_queue_is_full_and_nothing_of_it_happens(
+def test_a_commit_to_a_full_queue_fails_and_has_no_effect(
     dial: ProtonDial, channel: BlockingChannel, queue: str, name: str
 ) -> None:
     full = f"{name}.full"

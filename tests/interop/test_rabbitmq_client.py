@@ -146,7 +146,9 @@ def test_a_publisher_to_anywhere(connection: Any, queue: str) -> None:
     publisher.close()
 
 
-def test_each_outcome_does_what_the_client_says(connection: Any, management: Any, queue: str) -> None:
+def test_accept_discard_and_requeue_settle_as_documented(
+    connection: Any, management: Any, queue: str
+) -> None:
     publish(connection, queue_address(queue), b"good", b"bad")
     first = take(connection, queue_address(queue), requeue)
     again = take(connection, queue_address(queue), accept, discard)
@@ -261,7 +263,7 @@ def test_an_impossible_request_is_refused_and_the_client_continues(
     assert management.queue_info(queue).name == queue
 
 
-def test_deleting_what_is_not_there_is_no_fault(management: Any, name: str) -> None:
+def test_deleting_a_missing_queue_or_exchange_is_no_error(management: Any, name: str) -> None:
     management.delete_queue(name)
     management.delete_exchange(name)
 

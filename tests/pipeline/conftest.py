@@ -1,7 +1,5 @@
 """A single Spark for all tests of the pipeline; without Java or pyspark they are skipped with a reason."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile
@@ -9,16 +7,13 @@ import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from pipeline.requirements import find_missing
 from tests.bench.journals import Planted, write
 from tests.support.pipeline.broker import Broker
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 EVENTS = 20_000
 FAULTS = 5
@@ -49,7 +44,7 @@ def _pyspark_warns() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Two threads, and four attempts for each task, so that retries happen."""
     reason = find_missing()
     if reason:
@@ -74,7 +69,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
+def broker(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[Broker]:
     """A broker of the module's own, which Spark knows how to reach; skipped where there is no Spark."""
     from pipeline.connector.source import register
 

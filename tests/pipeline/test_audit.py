@@ -37,12 +37,12 @@ def written(spark: SparkSession, events: DataFrame, folder: Path) -> Digest:
 def test_every_planted_fault_is_found_and_nothing_else(
     spark: SparkSession, planted: tuple[Path, Planted]
 ) -> None:
-    found = audit(sealed_journal_digest(spark, str(planted[0])))
+    report = audit(sealed_journal_digest(spark, str(planted[0])))
 
-    assert differences(found, planted[1]) == []
-    assert not found.clean
-    assert found.events == planted[1].events > EVENTS
-    assert found.not_judged == {}
+    assert differences(report, planted[1]) == []
+    assert not report.clean
+    assert report.events == planted[1].events > EVENTS
+    assert report.not_judged == {}
 
 
 @pytest.mark.nightly
@@ -54,12 +54,12 @@ def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(
     gone, doubled = acks[0]["seq"], acks[1]["seq"]
     damaged = events.where(F.col("seq") != gone).unionByName(events.where(F.col("seq") == doubled))
 
-    found = audit(written(spark, damaged, tmp_path))
+    report = audit(written(spark, damaged, tmp_path))
 
-    told = {(row["before"], row["missing"]) for row in found.rows["hole"]}
+    told = {(row["before"], row["missing"]) for row in report.rows["hole"]}
     assert told == {(gone + 1, 1), (doubled, -1)}
-    assert found.findings["imbalance"] == 2
-    assert doubled in {row["last_seq"] for row in found.rows["double_settled"]}
+    assert report.findings["imbalance"] == 2
+    assert doubled in {row["last_seq"] for row in report.rows["double_settled"]}
 
 
 @pytest.mark.nightly
@@ -68,11 +68,11 @@ def test_without_deliveries_it_says_what_it_could_not_look_for(
 ) -> None:
     less = events.where(F.col("op") != "deliver").replace("full", "lifecycle", ["reason"])
 
-    found = audit(written(spark, less, tmp_path))
+    report = audit(written(spark, less, tmp_path))
 
-    assert set(found.not_judged) == {FILE, *NEEDS_FULL}
-    assert all("full" in found.not_judged[kind] for kind in NEEDS_FULL)
-    assert found.findings["stuck_unacked"] == found.findings["undelivered"] == 0
+    assert set(report.not_judged) == {FILE, *NEEDS_FULL}
+    assert all("full" in report.not_judged[kind] for kind in NEEDS_FULL)
+    assert report.findings["stuck_unacked"] == report.findings["undelivered"] == 0
 
 
 @pytest.mark.nightly
@@ -81,12 +81,12 @@ def test_a_node_of_its_own_is_audited_on_its_own(
 ) -> None:
     other = events.withColumn("node", F.lit("other"))
 
-    found = audit(written(spark, events.unionByName(other), tmp_path))
+    report = audit(written(spark, events.unionByName(other), tmp_path))
 
     one = planted[1].uids
-    assert found.findings["lost"] == 2 * len(one["lost"])
-    assert found.findings["double_settled"] == 2 * len(one["double_settled"])
-    assert found.findings["hole"] == found.findings["imbalance"] == 0
+    assert report.findings["lost"] == 2 * len(one["lost"])
+    assert report.findings["double_settled"] == 2 * len(one["double_settled"])
+    assert report.findings["hole"] == report.findings["imbalance"] == 0
 
 
 def test_reordered_deliveries_are_found(events: DataFrame, planted: tuple[Path, Planted]) -> None:

@@ -115,11 +115,11 @@ def test_a_balance_is_unknown_where_files_have_events_across_one_another(
         events[seq - 1] = row | {"seq": seq, "op": "checkpoint", "quantity": quantity}
     even, odd = (table([each for each in events if each["seq"] % 2 == rest]) for rest in (0, 1))
 
-    found = audit(digested(spark, tmp_path, pa.concat_tables([even, odd]), even.num_rows))
+    report = audit(digested(spark, tmp_path, pa.concat_tables([even, odd]), even.num_rows))
 
-    told = [(row["from_seq"], row["to_seq"], row["expected"]) for row in found.rows["imbalance"]]
+    told = [(row["from_seq"], row["to_seq"], row["expected"]) for row in report.rows["imbalance"]]
     assert told == [(1, 4, None), (4, 8, None)]
-    assert found.findings["hole"] == 0
+    assert report.findings["hole"] == 0
 
     out = tmp_path / "out"
     words = ["run", "audit", "--journal", str(tmp_path), "--out", str(out)]

@@ -112,8 +112,8 @@ def test_bodies_that_are_no_object_are_kept() -> None:
     ids=["half a pair", "half a pair as a name", "deep", "long"],
 )
 def test_a_schema_is_inferred_without_bodies_that_cannot_be_read(other: bytes) -> None:
-    found = infer_schema([other, b'{"a": "\\ud83d\\ude00 \xc3\xa9"}'])
-    assert found == T.StructType([T.StructField("a", T.StringType())])
+    schema = infer_schema([other, b'{"a": "\\ud83d\\ude00 \xc3\xa9"}'])
+    assert schema == T.StructType([T.StructField("a", T.StringType())])
 
 
 def test_values_that_cannot_be_written_again_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,6 +145,6 @@ def test_unreadable_fields_are_text_whatever_their_type(schema: T.StructType) ->
 
 
 def test_a_schema_is_inferred_beside_bodies_that_cannot_be_read() -> None:
-    found = infer_schema([DEEP.encode(), b"\xff", json.dumps({"a": 1}).encode()])
+    schema = infer_schema([DEEP.encode(), b"\xff", json.dumps({"a": 1}).encode()])
 
-    assert found == T.StructType([T.StructField("a", LONGER)])
+    assert schema == T.StructType([T.StructField("a", LONGER)])

@@ -90,7 +90,7 @@ def test_the_next_address_is_tried(broker: Broker) -> None:
         Publisher(server(url="amqp://127.0.0.1:9", retries="0"), True, 10, 30)
 
 
-def test_where_the_api_is_if_nothing_is_said() -> None:
+def test_the_default_api_address_follows_the_amqp_address() -> None:
     assert server(url="amqp://a,amqp://[::1]:7").api == ("http://a:15672", "http://[::1]:15672")
     assert server(url="amqps://a,amqps://[::1]:7").api == ("https://a:15671", "https://[::1]:15671")
 
@@ -115,7 +115,7 @@ def test_passwords_with_and_without_tls_are_not_mixed(given: dict[str, str], rea
 
 
 @pytest.mark.parametrize("name", ["caFile", "certFile"])
-def test_files_of_tls_that_are_none_are_named(tmp_path: Path, name: str) -> None:
+def test_missing_tls_files_are_named_in_the_error(tmp_path: Path, name: str) -> None:
     file = tmp_path / "none.pem"
     with pytest.raises(OptionError, match=f"option '{name}' is '{file}': .*No such file"):
         server(url="amqps://127.0.0.1:9", **{name: str(file)}).get("whoami")
@@ -171,7 +171,7 @@ def test_attempts_are_made_as_long_as_patience_lasts(monkeypatch: pytest.MonkeyP
     ("url", "reason"),
     [("http://h", "'url' is 'http://h'"), ("amqp://", "it is like amqp://"), ("amqp://h:99999", "amqp://h")],
 )
-def test_addresses_that_are_none(url: str, reason: str) -> None:
+def test_invalid_addresses_are_refused(url: str, reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
         server(url=url)
 
@@ -243,9 +243,9 @@ def test_a_reader_of_some_partitions_leaves_the_others_as_they_are(broker: Broke
 def test_shares_are_fair_and_no_message_is_left_out() -> None:
     backlogs = {Place("q", 0): 1000, Place("q", 1): 10, Place("q", 2): 0}
     for most in (1, 7, 100, 1009, 1010, 5000):
-        found = share_messages(backlogs, most)
-        assert sum(found.values()) == min(most, 1010)
-        assert all(0 <= found[place] <= waiting for place, waiting in backlogs.items())
+        shares = share_messages(backlogs, most)
+        assert sum(shares.values()) == min(most, 1010)
+        assert all(0 <= shares[place] <= waiting for place, waiting in backlogs.items())
     assert share_messages(backlogs, 101)[Place("q", 0)] == 100
 
 

@@ -97,14 +97,14 @@ def ranges(mine: Progress, start: dict[str, Any], end: dict[str, Any]) -> list[t
 def test_a_stream_that_was_declared_again_is_read_from_its_beginning_once(
     monkeypatch: pytest.MonkeyPatch, there: int
 ) -> None:
-    said = FakeSubscription(Partition(S, "b", 5, 5 + there))
-    mine = progress(monkeypatch, said, failOnDataLoss="false")
+    subscription = FakeSubscription(Partition(S, "b", 5, 5 + there))
+    mine = progress(monkeypatch, subscription, failOnDataLoss="false")
     first = mine.next_batch(at(1000), 400)
     assert (first, ranges(mine, at(1000), first)) == (at(405, "b"), [("b", 5, 405)])
     second = mine.next_batch(first, 400)
     assert (second, ranges(mine, first, second)) == (at(805, "b"), [("b", 405, 805)])
     with pytest.raises(DataLossError, match="partition 0 of 's' was deleted and declared again"):
-        progress(monkeypatch, said).next_batch(at(1000), 400)
+        progress(monkeypatch, subscription).next_batch(at(1000), 400)
 
 
 def test_an_empty_stream_that_was_declared_again_is_told_of_once(
@@ -127,21 +127,21 @@ def test_a_planned_batch_has_nothing_of_a_stream_that_was_declared_again(
 
 
 def test_a_stream_declared_again_has_none_of_the_old_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = FakeSubscription(Partition(S, "a", 0, 100))
-    mine = progress(monkeypatch, said, failOnDataLoss="false")
+    subscription = FakeSubscription(Partition(S, "a", 0, 100))
+    mine = progress(monkeypatch, subscription, failOnDataLoss="false")
     mine.fix_end()
-    said.there[S] = Partition(S, "b", 0, 50)
+    subscription.there[S] = Partition(S, "b", 0, 50)
     assert mine.next_batch(at(60), None) == at(0, "b")
     assert mine.next_batch(at(0, "b"), None) == at(0, "b")
 
 
 def test_a_stream_that_ends_before_what_was_read_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = FakeSubscription(Partition(S, "a", 0, 900))
+    subscription = FakeSubscription(Partition(S, "a", 0, 900))
     with pytest.raises(DataLossError, match="partition 0 of 's' ends before offset 900, not 1000"):
-        progress(monkeypatch, said).next_batch(at(1000), None)
-    mine = progress(monkeypatch, said, failOnDataLoss="false")
+        progress(monkeypatch, subscription).next_batch(at(1000), None)
+    mine = progress(monkeypatch, subscription, failOnDataLoss="false")
     assert mine.next_batch(at(1000), None) == at(900)
-    assert said.known == {S: 1000}
+    assert subscription.known == {S: 1000}
 
 
 @pytest.mark.parametrize("fail_on_loss", ["true", "false"])
@@ -149,19 +149,19 @@ def test_an_offset_that_is_asked_for_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, fail_on_loss: str
 ) -> None:
     t = Place("t", 0)
-    said = FakeSubscription(Partition(S, "a", 0, 10), Partition(t, "a", 0, 10))
+    subscription = FakeSubscription(Partition(S, "a", 0, 10), Partition(t, "a", 0, 10))
     first = {"s": {"0": 23}, "t": {"0": 0}}
     options = {"subscribe": "s,t", "startingOffsets": json.dumps(first), "failOnDataLoss": fail_on_loss}
-    mine = progress(monkeypatch, said, **options)
+    mine = progress(monkeypatch, subscription, **options)
     start = mine.initial().json()
     end = mine.next_batch(start, None)
     assert end["q"] == {"s": {"0": 23}, "t": {"0": 10}}
     assert ranges(mine, start, end) == [("a", 0, 10)]
-    said.there[S] = Partition(S, "a", 0, 22)
-    mine = progress(monkeypatch, said, **options)
+    subscription.there[S] = Partition(S, "a", 0, 22)
+    mine = progress(monkeypatch, subscription, **options)
     assert mine.next_batch(end, None) == end
-    assert said.known == {t: 10}, "S has not come to where it begins, and nobody waits for that"
-    said.there[S] = Partition(S, "a", 0, 30)
+    assert subscription.known == {t: 10}, "S has not come to where it begins, and nobody waits for that"
+    subscription.there[S] = Partition(S, "a", 0, 30)
     assert ranges(mine, end, mine.next_batch(end, None)) == [("a", 23, 30)]
 
 
@@ -169,11 +169,11 @@ def test_a_stream_that_ends_before_what_was_read_behind_an_offset_that_was_asked
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = {"startingOffsets": '{"s": {"0": 23}}'}
-    said = FakeSubscription(Partition(S, "a", 0, 10))
+    subscription = FakeSubscription(Partition(S, "a", 0, 10))
     with pytest.raises(DataLossError, match="ends before offset 10, not 40"):
-        progress(monkeypatch, said, **options).next_batch(at(40), None)
+        progress(monkeypatch, subscription, **options).next_batch(at(40), None)
     with pytest.raises(DataLossError, match="ends before offset 10, not 40"):
-        progress(monkeypatch, said, **options).slices(at(23), at(40))
+        progress(monkeypatch, subscription, **options).slices(at(23), at(40))
 
 
 @pytest.mark.parametrize(
@@ -193,13 +193,13 @@ def test_a_stream_that_ends_before_what_was_read_behind_an_offset_that_was_asked
 def test_the_latest_is_the_same_for_a_reader_whose_first_batch_is_done_again(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
 ) -> None:
-    said = FakeSubscription(Partition(S, "a", 0, 1000))
-    first = progress(monkeypatch, said, readerName="r", **options)
+    subscription = FakeSubscription(Partition(S, "a", 0, 1000))
+    first = progress(monkeypatch, subscription, readerName="r", **options)
     start = first.initial().json()
-    said.there[S] = said.there[S]._replace(next=1500)
+    subscription.there[S] = subscription.there[S]._replace(next=1500)
     assert first.next_batch(start, None) == at(1500)
-    said.there[S] = said.there[S]._replace(next=1600)
-    again = progress(monkeypatch, said, readerName="r", **options)
+    subscription.there[S] = subscription.there[S]._replace(next=1600)
+    again = progress(monkeypatch, subscription, readerName="r", **options)
     assert ranges(again, again.initial().json(), at(1500)) == [("a", 1000, 1500)]
     assert again.next_batch(at(1500), None) == at(1600)
     assert ranges(again, at(1500), at(1600)) == [("a", 1500, 1600)]
@@ -213,39 +213,39 @@ def test_the_latest_is_the_same_for_a_reader_whose_first_batch_is_done_again(
 def test_nothing_is_read_from_before_a_time_although_a_reader_was_there(
     monkeypatch: pytest.MonkeyPatch, option: dict[str, object]
 ) -> None:
-    said = FakeSubscription(Partition(S, "a", 0, 1000, kept=100))
+    subscription = FakeSubscription(Partition(S, "a", 0, 1000, kept=100))
     options = {"readerName": "r", "startingOffsetsByTimestampStrategy": "latest"} | option
-    mine = progress(monkeypatch, said, **options)
+    mine = progress(monkeypatch, subscription, **options)
     assert mine.initial().json() == at(1000)
-    said.there[S] = said.there[S]._replace(next=1010)
+    subscription.there[S] = subscription.there[S]._replace(next=1010)
     assert ranges(mine, at(1000), mine.next_batch(at(1000), None)) == [("a", 1000, 1010)]
 
 
 def test_rows_of_the_first_batch_that_retention_removes_are_a_loss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = FakeSubscription(Partition(S, "a", 0, 1000))
+    subscription = FakeSubscription(Partition(S, "a", 0, 1000))
     options = {"readerName": "r", "startingOffsets": "earliest"}
-    first = progress(monkeypatch, said, **options)
+    first = progress(monkeypatch, subscription, **options)
     end = first.next_batch(first.initial().json(), None)
-    said.there[S] = said.there[S]._replace(first=700)
-    again = progress(monkeypatch, said, **options)
+    subscription.there[S] = subscription.there[S]._replace(first=700)
+    again = progress(monkeypatch, subscription, **options)
     with pytest.raises(DataLossError, match="begins with offset 700: the messages from 0 are lost"):
         again.slices(again.initial().json(), end)
-    again = progress(monkeypatch, said, failOnDataLoss="false", **options)
+    again = progress(monkeypatch, subscription, failOnDataLoss="false", **options)
     assert ranges(again, again.initial().json(), end) == [("a", 700, 1000)]
 
 
 def test_a_first_batch_whose_beginning_is_not_known_is_a_loss(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said = FakeSubscription(Partition(S, "a", 0, 1600))
-    mine = progress(monkeypatch, said, startingOffsets="latest")
+    subscription = FakeSubscription(Partition(S, "a", 0, 1600))
+    mine = progress(monkeypatch, subscription, startingOffsets="latest")
     start = mine.initial().json()
     with pytest.raises(DataLossError, match="not known, and this one would begin with 1600"):
         mine.slices(start, at(1500))
     caplog.set_level(logging.WARNING, "amqpd.pipeline")
-    mine = progress(monkeypatch, said, startingOffsets="latest", failOnDataLoss="false")
+    mine = progress(monkeypatch, subscription, startingOffsets="latest", failOnDataLoss="false")
     assert mine.slices(start, at(1500)) == []
     assert "whose beginning is not known" in caplog.text
 
@@ -253,12 +253,12 @@ def test_a_first_batch_whose_beginning_is_not_known_is_a_loss(
 def test_retention_past_what_was_read_does_not_end_a_query_with_batches_by_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = FakeSubscription(Partition(S, "a", 700, 2000))
-    mine = progress(monkeypatch, said, maxBytesPerTrigger=100, failOnDataLoss="false")
+    subscription = FakeSubscription(Partition(S, "a", 700, 2000))
+    mine = progress(monkeypatch, subscription, maxBytesPerTrigger=100, failOnDataLoss="false")
     end = mine.next_batch(at(100), None)
     assert (end, ranges(mine, at(100), end)) == (at(800), [("a", 700, 800)])
     with pytest.raises(DataLossError, match="begins with offset 700: the messages from 100 are lost"):
-        progress(monkeypatch, said, maxBytesPerTrigger=100).next_batch(at(100), None)
+        progress(monkeypatch, subscription, maxBytesPerTrigger=100).next_batch(at(100), None)
 
 
 def test_rows_that_retention_has_just_removed_have_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,13 +271,13 @@ def test_rows_that_retention_has_just_removed_have_no_bytes(monkeypatch: pytest.
 
 
 def test_queues_have_their_share_beside_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = FakeSubscription(Partition(S, "a", 0, 995_000))
+    subscription = FakeSubscription(Partition(S, "a", 0, 995_000))
     queue = Queue(Q, 5000)
-    said.queues = [queue]
-    mine = progress(monkeypatch, said, subscribe="s,q", readerName="r", startingOffsets="earliest")
+    subscription.queues = [queue]
+    mine = progress(monkeypatch, subscription, subscribe="s,q", readerName="r", startingOffsets="earliest")
     end = mine.next_batch(mine.initial().json(), 1000)
     assert end["q"] == {"s": {"0": 995}, "q": {"0": 5}}, "in proportion to what waits"
-    mine = progress(monkeypatch, said, subscribe="s,q", readerName="r", maxBytesPerTrigger=1000)
+    mine = progress(monkeypatch, subscription, subscribe="s,q", readerName="r", maxBytesPerTrigger=1000)
     mine.next_batch(end, None)
     assert queue.asked[-1] == (4995, 5), "and so of bytes"
 

@@ -92,7 +92,7 @@ def test_all_other_messages_are_read_and_one_line_says_which_are_not(
     assert "Traceback" not in broker.log.text()
 
 
-def test_a_header_may_be_what_is_damaged(broker: Daemon, flip: Flip, tmp_path: Path) -> None:
+def test_chunks_with_damaged_headers_are_skipped(broker: Daemon, flip: Flip, tmp_path: Path) -> None:
     [path] = (tmp_path / "data").glob("stream-*.chunks")
     data = path.read_bytes()
     begins = [at for at in range(len(data)) if data.startswith(b"AMQK", at)]

@@ -81,7 +81,7 @@ def test_the_same_message_in_another_queue_is_another_life() -> None:
     assert sum(row["settled"] for row in made(events, "moved")) == 1
 
 
-def test_facts_stay_and_so_do_both_ends_of_a_forwarding() -> None:
+def test_declarations_and_both_ends_of_a_forwarding_are_kept() -> None:
     dead = {"queue_id": 2, "queue": "dead"}
     events = [
         QUEUE | {"op": "declare", "quantity": 0},
@@ -252,10 +252,12 @@ def test_order_in_a_digest_is_order_in_its_events(
     made_of = digested(spark, tmp_path_factory.mktemp("journal"), events, *cuts)
 
     rows = made_of.rows
-    found = find_reordered(select_placed(rows), select_kept(rows), select_lived(rows), lambda: made_of.events)
+    reordered = find_reordered(
+        select_placed(rows), select_kept(rows), select_lived(rows), lambda: made_of.events
+    )
 
     wanted = order(made_of.events, by_consumer=True)
-    assert sorted(map(str, found.collect())) == sorted(map(str, wanted.collect()))
+    assert sorted(map(str, reordered.collect())) == sorted(map(str, wanted.collect()))
 
 
 def test_files_come_as_bytes_where_the_journal_is_a_url(spark: SparkSession, tmp_path: Path) -> None:
@@ -283,16 +285,16 @@ def test_a_life_that_was_over_in_an_earlier_file_is_looked_up(spark: SparkSessio
         deliver(3),
     ]
 
-    found = audit(digested(spark, tmp_path, numbered(events), 6))
+    report = audit(digested(spark, tmp_path, numbered(events), 6))
 
-    told = {kind: [row["msg_uid"] for row in found.rows.get(kind, [])] for kind in found.findings}
+    told = {kind: [row["msg_uid"] for row in report.rows.get(kind, [])] for kind in report.findings}
     assert {kind: uids for kind, uids in told.items() if uids} == {
         "double_settled": [1],
         "delivered_after_settle": [2],
         "orphan": [3],
     }
-    assert found.entries == 3
-    assert found.others["ok"] == 0
+    assert report.entries == 3
+    assert report.others["ok"] == 0
 
 
 def by(uid: int, consumer: str, op: str = "ack") -> Event:
@@ -316,7 +318,9 @@ def to(uid: int, consumer: str) -> Event:
         ([to(1, "c"), by(1, "d", "requeue"), to(1, "d"), by(1, "d")], False),
     ],
 )
-def test_a_life_is_left_out_if_who_had_the_message_gave_it_back(life: list[Event], is_plain: bool) -> None:
+def test_a_life_is_left_out_only_if_the_holder_settled_or_returned_the_message(
+    life: list[Event], is_plain: bool
+) -> None:
     assert (ops([enqueue(1), *life]) == []) == is_plain
 
 

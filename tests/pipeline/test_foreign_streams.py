@@ -80,7 +80,7 @@ def test_a_part_of_a_stream_is_read(spark: SparkSession, url: str) -> None:
     assert [bytes(row["value"]) for row in found] == BODIES[7000:7003]
 
 
-def test_a_stream_with_nothing_in_it(spark: SparkSession, url: str) -> None:
+def test_an_empty_stream_has_no_rows(spark: SparkSession, url: str) -> None:
     assert rows(read(spark, url, subscribe="nothing")) == []
 
 

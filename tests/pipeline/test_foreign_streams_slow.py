@@ -216,7 +216,7 @@ def test_messages_that_do_not_come_are_left_out_if_that_is_wanted(
     assert link.waits[-1] == TIMEOUT_S
 
 
-def test_a_stream_that_is_not_there_yet_is_not_waited_for(link: type[SlowLink]) -> None:
+def test_planning_does_not_wait_for_a_missing_stream(link: type[SlowLink]) -> None:
     link.rows = link.late = 0
     mine = Progress(options(True, startingOffsets='{"s": {"0": 23}}', pollIntervalMs=1))
     start = mine.initial().json()

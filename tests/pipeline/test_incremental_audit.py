@@ -93,7 +93,7 @@ def ended(running: Running, number: signal.Signals) -> dict[str, Any]:
     return summary
 
 
-def test_two_runs_find_what_was_planted_and_a_batch_done_again_does_the_same(
+def test_two_runs_find_the_planted_faults_and_a_repeated_batch_finds_the_same(
     spark: SparkSession, planted: tuple[Path, Planted], tmp_path: Path
 ) -> None:
     files = files_of(planted)

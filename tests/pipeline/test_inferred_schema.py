@@ -38,7 +38,7 @@ def test_a_schema_is_inferred(spark: SparkSession, broker: Broker, options: dict
     assert found[2]["value"]["_corrupt_record"] == "no"
 
 
-def test_only_so_many_are_looked_at(spark: SparkSession, broker: Broker) -> None:
+def test_schema_inference_reads_only_the_sample(spark: SparkSession, broker: Broker) -> None:
     broker.declare_stream("few")
     broker.publish("few", BODIES)
     assert set(value(inferred(spark, broker, "few", inferSampleSize="1")[0])) == {"a", "b", "_corrupt_record"}

@@ -77,10 +77,10 @@ def test_the_format_is_known_without_being_registered(
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
 
-    told = run(environment | where, tmp_path, "python", str(program))
+    done = run(environment | where, tmp_path, "python", str(program))
 
-    assert "rows 10" in told
-    assert "declared 2" in told, "the queue and the stream"
+    assert "rows 10" in done
+    assert "declared 2" in done, "the queue and the stream"
 
 
 def test_the_first_example_publishes_reads_and_audits(
@@ -135,9 +135,9 @@ def test_the_example_of_a_page_on_spark(
     addition, pattern = CHECKS[page]
     (tmp_path / "example.py").write_text(program + addition)
 
-    told = run(environment, tmp_path, "python", "example.py")
+    done = run(environment, tmp_path, "python", "example.py")
 
-    assert re.search(pattern, told), told
+    assert re.search(pattern, done), done
     if page == "data/spark-writing.md":
         with broker.channel() as channel:
             assert channel.queue_declare("audit", passive=True).method.message_count == 20
@@ -153,9 +153,9 @@ def test_the_example_of_the_jobs(spark: SparkSession, tmp_path: Path) -> None:
     where = f"--out lake --option apiUrl={broker.daemon.admin}"  # the port is not the usual one
     example = example._replace(text=example.text.replace("--out lake", where))
 
-    told = examples.run(example, broker.daemon, tmp_path, patience=1800)
+    done = examples.run(example, broker.daemon, tmp_path, patience=1800)
 
-    assert '"ok"' in told
+    assert '"ok"' in done
     assert (tmp_path / "audit.html").exists()
     assert list((tmp_path / "lake").rglob("*.parquet"))
     broker.stop()

@@ -35,7 +35,7 @@ def sealed(spark: SparkSession, folder: Path, events: list[Event]) -> Path:
     return folder
 
 
-def test_traffic_counts_what_left_by_how_it_left(spark: SparkSession, tmp_path: Path) -> None:
+def test_traffic_counts_messages_by_operation(spark: SparkSession, tmp_path: Path) -> None:
     events = [enqueue(uid) | {"size": 10} for uid in range(12)]
     events += [*map(deliver, range(7)), left(0, "requeue"), deliver(0, redelivered=True), left(0)]
     events += [left(uid, "expire") for uid in (1, 2)]
@@ -77,7 +77,7 @@ def test_latency_by_consumer_is_of_those_that_each_took(spark: SparkSession, tmp
     assert (row["messages"], row["in_queue_p50"], row["processing_p50"]) == (3, 5, 4)
 
 
-def test_order_by_consumer_is_what_each_has(spark: SparkSession, tmp_path: Path) -> None:
+def test_order_by_consumer_counts_overtaking_within_a_consumer(spark: SparkSession, tmp_path: Path) -> None:
     events = [
         *map(enqueue, range(6)),
         deliver(1, "c"),

@@ -116,7 +116,7 @@ def test_lineage_goes_from_a_message_to_its_dead_letter(spark: SparkSession, jou
     assert f"delivered {DELIVERIES} times" in summary["life"][-3]
 
 
-def test_a_message_that_there_is_not(spark: SparkSession, journal: Path) -> None:
+def test_lineage_of_a_missing_message_fails(spark: SparkSession, journal: Path) -> None:
     with pytest.raises(PipelineError, match="no message 'm-99'"):
         done(spark, journal, "lineage", "--message-id", "m-99")
 

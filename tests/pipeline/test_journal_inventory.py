@@ -84,15 +84,15 @@ def test_the_audit_tells_of_missing_files_and_reads_no_copies(
     files = journal(tmp_path)
     double(files[0], files[0])
 
-    found = audit(sealed_journal_digest(spark, str(tmp_path)))
-    assert faults(found.rows["file"]) == [("doubled", "a copy.parquet")]
-    assert {kind: count for kind, count in found.findings.items() if count} == {"file": 1}
-    assert found.events == EVENTS
+    report = audit(sealed_journal_digest(spark, str(tmp_path)))
+    assert faults(report.rows["file"]) == [("doubled", "a copy.parquet")]
+    assert {kind: count for kind, count in report.findings.items() if count} == {"file": 1}
+    assert report.events == EVENTS
 
     delete(files[which], files[0])
-    found = audit(sealed_journal_digest(spark, str(tmp_path)))
+    report = audit(sealed_journal_digest(spark, str(tmp_path)))
     both = [("doubled", "a copy.parquet"), ("missing", files[which].name)]
-    assert sorted(faults(found.rows["file"])) == both
+    assert sorted(faults(report.rows["file"])) == both
     live = audit(live_journal_digest(spark, {"path": str(tmp_path)}))
     assert sorted(faults(live.rows["file"])) == both
 
@@ -102,15 +102,15 @@ def test_a_folder_without_a_manifest(spark: SparkSession, tmp_path: Path) -> Non
     journal(tmp_path)
     (tmp_path / "manifest.jsonl").unlink()
 
-    found = audit(sealed_journal_digest(spark, str(tmp_path)))
+    report = audit(sealed_journal_digest(spark, str(tmp_path)))
 
-    assert [(row["what"], row["file"]) for row in found.rows["file"]] == [("missing", "manifest.jsonl")]
+    assert [(row["what"], row["file"]) for row in report.rows["file"]] == [("missing", "manifest.jsonl")]
 
     for path in tmp_path.glob("parquet/*/*/*.parquet"):
         path.rename(path.with_name(f"part-{path.name[4:24]}.parquet"))
-    found = audit(sealed_journal_digest(spark, str(tmp_path)))
-    assert found.findings["file"] == 0
-    assert "no manifest" in found.not_judged["file"]
+    report = audit(sealed_journal_digest(spark, str(tmp_path)))
+    assert report.findings["file"] == 0
+    assert "no manifest" in report.not_judged["file"]
 
 
 @pytest.mark.nightly
@@ -119,10 +119,10 @@ def test_a_live_audit_reads_no_changed_files(spark: SparkSession, tmp_path: Path
     files = journal(tmp_path)
     damage(files[1], files[0])
 
-    found = audit(live_journal_digest(spark, {"path": str(tmp_path)}))
+    report = audit(live_journal_digest(spark, {"path": str(tmp_path)}))
 
-    assert faults(found.rows["file"]) == [("changed", files[1].name)]
-    assert found.events == EVENTS - EVENTS // FILES
+    assert faults(report.rows["file"]) == [("changed", files[1].name)]
+    assert report.events == EVENTS - EVENTS // FILES
 
 
 def test_the_broker_compares_its_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_the_broker_compares_its_files(spark: SparkSession, tmp_path: Path) -> N
         url = {"url": broker.daemon.admin.replace("http://", "http://guest:guest@")}
         assert audit(live_journal_digest(spark, url)).findings["file"] == 0
         path.unlink()
-        found = audit(live_journal_digest(spark, url))
+        report = audit(live_journal_digest(spark, url))
     finally:
         broker.stop()
-    assert faults(found.rows["file"]) == [("missing", path.name)]
+    assert faults(report.rows["file"]) == [("missing", path.name)]

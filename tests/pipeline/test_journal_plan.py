@@ -156,7 +156,9 @@ def test_batches_have_no_more_than_wanted_and_end_with_what_was_there(
     assert again.next_batch({NODE: 13}, None) == {NODE: 19, "m": 7}, "a node that is new begins at its first"
 
 
-def test_a_journal_that_is_another_one_is_a_loss(tmp_path: Path, scribe: EventWriter) -> None:
+def test_a_journal_that_ends_before_the_read_offset_is_a_data_loss(
+    tmp_path: Path, scribe: EventWriter
+) -> None:
     write_file(tmp_path, file_of(scribe, 2))
     with pytest.raises(DataLossError, match="ends before event 7, and events up to 99 were read"):
         progress(tmp_path).next_batch({NODE: 100}, None)

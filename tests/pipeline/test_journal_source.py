@@ -178,17 +178,15 @@ def test_batches_are_done_again_as_they_were(
     assert list(seal(folder))
     assert delete_sealed(folder, time.time() + 10, 0), "what was read live is there sealed only"
     job.run()
-    found = job.seqs()
-    require_dense(found, 1, more)
+    seqs = job.seqs()
+    require_dense(seqs, 1, more)
     assert count < more
     assert max(job.sizes()) == 500
     last = work(broker, 10)
-    require_dense(job.run(), len(found) + 1, last)
+    require_dense(job.run(), len(seqs) + 1, last)
 
 
-def test_a_stream_begins_with_what_comes_and_has_it_soon(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
+def test_a_journal_stream_begins_with_new_events(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     before = work(broker, 50)
     job = Job(spark, tmp_path / "checkpoint", **sources(broker)[0])
     query = job.start(processingTime="0 seconds")
@@ -207,9 +205,9 @@ def test_a_stream_begins_with_what_comes_and_has_it_soon(
             assert not query.awaitTermination(0.1)
     finally:
         query.stop()
-    found = job.seqs()
-    assert found[0] > before
-    require_dense(found, found[0], count)
+    seqs = job.seqs()
+    assert seqs[0] > before
+    require_dense(seqs, seqs[0], count)
     assert sum(row["op"] == "enqueue" for rows in job.batches.values() for row in rows) == 50
 
 
@@ -232,7 +230,7 @@ def done(spark: SparkSession, *words: str) -> tuple[bool, dict[str, Any]]:
 
 
 @pytest.mark.nightly
-def test_jobs_read_what_is_live(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_jobs_read_live_events(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with broker.channel() as channel:
         channel.queue_declare("poison", durable=True)
         channel.basic_publish("", "poison", b"poison")

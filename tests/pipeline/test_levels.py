@@ -97,15 +97,15 @@ def test_messages_that_a_consumer_may_have_are_not_undelivered(spark: SparkSessi
 
 
 def test_queues_that_have_less_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    found = audit(digested(spark, tmp_path / "journal", table(mixed().rows)), now=RULES.now)
+    report = audit(digested(spark, tmp_path / "journal", table(mixed().rows)), now=RULES.now)
 
-    assert set(found.not_judged) == {FILE, *NEEDS_FULL}
-    assert "of q2, q4 in n: the level `full`" in found.not_judged["stuck_unacked"]
-    assert (found.findings["stuck_unacked"], found.findings["undelivered"]) == (2, 2)
+    assert set(report.not_judged) == {FILE, *NEEDS_FULL}
+    assert "of q2, q4 in n: the level `full`" in report.not_judged["stuck_unacked"]
+    assert (report.findings["stuck_unacked"], report.findings["undelivered"]) == (2, 2)
 
     words = ["run", "audit", "--journal", str(tmp_path / "journal"), "--out", str(tmp_path / "out")]
     _, summary = follow(spark, parser().parse_args([*words, "--mode", "available-now"]), lambda text: None)
-    assert summary["not_judged"] == found.not_judged | NOT_FOLLOWED
+    assert summary["not_judged"] == report.not_judged | NOT_FOLLOWED
 
 
 @pytest.mark.parametrize("job", ["order", "latency"])
@@ -128,18 +128,18 @@ def test_an_order_of_no_deliveries_is_no_order(spark: SparkSession, tmp_path: Pa
 @pytest.mark.nightly
 @pytest.mark.parametrize("cut", [None, 6, 13])
 def test_only_what_came_at_the_level_full_is_judged(spark: SparkSession, cut: int | None) -> None:
-    told = EventList()
+    events = EventList()
     for queue in (1, 2, 3, 4):
-        told.add("declare", queue, quantity=0, reason="full").come(queue, 10 * queue)
-    told.level("lifecycle", 1).level("lifecycle", 2).come(1, 11).come(2, 21).look(1, "lifecycle")
-    told.level("full", 1).come(1, 12).look(1, "full").look(2, "lifecycle")
-    told.add("checkpoint", 3, reason="level", quantity=1).level("off", 3)
-    told.add("checkpoint", 3, reason="level", quantity=1).come(3, 31)
-    told.add("checkpoint", 4, reason="level", quantity=1).level("off", 4)
-    told.add("checkpoint", 4, reason="level", quantity=1).level("lifecycle", 4).come(4, 41)
-    told.add("declare", 5, quantity=0, reason="full").add("checkpoint", 5, reason="level", quantity=0)
-    told.level("off", 5).add("declare", 5, quantity=0, reason="full").come(5, 50)
-    assert open_verdicts(frame(spark, told.rows), cut) == {
+        events.add("declare", queue, quantity=0, reason="full").come(queue, 10 * queue)
+    events.level("lifecycle", 1).level("lifecycle", 2).come(1, 11).come(2, 21).look(1, "lifecycle")
+    events.level("full", 1).come(1, 12).look(1, "full").look(2, "lifecycle")
+    events.add("checkpoint", 3, reason="level", quantity=1).level("off", 3)
+    events.add("checkpoint", 3, reason="level", quantity=1).come(3, 31)
+    events.add("checkpoint", 4, reason="level", quantity=1).level("off", 4)
+    events.add("checkpoint", 4, reason="level", quantity=1).level("lifecycle", 4).come(4, 41)
+    events.add("declare", 5, quantity=0, reason="full").add("checkpoint", 5, reason="level", quantity=0)
+    events.level("off", 5).add("declare", 5, quantity=0, reason="full").come(5, 50)
+    assert open_verdicts(frame(spark, events.rows), cut) == {
         10: "in_flight",
         11: "in_flight",
         12: "undelivered",
@@ -156,13 +156,13 @@ def test_only_what_came_at_the_level_full_is_judged(spark: SparkSession, cut: in
 @pytest.mark.nightly
 @pytest.mark.parametrize("cut", [None, 8])
 def test_a_restart_has_its_own_levels(spark: SparkSession, cut: int | None) -> None:
-    told = EventList()
+    events = EventList()
     for queue, level in ((1, "full"), (2, "full"), (3, "lifecycle")):
-        told.add("declare", queue, quantity=0, reason=level).come(queue, 10 * queue)
-    told.level("lifecycle", 2).add("deliver", 1, 10)
-    told.listed(1, "lifecycle", 10).listed(2, "lifecycle", 20).listed(3, "full", 30)
-    told.come(1, 11).come(2, 21).come(3, 31)
-    assert open_verdicts(frame(spark, told.rows), cut) == dict.fromkeys((10, 11, 20, 21), "in_flight") | {
+        events.add("declare", queue, quantity=0, reason=level).come(queue, 10 * queue)
+    events.level("lifecycle", 2).add("deliver", 1, 10)
+    events.listed(1, "lifecycle", 10).listed(2, "lifecycle", 20).listed(3, "full", 30)
+    events.come(1, 11).come(2, 21).come(3, 31)
+    assert open_verdicts(frame(spark, events.rows), cut) == dict.fromkeys((10, 11, 20, 21), "in_flight") | {
         30: "undelivered",
         31: "undelivered",
     }
@@ -200,21 +200,21 @@ def lost(spark: SparkSession, told: EventList) -> set[int]:
 
 
 def test_messages_to_a_queue_without_a_journal_are_not_lost(spark: SparkSession) -> None:
-    told = EventList()
-    dies(told, 20, 2).add("checkpoint", 2, reason="level", quantity=0)
-    dies(told, 21, 2).level("lifecycle", 2)
-    dies(told, 22, 2).add("checkpoint", 2, reason="level", quantity=0).level("off", 2)
-    dies(told, 23, 2)
-    told.add("declare", 3, quantity=0)
-    dies(told, 30, 3).come(3, 99).rows[-1] |= {"origin_uid": 30, "reason": "dead_letter"}
-    dies(told, 31, 3).add("queue_delete", 3, quantity=1)
-    dies(told, 32, 3)
-    told.add("declare", 4, quantity=0).add("checkpoint", 4, reason="shutdown", quantity=0)
-    dies(told, 40, 4).add("recover", 4, quantity=0)
-    dies(told, 41, 4)
-    dies(told, 50, 5).come(1, 1)
+    events = EventList()
+    dies(events, 20, 2).add("checkpoint", 2, reason="level", quantity=0)
+    dies(events, 21, 2).level("lifecycle", 2)
+    dies(events, 22, 2).add("checkpoint", 2, reason="level", quantity=0).level("off", 2)
+    dies(events, 23, 2)
+    events.add("declare", 3, quantity=0)
+    dies(events, 30, 3).come(3, 99).rows[-1] |= {"origin_uid": 30, "reason": "dead_letter"}
+    dies(events, 31, 3).add("queue_delete", 3, quantity=1)
+    dies(events, 32, 3)
+    events.add("declare", 4, quantity=0).add("checkpoint", 4, reason="shutdown", quantity=0)
+    dies(events, 40, 4).add("recover", 4, quantity=0)
+    dies(events, 41, 4)
+    dies(events, 50, 5).come(1, 1)
 
-    assert lost(spark, told) == {21, 22, 31, 41}
+    assert lost(spark, events) == {21, 22, 31, 41}
 
 
 def test_messages_that_may_be_in_unread_events_are_not_lost(spark: SparkSession) -> None:

@@ -104,7 +104,7 @@ def test_the_backlog_is_shown_after_each_batch(
     assert "reader 'lake', batch 0: 50 messages, 120 still wait" in lines
 
 
-def test_a_broker_that_does_not_listen_holds_nobody_up(
+def test_an_unreachable_broker_does_not_delay_the_query(
     spark: SparkSession,
     broker: Broker,
     tmp_path: Path,

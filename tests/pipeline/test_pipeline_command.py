@@ -130,7 +130,7 @@ def test_a_failed_spark_submit_ends_with_1_too(words: list[str]) -> None:
     assert done.stderr
 
 
-def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 

@@ -55,31 +55,31 @@ def test_each_fault_is_found_before_and_behind_a_crash(spark: SparkSession, tmp_
     faults = planted()
     written(tmp_path, faults)
 
-    found = audited(spark, tmp_path)
+    report = audited(spark, tmp_path)
 
-    assert findings_by_message(found) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
-    assert found.entries == MESSAGES + sum(name == "acked in another queue" for name in faults.values())
-    assert set(others(found)) == {"imbalance"}  # messages never enqueued, or that left another queue
+    assert findings_by_message(report) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
+    assert report.entries == MESSAGES + sum(name == "acked in another queue" for name in faults.values())
+    assert set(others(report)) == {"imbalance"}  # messages never enqueued, or that left another queue
 
 
 def test_a_journal_without_faults_is_clean(spark: SparkSession, tmp_path: Path) -> None:
     written(tmp_path, {})
-    found = audited(spark, tmp_path)
-    assert found.clean, found.rows
-    assert found.entries == MESSAGES
-    assert found.others["ok"] == MESSAGES
+    report = audited(spark, tmp_path)
+    assert report.clean, report.rows
+    assert report.entries == MESSAGES
+    assert report.others["ok"] == MESSAGES
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("missing", "excused", "holes"), [(5, 5, []), (5, 2, [3]), (5, 0, [5])], ids=["all", "some", "none"]
 )
-def test_a_gap_excuses_what_it_says(
+def test_a_gap_excuses_only_its_number_of_events(
     spark: SparkSession, tmp_path: Path, missing: int, excused: int, holes: list[int]
 ) -> None:
     written(tmp_path, {}, missing, excused)
-    found = audited(spark, tmp_path)
-    assert [row["missing"] for row in found.rows.get("hole", [])] == holes
+    report = audited(spark, tmp_path)
+    assert [row["missing"] for row in report.rows.get("hole", [])] == holes
 
 
 @pytest.mark.nightly

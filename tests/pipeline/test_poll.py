@@ -54,13 +54,13 @@ def waits(looks: list[float]) -> list[float]:
 def test_streams_are_looked_at_once_in_an_interval(monkeypatch: pytest.MonkeyPatch, poll_ms: int) -> None:
     clock = Clock()
     monkeypatch.setattr("pipeline.poll.time", clock)
-    said = Watched(clock)
-    mine = progress(monkeypatch, said, pollIntervalMs=poll_ms)
+    watched = Watched(clock)
+    mine = progress(monkeypatch, watched, pollIntervalMs=poll_ms)
     assert mine.next_batch(at(0), None) == at(5)
-    while len(said.looks) < 5:
+    while len(watched.looks) < 5:
         assert mine.next_batch(at(5), None) == at(5)
     seconds = poll_ms / 1000
-    assert waits(said.looks) == pytest.approx([0, seconds, seconds, seconds]), "at once behind a batch"
+    assert waits(watched.looks) == pytest.approx([0, seconds, seconds, seconds]), "at once behind a batch"
     assert max(clock.slept) <= PAUSE_MAX, "a query that is stopped does not wait for all of it"
 
 

@@ -103,7 +103,9 @@ def test_rows_are_the_same_with_filters_pushed_down_and_without(
     assert len(set(left)) > 8, "these filters are worth asking for"
 
 
-def test_some_filters_and_what_is_left_to_spark(pushing: SparkSession, filled: Broker) -> None:
+def test_some_filters_are_pushed_down_and_others_are_left_to_spark(
+    pushing: SparkSession, filled: Broker
+) -> None:
     frame = read(pushing, filled, True)
     found = frame.where("queue = 'one' AND offset >= 100 AND routing_key = 'one.b' AND length(value) > 1002")
     assert [row[2] for row in rows(found)] == [100, 103, 106, 109, 112, 115, 118]
@@ -169,12 +171,12 @@ def test_less_is_fetched(pushing: SparkSession, filled: Broker) -> None:
         counting.close()
 
 
-def test_spark_has_to_be_set_to_it(spark: SparkSession, filled: Broker) -> None:
+def test_pushdown_without_the_spark_setting_is_refused(spark: SparkSession, filled: Broker) -> None:
     with pytest.raises(PySparkException, match=rf"{CONF.replace('.', '[.]')}"):
         read(spark, filled, True).where("offset > 3").collect()
 
 
-def test_streams_are_told_that_it_is_for_batches(
+def test_pushdown_of_a_streaming_query_is_refused(
     spark: SparkSession, filled: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     options = filled.options_of_spark | {"subscribe": "one", "pushdown": "true"}

@@ -160,7 +160,7 @@ def lines(html: str, title: str) -> dict[str, list[float]]:
     return found
 
 
-def test_each_line_is_what_its_name_says() -> None:
+def test_each_line_of_a_plot_has_the_values_of_its_name() -> None:
     first: Point = {"in": 10, "delivered": 6, "out": 2, "redelivered": 0.25}
     first |= {"p50": 20, "p95": 90, "p99": 120}
     points: list[Point] = [first, {name: 0.5 * (value or 0) for name, value in first.items()}]

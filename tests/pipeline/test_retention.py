@@ -98,7 +98,7 @@ def test_files_left_by_a_killed_sealer_are_removed_with_their_day(tmp_path: Path
     assert not file.parents[1].exists()
 
 
-def test_a_day_stays_that_has_a_file_of_somebody_else(tmp_path: Path) -> None:
+def test_a_day_with_an_unlisted_file_is_kept(tmp_path: Path) -> None:
     notes = journal(tmp_path).with_name("notes.txt")
     notes.write_text("keep this")
 

@@ -81,8 +81,8 @@ def test_the_journal_begins_behind_what_was_dropped(sealed: Path) -> None:
     assert run("verify", sealed) == "3 events, 1 queues, 0 balances, 0 gaps: 0 findings\n"
     assert [line.split()[1] for line in run("cat", sealed).splitlines()] == ["4", "5", "6"]
     assert len(run("show", sealed, "--msg-uid", 4).splitlines()) == EVENTS_OF_LIFE
-    found = json.loads(run("status", sealed, "--json"))
-    assert (found["sealed_only_files"], found["sealed_only_events"]) == (1, EVENTS_OF_LIFE)
+    document = json.loads(run("status", sealed, "--json"))
+    assert (document["sealed_only_files"], document["sealed_only_events"]) == (1, EVENTS_OF_LIFE)
 
 
 def test_a_journal_of_which_all_was_dropped_is_empty_and_goes_on_where_it_was(sealed: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_line_that_a_crash_has_cut_does_not_take_the_next_one_with_it(sealed: 
     assert seqs(sealed) == [4, 5, 6]
 
 
-def test_no_day_goes_while_somebody_seals(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_day_is_dropped_during_sealing(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "PATIENCE_S", 0.0)
     put_days(sealed, node="other")
     sealing = seal(sealed)
@@ -214,7 +214,7 @@ def test_retention_waits_for_a_sealer_that_ends(sealed: Path, monkeypatch: pytes
         assert retain(sealed, KEEP_ONE, NOW)["dropped"] == [FIRST]
 
 
-def test_nobody_seals_while_days_are_looked_at(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sealing_is_refused_while_days_are_checked(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_days(sealed, days=1, node="other")
     told: list[str] = []
 

@@ -52,7 +52,7 @@ def test_a_brief_session_has_one_compiler() -> None:
 
 
 @pytest.mark.spark
-def test_other_sessions_have_both_compilers() -> None:
+def test_long_sessions_have_both_compilers() -> None:
     words = words_of_jvm("long")
     assert "-XX:TieredStopAtLevel=1" not in words
     assert "-XX:+UseParallelGC" in words

@@ -73,7 +73,7 @@ def test_partitions_are_read_and_keep_their_order(spark: SparkSession, broker: B
     ],
     ids=["earliest", "latest", "offset", "ending", "one message", "time", "times"],
 )
-def test_where_it_begins_and_ends(
+def test_starting_and_ending_offsets_limit_the_rows(
     spark: SparkSession, broker: Broker, options: dict[str, str], expected: range
 ) -> None:
     assert values(read(spark, broker, subscribe="one", **options)) == [b"%d" % each for each in expected]

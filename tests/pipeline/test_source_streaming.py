@@ -55,7 +55,7 @@ def numbers(start: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, end)]
 
 
-def test_each_run_reads_what_is_new(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_each_run_reads_only_new_rows(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     broker.declare_stream("runs")
     broker.publish("runs", numbers(0, 100))
     job = Job(spark, broker, tmp_path, subscribe="runs", startingOffsets="earliest")
@@ -120,9 +120,7 @@ def test_a_named_read_is_complete_also_after_a_crash_before_the_first_commit(
     assert again.run() == numbers(20, 25), "the broker knows what was committed under this name"
 
 
-def test_a_stream_that_was_declared_again_is_another_one(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
+def test_a_redeclared_stream_is_a_data_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     broker.declare_stream("anew")
     broker.publish("anew", numbers(0, 10))
     job = Job(spark, broker, tmp_path, subscribe="anew", startingOffsets="earliest")

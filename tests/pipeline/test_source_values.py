@@ -101,8 +101,8 @@ def test_properties_and_headers_of_0_9_1(spark: SparkSession, broker: Broker) ->
     broker.declare_stream("properties")
     headers = {name: sent for name, (sent, _) in HEADERS.items()}
     with broker.channel() as channel:
-        said = pika.BasicProperties(headers=headers, timestamp=1_700_000_000, **SAID)
-        channel.basic_publish("", "properties", b"body", said)
+        properties = pika.BasicProperties(headers=headers, timestamp=1_700_000_000, **SAID)
+        channel.basic_publish("", "properties", b"body", properties)
         channel.basic_publish("", "properties", b"", pika.BasicProperties())
         channel.basic_publish("", "properties", b"", pika.BasicProperties(timestamp=2**63))
     first, second, third = rows(spark, broker, "properties", **ALL)
@@ -275,7 +275,7 @@ def test_a_schema_is_inferred(spark: SparkSession, broker: Broker) -> None:
         ('{"a": 1}', "which is no schema"),
     ],
 )
-def test_schemas_that_are_none(spark: SparkSession, broker: Broker, ddl: str, reason: str) -> None:
+def test_invalid_schemas_are_refused(spark: SparkSession, broker: Broker, ddl: str, reason: str) -> None:
     broker.declare_stream("json")
     with pytest.raises(PySparkException) as refused:
         rows(spark, broker, "json", bodyFormat="json", bodySchema=ddl)

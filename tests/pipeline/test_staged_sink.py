@@ -97,7 +97,7 @@ def test_large_rows_and_many_of_them(spark: SparkSession, broker: Broker, tmp_pa
 
 
 @pytest.mark.nightly
-def test_nothing_of_a_batch_is_published_that_would_go_nowhere(
+def test_a_batch_with_unroutable_rows_is_not_published(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     copy = Copy(spark, broker, tmp_path, "nowhere")

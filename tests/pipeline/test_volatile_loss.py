@@ -63,7 +63,9 @@ def audited(spark: SparkSession, folder: Path) -> Audit:
     )
 
 
-def test_after_a_clean_stop_both_tell_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_after_a_clean_stop_verify_and_audit_count_the_same_losses(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = tmp_path / "data" / "journal"
     daemon = Daemon(tmp_path, FULL).wait_until_ready()
     work(daemon)
@@ -71,14 +73,14 @@ def test_after_a_clean_stop_both_tell_the_same(spark: SparkSession, tmp_path: Pa
     Daemon(tmp_path, FULL).wait_until_ready().stop()
     assert verified(folder) == sum(LOST.values())
 
-    found = audited(spark, folder)
+    report = audited(spark, folder)
 
-    assert found.others["lost_volatile"] == sum(LOST.values())
-    assert {kind: count for kind, count in found.findings.items() if count} == {
+    assert report.others["lost_volatile"] == sum(LOST.values())
+    assert {kind: count for kind, count in report.findings.items() if count} == {
         "stuck_unacked": STAGED,  # in two hours' time
         "undelivered": 2,
     }
-    assert found.others["ok"] == 1
+    assert report.others["ok"] == 1
 
 
 def test_after_a_kill_neither_is_sure(spark: SparkSession, tmp_path: Path) -> None:
@@ -90,11 +92,11 @@ def test_after_a_kill_neither_is_sure(spark: SparkSession, tmp_path: Path) -> No
     Daemon(tmp_path, FULL).wait_until_ready().stop()
     assert verified(folder) == 0
 
-    found = audited(spark, folder)
+    report = audited(spark, folder)
 
-    assert found.others["lost_volatile"] == 0
-    assert found.others["unsure"] == sum(LOST.values())
-    assert {kind: count for kind, count in found.findings.items() if count} == {
+    assert report.others["lost_volatile"] == 0
+    assert report.others["unsure"] == sum(LOST.values())
+    assert {kind: count for kind, count in report.findings.items() if count} == {
         "stuck_unacked": STAGED,
         "undelivered": 2,
     }

@@ -29,7 +29,8 @@ from broker.core.queues.election import is_served
 from broker.core.queues.queue import Queue, queue_of
 from tests.property.queue_cursors import check_cursors, filtered
 from tests.property.queue_group_checks import check_groups
-from tests.property.queue_model import KEPT, OUT, READY, Item, Model, attached, precedence, sees
+from tests.property.queue_items import KEPT, OUT, READY, Item
+from tests.property.queue_model import Model, attached, precedence, sees
 from tests.support.core.queue_bench import number_of
 
 if TYPE_CHECKING:

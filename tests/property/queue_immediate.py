@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from broker.core.queues.consumer import BLOCKED_BY_SIZE, QueueConsumer
 from tests.property.queue_checks import has_room, probe_of, wants_work
-from tests.property.queue_model import Item, Model, attached, precedence
+from tests.property.queue_items import Item
+from tests.property.queue_model import Model, attached, precedence
 
 
 def immediate_taker_exists(model: Model, item: Item) -> bool:

@@ -1,7 +1,6 @@
 """The list that a queue must behave like."""
 
 from bisect import insort
-from dataclasses import dataclass, field
 
 from broker.core.counters import Counters
 from broker.core.delivery.session import PullingTarget
@@ -11,12 +10,11 @@ from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.election import DEQUEUE, stopped
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Schedule
+from tests.property.queue_items import GONE, KEPT, OUT, READY, Item
 from tests.property.queue_orders import ByPriority
 from tests.property.queue_rules import RULES, impose
 from tests.property.queue_serving import EVERYBODY, Serving
 from tests.support.core.queue_bench import number_of
-
-READY, OUT, KEPT, GONE = "ready", "out", "kept", "gone"  # kept: until it is to be tried again
 
 
 class Multiples(EntryFilter):
@@ -29,27 +27,6 @@ class Multiples(EntryFilter):
 
     def passes(self, entry: QueueEntry) -> bool:
         return number_of(entry) % self.divisor == 0
-
-
-@dataclass(order=True)
-class Item:
-    """The model's knowledge of a message in a queue; items are sorted as the queue must be."""
-
-    rank: int
-    number: int
-    size: int = field(compare=False)
-    state: str = field(compare=False, default=READY)
-    owner: QueueConsumer | None = field(compare=False, default=None)
-    sends: int = field(compare=False, default=0)
-    was_out: bool = field(compare=False, default=False)  # a browser may have passed it meanwhile
-    due: int | None = field(compare=False, default=None)  # when its time is over
-    until: int = field(compare=False, default=0)  # when it is to be tried again
-    key: int = field(compare=False, default=0)
-    outdated: bool = field(compare=False, default=False)  # the message was replaced while a consumer had it
-    promised: bool = field(compare=False, default=False)  # the message leaves with a transaction
-
-    def is_late(self, now: int) -> bool:
-        return self.due is not None and self.due <= now
 
 
 def sees(consumer: QueueConsumer, item: Item) -> bool:

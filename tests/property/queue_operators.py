@@ -10,7 +10,8 @@ from broker.core.errors import NotFound
 from broker.core.operators.operation import Operation
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import DEQUEUE, set_stopped
-from tests.property.queue_model import OUT, READY, Model
+from tests.property.queue_items import OUT, READY
+from tests.property.queue_model import Model
 from tests.property.queue_probe import Probe, new_wire
 from tests.property.queue_serving import EVERYBODY, IN_ORDER
 from tests.support.core.queue_bench import number_of

@@ -1,17 +1,11 @@
 """The orders of queues: their lists, the place of an item, and the item that it replaces."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from broker.core.entries.last_value import LastValueEntryList
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.entries.sorted import SortedEntryList
+from tests.property.queue_items import Item
 from tests.support.core.key_header import HEADERS, KEY
-
-if TYPE_CHECKING:
-    from tests.property.queue_model import Item
 
 
 class ByPriority:

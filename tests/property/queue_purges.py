@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.queues.purge import Purge, purge
-from tests.property.queue_model import OUT, Model
+from tests.property.queue_items import OUT
+from tests.property.queue_model import Model
 from tests.support.core.queue_bench import number_of
 
 if TYPE_CHECKING:

@@ -1,11 +1,10 @@
 """The rules by which a queue may hold items back, as plain functions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.core.arguments.queue import INDEX
+from broker.core.delivery.session import PullingTarget
 from broker.core.entries.index import new_index
 from broker.core.message import Message
 from broker.core.ports import MessageStore
@@ -16,15 +15,23 @@ from broker.core.queues.order import StrictOrder
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
 from broker.core.view import MessageView
+from tests.property.queue_items import Item
+from tests.property.queue_serving import Serving
 
-if TYPE_CHECKING:
-    from tests.property.queue_model import Item, Model
+
+class RuledQueue(Protocol):
+    """The parts of the model that a rule reads."""
+
+    queue: Queue
+    items: list[Item]
+    serving: Serving
+    requests: set[PullingTarget]  # basic.gets
 
 
 class Rule:
     """The rule of a plain queue: every consumer that sees an item may have it."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: RuledQueue) -> None:
         self.model = model
 
     def allows(self, consumer: QueueConsumer, item: Item) -> bool:
@@ -82,7 +89,7 @@ class Order:
 class StrictRule(Rule):
     """The rule that delivers only the first item, and only without unacknowledged ones."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: RuledQueue) -> None:
         super().__init__(model)
         self.order = Order()
 
@@ -136,7 +143,7 @@ class GroupRule(Rule):
     sticky, strict, rebalances, idle_max = True, False, False, 1000
     slow = False  # several groups are not freed in one turn, but one by one
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: RuledQueue) -> None:
         super().__init__(model)
         self.holders: dict[str, Holder] = {}
         self.orders: dict[str, Order] = {}

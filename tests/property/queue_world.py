@@ -21,7 +21,8 @@ from broker.core.queues.returns import release_entries
 from tests.property import queue_checks as checks
 from tests.property import queue_purges
 from tests.property.queue_immediate import immediate_taker_exists
-from tests.property.queue_model import OUT, Item, Model, Multiples, new_queue
+from tests.property.queue_items import OUT, Item
+from tests.property.queue_model import Model, Multiples, new_queue
 from tests.property.queue_operators import Operator
 from tests.property.queue_orders import ORDERS
 from tests.property.queue_probe import Probe, new_wire, pick

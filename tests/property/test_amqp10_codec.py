@@ -191,7 +191,7 @@ def test_a_performative_cut_anywhere_or_with_any_octet_changed_is_never_a_surpri
             value_holds(frame[:p] + bytes([octet]) + frame[p + 1 :])
 
 
-def test_numbers_that_are_none_keep_their_bits() -> None:
+def test_nan_values_keep_their_bits() -> None:
     for digits in ("827ff8000000000000", "727fc00000"):
         found, _ = decode_typed(bytes.fromhex(digits))
 

@@ -150,7 +150,7 @@ filters = st.dictionaries(
 
 @settings(max_examples=cases(300))
 @given(filters, messages, old_properties, old_tables)
-def test_whatever_filters_are_given(
+def test_random_filters_are_refused_or_match_as_they_demand(
     given: dict[str, object], message: Message, properties: dict[int, bytes], table: bytes | None
 ) -> None:
     infos: list[object] = []

@@ -105,7 +105,7 @@ def test_filters(table: bytes | None, properties: dict[str, Any], asked: list[st
 
 
 @given(st.binary(max_size=40), properties)
-def test_whatever_stands_in_the_table(table: bytes, properties: dict[str, Any]) -> None:
+def test_random_tables_raise_no_error(table: bytes, properties: dict[str, Any]) -> None:
     content = content_with(table, properties)
     scan(content, 0, len(content) - 8)
     for name in ("a", "type", "none"):

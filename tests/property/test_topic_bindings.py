@@ -136,7 +136,7 @@ def check(vhost: VirtualHost, model: Model) -> None:
 
 @settings(deadline=None)
 @given(st.lists(steps, max_size=15))
-def test_nothing_is_left_when_everything_is_taken_away(history: list[Step]) -> None:
+def test_no_binding_is_left_after_all_unbinds_and_deletes(history: list[Step]) -> None:
     vhost = new_vhost()
     for kind in KINDS:
         add_exchange(vhost, kind, kind, auto_delete=True)

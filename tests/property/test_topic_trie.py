@@ -75,7 +75,7 @@ def test_the_trie_finds_what_matches_and_nothing_else(bound: list[str], publishe
 
 @settings(deadline=None)
 @given(st.data(), st.lists(patterns, min_size=1, max_size=10), st.lists(keys, min_size=1, max_size=4))
-def test_unbinding_leaves_the_others_and_no_node_behind(
+def test_unbinding_keeps_other_patterns_and_leaves_no_empty_node(
     data: st.DataObject, bound: list[str], published: list[str]
 ) -> None:
     trie = Patterns(bound)

@@ -44,7 +44,7 @@ def test_received_frames(frames: list[tuple[bytes, bool]], cuts: list[int], at_o
 
 
 @given(st.binary(max_size=400), CUTS)
-def test_garbage_ends_it_or_is_nothing_yet(garbage: bytes, cuts: list[int]) -> None:
+def test_garbage_ends_the_wire_or_has_no_effect_yet(garbage: bytes, cuts: list[int]) -> None:
     """No exception is raised, and an ended wire has no more output."""
     for wire in (WebSocketWire(), opened()[0]):
         rest, turn = garbage, 0

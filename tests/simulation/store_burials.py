@@ -1,15 +1,9 @@
 """Messages that leave a queue for streams, in the life of a log."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from broker.core.ports import DurableWaiter
 from tests.simulation.store_deaths import Death, Origin
 from tests.simulation.store_model import Event
-
-if TYPE_CHECKING:
-    from tests.simulation.store_work import Work
+from tests.simulation.store_work import Work
 
 
 def bury(work: Work) -> None:

@@ -1,14 +1,9 @@
 """Dead letters in the life of a log, and stand-ins after a full disk."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tests.simulation.store_model import Event, published
-
-if TYPE_CHECKING:
-    from tests.simulation.store_work import Work
+from tests.simulation.store_state import WorkState
 
 
 @dataclass
@@ -44,7 +39,7 @@ class Origin:
 class Deaths:
     """Random deaths of messages, and the model of the messages that the log must keep."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkState) -> None:
         self.work = work
         self.appended: list[Death] = []
         self.origins: dict[int, Origin] = {}  # by letter

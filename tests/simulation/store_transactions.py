@@ -1,16 +1,11 @@
 """Transactions in the life of a log: publishes and settlements of several queues that share a fate."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter
+from tests.simulation.store_deaths import Deaths
 from tests.simulation.store_model import Event, published
+from tests.simulation.store_state import WorkState
 from tests.support.store.hand_log import logged_queue
-
-if TYPE_CHECKING:
-    from tests.simulation.store_work import Work
 
 SETTLES_MAX = 4
 PUBLISHES_MAX = 4
@@ -19,8 +14,9 @@ PUBLISHES_MAX = 4
 class Transaction(DurableWaiter):
     """Appended at once; done in memory, as the core does it, when its batch is durable."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: WorkState, deaths: Deaths) -> None:
         self.work = work
+        self.deaths = deaths
         self.log = work.log
         self.published: list[tuple[int, Message, list[int]]] = []
         self.settled: list[tuple[int, Message, int]] = []
@@ -46,11 +42,11 @@ class Transaction(DurableWaiter):
             message = work.held[key][0]
             work.reserved.add((key, number))
             self.settled.append((key, message, number))
-            origin = work.deaths.origins.get(key)
+            origin = self.deaths.origins.get(key)
             if message.sequence > 0:
                 model.add(batch, Event("transacted", message.sequence, (number,)))
             elif origin is not None:
-                work.deaths.look(origin)
+                self.deaths.look(origin)
             if message.sequence != 0:
                 log.append_transacted_settle(message, work.queues[number])
         assert log.batch == batch
@@ -75,6 +71,6 @@ class Transaction(DurableWaiter):
         """Do nothing, and let others settle."""
         for key, _, number in self.settled:
             self.work.reserved.discard((key, number))
-            origin = self.work.deaths.origins.get(key)
+            origin = self.deaths.origins.get(key)
             if origin is not None:
                 origin.leaving = False

@@ -2,39 +2,22 @@
 
 import random
 
-from broker.core.message import Body, Message, piece_of
-from broker.core.queues.queue import Queue
-from broker.store.log import Log
-from broker.store.streams.stream import Stream
-from protocol.streams.chunk import BASIC
-from tests.simulation.sim_disk import SimDisk
+from broker.core.message import piece_of
 from tests.simulation.store_deaths import Deaths
-from tests.simulation.store_model import Event, Model, is_stream, published, random_message, whole
+from tests.simulation.store_model import Event, is_stream, published
+from tests.simulation.store_state import WorkState
 from tests.simulation.store_transactions import Transaction
 from tests.support.store.hand_log import annotations_of_count, chunks_of, content_of, logged_queue
 
 UPLOADS_MAX = 3
 
 
-class Work:
+class Work(WorkState):
     """Queues and their content in memory. Each operation is one that a queue would do."""
 
-    log: Log
-
     def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.disk = SimDisk(rng)
-        self.model = Model()
-        self.queues: dict[int, Queue] = {}
-        self.held: dict[int, tuple[Message, set[int]]] = {}  # in the memory of queues, by an own number
-        self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
-        self.waiting: dict[tuple[int, int], int] = {}  # counts that a full disk has not taken, by sequence
-        self.reserved: set[tuple[int, int]] = set()  # to be settled by transactions, likewise
+        super().__init__(rng)
         self.deaths = Deaths(self)
-        self.uploads: list[Body] = []
-        self.streams: dict[int, Stream] = {}
-        self.next_queue = 1
-        self.next_message = 1
 
     def publish(self) -> None:
         if self.log.failure or not self.queues:
@@ -46,16 +29,6 @@ class Work:
         self.log.append_message(message, [self.queues[number] for number in chosen])
         self.held[self.next_message - 1] = (message, set(chosen))
         self.model.add(batch, published(message, chosen, self.load(message)))
-
-    def new_message(self) -> Message:
-        """Return a message that is not appended, sometimes with a body that was uploaded in pieces."""
-        message = random_message(self.rng, self.next_message)
-        self.next_message += 1
-        ready = [body for body in self.uploads if body.pieces]
-        if ready and self.rng.random() < 0.2:
-            message.body = self.rng.choice(ready)
-            self.uploads.remove(message.body)
-        return message
 
     def upload(self) -> None:
         """Add a piece of a body, or abandon an upload."""
@@ -118,16 +91,6 @@ class Work:
             return
         self.append_row(self.rng.choice(sorted(self.streams)), self.rng.choice([0, 20, 300, 2000]))
 
-    def append_row(self, number: int, length: int) -> None:
-        """A row of this length is appended to the stream of the queue with this number."""
-        stream = self.streams[number]
-        body = content_of(self.next_message, length)
-        self.next_message += 1
-        batch = self.log.batch
-        offset = stream.next
-        assert stream.add(batch, BASIC, b"", b"k", b"", body) == offset
-        self.model.add(batch, Event("row", number, content=body))
-
     def make_room(self) -> None:
         """The disk is full no more, and takes the counts."""
         for (sequence, number), count in self.waiting.items():
@@ -136,21 +99,10 @@ class Work:
 
     def transact(self) -> None:
         if self.queues and not self.log.stopped:
-            Transaction(self).append()
-
-    def load(self, message: Message) -> bytes:
-        rotten, self.disk.rotten_reads = self.disk.rotten_reads, 0
-        content = whole(self.log, message)
-        self.disk.rotten_reads = rotten
-        return content
+            Transaction(self, self.deaths).append()
 
     def let_go(self, key: int, queue: int) -> None:
-        _, queues = self.held[key]
-        queues.discard(queue)
-        if not queues:
-            del self.held[key]
-        self.counts.pop((key, queue), None)
-        self.reserved.discard((key, queue))
+        super().let_go(key, queue)
         self.deaths.let_go(key)
 
     def topology(self) -> None:

@@ -97,7 +97,7 @@ def places(life: Life, size: int) -> list[str]:
 @pytest.mark.parametrize("way", WAYS, ids=list(WAYS))
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
-def test_each_is_in_one_place_wherever_it_is_cut(
+def test_each_dead_letter_is_in_one_queue_after_a_crash_at_any_operation(
     die: Callable[[Life], None], way: str, size: int, lost: bool
 ) -> None:
     outcomes = set()
@@ -127,7 +127,9 @@ def test_each_is_in_one_place_wherever_it_is_cut(
 @pytest.mark.parametrize("die", DEATHS)
 @pytest.mark.parametrize("way", WAYS, ids=list(WAYS))
 @pytest.mark.parametrize("size", SIZES)
-def test_each_is_in_one_place_when_the_disk_is_full(die: Callable[[Life], None], way: str, size: int) -> None:
+def test_each_dead_letter_is_in_one_queue_after_a_full_disk(
+    die: Callable[[Life], None], way: str, size: int
+) -> None:
     outcomes = set()
     for room in range(0, 60_000, 1000):
         disk = SimDisk(random.Random(1))

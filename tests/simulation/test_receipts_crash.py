@@ -110,7 +110,7 @@ def places(life: Life) -> tuple[int, int]:
 
 @pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
 @pytest.mark.parametrize("work", [consume, commit])
-def test_nothing_is_done_without_a_receipt(work: Callable[[Life], None], lost: bool) -> None:
+def test_no_settlement_is_durable_without_its_receipt(work: Callable[[Life], None], lost: bool) -> None:
     outcomes = set()
     for operations in itertools.count():
         disk = SimDisk(random.Random(operations))
@@ -152,7 +152,7 @@ def test_commits_that_a_full_disk_refuses_have_no_receipts() -> None:
     assert outcomes == {(COUNT, 0), (0, COUNT)}
 
 
-def test_on_a_full_disk_they_come_in_memory() -> None:
+def test_on_a_full_disk_receipts_are_sent_from_memory() -> None:
     full = 0
     for room in range(0, 20_000, 1000):
         disk = SimDisk(random.Random(1))

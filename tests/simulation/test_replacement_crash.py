@@ -206,7 +206,7 @@ class World:
         self.restart()
 
 
-def test_the_latest_that_was_confirmed_is_there_or_what_has_replaced_it() -> None:
+def test_the_latest_confirmed_value_or_a_later_value_survives() -> None:
     worlds = []
     for seed in SEEDS:
         world = World(seed)

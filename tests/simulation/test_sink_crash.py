@@ -169,7 +169,7 @@ def test_an_undecided_batch_stays_undecided() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_rows_that_a_full_disk_does_not_take_are_not_there(size: int) -> None:
+def test_rows_refused_by_a_full_disk_are_not_published(size: int) -> None:
     story = Story(SimDisk(random.Random(1)))
     told: list[str] = []
     attempt = story.sink.begin(0, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from broker.core.queues.death import bare_letter
 from tests.simulation.queues.life import Life, message_of
-from tests.simulation.queues.model import Note
+from tests.simulation.queues.notes import Note
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
 

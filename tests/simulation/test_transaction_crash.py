@@ -127,7 +127,7 @@ def found(disk: SimDisk) -> dict[str, list[bytes]]:
 @pytest.mark.parametrize("size", [400, 401, 5000, 5001])
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
-def test_all_or_nothing_wherever_it_is_cut(size: int, seed: int, lost: bool) -> None:
+def test_a_transaction_is_atomic_across_a_crash_at_any_operation(size: int, seed: int, lost: bool) -> None:
     outcomes = set()
     for operations in itertools.count():
         disk = SimDisk(random.Random(seed))
@@ -154,7 +154,7 @@ def test_all_or_nothing_wherever_it_is_cut(size: int, seed: int, lost: bool) -> 
 
 
 @pytest.mark.parametrize("size", [400, 401, 5000, 5001])
-def test_nothing_is_done_on_a_full_disk(size: int) -> None:
+def test_a_transaction_on_a_full_disk_has_no_partial_effect(size: int) -> None:
     outcomes = set()
     for room in range(0, 30_000, 500):
         disk = SimDisk(random.Random(1))

@@ -92,7 +92,9 @@ def run(life: Life, die: Callable[[Life], None], came: list[bytes]) -> None:
 
 @pytest.mark.parametrize("reason", DEATHS)
 @pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
-def test_each_is_in_one_place_wherever_it_is_cut_and_comes(reason: str, lost: bool) -> None:
+def test_each_waiting_dead_letter_survives_a_crash_at_any_operation_and_is_delivered_once(
+    reason: str, lost: bool
+) -> None:
     stages = set()
     for seed in SEEDS:
         for operations in itertools.count():
@@ -195,7 +197,7 @@ def test_waiting_dead_letters_outlive_their_exchange_and_their_policy() -> None:
 
 
 @pytest.mark.parametrize("room", range(0, 30_000, 1000))
-def test_each_is_in_one_place_when_the_disk_is_full(room: int) -> None:
+def test_each_waiting_dead_letter_is_in_one_queue_after_a_full_disk(room: int) -> None:
     disk = SimDisk(random.Random(1))
     life = prepared(disk)
     disk.capacity = disk.used() + room

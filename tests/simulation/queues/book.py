@@ -21,12 +21,12 @@ from tests.simulation.queues.model import (
     REJECTED,
     InvariantError,
     Item,
-    Note,
     Seen,
     Shelf,
     Spec,
     Taker,
 )
+from tests.simulation.queues.notes import Note
 
 
 def key_of(note: Note, shelf: Shelf) -> tuple[str, int]:

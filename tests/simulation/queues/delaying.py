@@ -13,7 +13,8 @@ from broker.core.view import MessageView
 from tests.simulation.queues import checks
 from tests.simulation.queues.delays import DELAY, DELIVERY_TIME, RETRY, Wait
 from tests.simulation.queues.life import NoteView, content_of
-from tests.simulation.queues.model import MAXLEN, REJECT_DLX, Note, Shelf
+from tests.simulation.queues.model import MAXLEN, REJECT_DLX, Shelf
+from tests.simulation.queues.notes import Note
 
 if TYPE_CHECKING:
     from tests.simulation.queues.world import World

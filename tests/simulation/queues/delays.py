@@ -1,14 +1,9 @@
 """Messages that a queue delays until their date. No code is shared with the broker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tests.simulation.queues.journal import Journal
-
-if TYPE_CHECKING:
-    from tests.simulation.queues.model import Note
+from tests.simulation.queues.notes import Note
 
 RETRY = 1000  # ms after which a queue that is full is tried again
 DELAY, DELIVERY_TIME = "x-delay", "x-delivery-time"

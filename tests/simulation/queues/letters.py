@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.queues.model import REJECTED, Note, Shelf
+from tests.simulation.queues.model import REJECTED, Shelf
+from tests.simulation.queues.notes import Note
 
 
 @dataclass

@@ -16,7 +16,8 @@ from broker.core.transactions.transaction import REMOVE
 from tests.simulation.queues import checks
 from tests.simulation.queues.book import Book
 from tests.simulation.queues.clients import Client, Held
-from tests.simulation.queues.model import OUT, READY, Item, Note, Shelf, Taker
+from tests.simulation.queues.model import OUT, READY, Item, Shelf, Taker
+from tests.simulation.queues.notes import Note
 from tests.simulation.queues.transacting import Job, note_commit
 from tests.simulation.queues.windows import Window
 from tests.simulation.queues.world import World

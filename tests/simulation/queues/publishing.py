@@ -9,7 +9,8 @@ from broker.core.routing.graph import Route
 from broker.core.vhosts.alteration import stop_queue
 from tests.simulation.queues import checks
 from tests.simulation.queues.delaying import delay
-from tests.simulation.queues.model import DROP_HEAD, InvariantError, Item, Note, Shelf
+from tests.simulation.queues.model import DROP_HEAD, InvariantError, Item, Shelf
+from tests.simulation.queues.notes import Note
 from tests.simulation.queues.remembering import introduce, remember, strangers
 from tests.simulation.queues.turns import SHORT
 from tests.simulation.queues.world import World

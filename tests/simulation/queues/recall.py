@@ -1,14 +1,9 @@
 """The deduplication records of a queue. No code is shared with the broker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tests.simulation.queues.journal import Journal
-
-if TYPE_CHECKING:
-    from tests.simulation.queues.model import Note
+from tests.simulation.queues.notes import Note
 
 MESSAGE_ID, PRODUCER, SEQUENCE = "message-id", "x-producer", "x-sequence"
 ID, NUMBER = "id", "number"

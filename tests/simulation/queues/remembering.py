@@ -6,7 +6,8 @@ from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY
-from tests.simulation.queues.model import Note, Shelf
+from tests.simulation.queues.model import Shelf
+from tests.simulation.queues.notes import Note
 from tests.simulation.queues.recall import ID, MESSAGE_ID, NUMBER, PRODUCER, SEQUENCE
 from tests.simulation.queues.world import World
 

@@ -11,7 +11,7 @@ from tests.support.core.queue_bench import QueueBench
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.__name__)
-def test_a_crowd_costs_nothing(situation: Situation) -> None:
+def test_costs_do_not_grow_with_unrelated_entries_and_consumers(situation: Situation) -> None:
     check_cost(situation)
 
 

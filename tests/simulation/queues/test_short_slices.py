@@ -41,14 +41,14 @@ def exercise(root: Path, first: int, count: int, haste: str, *others: str) -> se
 
 
 @thorough
-def test_every_invariant_holds_for_who_goes_on(short: Path) -> None:
+def test_every_invariant_holds_for_clients_that_do_not_wait(short: Path) -> None:
     never = exercise(short, 0, ORDINARY, HASTE)
     never &= exercise(short, 0, RESTARTED, HASTE, "--profile", "many at once, in the log")
     assert not [name for name in never if name.startswith("slices: ")]
 
 
 @thorough
-def test_every_invariant_holds_for_who_waits(short: Path) -> None:
+def test_every_invariant_holds_for_clients_that_wait(short: Path) -> None:
     exercise(short, ORDINARY, ORDINARY // 2, "0")
 
 

@@ -10,7 +10,8 @@ from broker.core.transactions.transaction import DISCARD, RELEASE, REMOVE, SETTL
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Held
 from tests.simulation.queues.letters import Letter
-from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
+from tests.simulation.queues.model import REJECTED, InvariantError, Shelf
+from tests.simulation.queues.notes import Note
 from tests.simulation.queues.publishing import check_outcome, draft, refuses_all
 from tests.simulation.queues.remembering import strangers
 from tests.simulation.queues.turns import AT_ONCE

@@ -29,7 +29,8 @@ from tests.simulation.queues.delays import DELAY
 from tests.simulation.queues.labels import group_headers
 from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.life import Life, Mark, NoteView, content_of, message_of
-from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
+from tests.simulation.queues.model import InvariantError, Item, Seen, Shelf, Spec, Taker
+from tests.simulation.queues.notes import Note
 from tests.simulation.queues.profiles import Profile
 from tests.simulation.queues.structure import check_dead, check_structure, room_waiters
 from tests.simulation.queues.turns import Turns

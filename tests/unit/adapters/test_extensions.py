@@ -77,7 +77,7 @@ def test_each_type_of_exchange_is_described() -> None:
     assert set(EXCHANGE_TYPES) == set(KINDS)
 
 
-def test_rules_say_what_they_allow() -> None:
+def test_argument_rules_have_descriptions_and_allowed_values() -> None:
     arguments = of_rules(QUEUE_RULES)
     assert arguments["x-max-length"].allowed == "an integer, at least 0"
     assert arguments["x-overflow"].allowed == "one of drop-head, reject-publish, reject-publish-dlx"

@@ -114,7 +114,9 @@ async def test_the_front_page_shows_the_running_broker(app: AdminApp) -> None:
     assert response.json() == {"product": "amqpd", "version": "1.2.3", "flavour": "compiled"}
 
 
-async def test_live_whatever_happens(app: AdminApp, log: Log, starting: Starting) -> None:
+async def test_the_live_check_succeeds_before_the_start_and_after_a_store_failure(
+    app: AdminApp, log: Log, starting: Starting
+) -> None:
     log.failure, starting.reason = "disk full", "starting"
     response = await ask(app, "/health/live")
     assert (response.status_code, response.json()) == (200, {"status": "live"})
@@ -152,7 +154,7 @@ async def test_metrics(app: AdminApp) -> None:
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/nothing"])
-async def test_nothing_else(app: AdminApp, path: str) -> None:
+async def test_unknown_paths_are_answered_with_404(app: AdminApp, path: str) -> None:
     assert (await ask(app, path)).status_code == 404
 
 
@@ -162,12 +164,14 @@ async def test_each_page_is_described(app: AdminApp) -> None:
         assert (await ask(app, path)).status_code == 200
 
 
-async def test_nothing_is_changed_from_here(app: AdminApp) -> None:
+async def test_post_to_the_pages_is_answered_with_405(app: AdminApp) -> None:
     for path in PAGES:
         assert (await ask(app, path, "POST")).status_code == 405
 
 
-async def test_alarms_say_what_publishers_wait_for(app: AdminApp, shortage: Shortage) -> None:
+async def test_the_alarms_check_names_the_resources_that_block_publishers(
+    app: AdminApp, shortage: Shortage
+) -> None:
     answer = await ask(app, "/health/alarms")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
     shortage.update(memory=True, disk=True)
@@ -241,7 +245,7 @@ async def test_a_requester_that_leaves_does_not_stop_the_load(app: AdminApp) -> 
     assert load.loads == 1
 
 
-def test_a_start_does_not_import_what_few_need() -> None:
+def test_the_start_does_not_import_rarely_used_libraries() -> None:
     program = (
         "import sys, broker.daemon, broker.admin.server\n"
         "print([name for name in ('fastapi', 'starlette', 'wsproto') if name in sys.modules])"

@@ -17,7 +17,7 @@ from tests.support.admin.definitions import DefinitionsBench, definitions_of_rab
 from tests.support.core.topology import routed
 
 
-def test_only_what_is_new_is_added() -> None:
+def test_import_adds_only_missing_queues() -> None:
     place = DefinitionsBench()
     place.take({"queues": [{"name": "q", "vhost": "/", "durable": True}]})
     changes = len(place.store.changes)
@@ -138,10 +138,12 @@ def test_an_invalid_item_is_named_and_nothing_changes(document: object, problem:
 
 def test_all_problems_are_told_up_to_twenty() -> None:
     place = DefinitionsBench()
-    said = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
-    assert [line.split(":")[0] for line in said] == [f"queue 'q{number}' in vhost 'w'" for number in range(3)]
-    said = place.problems({"queues": [{"name": "q", "vhost": "w"}] * 30})
-    assert (len(said), said[-1]) == (21, "further problems are not shown")
+    problems = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
+    assert [line.split(":")[0] for line in problems] == [
+        f"queue 'q{number}' in vhost 'w'" for number in range(3)
+    ]
+    problems = place.problems({"queues": [{"name": "q", "vhost": "w"}] * 30})
+    assert (len(problems), problems[-1]) == (21, "further problems are not shown")
 
 
 def test_a_different_existing_object_is_refused_as_in_a_declaration() -> None:
@@ -166,7 +168,7 @@ def test_a_file_for_one_virtual_host_has_no_users() -> None:
     )
 
 
-def test_limits_hold_for_what_is_there_and_what_is_imported() -> None:
+def test_import_counts_existing_and_imported_queues_toward_the_limit() -> None:
     place = DefinitionsBench()
     vhost = place.broker.vhosts["/"]
     for number in range(3):
@@ -200,7 +202,7 @@ def test_an_import_is_made_in_steps_that_are_short() -> None:
     assert len(list(steps)) == 99
 
 
-def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
+def test_a_single_vhost_file_sets_metadata_and_default_queue_type() -> None:
     place = DefinitionsBench()
     place.broker.describe_vhost("/", "before", ("t",), None)
     document = {
@@ -315,7 +317,7 @@ def test_exclusive_and_generated_names_are_not_exported() -> None:
     assert (document["queues"], document["bindings"], document["exchanges"]) == ([], [], [])
 
 
-def test_changes_during_an_export_do_not_end_it() -> None:
+def test_changes_during_an_export_do_not_break_the_export() -> None:
     place = DefinitionsBench()
     place.take(definitions_of_rabbitmq())
     vhost = place.broker.vhosts["shop"]

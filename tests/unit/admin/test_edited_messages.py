@@ -88,7 +88,7 @@ def test_a_header_is_edited_whatever_kind_it_was() -> None:
     assert found[0x74] == {"b": 3}
 
 
-def test_all_headers_go_and_what_is_none_stays() -> None:
+def test_removing_all_headers_keeps_annotations_that_are_no_headers() -> None:
     content = content10({"x-a": 1, "x-basic-type": "t", "x-opt-deaths": 1, "own": 2}, {"b": 3})
     found = dict(sections(edited(content, properties={"headers": None})))
     assert found[0x72] == {"x-basic-type": "t", "own": 2}

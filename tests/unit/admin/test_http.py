@@ -170,13 +170,13 @@ async def test_an_invalid_request_is_answered_with_400_and_ends_the_connection(
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"connection: close" in head
-    said = json.loads(body)
-    assert said["error"] == "bad_request"
-    assert reason in said["reason"]
+    document = json.loads(body)
+    assert document["error"] == "bad_request"
+    assert reason in document["reason"]
     assert "Traceback" not in caplog.text
 
 
-async def test_a_request_behind_a_good_one_is_held_to_the_same(served: Served, echo: Echo) -> None:
+async def test_a_malformed_second_request_on_a_connection_is_refused(served: Served, echo: Echo) -> None:
     async with served.peer(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\nHost: h\n\n") as peer:
         assert await peer.status() == 200
         assert b"400 Bad Request" in await peer.ended()
@@ -210,7 +210,7 @@ async def test_the_head_of_a_request_has_a_time_limit(served: Served, sent: byte
     await served.wait(lambda: not served.connections)
 
 
-async def test_so_has_that_of_a_further_request(served: Served) -> None:
+async def test_the_head_of_a_further_request_has_a_time_limit(served: Served) -> None:
     async with served.peer(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n") as peer:
         assert await peer.status() == 200
         served.pass_time(100.0)
@@ -235,7 +235,7 @@ async def test_a_body_has_a_time_limit_without_progress(served: Served, echo: Ec
     assert echo.seen == []
 
 
-async def test_the_rest_of_a_body_that_nobody_wants_has_one_too(served: Served) -> None:
+async def test_the_rest_of_an_unread_body_has_a_time_limit(served: Served) -> None:
     async def deaf(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
@@ -252,7 +252,7 @@ async def test_the_rest_of_a_body_that_nobody_wants_has_one_too(served: Served) 
     await other.server.stop()
 
 
-async def test_a_body_that_nobody_has_asked_for_is_not_read(served: Served, echo: Echo) -> None:
+async def test_a_body_is_not_read_before_the_application_reads_it(served: Served, echo: Echo) -> None:
     echo.may_read.clear()
     size = 8 * 2**20
     head = f"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n\r\n".encode()
@@ -316,7 +316,7 @@ async def test_the_application_hears_when_the_peer_leaves(served: Served) -> Non
         b"no request\r\n\r\n",
     ],
 )
-async def test_nothing_of_a_connection_is_kept_for_the_collector(served: Served, sent: bytes) -> None:
+async def test_a_closed_connection_is_freed_without_garbage_collection(served: Served, sent: bytes) -> None:
     gc.collect()
     gc.disable()
     try:

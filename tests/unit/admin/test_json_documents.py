@@ -45,7 +45,7 @@ def test_documents_written_by_python_are_read(value: Any, ascii_only: bool, inde
 
 
 @given(st.text(alphabet='{}[]:,"\\ud8a0 1eN-.tru', max_size=30))
-def test_both_ways_of_reading_agree(text: str) -> None:
+def test_reading_json_in_steps_equals_reading_at_once(text: str) -> None:
     try:
         expected = read_json(text)
     except JsonError:

@@ -77,7 +77,7 @@ async def test_looking_gives_way_after_every_message(queue: Queue) -> None:
     assert not any(entry.redelivered or entry.delivery_count for entry in queue.entries)
 
 
-async def test_entries_that_leave_the_queue_meanwhile_are_not_searched_for(queue: Queue) -> None:
+async def test_listing_ends_when_a_purge_empties_the_queue(queue: Queue) -> None:
     turns = Turns(lambda: purge(queue))
     seen = await look(queue, 10, write)
     turns.stop()
@@ -85,16 +85,14 @@ async def test_entries_that_leave_the_queue_meanwhile_are_not_searched_for(queue
     assert queue.ready == 0
 
 
-async def test_a_queue_that_is_deleted_meanwhile_has_no_more(vhost: VirtualHost, queue: Queue) -> None:
+async def test_listing_ends_when_the_queue_is_deleted(vhost: VirtualHost, queue: Queue) -> None:
     turns = Turns(lambda: vhost.declarations.delete_queue("q", False, False) if not queue.deleted else None)
     seen = await look(queue, 10, write)
     turns.stop()
     assert 0 < len(seen) < 10
 
 
-async def test_an_indexed_queue_that_is_deleted_meanwhile_has_no_more(
-    vhost: VirtualHost, queue: Queue
-) -> None:
+async def test_listing_by_index_ends_when_the_queue_is_deleted(vhost: VirtualHost, queue: Queue) -> None:
     indexed = vhost.declarations.declare_queue("indexed", False, None, False, {"x-index": "k"})
     for _ in range(10):
         publish(vhost, "", "indexed", headers={"k": "a"})

@@ -105,7 +105,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, tuple(sorted(labels.items()))]
 
 
-async def test_totals_and_what_is_open() -> None:
+async def test_metrics_have_totals_and_open_connections_and_channels() -> None:
     counters = Counters()
     for number, name in enumerate(TOTALS, start=100):
         setattr(counters, name.removeprefix("messages_"), number)
@@ -183,7 +183,7 @@ async def test_dead_letters_by_reason() -> None:
     }
 
 
-async def test_queues_one_by_one_and_together() -> None:
+async def test_metrics_have_counts_of_each_queue_and_sums() -> None:
     broker = FakeBroker(
         {
             "/": FakeVirtualHost({"a": FakeQueue(1, 2, 30, 40, 5), "b": FakeQueue(6, 7, 80, 90, 10)}),

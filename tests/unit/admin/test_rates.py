@@ -22,7 +22,7 @@ def rate(shown: dict[str, object], name: str = "publish") -> float:
     return float(details["rate"])
 
 
-def test_the_first_look_sees_no_rate_and_the_next_one_what_has_changed() -> None:
+def test_the_first_sample_has_no_rate_and_the_next_has_the_change() -> None:
     clock = Clock()
     rates, queue = Rates(clock), add_queue(new_vhost(), "q")
     assert rates.of_queue(queue, {"publish": 10, "ack": 1}) == {

@@ -27,7 +27,7 @@ def test_the_last_report_counts_and_is_forgotten_after_a_while() -> None:
     assert (readers.all(), readers.find("/", "lake")) == ([], None)
 
 
-def test_there_are_not_more_than_so_many() -> None:
+def test_the_number_of_readers_is_limited() -> None:
     clock = Clock()
     readers = Readers(clock)
     assert all(readers.take("/", str(number), "guest", []) for number in range(READERS_MAX))

@@ -103,7 +103,7 @@ async def test_a_port_that_is_taken() -> None:
     )
 
 
-async def test_an_address_that_is_not_here() -> None:
+async def test_listening_on_a_foreign_address_raises_an_error() -> None:
     with pytest.raises(AdminError, match=r"cannot listen on 192\.0\.2\.1:1 for admin HTTP: Cannot assign"):
         await AdminServer(hello).listen("192.0.2.1", 1)
 

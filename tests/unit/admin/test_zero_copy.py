@@ -100,7 +100,7 @@ async def connected(
 
 
 @pytest.mark.parametrize("sized", [False, True])
-async def test_all_of_it_comes_and_the_connection_goes_on(files: Files, sized: bool) -> None:
+async def test_the_whole_file_is_sent_and_the_connection_stays_open(files: Files, sized: bool) -> None:
     files.sized = sized
     async with served(files) as port, httpx.AsyncClient(trust_env=False) as client:
         for _ in range(3):
@@ -122,7 +122,7 @@ async def test_answers_to_requests_that_were_sent_at_once_come_one_after_the_oth
             assert await reader.readexactly(SIZE + 6) == b"<<<" + CONTENT + b">>>"
 
 
-async def test_a_client_of_http_1_0_gets_it_up_to_the_end_of_the_connection(files: Files) -> None:
+async def test_an_http_1_0_client_gets_the_file_until_the_connection_closes(files: Files) -> None:
     async with served(files) as port, connected(port, b"GET / HTTP/1.0\r\n\r\n") as (reader, _):
         await reader.readuntil(b"\r\n\r\n")
         assert await reader.read(-1) == b"<<<" + CONTENT + b">>>"
@@ -216,7 +216,7 @@ async def test_an_answer_is_not_ended_as_if_it_were_whole_when_its_connection_is
     assert not data.endswith(b"0\r\n\r\n")
 
 
-async def test_without_a_descriptor_to_spare_it_comes_all_the_same(files: Files) -> None:
+async def test_a_file_is_sent_even_without_a_spare_descriptor(files: Files) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def take_all() -> None:
@@ -271,7 +271,7 @@ async def test_an_answer_breaks_off_where_its_file_ends_too_soon(files: Files, s
     assert files.open == 0
 
 
-async def test_a_server_that_stops_does_not_wait_for_who_does_not_read(files: Files) -> None:
+async def test_a_stopping_server_does_not_wait_for_slow_readers(files: Files) -> None:
     server = AdminServer(files)
     port = (await server.listen("127.0.0.1", 0))[1]
     async with connected(port, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n") as (reader, _):

@@ -113,7 +113,9 @@ def test_offered_mechanisms(gate: AccessControl, users: Users) -> None:
     assert without.mechanisms(LOCAL) == "PLAIN AMQPLAIN"
 
 
-def test_external_is_offered_to_those_whom_it_lets_in(gate: AccessControl, users: Users) -> None:
+def test_external_is_offered_only_if_the_certificate_names_a_permitted_user(
+    gate: AccessControl, users: Users
+) -> None:
     assert "EXTERNAL" not in gate.mechanisms(certified("nobody"))
     assert "EXTERNAL" not in gate.mechanisms(certified(""))
     assert "EXTERNAL" not in gate.mechanisms(certified("guest"))
@@ -184,7 +186,7 @@ def test_scram_with_a_password_that_was_replaced_after_the_challenge(
     assert caller.told[1:] == [("refused", "ann")]
 
 
-def test_scram_tells_nobody_which_users_there_are(gate: AccessControl) -> None:
+def test_scram_salts_do_not_reveal_existing_users(gate: AccessControl) -> None:
     def salt(user: str) -> bytes:
         challenge = begun(gate, "SCRAM-SHA-256", f"n,,n={user},r=x".encode())[1].told[0][1]
         assert isinstance(challenge, bytes)
@@ -213,7 +215,7 @@ def test_failed_proofs_delay_the_next_challenge(gate: AccessControl, clock: Cloc
     assert waiting.told[0][0] == "challenged"
 
 
-def test_proofs_that_come_while_others_fail_are_not_looked_at(gate: AccessControl) -> None:
+def test_scram_proofs_during_back_off_are_refused_unchecked(gate: AccessControl) -> None:
     first = b"n,,n=ann,r=client"
     begun_before = [begun(gate, "SCRAM-SHA-256", first, REMOTE) for _ in range(10)]
     for _ in range(FREE_FAILURES):
@@ -223,7 +225,7 @@ def test_proofs_that_come_while_others_fail_are_not_looked_at(gate: AccessContro
         assert caller.told[-1] == ("refused", "ann")
 
 
-def test_a_challenge_is_not_sent_to_who_has_left(gate: AccessControl, clock: Clock) -> None:
+def test_a_delayed_challenge_is_not_sent_to_an_abandoned_login(gate: AccessControl, clock: Clock) -> None:
     for _ in range(FREE_FAILURES):
         scram(gate, "ann", "wrong", REMOTE)
     login, caller = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)

@@ -70,13 +70,13 @@ def test_a_success_is_remembered_for_this_user_and_password(auth: Authenticator)
     assert not auth.is_remembered("guest", "sesame", loopback=True)
 
 
-def test_a_wrong_password_does_not_forget_the_right_one(auth: Authenticator) -> None:
+def test_a_wrong_password_does_not_forget_the_remembered_password(auth: Authenticator) -> None:
     verify(auth, "ann", "sesame", loopback=True)
     assert not verify(auth, "ann", "wrong", loopback=True)
     assert auth.is_remembered("ann", "sesame", loopback=True)
 
 
-def test_another_password_forgets_the_old_one(auth: Authenticator, users: Users) -> None:
+def test_a_changed_password_forgets_the_remembered_password(auth: Authenticator, users: Users) -> None:
     verify(auth, "ann", "sesame", loopback=True)
     users.put("ann", Password(hash_password("new")))
     assert not auth.is_remembered("ann", "sesame", loopback=True)
@@ -115,7 +115,7 @@ def test_remembered_passwords_are_keyed_hashes(users: Users) -> None:
     assert len(digests) == 2
 
 
-def test_a_name_and_password_are_not_one_text(auth: Authenticator, users: Users) -> None:
+def test_the_digest_separates_name_and_password(auth: Authenticator, users: Users) -> None:
     users.add("an", Password(hash_password("nsesame")))
     assert auth._digest("ann", "sesame") != auth._digest("an", "nsesame")
 

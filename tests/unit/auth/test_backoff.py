@@ -30,7 +30,7 @@ def test_the_wait_counts_from_the_last_failure(backoff: BackOff) -> None:
     ]
 
 
-def test_nobody_else_waits(backoff: BackOff) -> None:
+def test_failures_delay_only_the_same_user_from_the_same_address(backoff: BackOff) -> None:
     for _ in range(50):
         backoff.count_failure("10.0.0.1", "ann", 100.0)
     assert backoff.login_delay("10.0.0.2", "ann", 100.0) == 0.0
@@ -47,7 +47,7 @@ def test_many_names_from_one_address_hold_refusals_back_and_delay_no_name(backof
     assert backoff.login_delay("10.0.0.1", "next", 100.0) == 0.0
 
 
-def test_a_success_forgets_the_failures_of_that_user_from_there(backoff: BackOff) -> None:
+def test_a_success_forgets_only_failures_of_its_user_and_address(backoff: BackOff) -> None:
     for address in ("10.0.0.1", "10.0.0.2"):
         for _ in range(FREE_FAILURES):
             backoff.count_failure(address, "ann", 100.0)

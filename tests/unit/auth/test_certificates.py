@@ -43,7 +43,7 @@ def test_a_certificate_without_the_name(login_from: str) -> None:
     assert name_in({}, login_from) is None
 
 
-def test_a_common_name_that_is_not_there() -> None:
+def test_a_missing_name_in_a_certificate_is_none() -> None:
     assert name_in({"subject": ((("organizationName", "x"),),)}, "common_name") is None
     assert name_in({"subjectAltName": (("DNS", "x"),)}, "subject_alternative_name", "email") is None
 

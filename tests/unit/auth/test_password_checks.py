@@ -171,9 +171,7 @@ def test_nothing_is_checked_for_a_peer_that_has_left(
     assert password_checks._lines == {}
 
 
-def test_nothing_is_kept_of_whoever_has_been_answered(
-    password_checks: PasswordChecks, threads: Threads
-) -> None:
+def test_an_answered_check_leaves_no_line(password_checks: PasswordChecks, threads: Threads) -> None:
     for number in range(50):
         password_checks.check("ann", "wrong", f"10.0.1.{number}", True, lambda right: None)
     threads.finish()
@@ -242,7 +240,7 @@ def test_names_take_turns(password_checks: PasswordChecks, threads: Threads) -> 
     assert answers == [True]
 
 
-def test_invented_names_delay_nobody_and_cost_nothing(
+def test_unknown_users_delay_no_login_and_are_not_hashed(
     password_checks: PasswordChecks, threads: Threads
 ) -> None:
     learn_span(password_checks, threads)
@@ -304,7 +302,7 @@ def test_many_wrong_names_hold_refusals_back_and_no_right_password(
     assert wrong == [False]
 
 
-def test_invented_names_keep_nobody_out_before_any_check_has_been_timed(
+def test_unknown_users_do_not_delay_logins_before_the_first_timed_check(
     password_checks: PasswordChecks, threads: Threads
 ) -> None:
     answers: list[bool] = []
@@ -346,9 +344,7 @@ def test_as_many_guesses_wait_as_may(password_checks: PasswordChecks, threads: T
     assert answers == [True] * 100, "the user with the most guesses loses one"
 
 
-def test_nothing_is_kept_of_a_check_that_is_abandoned(
-    password_checks: PasswordChecks, threads: Threads
-) -> None:
+def test_an_abandoned_check_leaves_no_line(password_checks: PasswordChecks, threads: Threads) -> None:
     learn_span(password_checks, threads)
     for _ in range(FREE_FAILURES):
         password_checks.check("ann", f"wrong {_}", HERE, True, lambda right: None)

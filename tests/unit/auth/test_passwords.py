@@ -27,11 +27,11 @@ def test_a_new_password_has_a_hash_and_a_verifier() -> None:
     assert make_password("sesame", 4096).verifier != kept.verifier
 
 
-def test_no_verifier_is_kept_where_none_is_wanted() -> None:
+def test_zero_iterations_make_no_scram_verifier() -> None:
     assert make_password("sesame", 0).verifier == ""
 
 
-def test_the_empty_password_is_none() -> None:
+def test_the_empty_password_is_refused() -> None:
     with pytest.raises(PreconditionFailed, match="must not be empty"):
         make_password("")
     assert not matches(Password(passwords.hash_password("")), "")

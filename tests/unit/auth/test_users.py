@@ -111,7 +111,7 @@ def test_an_unknown_change_is_not_swallowed(users: Users) -> None:
         users.apply({"kind": "user.quota", "name": "x"})
 
 
-def test_nobody_by_that_name(users: Users, log: Log) -> None:
+def test_changing_a_missing_user_raises_not_found(users: Users, log: Log) -> None:
     acts: list[Callable[[], object]] = [
         lambda: users.delete("x"),
         lambda: users.permit("x", "/", "", "", ""),
@@ -129,7 +129,7 @@ def test_a_name_is_taken_once(users: Users) -> None:
         users.add("ann", Password("h2"))
 
 
-def test_nothing_changes_once_the_log_has_stopped(users: Users, log: Log) -> None:
+def test_changes_are_refused_after_the_log_has_stopped(users: Users, log: Log) -> None:
     users.add("ann", Password("h"))
     users.permit("ann", "/", "", "", "")
     before, log.failure = described(users), "disk full"
@@ -336,7 +336,7 @@ def test_a_virtual_host_that_is_gone(ann_and_bob: Users) -> None:
     assert definitions_of(again) == definitions_of(ann_and_bob)
 
 
-def test_every_change_of_what_a_user_may_do_is_told(ann_and_bob: Users) -> None:
+def test_each_permission_change_notifies_of_its_user(ann_and_bob: Users) -> None:
     names = heard(ann_and_bob)
     gone: list[str] = []
     ann_and_bob.deleted = gone.append

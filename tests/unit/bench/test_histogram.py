@@ -42,5 +42,5 @@ def test_a_clock_that_steps_back_counts_as_nothing() -> None:
     assert histogram.percentile(100) == 0
 
 
-def test_nothing_measured() -> None:
+def test_a_percentile_of_an_empty_histogram_is_zero() -> None:
     assert Histogram().percentile(50) == 0

@@ -128,7 +128,7 @@ def test_any_number_of_addresses() -> None:
 
 
 @pytest.mark.parametrize("value", ["", [], "CRAM-MD5", "PLAIN,", ["PLAIN", 5], 5, "ANONYMOUS"])
-def test_mechanisms_that_there_are_not(value: object) -> None:
+def test_invalid_sasl_mechanisms_are_refused(value: object) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"sasl_mechanisms": value})
 

@@ -80,7 +80,7 @@ def test_values_that_were_never_encoded_are_refused(encoded: object) -> None:
         decode(encoded)
 
 
-def test_a_table_that_is_none_is_refused() -> None:
+def test_a_list_instead_of_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match="is an object, not list"):
         decode_table([])
 

@@ -39,10 +39,10 @@ def test_a_delay_of_the_publisher(clock: HandClock) -> None:
 
 
 def test_a_delay_of_the_exchange(clock: HandClock) -> None:
-    found = Resolution(Chance(str))
-    found.delay = 100
+    resolution = Resolution(Chance(str))
+    resolution.delay = 100
     message = Message(Address("", "key"), b"", 0, False, 0)
-    found.delay_message(message, clock.schedule)
+    resolution.delay_message(message, clock.schedule)
     assert message.date == clock.date() + 101
 
 

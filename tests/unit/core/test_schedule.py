@@ -71,7 +71,7 @@ def test_an_alarm_set_again_at_the_same_time_after_a_cancel_rings_once() -> None
     assert bell.rung == [2_000]
 
 
-def test_an_alarm_that_sets_itself_for_now_does_not_keep_the_others_waiting() -> None:
+def test_an_alarm_that_rearms_itself_for_now_does_not_delay_other_alarms() -> None:
     clock = HandClock()
 
     class Greedy(Bell):
@@ -194,7 +194,7 @@ def test_each_message_is_released_at_its_date_and_those_of_one_date_in_their_ord
     assert len(table) == 0
 
 
-def test_nothing_happens_between_two_dates() -> None:
+def test_no_message_is_released_between_two_dates() -> None:
     clock = HandClock()
     table = Notes(clock)
     table.add(due(clock, 30_000))
@@ -216,7 +216,7 @@ def test_a_date_that_is_past_is_now() -> None:
     assert len(table.released) == 1
 
 
-def test_many_of_one_date_go_in_slices() -> None:
+def test_many_messages_of_one_date_are_released_in_slices() -> None:
     clock = HandClock()
     table = Notes(clock)
     for number in range(3 * SLICE):

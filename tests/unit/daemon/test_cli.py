@@ -96,7 +96,7 @@ def test_wrong_settings_are_a_line_each_and_status_2(command: str, daemon: FakeD
     assert daemon.started == []
 
 
-def test_check_config_shows_what_holds_and_why(daemon: FakeDaemon) -> None:
+def test_check_config_shows_each_setting_and_its_origin(daemon: FakeDaemon) -> None:
     result = invoke("check-config", "--admin", "off", AMQPD_DEFAULT_PASS="sesame", AMQPD_LISTEN="[::1]:1,h:2")
     assert result.exit_code == 0
     lines = dict(line.split(" = ", 1) for line in result.stdout.splitlines())

@@ -26,7 +26,9 @@ class Probe(Connection):
         self.seen.append(CURRENT.get())
 
 
-async def test_no_operator_is_lent_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_operator_of_a_request_is_not_inherited_by_later_callbacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     daemon = Daemon(Settings(data_dir=tmp_path), asyncio.get_running_loop())
     seen: list[Operator | None] = []
     monkeypatch.setattr(daemon, "log", SimpleNamespace(commit=lambda: seen.append(CURRENT.get())))

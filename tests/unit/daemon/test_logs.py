@@ -81,7 +81,7 @@ def test_warnings_are_logged() -> None:
 
 
 @pytest.mark.parametrize(("level", "expected"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_the_level_holds_for_both(level: str, expected: int) -> None:
+def test_the_level_applies_to_structlog_and_logging(level: str, expected: int) -> None:
     out = configured(level=level)
     for logger in (structlog.get_logger(), logging.getLogger("x")):
         for name in ("debug", "info", "warning", "error"):
@@ -89,7 +89,7 @@ def test_the_level_holds_for_both(level: str, expected: int) -> None:
     assert len(objects(out)) == 2 * expected
 
 
-def test_libraries_do_not_repeat_what_the_daemon_says() -> None:
+def test_library_messages_below_error_are_not_logged() -> None:
     out = configured(level="debug")
     logging.getLogger("uvicorn.error").info("Started server process")
     logging.getLogger("asyncio").debug("Using selector")

@@ -73,7 +73,7 @@ async def test_no_timer_runs_after_the_stop(tmp_path: Path) -> None:
     assert (bell.rung, daemon.lag.count) == (False, measured)
 
 
-async def test_nobody_is_served_after_a_start_that_has_failed(tmp_path: Path) -> None:
+async def test_a_failed_start_accepts_no_connections(tmp_path: Path) -> None:
     taken = socket.create_server((ANY_PORT.host, 0))
     admin = Endpoint(ANY_PORT.host, taken.getsockname()[1])
     loop = asyncio.get_running_loop()

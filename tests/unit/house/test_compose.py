@@ -48,7 +48,7 @@ def test_settings_are_those_of_the_broker(path: Path) -> None:
         assert name.removeprefix("AMQPD_").lower() in Settings.model_fields, name
 
 
-def test_jobs_are_those_that_there_are() -> None:
+def test_compose_services_run_existing_jobs() -> None:
     jobs = []
     for name, service in services(DOCKER / "compose.spark.yaml").items():
         for words in commands(service):

@@ -41,11 +41,11 @@ def test_names_say_what_is_in_files() -> None:
 @pytest.mark.parametrize(
     "name", ["", "x", "x.ajl", "-" + "0" * 20 + ".ajl", "n-1.ajl", "n-1-2.parquet", ".ajl.open"]
 )
-def test_other_names_say_nothing(name: str) -> None:
+def test_invalid_file_names_are_not_parsed(name: str) -> None:
     assert parse_file_name(name) is None
 
 
-def test_a_day_that_is_dropped_takes_the_files_above_that_were_there() -> None:
+def test_a_drop_line_hides_the_earlier_files_of_its_day() -> None:
     one, two, late = (
         f"parquet/date=2024-10-{name}.parquet" for name in ("04/hour=00/a", "05/hour=00/b", "04/hour=00/c")
     )
@@ -67,7 +67,7 @@ def test_a_line_about_a_day_is_about_no_file() -> None:
     assert catalogue.extents() == {"n": Extent(11, 21)}
 
 
-def test_a_late_sealed_file_of_a_dropped_day_brings_nothing_else_back() -> None:
+def test_a_late_sealed_file_of_a_dropped_day_restores_no_other_file() -> None:
     catalogue = Catalogue()
     days = ["date=2024-10-04", "date=2024-10-05"]
     late = line(1, 5, node="m")

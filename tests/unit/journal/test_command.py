@@ -51,7 +51,7 @@ def test_cat_of_some(journal: Path) -> None:
     assert json.loads(row)["consumer"] == "ctag"
 
 
-def test_an_operation_that_there_is_not(journal: Path) -> None:
+def test_an_unknown_operation_is_refused(journal: Path) -> None:
     assert "no operation 'eat'" in run("cat", journal, "--op", "eat", status=2)
 
 
@@ -63,10 +63,10 @@ def test_verify_finds_damage(journal: Path) -> None:
     (path,) = (journal / "live").iterdir()
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"?")
-    found = json.loads(run("verify", journal, "--json", status=2))
-    (finding,) = found["findings"]
+    document = json.loads(run("verify", journal, "--json", status=2))
+    (finding,) = document["findings"]
     assert finding.endswith(f"to {len(data)}: it is no complete block")
-    assert found["findings_total"] == 1
+    assert document["findings_total"] == 1
 
 
 def test_a_file_that_is_being_written_is_not_damaged(journal: Path) -> None:
@@ -82,15 +82,15 @@ def test_show_follows_dead_letters_both_ways(journal: Path, which: tuple[str, st
     assert words == [["enqueue", "q", "#1"], ["dead_letter", "q", "#1"], ["enqueue", "q", "#2"]]
 
 
-def test_show_of_nothing(journal: Path) -> None:
+def test_show_without_a_match_or_a_message_id_fails(journal: Path) -> None:
     assert "no message with message-id 'x'" in run("show", journal, "--message-id", "x", status=2)
     assert "no message is named" in run("show", journal, status=2)
 
 
 def test_seal_and_status(journal: Path) -> None:
     assert "8 events" in run("seal", journal, "--retention", 0)
-    found = json.loads(run("status", journal, "--json"))
-    assert (found["raw_files"], found["sealed_only_files"], found["sealed_only_events"]) == (0, 1, 8)
+    document = json.loads(run("status", journal, "--json"))
+    assert (document["raw_files"], document["sealed_only_files"], document["sealed_only_events"]) == (0, 1, 8)
     assert run("verify", journal).startswith("8 events")
     assert "sealed only events   8" in run("status", journal)
 

@@ -99,7 +99,7 @@ def test_a_journal_that_is_off_is_recorded_when_the_disk_allows(tmp_path: Path) 
     assert [row.op for row in rows_of(path.read_bytes())] == ["gap", "level", "end"]
 
 
-def test_each_minute_it_says_how_much_is_in_each_queue(tmp_path: Path) -> None:
+def test_checkpoints_record_the_size_of_each_queue_every_minute(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, "lifecycle")
     keeper.journaling.start("1")
     for name, level in (("own", None), ("full", "full"), ("silent", "off"), ("empty", None)):
@@ -154,7 +154,7 @@ def test_the_journal_is_synced_each_second_if_configured(
     assert synced == [only_file(tmp_path)] * syncs
 
 
-def test_a_sync_that_takes_long_is_the_only_one(tmp_path: Path, synced: list[int]) -> None:
+def test_a_slow_sync_is_not_started_again(tmp_path: Path, synced: list[int]) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync="second")
     keeper.journaling.start("1")
     add_queue(keeper.vhost, "q")

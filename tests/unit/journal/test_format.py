@@ -148,7 +148,7 @@ def test_names_are_told_once_in_a_file() -> None:
     assert len(scribe.encoder.take()) < once - 100
 
 
-def test_nothing_waits() -> None:
+def test_a_new_encoder_has_no_bytes() -> None:
     assert Encoder(NODE, 1).take() == b""
 
 
@@ -168,7 +168,7 @@ def test_data_that_is_no_journal(data: bytes, why: str) -> None:
         Decoder(data)
 
 
-def test_names_that_are_missing_leave_nothing() -> None:
+def test_events_without_their_names_have_no_queue() -> None:
     scribe = EventWriter()
     scribe.life_of(1)
     data = scribe.file()

@@ -63,7 +63,7 @@ def test_a_file_that_is_missing(folder: Path, which: int) -> None:
 
 @pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])
 @pytest.mark.parametrize("name", ["same", "copy.parquet"], ids=["in another folder", "by another name"])
-def test_a_file_that_is_there_twice(folder: Path, which: int, name: str) -> None:
+def test_a_duplicate_sealed_file_is_a_fault(folder: Path, which: int, name: str) -> None:
     path = sealed(folder)[which]
     other = path.parent.parent / "hour=23"
     other.mkdir()
@@ -144,11 +144,11 @@ def test_a_day_that_is_dropped_while_digests_are_compared(
     day = sealed(folder)[0].relative_to(folder).parts[1]
 
     def drop(place: Path) -> Inventory:
-        found = list_present_files(place)
+        present_files = list_present_files(place)
         with (folder / "manifest.jsonl").open("a") as manifest:
             manifest.write(drop_line(day, 18))
         shutil.rmtree(folder / "parquet")
-        return found
+        return present_files
 
     monkeypatch.setattr(verification, "list_present_files", drop)
     held = check_sealed_files(folder, bytes_max=1)
@@ -169,7 +169,7 @@ def test_portions_go_on_when_files_have_been_dropped(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [lambda line: line[:20], lambda line: "[1]", lambda line: '{"file": 1}'])
-def test_lines_that_are_none_are_passed_over(folder: Path, cut: Callable[[str], str]) -> None:
+def test_malformed_manifest_lines_are_skipped(folder: Path, cut: Callable[[str], str]) -> None:
     lines = (folder / "manifest.jsonl").read_text().splitlines()
     there = [str(path.relative_to(folder)) for path in sealed(folder)]
     assert Inventory([cut(lines[0]), *lines], there, []).faults == []

@@ -82,7 +82,7 @@ def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
     assert list(JournalReader(tmp_path).rows()) == before
 
 
-def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Path) -> None:
+def test_raw_files_deleted_before_reading_are_read_as_sealed(tmp_path: Path) -> None:
     path = write_file(tmp_path, complete_file())
     list(seal(tmp_path))
     reading = JournalReader(tmp_path)
@@ -91,7 +91,7 @@ def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Pat
     assert list(reading.rows()) == before
 
 
-def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: Path) -> None:
+def test_raw_bytes_follow_the_end_and_deletion_of_files(tmp_path: Path) -> None:
     path = write_file(tmp_path, complete_file())
     size = path.stat().st_size
     being_written = path.rename(path.with_name(path.name + OPEN))
@@ -104,7 +104,7 @@ def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: P
 
 
 @pytest.mark.parametrize("harm", ["changed", "gone"])
-def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: str) -> None:
+def test_raw_files_are_kept_if_their_sealed_file_is_damaged(tmp_path: Path, harm: str) -> None:
     path = write_file(tmp_path, complete_file())
     (only,) = seal(tmp_path)
     sealed = tmp_path / only.sealed.file

@@ -41,9 +41,14 @@ def a_whole_day(scribe: EventWriter) -> None:
 
 
 def test_a_whole_day_adds_up() -> None:
-    found = verified(a_whole_day)
-    assert found.findings == []
-    assert (found.events, found.queues, found.checked, found.gaps) == (28, 1, 4, 0)
+    verification = verified(a_whole_day)
+    assert verification.findings == []
+    assert (verification.events, verification.queues, verification.checked, verification.gaps) == (
+        28,
+        1,
+        4,
+        0,
+    )
 
 
 @pytest.mark.parametrize("missing", [1, 5, 13, 19, 21, 25], ids=str)
@@ -52,18 +57,18 @@ def test_an_event_that_is_missing_is_found(missing: int) -> None:
     a_whole_day(scribe)
     rows = rows_of(scribe.file())
     del rows[missing]
-    found = Verification()
-    found.take(rows)
-    assert found.findings == [f"events {missing + 1} to {missing + 1} of node 'n-1' are missing"]
+    verification = Verification()
+    verification.take(rows)
+    assert verification.findings == [f"events {missing + 1} to {missing + 1} of node 'n-1' are missing"]
 
 
 def test_an_event_that_comes_twice_is_found() -> None:
     scribe = EventWriter()
     a_whole_day(scribe)
     rows = rows_of(scribe.file())
-    found = Verification()
-    found.take([*rows[:4], rows[3], *rows[4:]])
-    assert found.findings == ["event 4 of node 'n-1' comes again"]
+    verification = Verification()
+    verification.take([*rows[:4], rows[3], *rows[4:]])
+    assert verification.findings == ["event 4 of node 'n-1' comes again"]
 
 
 def checkpoint(scribe: EventWriter) -> None:
@@ -95,7 +100,7 @@ def test_contradictions_are_found(tell: Tell, text: str) -> None:
     assert verified(tell).findings == [f"queue 'q' in vhost '/' (7): {text}"]
 
 
-def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
+def test_counts_are_unknown_between_a_gap_and_the_next_checkpoint() -> None:
     def tell(scribe: EventWriter) -> None:
         checkpoint(scribe)
         scribe.encoder.seq += 3  # lost
@@ -105,15 +110,15 @@ def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
         scribe.tell(r.ACK, 8, 8)
         scribe.tell(r.CHECKPOINT, size=9, reason="time")
 
-    found = verified(tell)
-    assert found.gaps == 1
-    assert [finding.partition(": ")[2] for finding in found.findings] == [
+    verification = verified(tell)
+    assert verification.gaps == 1
+    assert [finding.partition(": ")[2] for finding in verification.findings] == [
         "checkpoint 3 says 2 messages, what came and left makes it 1",
         "checkpoint 11 says 9 messages, what came and left makes it 8",
     ]
 
 
-def test_while_a_queue_is_not_journaled_nothing_is_known() -> None:
+def test_counts_are_unknown_while_a_queue_is_not_journaled() -> None:
     def tell(scribe: EventWriter) -> None:
         scribe.tell(r.DECLARE)
         scribe.tell(r.LEVEL, reason="off")
@@ -186,23 +191,23 @@ def test_a_list_with_a_gap_in_it_is_not_compared_and_the_next_one_is(tell: Tell)
     assert len(verified(go_on).findings) == 1
 
 
-def test_the_list_of_one_node_is_not_that_of_another() -> None:
+def test_recovery_lists_are_compared_per_node() -> None:
     scribe = EventWriter()
     killed(scribe)
     rows = rows_of(scribe.file())
-    found = Verification()
-    found.take(rows[:2])
-    found.take([row._replace(node="n-2", seq=row.seq - 3) for row in rows[3:]])
-    assert (found.findings, found.checked) == ([], 1)
+    verification = Verification()
+    verification.take(rows[:2])
+    verification.take([row._replace(node="n-2", seq=row.seq - 3) for row in rows[3:]])
+    assert (verification.findings, verification.checked) == ([], 1)
 
 
 def test_a_list_of_which_the_beginning_is_gone_is_not_compared() -> None:
     scribe = EventWriter()
     listed(scribe, 1, 2, 3)
     scribe.tell(r.RECOVER, size=3)
-    found = Verification()
-    found.take(rows_of(scribe.file())[1:])
-    assert (found.findings, found.checked) == ([], 0)
+    verification = Verification()
+    verification.take(rows_of(scribe.file())[1:])
+    assert (verification.findings, verification.checked) == ([], 0)
 
 
 def test_very_many_findings_are_counted() -> None:
@@ -211,8 +216,8 @@ def test_very_many_findings_are_counted() -> None:
         for number in range(FINDINGS_MAX + 5):
             scribe.tell(r.CHECKPOINT, size=number + 1, reason="time")
 
-    found = verified(tell)
-    assert (len(found.findings), found.unmentioned) == (FINDINGS_MAX, 5)
+    verification = verified(tell)
+    assert (len(verification.findings), verification.unmentioned) == (FINDINGS_MAX, 5)
 
 
 @pytest.mark.parametrize(("lost", "said"), [(3, 0), (3, 2), (1, 0)], ids=["none", "fewer", "one"])
@@ -222,9 +227,9 @@ def test_a_gap_excuses_no_more_events_than_it_says(lost: int, said: int) -> None
         scribe.encoder.seq += lost
         scribe.tell(r.GAP, size=said, text=b"crash")
 
-    found = verified(tell)
-    assert found.findings == [f"events 2 to {1 + lost - said} of node 'n-1' are missing"]
-    assert found.gaps == 1
+    verification = verified(tell)
+    assert verification.findings == [f"events 2 to {1 + lost - said} of node 'n-1' are missing"]
+    assert verification.gaps == 1
 
 
 def test_a_gap_of_version_1_excuses_all_events_directly_before_it() -> None:
@@ -232,9 +237,11 @@ def test_a_gap_of_version_1_excuses_all_events_directly_before_it() -> None:
     scribe.tell(r.DECLARE)
     scribe.encoder.seq += 3
     scribe.tell(r.GAP, text=b"crash")
-    found = Verification()
-    found.take([row._replace(quantity=None) if row.op == "gap" else row for row in rows_of(scribe.file())])
-    assert found.findings == []
+    verification = Verification()
+    verification.take(
+        [row._replace(quantity=None) if row.op == "gap" else row for row in rows_of(scribe.file())]
+    )
+    assert verification.findings == []
 
 
 def test_rows_of_a_stream_add_up() -> None:

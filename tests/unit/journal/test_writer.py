@@ -80,7 +80,7 @@ def name(first: int, ended: bool = True) -> str:
 LIFE = ["enqueue", "deliver", "ack"]
 
 
-def test_nothing_is_there_before_there_is_something(make: Make, tmp_path: Path) -> None:
+def test_no_file_is_created_before_the_first_event(make: Make, tmp_path: Path) -> None:
     writer = make()
     writer.flush()
     writer.tick(PLENTY)
@@ -236,9 +236,9 @@ def test_lost_events_have_a_gap_directly_behind_them(
     assert writer.failure == ""
     behind = 4 + writer.lost
     assert events(tmp_path) == [*enumerate(LIFE, 1), *enumerate(["gap", *LIFE, *told, "end"], behind)]
-    found = Verification()
-    found.take(rows(tmp_path))
-    assert (found.findings, found.gaps) == ([], 1)
+    verification = Verification()
+    verification.take(rows(tmp_path))
+    assert (verification.findings, verification.gaps) == ([], 1)
     assert [row.quantity for row in rows(tmp_path) if row.op == "gap"] == [writer.lost]
 
 
@@ -269,7 +269,7 @@ def test_a_folder_that_cannot_be_made_does_not_raise(make: Make, tmp_path: Path)
     assert events(tmp_path) == [(4, "gap"), (5, "end")]
 
 
-def test_with_less_space_it_says_less(make: Make, tmp_path: Path) -> None:
+def test_low_disk_space_lowers_the_journal_level(make: Make, tmp_path: Path) -> None:
     writer = make()
     limits = []
     for free in (MIB, MIB - 1, MIB // 2 - 1, MIB // 2, -1):
@@ -292,7 +292,7 @@ def test_free_space_is_found_before_the_folder_is_there(make: Make) -> None:
     assert make().free_bytes() > 0
 
 
-def test_there_is_something_to_sync_while_a_file_is_open(make: Make) -> None:
+def test_an_open_file_is_offered_for_sync(make: Make) -> None:
     writer = make()
     assert writer.to_sync() == -1
     writer.encoder.record(1, r.GAP, 0, -1, 0, None, None, None, 0, 0, 0, 0, b"")

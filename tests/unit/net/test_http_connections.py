@@ -49,7 +49,7 @@ def ends(phones: list[Phone]) -> list[str]:
     return [phone.end for phone in phones]
 
 
-def test_the_oldest_of_too_many_from_one_address_gives_way(callers: HttpConnections) -> None:
+def test_the_oldest_connections_beyond_the_limit_of_an_address_are_closed(callers: HttpConnections) -> None:
     phones = arrive(callers, "10.0.0.1", 7)
     assert ends(phones) == ["closed"] * 3 + [""] * 4
     assert len(callers) == 4
@@ -73,7 +73,7 @@ def test_a_logged_in_connection_is_not_closed_before_its_answer(callers: HttpCon
     assert fifth.end == ""
 
 
-def test_where_all_are_served_the_new_one_is_refused(callers: HttpConnections) -> None:
+def test_a_new_connection_is_refused_if_all_connections_are_logged_in(callers: HttpConnections) -> None:
     phones = arrive(callers, "10.0.0.1", 4)
     for phone in phones:
         callers.logged_in(phone)
@@ -119,7 +119,7 @@ def test_descriptors_that_answers_take_are_counted() -> None:
     assert len(callers) == 0
 
 
-def test_a_flood_at_one_door_shuts_nobody_out_at_the_other() -> None:
+def test_strangers_on_the_admin_port_do_not_displace_amqp_strangers() -> None:
     turned_away: list[str] = []
     strangers = Strangers(1000, 10)
     for number in range(50):

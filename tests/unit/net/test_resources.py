@@ -83,8 +83,8 @@ with ThreadPoolExecutor(2) as threads:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library")
 def test_threads_that_have_hashed_passwords_keep_no_memory_of_it() -> None:
-    said = subprocess.run([sys.executable, "-c", HASHES], capture_output=True, check=True, cwd=ROOT)
-    assert int(said.stdout) < 8 << 20
+    done = subprocess.run([sys.executable, "-c", HASHES], capture_output=True, check=True, cwd=ROOT)
+    assert int(done.stdout) < 8 << 20
 
 
 class Library:

@@ -59,7 +59,7 @@ def wait(transport: Transport, seconds: int) -> None:
         transport.tick()
 
 
-def test_a_peer_that_is_to_close_first_has_its_time_and_then_some_to_read_on(bench: BrokerBench) -> None:
+def test_a_peer_that_must_close_first_is_aborted_after_its_time_and_linger(bench: BrokerBench) -> None:
     socket = Socket(half_closes=True)
     transport = transport_on(bench, socket)
     transport.await_hangup(SECONDS)

@@ -146,11 +146,11 @@ def test_a_final_message_that_makes_no_sense(final: bytes) -> None:
         CLIENT_FINAL.rpartition(b"p=")[0] + b"p=",
     ],
 )
-def test_a_final_message_that_proves_nothing(final: bytes) -> None:
+def test_a_final_message_with_a_wrong_proof_is_refused(final: bytes) -> None:
     assert begun().final(final) is None
 
 
-def test_nothing_is_final_before_the_challenge() -> None:
+def test_a_final_message_before_the_challenge_is_a_protocol_error() -> None:
     exchange = Exchange("nonce")
     exchange.first(CLIENT_FIRST)
     with pytest.raises(ProtocolError):

@@ -102,7 +102,7 @@ def test_a_broker_has_its_queues_and_messages_again(clean: bool) -> None:
     assert again.contents("q") == [(b"seen", True), (b"ready", not clean)]
 
 
-def test_a_batch_follows_the_outcome_of_the_one_before() -> None:
+def test_a_batch_is_committed_after_the_earlier_batch() -> None:
     storage = MemoryStorage(Kept(), at_once=False)
     log, _ = log_on(storage)
     queue = logged_queue(1)

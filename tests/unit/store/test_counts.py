@@ -106,7 +106,7 @@ def test_counting_for_ever_takes_no_more_space_than_counting_once(tmp_path: Path
     log.release()
 
 
-def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None:
+def test_counts_of_settled_messages_are_forgotten(tmp_path: Path) -> None:
     log = small_log(tmp_path)
     for number in range(1, 300):
         message = publish(log, [Q1, Q2], content_of(number, 100))
@@ -163,7 +163,7 @@ def test_check_says_which_counts_a_repair_loses(tmp_path: Path) -> None:
     log.release()
 
 
-def test_the_last_count_is_the_one_and_may_be_less() -> None:
+def test_the_last_delivery_count_applies_even_if_it_is_less() -> None:
     table = SegmentTable()
     older, newer = Segment(1, 0), Segment(2, 0)
     table.add(older)
@@ -318,7 +318,7 @@ def test_annotations_do_not_use_up_the_reserve() -> None:
     assert set(sink.annotations.values()) == {b"n" * 1000}
 
 
-def test_only_so_many_annotations_wait_for_room() -> None:
+def test_annotations_that_wait_for_room_are_bounded() -> None:
     """All annotations are appended in a single step."""
     disk, log, deferred = log_on_bad_disk()
     many = [publish(log, [Q1], b"%d" % number) for number in range(200)]

@@ -90,7 +90,7 @@ def standing_in(*queues: Queue) -> tuple[BadDisk, Log, DeferredWork, Message, Me
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_message_is_in_one_place(synced: bool) -> None:
+def test_a_dead_lettered_message_is_in_exactly_one_queue_after_a_crash(synced: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
     make_durable(log, deferred)
@@ -201,7 +201,7 @@ def test_transactions_that_settle_all_that_stands_in_settle_the_message(batches:
 
 
 @pytest.mark.parametrize("dies", [True, False])
-def test_a_transaction_settles_the_message_though_others_let_go_of_the_rest_after_it(dies: bool) -> None:
+def test_a_transaction_settles_the_message_before_other_queues_settle_the_rest(dies: bool) -> None:
     disk, log, deferred, message, letter = standing_in(B, C)
     log.append_transacted_settle(letter, B)
     other = letter_of(letter)
@@ -241,7 +241,7 @@ def test_a_transaction_that_failed_settles_nothing_of_the_next_one() -> None:
     assert places(disk) == [(b"one", [1])]
 
 
-def test_while_the_disk_is_full_letters_stand_in_and_so_do_theirs() -> None:
+def test_dead_letters_of_stand_ins_stand_in_while_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
     make_durable(log, deferred)
@@ -292,7 +292,7 @@ def test_a_letter_that_was_settled_before_its_batch_failed() -> None:
     assert places(disk) == []
 
 
-def test_nothing_stands_in_for_what_was_never_durable() -> None:
+def test_no_stand_in_is_made_for_a_message_that_was_never_durable() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
     letter = letter_of(message)
@@ -303,7 +303,7 @@ def test_nothing_stands_in_for_what_was_never_durable() -> None:
     assert places(disk) == []
 
 
-def test_when_there_is_room_again_stand_ins_go_on_and_others_are_logged() -> None:
+def test_after_a_full_disk_stand_ins_stay_and_new_dead_letters_are_logged() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, new = publish(log, [A], b"old"), publish(log, [A], b"new")
     make_durable(log, deferred)

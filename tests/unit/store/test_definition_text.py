@@ -77,7 +77,7 @@ def test_all_is_described_anew_when_the_changes_have_become_longer() -> None:
     assert topology.asked == 2
 
 
-def test_few_changes_are_not_worth_it_however_little_there_is() -> None:
+def test_few_changes_start_no_new_description() -> None:
     topology = Topology({"name": "a"})
     text = DefinitionText(topology.describe)
     text.text()
@@ -88,7 +88,7 @@ def test_few_changes_are_not_worth_it_however_little_there_is() -> None:
     assert topology.asked == 1
 
 
-def test_until_it_is_done_the_text_so_far_is_the_one() -> None:
+def test_the_old_text_is_valid_until_the_new_description_is_complete() -> None:
     topology = Topology(*named(*"abcde"))
     text = new_text(topology)
     for name in "uvwxyz":
@@ -143,7 +143,7 @@ def test_however_much_changes_meanwhile_the_description_comes_to_an_end() -> Non
     assert described < longest < 10 * described
 
 
-def test_nothing_to_say_of_an_object_is_work_too() -> None:
+def test_objects_without_a_change_count_as_work_of_a_step() -> None:
     looked = 0
 
     def describe() -> Iterator[list[Change]]:

@@ -241,7 +241,7 @@ def test_a_definition_that_is_no_json_is_refused_and_leaves_no_trace(tmp_path: P
     log.release()
 
 
-def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: Path) -> None:
+def test_the_log_ignores_operations_on_messages_it_never_logged(tmp_path: Path) -> None:
     log, _ = open_log(str(tmp_path), DISK)
     queue = logged_queue(1)
     message = new_message(b"transient")

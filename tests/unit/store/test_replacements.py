@@ -14,7 +14,7 @@ A, B, C = (logged_queue(number) for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_either_is_there(synced: bool) -> None:
+def test_the_old_or_the_new_message_survives_a_crash(synced: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     make_durable(log, deferred)
@@ -25,7 +25,7 @@ def test_either_is_there(synced: bool) -> None:
     assert places(disk) == [(b"new" if synced else b"old", [1])]
 
 
-def test_many_in_one_batch() -> None:
+def test_the_last_of_many_replacements_in_one_batch_is_recovered() -> None:
     disk, log, deferred = log_on_bad_disk()
     last = publish(log, [A], b"0")
     for number in range(1, 10):
@@ -55,7 +55,7 @@ def test_the_replacement_may_be_transient() -> None:
     assert places(disk) == []
 
 
-def test_a_batch_that_does_not_fit_leaves_what_was_replaced() -> None:
+def test_a_replacement_in_a_failed_batch_leaves_the_old_message() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     make_durable(log, deferred)
@@ -122,7 +122,7 @@ def test_the_replaced_message_may_not_have_reached_the_disk() -> None:
     assert places(disk) == []
 
 
-def test_until_then_what_was_replaced_is_there_after_a_crash() -> None:
+def test_the_old_message_survives_a_crash_while_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     make_durable(log, deferred)
@@ -133,7 +133,7 @@ def test_until_then_what_was_replaced_is_there_after_a_crash() -> None:
     assert places(disk) == [(b"old", [1])]
 
 
-def test_then_it_goes_with_what_has_replaced_it() -> None:
+def test_the_old_message_is_settled_with_its_replacement() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
     make_durable(log, deferred)
@@ -149,7 +149,7 @@ def test_then_it_goes_with_what_has_replaced_it() -> None:
     assert places(disk) == []
 
 
-def test_only_the_queue_in_which_it_was_replaced_matters() -> None:
+def test_settling_the_new_message_in_another_queue_keeps_the_old_message() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
     make_durable(log, deferred)

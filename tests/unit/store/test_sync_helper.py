@@ -160,7 +160,7 @@ def test_a_sync_that_fails_is_reported_with_its_reason(bench: Bench) -> None:
     os.close(writer)
 
 
-def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
+def test_close_waits_for_running_syncs(tmp_path: Path) -> None:
     deferred = DeferredWork()
     bench = Bench(tmp_path, deferred)
     queue = logged_queue(1)
@@ -330,7 +330,7 @@ def inodes(descriptors: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [1, ATTACHED_MAX, ATTACHED_MAX + 1, MANY])
-def test_all_of_them_are_synced_before_the_log(served: Served, tmp_path: Path, count: int) -> None:
+def test_attached_files_are_synced_before_the_log(served: Served, tmp_path: Path, count: int) -> None:
     log, *others = files(tmp_path, count + 1)
     for directory in (True, False):
         served.synced.clear()

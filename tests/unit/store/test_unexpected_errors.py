@@ -64,7 +64,7 @@ def fill_segment(log: Log) -> RecordingWaiter:
     return waiter
 
 
-def test_a_batch_that_cannot_be_made_stops_the_log_and_everybody_is_told(told: list[EventDict]) -> None:
+def test_an_error_while_making_a_batch_stops_the_log_and_fails_its_waiters(told: list[EventDict]) -> None:
     _, log, deferred = log_on_bad_disk()
     waiter = fill_segment(log)
     log.appender.definitions = DefinitionText(refuse)
@@ -130,7 +130,7 @@ class Clumsy(RecordingWaiter):
         raise OSError(reason)
 
 
-def test_a_waiter_that_fails_is_nobody_elses_trouble(told: list[EventDict]) -> None:
+def test_an_error_of_one_waiter_does_not_affect_other_waiters(told: list[EventDict]) -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     waiters = [Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter()]

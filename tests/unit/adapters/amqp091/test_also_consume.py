@@ -62,7 +62,7 @@ def test_the_queues_share_a_window(bench: BrokerBench, client: Client091) -> Non
     assert queue(bench, "a").unacked + queue(bench, "b").unacked == 3
 
 
-def test_cancelling_leaves_all_of_them(bench: BrokerBench, client: Client091) -> None:
+def test_cancel_detaches_the_consumer_from_all_its_queues(bench: BrokerBench, client: Client091) -> None:
     consume(client, "b", "c")
     assert [queue(bench, name).consumer_count for name in "abc"] == [1, 1, 1]
     client.send(Basic.Cancel("t"), 1)
@@ -71,7 +71,7 @@ def test_cancelling_leaves_all_of_them(bench: BrokerBench, client: Client091) ->
     assert [queue(bench, name).consumer_count for name in "abc"] == [0, 0, 0]
 
 
-def test_a_queue_that_is_deleted_is_left_out_and_the_last_one_cancels(
+def test_deleting_a_queue_leaves_the_other_queues_and_deleting_the_last_queue_cancels(
     bench: BrokerBench, client: Client091
 ) -> None:
     consume(client, "b", "c")
@@ -107,9 +107,7 @@ def test_deliveries_of_each_queue_have_a_lease(bench: BrokerBench, client: Clien
     assert sorted(queues_of_deliveries(client)) == ["a", "b"]
 
 
-def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(
-    bench: BrokerBench, client: Client091
-) -> None:
+def test_priority_and_exclusive_consumer_apply_to_each_queue(bench: BrokerBench, client: Client091) -> None:
     consume(client, "b", exclusive_consumer=True, priority=7)
     for name in "ab":
         (consumer,) = queue(bench, name).manager.all
@@ -129,7 +127,7 @@ def test_a_priority_and_an_exclusive_consumer_are_meant_for_each_of_them(
         (["b", "taken"], 403, "queue 'taken' in vhost '/' in exclusive use"),
     ],
 )
-def test_refusals_leave_nothing_behind(
+def test_a_refused_consume_attaches_to_no_queue(
     bench: BrokerBench, client: Client091, others: object, code: int, text: str
 ) -> None:
     other = bench.open()

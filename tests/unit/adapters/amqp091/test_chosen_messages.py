@@ -35,7 +35,7 @@ def consume(client: Client091, **arguments: object) -> None:
 
 
 @pytest.mark.parametrize("prefetch", [0, 1])
-def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
+def test_a_counted_consumer_is_cancelled_when_a_purge_in_slices_empties_the_queue(
     bench: BrokerBench, prefetch: int
 ) -> None:
     client, operator = bench.open(), bench.open()
@@ -67,7 +67,7 @@ def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stay
 
 
 @pytest.mark.parametrize("browse", [False, True])
-def test_rights_that_are_taken_away_meanwhile_are_missed(
+def test_revoking_read_permission_during_a_search_closes_the_channel(
     bench: BrokerBench, monkeypatch: pytest.MonkeyPatch, browse: bool
 ) -> None:
     client = bench.open()

@@ -26,7 +26,9 @@ def test_transient_messages_are_confirmed_at_the_end_of_the_turn(client: Client0
     assert client.confirms() == [("Ack", 4, False)]
 
 
-def test_persistent_ones_when_their_batch_is_on_disk(client: Client091, bench: BrokerBench) -> None:
+def test_persistent_messages_are_confirmed_when_their_batch_is_synced(
+    client: Client091, bench: BrokerBench
+) -> None:
     client.publish("d", persistent=True)
     assert client.confirms() == []
     bench.store.seal()
@@ -53,8 +55,8 @@ def test_a_turn_during_the_sync_belongs_to_the_next_batch(client: Client091, ben
     client.publish("d", persistent=True)
     client.publish("t")
     bench.store.sync()
-    told = client.confirms()
-    assert told == [("Ack", 3, True)], "the transient one waited for the first batch only"
+    confirms = client.confirms()
+    assert confirms == [("Ack", 3, True)], "the transient one waited for the first batch only"
     bench.store.complete()
     assert client.confirms() == [("Ack", 5, True)]
 
@@ -73,7 +75,7 @@ def test_channels_are_confirmed_by_themselves(client: Client091, bench: BrokerBe
     assert client.confirms() == [("Ack", 1, False), ("Ack", 2, True)]
 
 
-def test_a_failing_store_refuses_what_waits(client: Client091, bench: BrokerBench) -> None:
+def test_a_failing_store_nacks_unconfirmed_messages(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     bench.store.seal()
     client.publish("d", persistent=True)
@@ -81,7 +83,9 @@ def test_a_failing_store_refuses_what_waits(client: Client091, bench: BrokerBenc
     assert client.confirms() == [("Nack", 2, True)]
 
 
-def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, bench: BrokerBench) -> None:
+def test_each_message_after_a_store_failure_is_confirmed_or_nacked_once(
+    client: Client091, bench: BrokerBench
+) -> None:
     bench.store.fail("no disk")
     client.connection.receive(
         publish_bytes("t") + publish_bytes("d", persistent=True) + publish_bytes("t") + publish_bytes("t")
@@ -91,7 +95,9 @@ def test_after_a_failure_each_message_has_exactly_one_answer(client: Client091, 
     assert bench.server.counters.refused == 1
 
 
-def test_a_failure_within_the_turn_refuses_what_was_appended(client: Client091, bench: BrokerBench) -> None:
+def test_a_store_failure_within_the_turn_nacks_appended_messages(
+    client: Client091, bench: BrokerBench
+) -> None:
     client.publish("d", persistent=True)
     bench.store.failure = "the disk is full"  # waiting publishers learn of the failure in a moment
     client.publish("d", persistent=True)
@@ -122,7 +128,7 @@ def test_without_confirms_a_refused_publish_ends_the_channel(bench: BrokerBench)
     assert close.reply_code == 406
 
 
-def test_a_closed_channel_is_told_nothing_more(client: Client091, bench: BrokerBench) -> None:
+def test_a_closed_channel_gets_no_confirms(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.send(Channel.Close(200, "", 0, 0), 1)
     client.send(Channel.Open(), 1)
@@ -148,7 +154,7 @@ def test_a_return_comes_before_its_ack(client: Client091, bench: BrokerBench) ->
     assert [type(frame) for frame in client.frames()] == [Basic.Return, Basic.Ack]
 
 
-def test_a_lost_connection_is_told_nothing(client: Client091, bench: BrokerBench) -> None:
+def test_a_lost_connection_gets_no_confirms(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
     client.connection.lost("")
     client.frames()

@@ -45,7 +45,7 @@ def test_an_answer_about_a_peer_that_has_left(bench: BrokerBench) -> None:
     assert client.frames() == []
 
 
-def test_frames_behind_a_durable_change_wait_for_it(bench: BrokerBench) -> None:
+def test_frames_behind_a_durable_declare_wait_for_its_sync(bench: BrokerBench) -> None:
     client = bench.open()
     declare = method_bytes(Queue.Declare(queue="d", durable=True), 1)
     client.connection.receive(
@@ -121,7 +121,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[command.name for command in REQUESTS])
-def test_a_request_ends_with_its_connection_when_a_delivery_before_it_fails(
+def test_a_failing_delivery_before_a_request_closes_the_connection(
     bench: BrokerBench, request_: base.Frame
 ) -> None:
     client, other = bench.open(), bench.open()
@@ -171,7 +171,7 @@ def test_a_cancel_during_a_pause_goes_out_when_it_ends(bench: BrokerBench) -> No
     assert isinstance(cancel, Basic.Cancel)
 
 
-def test_consumers_of_deleted_queues_leave_nothing_behind(bench: BrokerBench) -> None:
+def test_consumers_of_deleted_queues_leave_the_session(bench: BrokerBench) -> None:
     client = bench.open()
     client.send(Basic.Qos(0, 10, True), 1)
     for _ in range(3):
@@ -292,7 +292,7 @@ def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(bench: BrokerB
     assert [type(frame) for frame in client.frames()] == [Channel.Close, Channel.CloseOk, Channel.OpenOk]
 
 
-def test_a_channel_that_is_being_closed_drops_everything_else(bench: BrokerBench) -> None:
+def test_a_closing_channel_drops_all_methods_before_close_ok(bench: BrokerBench) -> None:
     client = bench.open()
     client.connection.receive(method_bytes(Basic.Publish(exchange="nowhere"), 1) + header_bytes(0, None, 1))
     for command in (Channel.Open(), Basic.Ack(7), Queue.Declare(queue="q"), Basic.Publish()):

@@ -80,9 +80,7 @@ def test_without_acknowledgement_the_message_is_gone(bench: BrokerBench, client:
     assert answer.delivery_tag == 2
 
 
-def test_the_channel_s_next_methods_wait_their_turn_and_other_channels_do_not(
-    bench: BrokerBench, client: Client091
-) -> None:
+def test_a_waiting_get_delays_the_methods_of_its_channel_only(bench: BrokerBench, client: Client091) -> None:
     client.send(Confirm.Select(), 1)
     client.frames()
     get(client)
@@ -164,14 +162,18 @@ def test_a_waiting_get_keeps_an_expiring_queue(bench: BrokerBench) -> None:
     assert "q" not in bench.broker.vhosts["/"].topology.queues
 
 
-def test_deleting_the_queue_answers_it(bench: BrokerBench, client: Client091) -> None:
+def test_deleting_the_queue_answers_a_waiting_get_with_get_empty(
+    bench: BrokerBench, client: Client091
+) -> None:
     get(client)
     client.send(Queue.Declare(queue="q", passive=True), 1)
     client.send(Queue.Delete(queue="q"), 2)
     assert names(client) == ["Queue.DeleteOk", "Basic.GetEmpty", "Channel.Close"]
 
 
-def test_closing_the_channel_ends_it_behind_what_came_before(bench: BrokerBench, client: Client091) -> None:
+def test_closing_the_channel_answers_a_waiting_get_before_close_ok(
+    bench: BrokerBench, client: Client091
+) -> None:
     get(client)
     client.publish("q")
     client.send(Channel.Close(0, "", 0, 0), 1)
@@ -181,7 +183,7 @@ def test_closing_the_channel_ends_it_behind_what_came_before(bench: BrokerBench,
     assert names(client) == ["Channel.OpenOk"]
 
 
-def test_closing_and_losing_the_connection_ends_it(bench: BrokerBench, client: Client091) -> None:
+def test_closing_or_losing_the_connection_ends_a_waiting_get(bench: BrokerBench, client: Client091) -> None:
     get(client)
     client.send(Connection.Close(0, "", 0, 0), 0)
     assert names(client) == ["Connection.CloseOk"]
@@ -247,7 +249,7 @@ def test_a_property_that_cannot_be(bench: BrokerBench, value: object) -> None:
     assert WAIT in refusal.reply_text
 
 
-def test_flow_is_none_of_its_business(bench: BrokerBench, client: Client091) -> None:
+def test_channel_flow_does_not_stop_a_waiting_get(bench: BrokerBench, client: Client091) -> None:
     client.send(Channel.Flow(False), 1)
     client.frames()
     get(client)
@@ -255,7 +257,9 @@ def test_flow_is_none_of_its_business(bench: BrokerBench, client: Client091) -> 
     assert names(client) == ["Basic.GetOk"]
 
 
-def test_an_exclusive_consumer_that_comes_has_it_stand_by(bench: BrokerBench, client: Client091) -> None:
+def test_an_exclusive_consumer_gets_messages_before_a_waiting_get(
+    bench: BrokerBench, client: Client091
+) -> None:
     get(client)
     client.send(Basic.Consume(queue="q", arguments={"x-exclusive-consumer": True}), 2)
     other = bench.open()

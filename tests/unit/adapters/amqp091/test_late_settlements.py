@@ -17,7 +17,7 @@ def client(bench: BrokerBench) -> Client091:
     "late",
     [Basic.Ack(1), Basic.Nack(1, requeue=True), Basic.Reject(1, requeue=False), Basic.Nack(1, requeue=False)],
 )
-def test_settling_too_late_is_no_error_and_changes_nothing(
+def test_settling_a_timed_out_delivery_is_no_error_and_changes_nothing(
     bench: BrokerBench, client: Client091, late: Basic.Ack | Basic.Nack | Basic.Reject
 ) -> None:
     consume(client, 100, prefetch=1)
@@ -47,7 +47,7 @@ def test_a_tag_that_never_was_is_still_an_error(bench: BrokerBench, client: Clie
     assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - unknown delivery tag 2")
 
 
-def test_settling_several_passes_over_what_was_late(bench: BrokerBench, client: Client091) -> None:
+def test_ack_with_multiple_passes_over_timed_out_deliveries(bench: BrokerBench, client: Client091) -> None:
     consume(client, 100, prefetch=2)
     client.publish("q")
     deliveries(client)
@@ -63,7 +63,7 @@ def test_settling_several_passes_over_what_was_late(bench: BrokerBench, client: 
     assert counts(bench) == (0, 0)
 
 
-def test_no_more_than_so_many_are_told_apart() -> None:
+def test_unacked_remembers_a_bounded_number_of_timed_out_tags() -> None:
     unacked = Unacked()
     unacked.forgive([2, 4])
     assert [unacked.is_forgiven(tag) for tag in range(6)] == [False, False, True, False, True, False]

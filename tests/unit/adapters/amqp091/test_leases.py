@@ -14,7 +14,7 @@ def client(bench: BrokerBench) -> Client091:
     return client_with_queue(bench)
 
 
-def test_only_what_is_late_comes_back(bench: BrokerBench, client: Client091) -> None:
+def test_only_deliveries_beyond_their_timeout_are_requeued(bench: BrokerBench, client: Client091) -> None:
     consume(client, 100, prefetch=3)
     for _ in range(2):
         client.publish("q")
@@ -35,7 +35,7 @@ def test_only_what_is_late_comes_back(bench: BrokerBench, client: Client091) -> 
     assert counts(bench) == (0, 0)
 
 
-def test_credit_comes_back_in_both_windows(bench: BrokerBench, client: Client091) -> None:
+def test_a_timed_out_delivery_restores_credit_in_both_windows(bench: BrokerBench, client: Client091) -> None:
     client.send(Basic.Qos(prefetch_count=1, global_=True), 1)
     consume(client, 100)
     other = bench.open()
@@ -51,7 +51,7 @@ def test_credit_comes_back_in_both_windows(bench: BrokerBench, client: Client091
     assert channel.window.used == 1  # type: ignore[union-attr]
 
 
-def test_another_consumer_may_get_it(bench: BrokerBench, client: Client091) -> None:
+def test_a_timed_out_delivery_may_go_to_another_consumer(bench: BrokerBench, client: Client091) -> None:
     consume(client, 100, prefetch=1)
     other = bench.open()
     other.send(Basic.Consume(queue="q"), 1)
@@ -123,7 +123,7 @@ def test_the_broker_s_and_a_policy_s_time(bench: BrokerBench, client: Client091)
     assert deliveries(other) == [(3, True), (4, True)]
 
 
-def test_consumers_without_a_time_and_those_that_settle_nothing(
+def test_consumers_without_a_timeout_or_acknowledgements_have_no_leases(
     bench: BrokerBench, client: Client091
 ) -> None:
     bench.server.consumer_timeout = 100
@@ -146,7 +146,7 @@ def test_consumers_without_a_time_and_those_that_settle_nothing(
     assert bench.clock.schedule._set == 0
 
 
-def test_nothing_is_left_of_a_channel_that_has_ended(bench: BrokerBench, client: Client091) -> None:
+def test_a_closed_channel_leaves_no_lease_alarms(bench: BrokerBench, client: Client091) -> None:
     consume(client, 100)
     consume(client, 200, tag="u")
     client.publish("q")
@@ -157,7 +157,7 @@ def test_nothing_is_left_of_a_channel_that_has_ended(bench: BrokerBench, client:
     assert bench.clock.schedule._set == 0
 
 
-def test_lengths_that_nobody_has_any_more_are_forgotten(bench: BrokerBench, client: Client091) -> None:
+def test_lease_lengths_without_consumers_are_forgotten(bench: BrokerBench, client: Client091) -> None:
     for tag, milliseconds in (("holder", 100), ("idle", 200)):
         consume(client, milliseconds, tag=tag, prefetch=1)
     client.publish("q")
@@ -178,7 +178,9 @@ def test_lengths_that_nobody_has_any_more_are_forgotten(bench: BrokerBench, clie
     assert bench.broker.counters.timed_out == 2
 
 
-def test_a_queue_that_is_gone_meanwhile(bench: BrokerBench, client: Client091) -> None:
+def test_a_deleted_queue_restores_the_credit_of_its_timed_out_deliveries(
+    bench: BrokerBench, client: Client091
+) -> None:
     client.send(Basic.Qos(prefetch_count=1, global_=True), 1)
     consume(client, 100)
     client.publish("q")

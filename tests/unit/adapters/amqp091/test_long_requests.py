@@ -198,7 +198,7 @@ def test_a_connection_that_ends_does_not_run_the_rest(bench: BrokerBench) -> Non
         assert not client.edge.written
 
 
-def test_a_client_that_closes_behind_it_is_answered_last(bench: BrokerBench) -> None:
+def test_connection_close_behind_long_requests_is_answered_last(bench: BrokerBench) -> None:
     client = bench.open()
     ending = method_bytes(Connection.Close(200, "bye", 0, 0))
     client.connection.receive(b"".join(method_bytes(each, 1) for each in declarations()) + ending)
@@ -225,7 +225,7 @@ def test_a_get_that_waits_keeps_its_place(bench: BrokerBench) -> None:
     assert (behind[0], behind[-1], len(frames)) == ("behind", "last", MANY + 3)
 
 
-def test_a_stranger_has_no_more_than_others(bench: BrokerBench) -> None:
+def test_frames_behind_the_handshake_share_the_limit_of_one_turn(bench: BrokerBench) -> None:
     client = bench.connect()
     client.frames()
     steps = [

@@ -66,7 +66,7 @@ def test_malformed_arguments(virtual_host: VirtualHost, arguments: bytes) -> Non
     assert refused.value.code == SYNTAX_ERROR
 
 
-def test_no_such_exchange(virtual_host: VirtualHost) -> None:
+def test_publish_to_a_missing_exchange_raises_not_found(virtual_host: VirtualHost) -> None:
     with pytest.raises(NotFound, match="no exchange 'x' in vhost '/'"):
         resolve(ALL_RIGHTS, virtual_host, b"\0\0\1x\0\0")
 

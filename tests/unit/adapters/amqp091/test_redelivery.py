@@ -56,7 +56,7 @@ def test_redelivery_to_the_same_consumer_uses_no_more_credit(bench: BrokerBench)
     assert closed.reply_code == 406
 
 
-def test_very_many_come_again_in_their_order_whoever_sends_them_again(bench: BrokerBench) -> None:
+def test_many_recovered_deliveries_are_redelivered_in_order(bench: BrokerBench) -> None:
     count = int(RESEND_MAX) + 300
     client = bench.open()
     client.send(Queue.Declare(queue="q"), 1)
@@ -122,7 +122,7 @@ def test_a_disk_that_fails_while_deliveries_are_recovered_loses_none(bench: Brok
     assert (queue.ready, queue.unacked) == (3, 0)
 
 
-def test_a_window_for_the_channel_counts_what_is_out_already(bench: BrokerBench) -> None:
+def test_a_new_channel_window_counts_outstanding_deliveries(bench: BrokerBench) -> None:
     client = bench.open()
     consume_three(bench, client)
     client.send(Basic.Qos(0, 3, True), 1)

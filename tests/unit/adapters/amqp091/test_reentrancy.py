@@ -79,7 +79,7 @@ def go_on(bench: BrokerBench) -> None:
 
 
 @watchable
-def test_nobody_calls_back(bench: BrokerBench) -> None:
+def test_targets_do_not_call_back_into_the_queue_during_a_call(bench: BrokerBench) -> None:
     watch, client, other = Watch(), bench.open(), bench.open()
     with watch.on():
         for name in ("q", "notices", "empty"):

@@ -68,7 +68,7 @@ NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
 
 
 @pytest.mark.parametrize(("command", "needs"), NEEDS, ids=[f"{c.name}-{i}" for i, (c, _) in enumerate(NEEDS)])
-def test_each_operation_needs_its_permissions_and_no_others(
+def test_each_method_needs_exactly_its_permissions(
     bench: UserBench, command: base.Frame, needs: dict[str, list[tuple[str, str]]]
 ) -> None:
     def exactly(name: str) -> str:
@@ -132,7 +132,7 @@ def test_a_user_without_permissions_does_not_learn_which_objects_exist(bench: Us
     assert close_text(ann) == access_refused_text("write", "exchange", "absent")
 
 
-def test_redeclaring_needs_nothing_for_what_was_decided_then(bench: UserBench) -> None:
+def test_redeclaring_needs_no_permission_on_the_dead_letter_exchange(bench: UserBench) -> None:
     boss = bench.enter("boss")
     declare = Queue.Declare(queue="d", arguments={"x-dead-letter-exchange": "x"})
     assert refusal(boss, declare) is None

@@ -44,7 +44,7 @@ def working(bench: BrokerBench) -> Client091:
     return client
 
 
-def test_everything_is_appended_at_once_and_seen_when_it_is_durable(bench: BrokerBench) -> None:
+def test_commit_appends_all_work_at_once_and_takes_effect_when_durable(bench: BrokerBench) -> None:
     batch = bench.store.batch
     appended = len(bench.store.appended)
     client = working(bench)
@@ -62,7 +62,7 @@ def test_everything_is_appended_at_once_and_seen_when_it_is_durable(bench: Broke
     assert bench.store.settled == bench.store.transacted
 
 
-def test_frames_behind_a_commit_wait_for_it(bench: BrokerBench) -> None:
+def test_frames_behind_a_commit_wait_for_its_sync(bench: BrokerBench) -> None:
     client = working(bench)
     client.publish("out", b"next", persistent=True)
     client.send(Tx.Rollback(), 1)
@@ -77,7 +77,7 @@ def test_frames_behind_a_commit_wait_for_it(bench: BrokerBench) -> None:
     assert counts(bench, "out") == (1, 0)
 
 
-def test_a_log_that_fails_meanwhile_leaves_nothing_done(bench: BrokerBench) -> None:
+def test_a_store_failure_before_the_sync_undoes_the_commit(bench: BrokerBench) -> None:
     client = working(bench)
     bench.store.fail("no disk")
     (closed,) = client.frames()
@@ -109,7 +109,7 @@ def test_a_log_that_has_failed_refuses_the_commit(bench: BrokerBench) -> None:
     assert (counts(bench, "in"), counts(bench, "out")) == ((1, 0), (0, 0))
 
 
-def test_a_client_that_goes_meanwhile_has_committed(bench: BrokerBench) -> None:
+def test_a_connection_lost_before_the_sync_does_not_undo_the_commit(bench: BrokerBench) -> None:
     client = working(bench)
     client.connection.lost("reset")
     assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 1), (0, 0), (0, 0))
@@ -118,7 +118,7 @@ def test_a_client_that_goes_meanwhile_has_committed(bench: BrokerBench) -> None:
     assert client.frames() == []
 
 
-def test_a_client_that_goes_meanwhile_and_a_log_that_fails(bench: BrokerBench) -> None:
+def test_a_store_failure_after_a_lost_connection_undoes_the_commit(bench: BrokerBench) -> None:
     client = working(bench)
     client.connection.lost("reset")
     bench.store.fail("no disk")
@@ -126,7 +126,9 @@ def test_a_client_that_goes_meanwhile_and_a_log_that_fails(bench: BrokerBench) -
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(bench: BrokerBench, fails: bool) -> None:
+def test_a_channel_error_before_the_sync_does_not_delay_other_channels(
+    bench: BrokerBench, fails: bool
+) -> None:
     client = working(bench)
     client.send(Channel.Open(), 2)
     channel = client.connection.wire.channel(1)
@@ -143,7 +145,7 @@ def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(bench: Broke
     assert [type(frame) for frame in client.frames()] == [Channel.OpenOk]
 
 
-def test_queues_that_are_deleted_meanwhile(bench: BrokerBench) -> None:
+def test_a_commit_succeeds_when_its_queues_are_deleted_before_the_sync(bench: BrokerBench) -> None:
     other = bench.open()
     client = working(bench)
     result = bench.store.appended[-1]

@@ -93,7 +93,7 @@ def test_ids_that_wrap_are_one_answer(client: Client10) -> None:
     assert answers(client) == [(0xFFFFFFFF, 1, "Accepted", True)]
 
 
-def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(
+def test_a_store_failure_ends_the_session_without_an_accepted_delivery(
     client: Client10, bench: BrokerBench
 ) -> None:
     client.publish(0, durable=True)
@@ -106,7 +106,7 @@ def test_a_log_that_fails_ends_the_session_and_nothing_is_accepted(
     assert said[0].error.condition == "amqp:internal-error"
 
 
-def test_a_link_that_has_ended_is_answered_before_it(client: Client10, bench: BrokerBench) -> None:
+def test_an_ended_session_sends_no_dispositions(client: Client10, bench: BrokerBench) -> None:
     client.publish(0, durable=True)
     client.send(End())
     bench.store.complete()
@@ -192,7 +192,7 @@ def test_ranges_settle_the_halves_in_them_over_the_wrap_too(base: int, ranges: l
         assert unanswered(client) == len(left)
 
 
-def test_halves_of_a_link_go_with_it(bench: BrokerBench) -> None:
+def test_detaching_a_link_forgets_its_half_settled_deliveries(bench: BrokerBench) -> None:
     client = second(bench)
     client.publish(0, 1)
     client.publish(2, handle=1)

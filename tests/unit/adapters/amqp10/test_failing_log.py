@@ -34,7 +34,9 @@ def bench() -> BrokerBench:
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=["detach", "error", "end", "steal"])
-def test_a_session_ends_once_and_holds_nothing(bench: BrokerBench, ending: Composite) -> None:
+def test_a_session_ends_once_after_a_store_failure_and_requeues_its_deliveries(
+    bench: BrokerBench, ending: Composite
+) -> None:
     """The answer to an unsettled delivery waits for the log, which has failed."""
     client = Client10(bench)
     assert len(delivered(client, 2)) == 2

@@ -66,9 +66,7 @@ def test_a_first_delivery_is_sent_as_stored(bench: BrokerBench, queue: Queue) ->
     assert annotations(sent) == {"x-exchange": "", "x-routing-key": "q"}
 
 
-def test_annotations_that_were_there_stay_unless_they_are_the_brokers(
-    bench: BrokerBench, queue: Queue
-) -> None:
+def test_annotations_of_the_sender_stay_except_those_of_the_broker(bench: BrokerBench, queue: Queue) -> None:
     front = front_of(bench)
     put(bench, content10({"x-own": 1, "x-exchange": "forged", "x-opt-a": "b"}, subject="s"))
     _, sent = read(bench, queue, front)
@@ -105,7 +103,7 @@ def test_without_annotations_the_first_section_may_be_named_in_any_way(
     assert front.rest == bare
 
 
-def test_there_may_be_nothing_but_a_header(bench: BrokerBench, queue: Queue) -> None:
+def test_a_message_may_have_only_a_header_section(bench: BrokerBench, queue: Queue) -> None:
     front = front_of(bench)
     put(bench, stored_header(True, NONE, NONE))
     _, sent = read(bench, queue, front)
@@ -135,7 +133,7 @@ def test_each_address_is_told(bench: BrokerBench, queue: Queue) -> None:
     [(1, 0, False, 0), (1, 0, True, 0), (2, 0, True, 1), (2, 1, True, 0), (5, 1, True, 3), (3, 3, True, 0)],
 )
 @pytest.mark.parametrize("under_way", [True, False])
-def test_the_header_says_what_became_of_it_before(
+def test_the_header_has_first_acquirer_and_delivery_count(
     bench: BrokerBench,
     queue: Queue,
     deliveries: int,
@@ -184,7 +182,7 @@ def test_content_on_disk_is_read(bench: BrokerBench, queue: Queue) -> None:
         read(bench, queue, front)
 
 
-def test_a_message_of_the_other_protocol_is_one_of_this(bench: BrokerBench, queue: Queue) -> None:
+def test_an_amqp_0_9_1_message_is_sent_as_a_data_section(bench: BrokerBench, queue: Queue) -> None:
     front = front_of(bench)
     content = header_bytes(5, None, 0) + b"".join(body_frames(b"hello", 0, 131072))
     put(bench, content, size=5)

@@ -37,7 +37,7 @@ def kept_body(large: LargeMessage) -> bytes:
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from([FRONT + data(b"x" * 900) + FOOT, *MESSAGES]), st.data())
 @example(MESSAGES[0], None)
-def test_however_it_is_cut_it_is_what_it_would_be_as_a_whole(sent: bytes, draw: st.DataObject | None) -> None:
+def test_a_message_in_any_frames_equals_the_whole_message(sent: bytes, draw: st.DataObject | None) -> None:
     whole = read_message(sent, Header())
     behind = len(sent) if whole.layout.body < 0 else int(whole.layout.body)  # the end of the front
     cuts = [] if draw is None else draw.draw(st.lists(st.integers(behind, len(sent)), max_size=5))

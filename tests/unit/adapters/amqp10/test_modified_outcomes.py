@@ -35,7 +35,7 @@ def annotations(bench: BrokerBench) -> list[list[bytes]]:
     ]
 
 
-def test_many_that_are_modified_one_by_one_count() -> None:
+def test_many_modified_outcomes_take_several_turns() -> None:
     bench = bench_with_queues()
     client = Client10(bench)
     delivered(client, MANY)
@@ -49,7 +49,7 @@ def test_many_that_are_modified_one_by_one_count() -> None:
 
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_message_has_only_so_many(before: int, more: int) -> None:
+def test_a_message_with_too_many_annotations_detaches_the_link(before: int, more: int) -> None:
     bench = bench_with_queues()
     client = Client10(bench)
     delivered(client, 1)

@@ -35,7 +35,9 @@ def client(bench: BrokerBench) -> Client10:
     return Client10(bench)
 
 
-def test_two_that_wait_for_the_log_to_take_up_one(bench: BrokerBench, client: Client10) -> None:
+def test_two_links_that_wait_for_a_sync_resume_the_sender_link_in_turn(
+    bench: BrokerBench, client: Client10
+) -> None:
     """The second takes from the first, which has published meanwhile, and so waits once more."""
     client.send(sender_attach())
     client.publish(0, durable=True)
@@ -98,7 +100,7 @@ def test_very_many_go_in_several_turns() -> None:
 
 
 @pytest.mark.parametrize("state", [None, Accepted(), Modified(delivery_failed=True)])
-def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None) -> None:
+def test_all_kept_deliveries_fit_in_one_complete_unsettled_map(state: DeliveryState | None) -> None:
     """Frames of the size that the broker accepts have room for the map, whatever the usual outcome."""
     bench = bench_with_queues()
     client = Client10(bench)
@@ -120,7 +122,7 @@ def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None
     assert counts_of_q(bench) == (KEPT_MAX + 1 if failed else 1, KEPT_MAX if state is None else 0)
 
 
-def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> None:
+def test_an_invalid_state_in_a_long_unsettled_map_detaches_only_the_link() -> None:
     bench = bench_with_queues()
     client = Client10(bench)
     tags = delivered(client, MANY)
@@ -170,7 +172,7 @@ def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize(("count", "window"), [(3, 0), (300, 100_000)])
-def test_a_link_may_be_detached_before_all_of_it_has_gone_out_again(count: int, window: int) -> None:
+def test_a_link_may_be_detached_before_all_its_deliveries_are_resumed(count: int, window: int) -> None:
     """The remaining deliveries wait for the window, or for a later turn of the connection."""
     bench = bench_with_queues()
     first = Client10(bench)

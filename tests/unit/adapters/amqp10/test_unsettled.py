@@ -82,7 +82,7 @@ def test_fields_behind_the_map_may_be_left_out() -> None:
     ],
     ids=["no map", "a map of nothing", "a map and more", "another performative"],
 )
-def test_other_long_attaches_have_no_partial_decoding(made: Composite) -> None:
+def test_long_attaches_without_a_long_unsettled_map_have_no_partial_decoding(made: Composite) -> None:
     assert decoded(encode_composite(made)) is None
 
 
@@ -97,7 +97,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_a_map_that_is_none(wrong: list[bytes]) -> None:
+def test_a_malformed_unsettled_map_is_a_decode_error(wrong: list[bytes]) -> None:
     body = b"".join(wrong)
     value = b"\xd1" + (len(body) + 4).to_bytes(4, "big") + len(wrong).to_bytes(4, "big") + body
     with pytest.raises(DecodeError):

@@ -54,9 +54,9 @@ def test_a_message_is_its_sections(bench: BrokerBench, client: Client091) -> Non
     message = published(bench, client, b"hello", 4096, message_id="m", headers={"x-own": 1, "a": "b"})
     made = content_for10(message, kept(message))
     assert made == content10(kept(message), "", "q")
-    found = sections(made)
-    assert found[ANNOTATIONS] == {"x-exchange": "", "x-routing-key": "q", "x-own": 1}
-    assert found[DATA] == b"hello"
+    content_sections = sections(made)
+    assert content_sections[ANNOTATIONS] == {"x-exchange": "", "x-routing-key": "q", "x-own": 1}
+    assert content_sections[DATA] == b"hello"
     assert (given(message, MessageStore())) == [made]
 
 
@@ -77,15 +77,15 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
     assert len(pieces) == len(message.body.pieces)
     assert b"".join(pieces) == PAYLOAD
     whole = front + b"".join(pieces)
-    found = sections(whole)
-    assert found[DATA] == PAYLOAD
-    listed = found[PROPERTIES]
+    content_sections = sections(whole)
+    assert content_sections[DATA] == PAYLOAD
+    listed = content_sections[PROPERTIES]
     assert isinstance(listed, list)
     assert listed[0] == "m"
     assert whole == content10(content({basic.MESSAGE_ID: short_string(b"m")}, None, PAYLOAD), "", "q")
 
 
-def test_a_large_body_that_says_that_it_is_sections_is_not_believed(
+def test_a_large_body_of_type_amqp_1_0_is_sent_as_a_data_section(
     bench: BrokerBench, client: Client091
 ) -> None:
     message = published(bench, client, PAYLOAD, 131072, message_type="amqp-1.0")

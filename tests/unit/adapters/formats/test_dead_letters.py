@@ -166,7 +166,7 @@ def test_the_rest_of_the_header_stays() -> None:
     assert View10(die(message(content10(**BARE))).content).priority() == NONE
 
 
-def test_further_keys_are_told_and_go_if_they_are_void() -> None:
+def test_cc_keys_are_recorded_in_the_death_and_removed_if_void() -> None:
     new = message(content10({"x-cc": ["c1", "c2"], "x-o": 1}))
     kept = die(new)
     assert (kept.copies, kept.view.headers()["x-cc"]) == (["c1", "c2"], ["c1", "c2"])
@@ -175,7 +175,7 @@ def test_further_keys_are_told_and_go_if_they_are_void() -> None:
     assert deaths(kept)[0].routing_keys == deaths(void)[0].routing_keys == ["k", "c1", "c2"]
 
 
-def test_how_it_went_in_the_queue_is_told() -> None:
+def test_a_dead_letter_has_its_delivery_counts_and_expiry() -> None:
     past = Past()
     past.deliveries, past.returns = 5, 3
     past.expired_by, past.expired_while = "queue", "held"
@@ -191,7 +191,7 @@ def test_how_it_went_in_the_queue_is_told() -> None:
         described(0x72, b"\xc1\x06\x02\xa1\x01a\x41\x41"),
     ],
 )
-def test_annotations_that_do_not_decode_do_not_keep_it(annotations: bytes) -> None:
+def test_malformed_annotations_do_not_prevent_dead_lettering(annotations: bytes) -> None:
     letter = die(message(content10(body=b"") + annotations + bare10(**BARE)))
     assert [death.queue for death in deaths(letter)] == ["q"]
     assert letter.content.endswith(bare10(**BARE))

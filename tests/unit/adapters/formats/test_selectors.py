@@ -138,7 +138,7 @@ def test_views_are_of_the_protocol_that_the_content_is_of() -> None:
     assert view_of(Message(NOWHERE, None, 4, False, 0), store).property("user_id") == "guest"
 
 
-def test_a_headers_exchange_routes_both_alike() -> None:
+def test_a_headers_exchange_routes_both_protocols_alike() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "h", "headers")
     wanted: dict[str, dict[str, object]] = {

@@ -77,7 +77,7 @@ def test_properties_go_by_the_names_of_the_other_protocol(name: str, given: Valu
     assert type(found) is type(expected)
 
 
-def test_a_message_that_says_nothing_has_nothing_but_a_delivery_mode() -> None:
+def test_a_message_without_properties_has_only_a_delivery_mode() -> None:
     for content in (content10(), content10(application={}), BODY, b"\0"):
         view = View10(content)
         assert {name: view.property(name) for name in PROPERTIES if view.property(name) is not None} == {
@@ -87,7 +87,7 @@ def test_a_message_that_says_nothing_has_nothing_but_a_delivery_mode() -> None:
         assert (view.group_id(), view.group_sequence(), view.further_keys()) == (None, None, [])
 
 
-def test_a_header_that_is_malformed_is_as_if_it_said_nothing() -> None:
+def test_a_malformed_header_is_ignored() -> None:
     view = View10(b"\0Sp\xc0\x05\x02\x41\xa1\x01x" + BODY)  # durable, and a string for a priority
     assert {name: view.property(name) for name in PROPERTIES if view.property(name) is not None} == {
         "delivery_mode": 1

@@ -42,7 +42,7 @@ def delete(bench: UserBench) -> None:
     assert bench.clock.wakes
 
 
-def test_nobody_uses_it_any_more() -> None:
+def test_clients_may_not_use_a_deleted_vhost() -> None:
     bench = furnished()
     old = bench.broker.vhosts["other"]
     ann, boss = bench.enter("ann", "other"), bench.enter("boss", "other")
@@ -67,7 +67,7 @@ def test_nobody_uses_it_any_more() -> None:
     assert ann.edge.holds == 0, "the answer to that is read"
 
 
-def test_connections_to_it_count_no_longer_and_those_to_the_next_one_stay() -> None:
+def test_connections_to_a_deleted_vhost_do_not_count_for_its_successor() -> None:
     bench = furnished()
     bench.broker.limit_vhost("other", 1, None)
     ann = bench.enter("ann", "other")
@@ -84,7 +84,7 @@ def test_connections_to_it_count_no_longer_and_those_to_the_next_one_stay() -> N
     assert connections.of_user("ann") == [again.connection]
 
 
-def test_a_reply_does_not_reach_a_client_of_the_one_before() -> None:
+def test_a_reply_does_not_reach_a_client_of_the_deleted_vhost() -> None:
     bench = furnished()
     ann = bench.enter("ann", "other")
     ann.send(Basic.Consume(queue="amq.rabbitmq.reply-to", no_ack=True), 1)
@@ -100,7 +100,7 @@ def test_a_reply_does_not_reach_a_client_of_the_one_before() -> None:
     assert methods_of(ann) == [FORCED]
 
 
-def test_a_client_goes_by_itself_meanwhile() -> None:
+def test_a_client_may_disconnect_during_the_deletion_of_its_vhost() -> None:
     bench = furnished()
     ann, boss = bench.enter("ann", "other"), bench.enter("boss", "other")
     for client in (ann, boss):

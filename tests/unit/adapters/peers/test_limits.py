@@ -56,7 +56,7 @@ def test_a_virtual_host_takes_connections_and_permissions_along(bench: UserBench
     assert bench.server.connections.count_in_vhost("other") == 0
 
 
-def test_a_secret_is_renewed_by_who_may_still_be_there(bench: UserBench) -> None:
+def test_update_secret_is_refused_without_access_to_the_vhost(bench: UserBench) -> None:
     bench.users.permit("ann", "/", "", "", "")
     ann = bench.enter("ann")
     ann.send(Connection.UpdateSecret("anything: it counts at the next log-in", "rotation"))

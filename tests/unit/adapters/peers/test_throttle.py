@@ -29,7 +29,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> BrakeBench:
     return BrakeBench(monkeypatch)
 
 
-def test_a_log_that_is_behind_holds_who_publishes(bench: BrakeBench) -> None:
+def test_too_many_unsynced_bytes_pause_publishing_connections(bench: BrakeBench) -> None:
     bench.behind = UNSYNCED_BYTES_MAX + 1
     bench.busy.publish("q")
     assert bench.held() == [True, False, False]

@@ -61,7 +61,7 @@ def test_tags_that_are_not_outstanding(consumer: QueueConsumer, tag: int) -> Non
     assert unacked.take(tag) is None
 
 
-def test_all_means_all_and_nothing_is_nothing(consumer: QueueConsumer) -> None:
+def test_tag_zero_means_all_outstanding_tags(consumer: QueueConsumer) -> None:
     unacked = Unacked()
     assert unacked.tags_up_to(0) == []
     unacked.skip()
@@ -78,7 +78,7 @@ def test_all_means_all_and_nothing_is_nothing(consumer: QueueConsumer) -> None:
 
 
 @pytest.mark.parametrize("unsettled", [0, 1, 10])
-def test_memory_follows_what_is_outstanding(consumer: QueueConsumer, unsettled: int) -> None:
+def test_memory_is_bounded_by_outstanding_deliveries(consumer: QueueConsumer, unsettled: int) -> None:
     unacked = Unacked()
     first = [unacked.add(entry(number), consumer) for number in range(unsettled)]
 
@@ -90,7 +90,7 @@ def test_memory_follows_what_is_outstanding(consumer: QueueConsumer, unsettled: 
     assert unacked.tags_up_to(0) == first == outstanding(unacked, *first)
 
 
-def test_a_settled_delivery_costs_nothing_when_it_is_outstanding_again(consumer: QueueConsumer) -> None:
+def test_a_returned_settled_delivery_keeps_its_tag_without_memory(consumer: QueueConsumer) -> None:
     unacked = Unacked()
     first = entry(0)
     tag = unacked.add(first, consumer)

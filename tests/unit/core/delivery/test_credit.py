@@ -48,7 +48,7 @@ def test_the_first_message_always_fits_an_idle_byte_window() -> None:
     assert credit.fits(1000)
 
 
-def test_a_window_shrunk_below_what_is_out_stays_exhausted_until_enough_is_back() -> None:
+def test_a_window_shrunk_below_its_use_stays_exhausted_until_enough_acks() -> None:
     bench = QueueBench()
     client = bench.client(5)
     bench.publish(7)
@@ -94,7 +94,7 @@ def test_a_shared_window_suspends_and_resumes_all_who_share_it() -> None:
     assert len(first.deliveries) + len(second.deliveries) == 6
 
 
-def test_both_windows_hold() -> None:
+def test_the_windows_of_session_and_consumer_limit_together() -> None:
     bench = QueueBench()
     shared = Credit(4)
     first = bench.client(1, session_credit=shared)
@@ -290,7 +290,7 @@ def test_leaving_while_waiting_leaves_no_trace() -> None:
     assert bench.queue.waiting == {}
 
 
-def test_very_many_that_come_back_are_not_tried_on_everybody() -> None:
+def test_many_returned_entries_are_not_tried_on_all_consumers() -> None:
     many = 2 * int(TOLD_MAX)
     bench = QueueBench()
     other = bench.client()

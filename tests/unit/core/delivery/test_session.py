@@ -133,7 +133,7 @@ def test_a_turn_that_gives_way_serves_each_target_first() -> None:
     assert [len(client.deliveries) for client in (*together, alone)] == [3, 3, 3, 3]
 
 
-def test_a_turn_that_ends_early_goes_on_before_others() -> None:
+def test_a_connection_whose_turn_ended_early_resumes_before_other_connections() -> None:
     """The budget is used up before each target of the connection has had its message."""
     bench = QueueBench()
     together, alone = shared_connection(bench, 5), bench.client()
@@ -238,7 +238,7 @@ def test_a_full_output_ends_the_turn_and_not_the_work() -> None:
         client.session.connection.full = False
 
 
-def test_blocking_in_the_middle_of_a_turn_ends_it() -> None:
+def test_blocking_a_connection_ends_its_turn() -> None:
     bench = QueueBench()
 
     class Filling(Client):

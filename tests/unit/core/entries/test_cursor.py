@@ -47,7 +47,7 @@ def leave(context: Cursor, entries: PriorityEntryList, entry: QueueEntry) -> Non
     entries.unlink(entry)
 
 
-def test_looking_changes_nothing() -> None:
+def test_finding_the_next_entry_does_not_move_the_cursor() -> None:
     entries = FifoEntryList()
     first = entries.append(message(1))
     context = Cursor(entries)
@@ -172,7 +172,7 @@ def test_many_returned_in_order_come_before_what_is_behind_already() -> None:
     assert [take(context) for _ in range(31)] == [*made, None]
 
 
-def test_a_scan_stops_at_its_budget_and_goes_on_from_there() -> None:
+def test_a_scan_stops_at_its_budget_and_resumes_at_its_position() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(25)]
     for entry in made[:24]:
@@ -254,7 +254,7 @@ def test_a_browser_takes_nothing() -> None:
     assert (bench.queue.ready, bench.queue.delivered) == (3, 0)
 
 
-def test_a_browser_sees_what_comes_later() -> None:
+def test_a_browser_gets_later_messages() -> None:
     bench = QueueBench()
     browser = bench.client(acquires=False)
     bench.run()
@@ -318,7 +318,7 @@ def test_a_browser_of_a_priority_queue_sees_nothing_twice() -> None:
     assert browser.numbers == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_browser_whose_place_leaves_the_queue_goes_on_from_there() -> None:
+def test_a_browser_resumes_after_an_entry_that_left_the_queue() -> None:
     bench = QueueBench()
     bench.publish(5)
     browser = bench.client(3, acquires=False)
@@ -341,7 +341,7 @@ def test_the_end_of_browsing_is_told() -> None:
     assert (browser.numbers, browser.drained) == ([1, 2], 1)
 
 
-def test_a_browser_on_a_stopped_connection_sees_nothing_until_it_is_started() -> None:
+def test_a_browser_gets_no_message_before_its_flow_is_restarted() -> None:
     bench = QueueBench()
     browser = bench.client(acquires=False)
     browser.session.set_flow(False)
@@ -398,7 +398,7 @@ def test_a_browser_that_waits_for_room_looks_again_when_the_entry_is_gone() -> N
     assert browser.numbers == [1, 3]
 
 
-def test_a_removed_browser_leaves_nothing_behind() -> None:
+def test_cancelling_the_last_browser_removes_it_from_the_queue() -> None:
     bench = QueueBench()
     browser = bench.client(acquires=False)
     bench.publish(2)
@@ -411,7 +411,7 @@ def test_a_removed_browser_leaves_nothing_behind() -> None:
     assert bench.queue.consumer_count == 0
 
 
-def test_browsers_that_stand_on_one_entry_stay_together_when_it_goes() -> None:
+def test_browsers_at_one_entry_stay_together_when_the_entry_leaves() -> None:
     bench = QueueBench()
     bench.publish(4)
     viewers = [bench.client(acquires=False) for _ in range(3)]
@@ -517,7 +517,7 @@ def test_entries_that_wait_for_room_are_not_skipped() -> None:
     assert viewer.numbers == [3, 4, 5, 6]
 
 
-def test_the_last_one_that_nobody_has() -> None:
+def test_browsing_from_the_last_message_begins_at_the_last_ready_entry() -> None:
     bench = QueueBench()
     bench.publish(5)
     taker = bench.client(5)
@@ -533,7 +533,7 @@ def test_the_last_one_that_nobody_has() -> None:
     assert (viewer.numbers, nothing.numbers) == ([3, 6], [6])
 
 
-def test_the_last_one_where_everything_is_taken() -> None:
+def test_browsing_from_the_last_message_waits_if_all_entries_are_acquired() -> None:
     bench = QueueBench()
     bench.publish(3)
     bench.client(3)
@@ -558,7 +558,7 @@ def test_the_end_of_a_priority_queue(beginning: str, seen: list[int]) -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 3])
-def test_a_snapshot_shows_what_was_there_and_ends_once(levels: int) -> None:
+def test_a_snapshot_gets_the_present_messages_and_ends_once(levels: int) -> None:
     bench = QueueBench(PriorityEntryList(levels))
     bench.publish(3)
     viewer = Viewer(bench, BrowseRange(snapshot=True), prefetch=2)
@@ -580,7 +580,7 @@ def test_the_snapshot_of_an_empty_queue_ends_at_once() -> None:
     assert (viewer.numbers, viewer.ended) == ([], 1)
 
 
-def test_a_snapshot_goes_on_behind_what_others_take() -> None:
+def test_a_snapshot_resumes_after_entries_that_other_consumers_take() -> None:
     bench = QueueBench()
     bench.publish(40)
     viewer = Viewer(bench, BrowseRange(snapshot=True), prefetch=1)

@@ -45,7 +45,7 @@ def test_a_later_message_takes_the_place_of_the_earlier_one() -> None:
     assert client.numbers == [7, 8, 3, 4, 6]
 
 
-def test_the_log_and_memory_let_go_of_what_is_replaced() -> None:
+def test_a_replaced_message_is_settled_in_the_log_and_forgotten() -> None:
     bench = new_bench(logged=True)
     queue = bench.queue
     for new in bench.messages(3, priority=1):
@@ -94,7 +94,7 @@ def test_a_replaced_entry_stays_dead_when_its_replacement_has_left() -> None:
     assert client.consumer.inflight == 0
 
 
-def test_acknowledging_what_has_been_replaced_is_nothing_special() -> None:
+def test_acknowledging_a_replaced_message_keeps_the_new_message() -> None:
     bench = new_bench()
     client = bench.client()
     publish(bench, 1)
@@ -172,7 +172,7 @@ def test_an_immediate_message_replaces_nothing() -> None:
     assert client.numbers == [1, 10, 1, 10]
 
 
-def test_a_full_queue_takes_what_replaces() -> None:
+def test_a_full_queue_accepts_a_message_that_replaces_another() -> None:
     bench = new_bench()
     queue = bench.queue
     queue.rules = Limits(queue, new_vhost())
@@ -186,7 +186,7 @@ def test_a_full_queue_takes_what_replaces() -> None:
     assert refuses(message(3, 1)), "it replaces nothing"
 
 
-def test_a_replacement_pushes_nothing_out() -> None:
+def test_a_replacing_message_drops_no_other_message() -> None:
     bench = new_bench()
     queue = bench.queue
     queue.rules = Limits(queue, new_vhost())

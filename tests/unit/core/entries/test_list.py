@@ -46,7 +46,7 @@ def test_unlinking_anywhere_leaves_the_rest_in_order_both_ways(gone: int) -> Non
     assert backwards == left[::-1]
 
 
-def test_an_unlinked_entry_holds_on_to_nothing() -> None:
+def test_an_unlinked_entry_has_no_neighbours() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(3)]
     entries.unlink(made[1])
@@ -180,7 +180,7 @@ def test_levels_are_bounded(levels: int) -> None:
         PriorityEntryList(levels)
 
 
-def test_iteration_shows_what_is_appended_meanwhile() -> None:
+def test_iteration_includes_entries_appended_during_it() -> None:
     entries = FifoEntryList()
     entries.append(message(1))
     seen = []

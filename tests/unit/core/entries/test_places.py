@@ -55,7 +55,7 @@ def check(queue: Queue, random: Random) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("seed", range(cases(100)))
-def test_places_are_those_that_counting_finds(order: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_equal_the_counted_positions(order: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.core.entries.places.BLOCK", 3)
     random = Random(seed)
     bench = QueueBench(ORDERS[order](3).entries())
@@ -98,7 +98,7 @@ def test_a_question_about_a_long_queue_looks_at_few_entries() -> None:
     assert search.found is places.nth(99 * BLOCK + 5, True)
 
 
-def test_places_that_nobody_asks_for_are_given_up() -> None:
+def test_unused_places_are_dropped() -> None:
     bench = QueueBench()
     bench.client(no_ack=True)
     places = places_of(bench.queue)

@@ -16,7 +16,7 @@ def entry(number: int) -> QueueEntry:
     return QueueEntry(message(number), number)
 
 
-def test_the_first_of_none_is_none() -> None:
+def test_the_first_of_no_timers_is_none() -> None:
     timers = Timers()
     assert timers.first() is None
     assert timers.count == 0
@@ -201,7 +201,7 @@ def test_a_million_scattered_times_are_each_kept_to_the_millisecond() -> None:
 
 
 @pytest.mark.nightly
-def test_a_million_of_one_age_behind_one_that_stays() -> None:
+def test_a_million_messages_expire_behind_a_message_without_a_ttl() -> None:
     bench = VhostBench()
     queue = bench.queue(message_ttl=10_000)
     plain = bench.queue("plain")

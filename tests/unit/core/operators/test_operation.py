@@ -68,7 +68,7 @@ def test_a_marked_entry_that_is_replaced_does_not_return() -> None:
     assert operation.holder.inflight == 0
 
 
-def test_nothing_is_seen_before_it_is_durable() -> None:
+def test_an_operation_takes_effect_when_it_is_durable() -> None:
     store = SlowStore()
     vhost = new_vhost(store)
     queue, other = add_queue(vhost, "q", durable=True), add_queue(vhost, "other", durable=True)
@@ -87,7 +87,7 @@ def test_nothing_is_seen_before_it_is_durable() -> None:
     assert (queue.acked, queue.counters.acked, sum(queue.counters.discarded)) == (0, 0, 0)
 
 
-def test_when_the_log_fails_all_is_as_it_was() -> None:
+def test_a_store_failure_undoes_the_operation() -> None:
     store = SlowStore()
     vhost = new_vhost(store)
     queue = add_queue(vhost, "q", durable=True)
@@ -107,7 +107,7 @@ def test_when_the_log_fails_all_is_as_it_was() -> None:
     assert limited.rules.reserved == 0
 
 
-def test_a_single_refusal_refuses_all_and_counts_the_room_of_the_others() -> None:
+def test_a_full_target_queue_refuses_the_whole_operation() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     full = vhost.declarations.declare_queue(
@@ -124,7 +124,7 @@ def test_a_single_refusal_refuses_all_and_counts_the_room_of_the_others() -> Non
     assert (queue.ready, queue.unacked, full.ready) == (3, 0, 0)
 
 
-def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
+def test_a_stopped_queue_accepts_moved_messages() -> None:
     vhost = new_vhost()
     queue, stopped = add_queue(vhost, "q"), add_queue(vhost, "stopped")
     publish(vhost, "", "q")
@@ -135,7 +135,7 @@ def test_a_stopped_queue_takes_what_an_operator_moves() -> None:
     assert (operation.end, stopped.ready) == ("committed", 1)
 
 
-def test_time_stands_still_for_what_is_held_and_is_looked_at_when_it_returns() -> None:
+def test_entries_of_an_operation_expire_only_after_their_return() -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     queue = vhost.declarations.declare_queue("q", False, None, False, {"x-message-ttl": 100})
@@ -149,7 +149,7 @@ def test_time_stands_still_for_what_is_held_and_is_looked_at_when_it_returns() -
     assert (queue.ready, queue.unacked) == (0, 0)
 
 
-def test_a_queue_that_is_deleted_meanwhile_ends_it() -> None:
+def test_deleting_the_queue_ends_the_operation() -> None:
     vhost = new_vhost()
     queue, other = add_queue(vhost, "q"), add_queue(vhost, "other")
     publish(vhost, "", "q")
@@ -216,7 +216,7 @@ def test_waiting_dead_letters_are_found_in_order_from_any_position() -> None:
     assert backlog.find(0, deaths[0].arrival) is None
 
 
-def test_numbers_of_what_has_left_are_swept() -> None:
+def test_numbers_of_removed_dead_letters_are_swept() -> None:
     bench = VhostBench()
     queue, backlog = source(bench, 3 * STALE_MIN)
     operation = RecordedOperation(bench.vhost, queue)
@@ -255,7 +255,7 @@ def test_a_removed_message_is_not_dead_lettered() -> None:
     assert (queue.dead, numbers(dead), list(bench.vhost.dead_letters.backlogs)) == (0, [2, 4], [])
 
 
-def test_nothing_is_taken_away_before_that_is_durable() -> None:
+def test_dead_letters_are_removed_when_the_operation_is_durable() -> None:
     store = SlowStore()
     bench = VhostBench(store)
     queue, backlog = source(bench, 3, durable=True)
@@ -292,7 +292,7 @@ def test_when_the_log_fails_all_waits_as_before() -> None:
     assert numbers(dead) == [1, 2, 3]
 
 
-def test_a_purge_leaves_what_is_seized() -> None:
+def test_a_purge_leaves_seized_dead_letters() -> None:
     bench = VhostBench()
     queue, backlog = source(bench, 4)
     operation = RecordedOperation(bench.vhost, queue)
@@ -304,7 +304,7 @@ def test_a_purge_leaves_what_is_seized() -> None:
     assert (queue.dead, backlog.is_empty()) == (0, True)
 
 
-def test_a_deleted_queue_ends_what_is_seized() -> None:
+def test_deleting_the_queue_drops_seized_dead_letters() -> None:
     bench = VhostBench(store := SlowStore())
     queue, backlog = source(bench, 2, durable=True)
     committed, aborted = RecordedOperation(bench.vhost, queue), RecordedOperation(bench.vhost, queue)
@@ -318,7 +318,7 @@ def test_a_deleted_queue_ends_what_is_seized() -> None:
     assert (committed.end, queue.dead, backlog.deaths()) == ("committed", 0, [])
 
 
-def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
+def test_seized_dead_letters_free_room_like_marked_entries() -> None:
     bench = VhostBench()
     queue, backlog = source(bench, 2, max_length=2)
     assert bench.publish() == REFUSED
@@ -331,7 +331,7 @@ def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
     assert bench.publish() == REFUSED
 
 
-def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
+def test_removing_the_first_dead_letter_retries_the_next() -> None:
     """A waiting message may be smaller, and have room where the first message had none."""
     bench = VhostBench()
     dead = bench.queue("dead", max_length_bytes=5, overflow="reject-publish")

@@ -185,7 +185,7 @@ STEPS = st.lists(st.sampled_from(["attach", "begin", "drop", "commit", "blocked"
 
 
 @given(STEPS)
-def test_a_sink_comes_back_as_it_was(steps: list[str]) -> None:
+def test_a_sink_is_restored_unchanged(steps: list[str]) -> None:
     bench = Bench()
     for step in steps:
         sink = bench.sink

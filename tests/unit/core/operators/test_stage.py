@@ -179,7 +179,7 @@ def test_a_purge_leaves_what_is_staged_and_a_deletion_takes_it_along() -> None:
         broker.staging.existing(vhost.topology.queues["q"], "r")
 
 
-def test_a_queue_has_so_many_readers_and_no_more() -> None:
+def test_the_number_of_readers_of_a_queue_is_limited() -> None:
     broker, queue, _ = filled(0)
     for number in range(READERS_MAX):
         broker.staging.attach(queue, f"r{number}", 1)
@@ -188,7 +188,7 @@ def test_a_queue_has_so_many_readers_and_no_more() -> None:
     assert broker.staging.attach(queue, "r0", 1).epoch == 2
 
 
-def test_nobody_attaches_while_the_log_takes_nothing() -> None:
+def test_attaching_a_reader_fails_after_a_store_failure() -> None:
     broker, queue, store = filled(0)
     store.failure = "no disk"
     with pytest.raises(StoreFailed):

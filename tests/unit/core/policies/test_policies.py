@@ -166,7 +166,7 @@ def test_policies_win_over_the_overflow_of_quorum_queues_and_over_what_streams_k
     assert (held["x-max-age"], held["x-max-length-bytes"]) == ("2D", 5)
 
 
-def test_other_arguments_stay_as_they_are() -> None:
+def test_a_policy_keeps_arguments_that_it_does_not_set() -> None:
     vhost = new_vhost()
     queue = vhost.declarations.declare_queue("q", False, None, False, {"x-max-priority": 3, "mine": "x"})
     set_policy(vhost, "p", "", max_length=1)
@@ -174,7 +174,7 @@ def test_other_arguments_stay_as_they_are() -> None:
     assert set(vhost.policies.explain_queue(queue)) == {"max-length"}
 
 
-def test_an_alternate_exchange_by_policy_takes_effect_at_once_and_goes_with_it() -> None:
+def test_an_alternate_exchange_by_policy_takes_effect_and_ends_with_the_policy() -> None:
     vhost = new_vhost()
     add_queue(vhost, "unrouted")
     vhost.declarations.bind_queue("unrouted", "amq.fanout", "", {})
@@ -346,7 +346,7 @@ def test_changes_reach_many_queues_in_slices_and_tell_when_they_have() -> None:
     assert done[-1] == 0, "at once when there is nothing to be done"
 
 
-def test_a_change_during_another_one_reaches_everything_too() -> None:
+def test_a_policy_change_during_another_change_reaches_all_queues() -> None:
     clock = HandClock()
     vhost = Broker(RecordingStore(), Counters(), lambda: "", clock.schedule).declare_vhost("/")
     queues = [add_queue(vhost, f"q{number}") for number in range(SLICE)]
@@ -373,7 +373,7 @@ def test_a_deleted_virtual_host_ends_the_change() -> None:
     assert done == [True]
 
 
-def test_a_turn_ends_when_it_has_taken_its_time_however_few_patterns_that_were() -> None:
+def test_a_turn_of_a_policy_change_ends_after_its_time_limit() -> None:
     time = 0
 
     def slow() -> int:

@@ -34,7 +34,7 @@ def test_expired_messages_go_to_the_exchange_with_the_key() -> None:
     assert bench.counters.dead_lettered == [0, 2, 0, 0, 0, 0]
 
 
-def test_without_a_key_of_its_own_a_message_keeps_the_one_that_it_has() -> None:
+def test_a_dead_letter_keeps_its_routing_key_without_a_dead_letter_routing_key() -> None:
     bench = VhostBench()
     bench.queue(dead_letter_exchange="amq.direct", max_length=0)
     bench.vhost.declarations.bind_queue("q", "amq.direct", "k", {})
@@ -100,7 +100,7 @@ def test_purging_and_deleting_dead_letters_nothing() -> None:
     assert bench.died() == {}
 
 
-def test_an_exchange_that_is_not_there_drops_them() -> None:
+def test_a_missing_dead_letter_exchange_drops_dead_letters() -> None:
     bench = VhostBench()
     queue = bench.queue(dead_letter_exchange="later", message_ttl=10)
     bench.publish()
@@ -220,7 +220,7 @@ def test_a_dead_letter_that_a_full_queue_sends_on() -> None:
     assert [name for _, name in store.settled] == ["q"]
 
 
-def test_an_unreadable_message_does_not_keep_the_others() -> None:
+def test_an_unreadable_message_does_not_prevent_other_dead_letters() -> None:
     store = Unreadable()
     bench = VhostBench(store)
     dead_lettering(bench, durable=True, message_ttl=10)
@@ -240,7 +240,7 @@ class Unreadable(RecordingStore):
         raise OSError("the disk does not give it back")
 
 
-def test_an_unreadable_message_does_not_keep_the_message_that_it_makes_room_for() -> None:
+def test_an_unreadable_message_still_makes_room_for_a_new_message() -> None:
     store = Unreadable()
     bench = VhostBench(store)
     for name in ("a", "b", "c"):
@@ -258,7 +258,7 @@ def test_an_unreadable_message_does_not_keep_the_message_that_it_makes_room_for(
     assert bench.troubles[1].startswith("dead letters failed: 3, the last one of queue 'a' in")
 
 
-def test_an_unreadable_message_does_not_keep_others_from_returning() -> None:
+def test_an_unreadable_message_does_not_prevent_the_requeue_of_other_messages() -> None:
     store = Unreadable()
     bench = VhostBench(store)
     dead_lettering(bench, durable=True, delivery_limit=0)
@@ -323,7 +323,7 @@ def test_a_released_entry_has_reached_the_delivery_limit(exhausted: str) -> None
     assert bench.queue.deliver_single_message(late.consumer), "it is where consumers look"
 
 
-def test_the_time_of_some_of_those_that_are_released_is_over() -> None:
+def test_released_messages_beyond_their_ttl_are_dead_lettered() -> None:
     bench = Round(message_ttl=100)
     publish(bench.vhost, "", "r", message_id="old")
     bench.deliver("a", "b")

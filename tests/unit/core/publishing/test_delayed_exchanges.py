@@ -100,7 +100,7 @@ def test_valid_values_of_the_delay_header(value: object, delay: int) -> None:
     assert delay_of(View()) == delay
 
 
-def test_without_the_header_nothing_is_held() -> None:
+def test_a_message_without_a_valid_delay_header_is_routed_at_once() -> None:
     bench = DelayBench()
     queue = bind_new_queue(bench.vhost, "q")
     assert publish(bench.vhost, "x", "k") is ROUTED
@@ -117,7 +117,7 @@ def test_without_the_header_nothing_is_held() -> None:
 # --- the outcome
 
 
-def test_a_message_is_held_and_then_routed_as_the_bindings_are_by_then() -> None:
+def test_a_delayed_message_is_routed_by_the_bindings_at_its_release() -> None:
     bench = DelayBench()
     gone = bind_new_queue(bench.vhost, "gone")
     assert bench.publish(1000) is ROUTED, "it is not unroutable"
@@ -204,7 +204,7 @@ def test_on_its_way_from_exchange_to_exchange_a_message_is_held_once() -> None:
     assert entries(late)[0].message.address.exchange == "first"
 
 
-def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> None:
+def test_cc_and_bcc_keys_of_a_delayed_message_are_routed_at_its_release() -> None:
     bench = DelayBench()
     queues = [bind_new_queue(bench.vhost, key, key=key) for key in ("k", "copy", "blind")]
     content = content_of(headers={"x-delay": 5, "CC": ["copy"], "BCC": ["blind"]})
@@ -218,7 +218,7 @@ def test_further_routing_keys_count_by_then_and_hidden_ones_stay_hidden() -> Non
     assert headers_of(entries(queues[0])[0].message) == {"x-delay": -5, "CC": ["copy"]}
 
 
-def test_other_properties_come_through_as_they_were() -> None:
+def test_a_delayed_message_keeps_its_properties() -> None:
     bench = DelayBench()
     queue = bind_new_queue(bench.vhost, "q")
     bench.publish(5, headers={"a": 1}, content_type="text/plain", priority=7, message_id="m")
@@ -235,7 +235,7 @@ def test_other_properties_come_through_as_they_were() -> None:
     assert found.headers() == wanted.headers()
 
 
-def test_the_log_holds_what_a_durable_exchange_holds() -> None:
+def test_delayed_messages_of_a_durable_exchange_are_logged() -> None:
     bench = DelayBench(durable=True)
     bind_new_queue(bench.vhost, "q", durable=True)
     exchange = bench.vhost.topology.exchanges["x"]
@@ -270,7 +270,7 @@ def test_a_persistent_message_waits_for_the_log() -> None:
     assert (queue.ready, bench.delayed) == (1, 0)
 
 
-def test_nothing_is_released_while_too_much_waits_for_the_disk() -> None:
+def test_no_message_is_released_while_too_many_bytes_are_unsynced() -> None:
     class SlowStore(RecordingStore):
         waiting = 0
 
@@ -423,7 +423,7 @@ def test_a_dead_letter_is_held_once() -> None:
     assert entry.message.died
 
 
-def test_the_broker_counts_dead_letters_of_what_came_back_too_often() -> None:
+def test_a_delayed_message_beyond_its_delivery_limit_is_dead_lettered() -> None:
     bench = DelayBench()
     dead = bind_new_queue(bench.vhost, "dead", "amq.fanout")
     limits = {"x-delivery-limit": 0, "x-dead-letter-exchange": "amq.fanout"}

@@ -109,7 +109,7 @@ def test_an_invalid_date_is_refused(value: object) -> None:
         due_date(view_of(headers={"x-delivery-time": value}), HandClock().schedule)
 
 
-def test_messages_come_at_their_time_behind_what_came_before_it() -> None:
+def test_delayed_messages_are_enqueued_at_their_time_behind_earlier_messages() -> None:
     field = Field()
     assert [field.publish(delay, delay) for delay in (30, 10, 0, 10, 20)] == [ROUTED] * 5
     assert (field.bodies(), count_delayed(field.queue)) == ([0], 4)
@@ -152,7 +152,7 @@ def test_the_time_to_live_begins_at_the_date() -> None:
     assert field.queue.ready == 0
 
 
-def test_a_full_queue_takes_it_later() -> None:
+def test_a_delayed_message_for_a_full_queue_is_retried() -> None:
     field = Field(max_length=1, overflow="reject-publish")
     field.publish(10, 1)
     field.publish(0, 2)
@@ -164,7 +164,7 @@ def test_a_full_queue_takes_it_later() -> None:
 
 
 @pytest.mark.parametrize("delay", [{"delay": 10}, {"delay": 0, "x-delivery-time": NOW + 10}])
-def test_a_queue_that_is_full_now_takes_what_is_due_later(delay: dict[str, int]) -> None:
+def test_a_full_queue_accepts_delayed_messages(delay: dict[str, int]) -> None:
     field = Field(max_length=1, overflow="reject-publish")
     assert field.publish(0, 1) is ROUTED
     assert field.publish(0, 2) == REFUSED
@@ -213,7 +213,7 @@ def test_a_message_of_a_delayed_exchange_comes_by_the_clock() -> None:
     assert queue.ready == 1
 
 
-def test_nothing_is_read_for_a_full_queue() -> None:
+def test_a_delayed_message_for_a_full_queue_is_not_read() -> None:
     field = Field(max_length=1, overflow="reject-publish")
     field.publish(10, 1)
     field.publish(0, 2)
@@ -234,7 +234,7 @@ def test_a_due_message_drops_the_oldest_of_a_full_queue() -> None:
     assert field.bodies() == [1]
 
 
-def test_purging_leaves_it_and_deleting_takes_it() -> None:
+def test_purging_keeps_and_deleting_drops_delayed_messages() -> None:
     field = Field(durable=True)
     field.publish(10, persistent=True)
     purge(field.queue)
@@ -247,7 +247,7 @@ def test_purging_leaves_it_and_deleting_takes_it() -> None:
     assert field.queue.ready == 0
 
 
-def test_policies_do_not_disturb_it() -> None:
+def test_policy_changes_keep_delayed_messages() -> None:
     field = Field()
     field.publish(10)
     field.vhost.policies.set(Policy("p", "q", {"max-length": 5}))
@@ -259,7 +259,7 @@ def test_policies_do_not_disturb_it() -> None:
 # --- in the log
 
 
-def test_the_log_has_it_until_it_has_it_as_a_new_message() -> None:
+def test_a_delayed_message_is_settled_in_the_log_after_its_copy_is_logged() -> None:
     field = Field(durable=True)
     field.publish(10, persistent=True)
     [(held, _)] = field.store.enqueued
@@ -270,7 +270,7 @@ def test_the_log_has_it_until_it_has_it_as_a_new_message() -> None:
     assert field.store.settled == [(held, "q")]
 
 
-def test_after_a_restart_it_is_held_again_and_others_are_not() -> None:
+def test_only_delayed_messages_are_held_after_a_restart() -> None:
     field = Field(durable=True)
     overdue = field.message(10, 1)
     overdue.date = field.clock.date() - 1
@@ -283,7 +283,7 @@ def test_after_a_restart_it_is_held_again_and_others_are_not() -> None:
     assert field.bodies() == [3, 1, 2]
 
 
-def test_an_exchange_that_remembers_it_goes_on_remembering_it_after_a_restart() -> None:
+def test_a_delayed_message_in_an_exchange_history_survives_a_restart() -> None:
     field = Field()
     add_exchange(field.vhost, "h", "x-recent-history", durable=True)
     history = field.vhost.topology.exchanges["h"].kept
@@ -352,7 +352,7 @@ def test_a_delayed_message_without_a_log_record_is_moved() -> None:
         assert field.queue.ready == ready
 
 
-def test_nothing_is_moved_that_cannot_be_logged() -> None:
+def test_moving_a_delayed_message_fails_after_a_store_failure() -> None:
     field = Field(durable=True)
     field.publish(10, persistent=True)
     field.store.failure = "the disk is full"

@@ -51,7 +51,7 @@ def take(bench: ReceiptBench, queue: Queue) -> None:
     client.cancel()
 
 
-def test_each_waits_for_what_it_tells() -> None:
+def test_receipts_are_sent_after_the_sync_of_their_event() -> None:
     bench = ReceiptBench()
     message = bench.send()
     assert message.date > 0, "or the log would not keep its marks"
@@ -74,7 +74,7 @@ def test_the_time_of_a_receipt_goes_on_after_a_restart() -> None:
     assert receipt.date == bench.clock.schedule.date()
 
 
-def test_without_the_log_there_is_nothing_to_wait_for() -> None:
+def test_receipts_of_transient_messages_are_sent_at_once() -> None:
     bench = ReceiptBench()
     bench.send(persistent=False)
     take(bench, bench.q)
@@ -83,7 +83,7 @@ def test_without_the_log_there_is_nothing_to_wait_for() -> None:
 
 
 @pytest.mark.parametrize("marks", [TELLS_ARRIVAL, TELLS_CONSUMED])
-def test_only_what_was_asked_for(marks: int) -> None:
+def test_only_requested_receipts_are_sent(marks: int) -> None:
     bench = ReceiptBench()
     bench.send(marks, persistent=False)
     take(bench, bench.q)
@@ -103,7 +103,7 @@ def test_rejected_and_dropped_messages_have_no_consumed_receipt() -> None:
     assert bench.counters.receipts_dropped == 0
 
 
-def test_a_queue_that_is_not_there_or_full_or_goes_meanwhile() -> None:
+def test_receipts_for_missing_full_or_deleted_queues_are_dropped() -> None:
     bench = ReceiptBench(max_length=2, overflow="reject-publish")
     for _ in range(3):
         bench.send(TELLS_ARRIVAL)
@@ -116,7 +116,7 @@ def test_a_queue_that_is_not_there_or_full_or_goes_meanwhile() -> None:
     assert (bench.counters.receipts_dropped, bench.counters.receipts_sent) == (4, 0)
 
 
-def test_after_a_full_disk_only_what_is_said_again_is_told() -> None:
+def test_only_repeated_events_send_receipts_after_a_full_disk() -> None:
     bench = ReceiptBench()
     bench.send(TELLS_CONSUMED)
     bench.slow.sync()
@@ -129,7 +129,7 @@ def test_after_a_full_disk_only_what_is_said_again_is_told() -> None:
     assert bench.counters.receipts_dropped == 1
 
 
-def test_after_the_end_of_the_log_nothing_is_told() -> None:
+def test_no_receipts_are_sent_after_the_log_has_stopped() -> None:
     bench = ReceiptBench()
     bench.send(TELLS_CONSUMED)
     bench.slow.sync()
@@ -190,7 +190,7 @@ def test_the_queue_of_receipts_may_go_before_the_transaction_is_over() -> None:
     assert (bench.counters.receipts_dropped, bench.counters.receipts_sent) == (1, 0)
 
 
-def test_a_transaction_that_fails_tells_nothing() -> None:
+def test_a_failed_transaction_sends_no_receipts() -> None:
     bench = ReceiptBench(max_length=2, overflow="reject-publish")
     bench.send(TELLS_CONSUMED)
     bench.slow.sync()
@@ -209,7 +209,7 @@ def test_a_transaction_that_fails_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize("on", [None, "", "gone", "arrival,", 7])
-def test_on_what(on: object) -> None:
+def test_an_invalid_receipt_on_header_is_refused(on: object) -> None:
     with pytest.raises(PreconditionFailed, match="invalid header 'x-receipt-on'"):
         receipt_marks({"x-receipt-to": "q", "x-receipt-on": on})
 

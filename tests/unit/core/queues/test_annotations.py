@@ -59,7 +59,7 @@ def test_annotations_leave_with_the_entry(leave: Callable[[Client], None], prior
 
 
 @pytest.mark.parametrize("counts", [False, True])
-def test_the_log_is_told_with_each_count_from_then_on(counts: bool) -> None:
+def test_added_annotations_are_logged_with_each_later_count(counts: bool) -> None:
     bench = QueueBench(logged=True)
     bench.queue.counts = counts
     client = bench.client()

@@ -53,7 +53,9 @@ def test_wakeups_are_counted_by_queue_and_by_broker() -> None:
 
 
 @pytest.mark.parametrize("entry_filter", [None, NumberFilter(lambda _: True)], ids=["alike", "selector"])
-def test_no_more_are_woken_by_their_credit_than_there_is_work_for(entry_filter: NumberFilter | None) -> None:
+def test_restored_credit_wakes_no_more_consumers_than_ready_messages(
+    entry_filter: NumberFilter | None,
+) -> None:
     bench = QueueBench()
     clients = [bench.client(1, entry_filter=entry_filter) for _ in range(4)]
     bench.publish(5)
@@ -219,7 +221,7 @@ def test_the_baton_goes_down_one_level_at_a_time() -> None:
     assert [clients[priority].numbers for priority in (2, 1, 0)] == [[1], [2], [3]]
 
 
-def test_the_baton_is_not_dropped_because_somebody_lower_is_on_his_way() -> None:
+def test_a_notified_lower_consumer_does_not_stop_the_wakeup_of_a_higher_consumer() -> None:
     """A NOTIFIED consumer of a lower level finds an idle consumer of a higher level before it, and stops."""
     bench = QueueBench()
     first = bench.client(priority=9)

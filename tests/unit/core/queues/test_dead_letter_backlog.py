@@ -291,7 +291,7 @@ def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytes
     assert (numbers(dead), queue.dead, backlog.is_empty()) == ([], 0, True)
 
 
-def test_routes_do_not_wait_for_each_other() -> None:
+def test_dead_letters_of_one_route_do_not_wait_for_another_route() -> None:
     bench = VhostBench()
     queue = bench.queue(
         dead_letter_exchange="amq.direct",
@@ -313,7 +313,7 @@ def test_routes_do_not_wait_for_each_other() -> None:
     assert (queue.dead, numbers(dead)) == (0, [2, 1, 3])
 
 
-def test_all_queues_of_a_route_get_it_or_none() -> None:
+def test_a_dead_letter_goes_to_all_queues_of_its_route_or_none() -> None:
     bench = VhostBench()
     narrow = full(bench, "narrow")
     wide = bench.queue("wide", max_length=9, overflow="reject-publish")
@@ -330,7 +330,7 @@ def test_all_queues_of_a_route_get_it_or_none() -> None:
     assert (queue.dead, numbers(wide), numbers(narrow)) == (0, [2], [2])
 
 
-def test_a_queue_that_dead_letters_what_it_refuses_passes_it_on_or_it_waits() -> None:
+def test_a_dead_letter_refused_by_reject_publish_dlx_is_passed_on_or_waits() -> None:
     bench = VhostBench()
     last = full(bench, "last")
     between = bench.queue(
@@ -351,7 +351,7 @@ def test_a_queue_that_dead_letters_what_it_refuses_passes_it_on_or_it_waits() ->
     assert (last.rules.reserved, last.rules.reserved_bytes) == (0, 0)
 
 
-def test_a_message_that_goes_round_takes_the_room_that_it_leaves() -> None:
+def test_a_dead_letter_to_its_own_full_queue_takes_its_own_room() -> None:
     bench = VhostBench()
     queue = source(bench, dead_letter_routing_key="q", max_length=1)
     bench.publish()
@@ -432,7 +432,7 @@ def test_very_many_lanes_are_tried_in_slices_with_pauses() -> None:
 # ---- other ends of waiting dead letters
 
 
-def test_a_purge_drops_what_waits() -> None:
+def test_a_purge_drops_waiting_dead_letters() -> None:
     bench = VhostBench(RecordingStore())
     dead = full(bench)
     queue = source(bench, durable=True, message_ttl=10)

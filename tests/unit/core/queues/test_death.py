@@ -219,7 +219,7 @@ def source(bench: VhostBench, durable: bool = False, **arguments: Any) -> Queue:
 # ---- x-expires-if-empty
 
 
-def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_long() -> None:
+def test_expires_if_empty_deletes_a_queue_only_after_its_time_empty() -> None:
     bench = VhostBench()
     queue = bench.queue(expires=800, expires_if_empty=True)
     bench.publish()
@@ -233,7 +233,7 @@ def test_a_queue_with_messages_is_spared_and_goes_when_it_has_been_empty_for_so_
     assert queue.deleted
 
 
-def test_a_message_that_expires_leaves_it_empty() -> None:
+def test_an_expired_message_starts_the_time_of_expires_if_empty() -> None:
     bench = VhostBench()
     bench.queue(expires=100, expires_if_empty=True, message_ttl=1000)
     bench.publish()
@@ -257,7 +257,7 @@ def test_an_acquired_message_keeps_the_queue_from_expiring() -> None:
     assert not queue_exists(bench)
 
 
-def test_an_empty_one_goes_as_ever_and_a_policy_can_spare() -> None:
+def test_expires_if_empty_deletes_an_empty_queue_and_may_be_set_by_policy() -> None:
     bench = VhostBench()
     bench.queue(expires=100, expires_if_empty=True)
     bench.clock.advance(100)
@@ -316,7 +316,7 @@ def test_messages_of_a_deleted_queue_are_dead_lettered_with_and_without_consumer
     assert len(store.settled) == count
 
 
-def test_a_policy_has_them_dead_lettered() -> None:
+def test_a_policy_dead_letters_messages_of_deleted_queues() -> None:
     bench = VhostBench()
     dead = bench.queue("dead")
     definition: dict[str, object] = {
@@ -332,7 +332,7 @@ def test_a_policy_has_them_dead_lettered() -> None:
     assert (queue_exists(bench), numbers(dead)) == (False, [1])
 
 
-def test_where_they_are_dead_lettered_at_least_once_the_queue_goes_after_the_last() -> None:
+def test_an_expired_queue_with_at_least_once_dead_letters_is_deleted_after_the_last() -> None:
     bench = VhostBench()
     queue = source(bench, dead_letter_strategy="at-least-once", overflow="reject-publish", expires=10)
     bench.publish(count=2)

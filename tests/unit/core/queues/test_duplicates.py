@@ -99,7 +99,7 @@ def test_recovered_records_beyond_the_limits_are_forgotten() -> None:
     assert (list(memory.ids), list(memory.producers)) == (["r"], ["r"])
 
 
-def test_either_of_both_makes_a_duplicate() -> None:
+def test_message_id_or_producer_number_alone_makes_a_duplicate() -> None:
     bench = DuplicateBench()
     bench.queue(dedup_window=1000, dedup_producers=2)
     assert [bench.say(said) for said in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [
@@ -139,7 +139,7 @@ class Odd(MessageView):
         return "\udc80"
 
 
-def test_only_queues_that_have_not_had_it_get_it() -> None:
+def test_a_duplicate_is_routed_only_to_queues_without_the_message() -> None:
     bench = DuplicateBench()
     first, second = bench.queue("q", dedup_window=1000), bench.queue("r", dedup_window=1000)
     plain = bench.queue("s")
@@ -235,7 +235,7 @@ def test_after_a_restart_the_log_lets_go_of_what_was_said_again() -> None:
     assert len(store.settled) == 5, "all but how far the producer has come"
 
 
-def test_a_queue_that_is_deleted_before_that_forgets_it_too() -> None:
+def test_deleting_a_queue_forgets_its_restored_duplicate_marks() -> None:
     store = RecordingStore()
     bench = DuplicateBench(store)
     found = restored(bench, ("a", NEVER), ("a", NEVER))
@@ -251,7 +251,7 @@ def marks(store: RecordingStore) -> list[str]:
     return [mark.address.routing_key for mark in appended if id(mark) not in settled]
 
 
-def test_the_log_is_told_what_is_remembered_and_what_no_more() -> None:
+def test_duplicate_marks_are_logged_and_settled() -> None:
     store = RecordingStore()
     bench = DuplicateBench(store)
     bench.queue(durable=True, dedup_window=5000, dedup_limit=3, dedup_producers=1)

@@ -40,7 +40,7 @@ def activities(*clients: Client) -> list[str]:
     return [activity_of(client.consumer) for client in clients]
 
 
-def test_the_first_one_is_served_and_the_others_are_never_asked(bench: QueueBench) -> None:
+def test_only_the_first_consumer_is_active_and_woken(bench: QueueBench) -> None:
     first, second, third = (bench.client() for _ in range(3))
     for _ in range(5):
         bench.publish()
@@ -53,7 +53,7 @@ def test_the_first_one_is_served_and_the_others_are_never_asked(bench: QueueBenc
     assert [is_served(client.consumer) for client in (first, second)] == [True, False]
 
 
-def test_the_next_one_of_those_that_were_attached_follows(bench: QueueBench) -> None:
+def test_the_next_attached_consumer_becomes_active(bench: QueueBench) -> None:
     first, second, third = (bench.client() for _ in range(3))
     bench.publish(2)
     bench.run()
@@ -69,7 +69,7 @@ def test_the_next_one_of_those_that_were_attached_follows(bench: QueueBench) -> 
     assert activities(third) == [SINGLE_ACTIVE]
 
 
-def test_a_lost_one_s_messages_are_back_before_the_next_one_starts(bench: QueueBench) -> None:
+def test_deliveries_of_a_lost_consumer_are_requeued_before_the_next_is_active(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     bench.publish(3)
     bench.run()
@@ -81,7 +81,7 @@ def test_a_lost_one_s_messages_are_back_before_the_next_one_starts(bench: QueueB
     assert second.flags == [True, True, False, False]
 
 
-def test_nobody_is_served_while_the_active_one_has_no_credit(bench: QueueBench) -> None:
+def test_no_consumer_is_served_while_the_active_consumer_has_no_credit(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client()
     bench.publish(3)
     bench.run()
@@ -95,7 +95,7 @@ def test_nobody_is_served_while_the_active_one_has_no_credit(bench: QueueBench) 
     assert first.numbers == [1, 2]
 
 
-def test_consumers_of_one_connection_that_is_lost_do_not_start_one_after_the_other(bench: QueueBench) -> None:
+def test_consumers_of_one_lost_connection_do_not_become_active_in_turn(bench: QueueBench) -> None:
     session = Session(Connection(bench.scheduler))
     first, second = bench.client(session=session), bench.client(session=session)
     other = bench.client()
@@ -121,7 +121,7 @@ def test_browsers_look_on(bench: QueueBench) -> None:
     assert activities(first) == [SINGLE_ACTIVE]
 
 
-def test_a_message_for_immediate_delivery_goes_to_the_active_one(bench: QueueBench) -> None:
+def test_an_immediate_message_goes_to_the_active_consumer(bench: QueueBench) -> None:
     first = bench.client(1)
     second = bench.client()
     assert [enqueue_immediate(bench.queue, entry) for entry in bench.messages(2)] == [True, False]
@@ -155,7 +155,7 @@ def test_an_exclusive_consumer_is_refused(bench: QueueBench) -> None:
     assert bench.queue.consumer_count == 0
 
 
-def test_deleting_the_queue_cancels_all_of_them(bench: QueueBench) -> None:
+def test_deleting_the_queue_cancels_all_consumers(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client()
     bench.publish(2)
     bench.run()
@@ -197,7 +197,7 @@ def test_no_more_consumers_are_kept_than_are_attached(bench: QueueBench) -> None
     assert activities(last) == [SINGLE_ACTIVE]
 
 
-def test_many_that_go_one_after_the_other(bench: QueueBench) -> None:
+def test_many_active_consumers_may_be_cancelled_in_turn(bench: QueueBench) -> None:
     clients = [bench.client(priority=number % 7) for number in range(500)]
     order = sorted(range(500), key=lambda number: (-(number % 7), number))
     for number in order:
@@ -221,7 +221,9 @@ def draining() -> QueueBench:
     return bench
 
 
-def test_the_first_that_asks_for_it_gets_everything_whoever_was_there(plain_bench: QueueBench) -> None:
+def test_the_first_exclusive_consumer_is_served_instead_of_ordinary_consumers(
+    plain_bench: QueueBench,
+) -> None:
     ordinary = plain_bench.client(2)
     plain_bench.publish(4)
     plain_bench.run()
@@ -245,7 +247,7 @@ def test_newcomers_wait(plain_bench: QueueBench) -> None:
     assert (exclusive.numbers, late.numbers, browser.numbers) == ([1], [], [1, 2])
 
 
-def test_when_it_dies_the_next_one_gets_what_it_had_first(plain_bench: QueueBench) -> None:
+def test_deliveries_of_a_lost_exclusive_consumer_go_first_to_the_next(plain_bench: QueueBench) -> None:
     first, second, third = (plain_bench.client(2, candidate=True) for _ in range(3))
     plain_bench.publish(3)
     plain_bench.run()
@@ -257,7 +259,9 @@ def test_when_it_dies_the_next_one_gets_what_it_had_first(plain_bench: QueueBenc
     assert (third.numbers, third.flags) == ([1, 2], [True, True])
 
 
-def test_when_the_last_one_goes_everybody_is_served_again(plain_bench: QueueBench) -> None:
+def test_ordinary_consumers_are_served_again_after_the_last_exclusive_consumer(
+    plain_bench: QueueBench,
+) -> None:
     one, other = plain_bench.client(1), plain_bench.client(1)
     exclusive = plain_bench.client(1, candidate=True)
     plain_bench.publish(3)
@@ -302,7 +306,7 @@ def test_the_first_attached_of_equal_consumers_follows(plain_bench: QueueBench) 
     assert activities(first, second) == [SINGLE_ACTIVE, WAITING]
 
 
-def test_draining_waits_for_all_that_others_have(draining: QueueBench) -> None:
+def test_draining_waits_for_deliveries_of_all_other_consumers(draining: QueueBench) -> None:
     one, other, gone = (draining.client(1) for _ in range(3))
     draining.publish(4)
     draining.run()
@@ -338,7 +342,7 @@ def test_draining_holds_at_the_end_too(draining: QueueBench) -> None:
     assert ordinary.numbers == [2, 3]
 
 
-def test_an_exclusive_one_that_comes_while_the_last_drains_waits_too(draining: QueueBench) -> None:
+def test_a_new_exclusive_consumer_waits_for_the_draining_consumer(draining: QueueBench) -> None:
     first = draining.client(candidate=True)
     draining.publish()
     draining.run()
@@ -364,7 +368,7 @@ def test_an_exclusive_consumer_waits_for_the_last_draining_consumer(draining: Qu
     assert alone.numbers == [1, 2]
 
 
-def test_basic_get_is_refused_while_one_is_elected(plain_bench: QueueBench) -> None:
+def test_basic_get_is_refused_while_a_consumer_is_elected(plain_bench: QueueBench) -> None:
     plain_bench.publish(2)
     exclusive = plain_bench.client(1, candidate=True)
     with pytest.raises(ResourceLocked) as refusal:
@@ -377,7 +381,7 @@ def test_basic_get_is_refused_while_one_is_elected(plain_bench: QueueBench) -> N
     assert get_one(plain_bench.queue, plain_bench.getter()) is not None
 
 
-def test_on_a_queue_whose_consumers_are_all_exclusive_the_first_one_is(plain_bench: QueueBench) -> None:
+def test_the_first_consumer_is_elected_if_all_consumers_are_exclusive(plain_bench: QueueBench) -> None:
     plain_bench.queue.arguments["x-all-consumers-exclusive"] = True
     plain_bench.queue.election = declared_election(plain_bench.queue)
     plain_bench.publish(2)
@@ -394,7 +398,7 @@ def test_on_a_queue_whose_consumers_are_all_exclusive_the_first_one_is(plain_ben
     assert plain_bench.queue.election is not None, "the next one that comes is elected too"
 
 
-def test_beginning_wakes_nobody_who_is_to_stand_by(plain_bench: QueueBench) -> None:
+def test_the_election_wakes_no_waiting_consumer(plain_bench: QueueBench) -> None:
     clients = [plain_bench.client(1) for _ in range(10)]
     plain_bench.publish(10)
     plain_bench.run()
@@ -408,7 +412,7 @@ def test_beginning_wakes_nobody_who_is_to_stand_by(plain_bench: QueueBench) -> N
     assert plain_bench.notifications == woken + 1
 
 
-def test_targets_are_told_when_they_are_served_and_why(plain_bench: QueueBench) -> None:
+def test_targets_are_notified_of_their_activity_and_its_reason(plain_bench: QueueBench) -> None:
     ordinary = plain_bench.client()
     low = plain_bench.client(candidate=True)
     waiting = plain_bench.client(candidate=True)
@@ -444,7 +448,7 @@ def test_a_single_active_consumer_is_another_thing(argument: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["settled", "returned", "halves"])
-def test_the_successor_of_a_cancelled_one_waits_for_its_deliveries_alone(
+def test_the_successor_waits_only_for_deliveries_of_the_cancelled_consumer(
     plain_bench: QueueBench, end: str
 ) -> None:
     ordinary = plain_bench.client(2)
@@ -472,7 +476,7 @@ def test_the_successor_of_a_cancelled_one_waits_for_its_deliveries_alone(
     assert ordinary.numbers == [1, 2], "who was there before is not waited for"
 
 
-def test_two_that_are_cancelled_are_both_waited_for(plain_bench: QueueBench) -> None:
+def test_the_successor_waits_for_deliveries_of_both_cancelled_consumers(plain_bench: QueueBench) -> None:
     first, second, third = (plain_bench.client(1, candidate=True) for _ in range(3))
     plain_bench.publish(3)
     plain_bench.run()
@@ -496,7 +500,9 @@ def test_a_value_holds_for_cancelling_too(plain_bench: QueueBench) -> None:
     assert second.numbers == [2]
 
 
-def test_when_the_last_one_is_cancelled_the_others_wait_too(plain_bench: QueueBench) -> None:
+def test_ordinary_consumers_wait_for_deliveries_of_the_last_exclusive_consumer(
+    plain_bench: QueueBench,
+) -> None:
     ordinary, exclusive = plain_bench.client(), plain_bench.client(1, candidate=True)
     plain_bench.publish(2)
     plain_bench.run()
@@ -509,7 +515,7 @@ def test_when_the_last_one_is_cancelled_the_others_wait_too(plain_bench: QueueBe
     assert plain_bench.queue.election is None
 
 
-def test_a_cancelled_one_settles_what_it_has_before_the_next_one_starts(bench: QueueBench) -> None:
+def test_a_cancelled_consumer_settles_its_deliveries_before_the_next_is_active(bench: QueueBench) -> None:
     first, second = bench.client(2), bench.client()
     bench.publish(4)
     bench.run()
@@ -579,7 +585,7 @@ def test_a_higher_priority_takes_over_by_draining(bench: QueueBench) -> None:
     assert low.numbers == [1, 2]
 
 
-def test_a_higher_priority_takes_over_at_once_from_one_that_holds_nothing(bench: QueueBench) -> None:
+def test_a_higher_priority_takes_over_at_once_from_an_idle_consumer(bench: QueueBench) -> None:
     low, high = bench.client(), bench.client(priority=1)
     bench.publish()
     bench.run()
@@ -595,7 +601,7 @@ def test_equal_and_lower_priorities_do_not_take_over(bench: QueueBench) -> None:
         assert activities(active) == [SINGLE_ACTIVE]
 
 
-def test_a_draining_consumer_continues_when_the_higher_one_has_left(bench: QueueBench) -> None:
+def test_a_draining_consumer_continues_when_the_higher_consumer_is_cancelled(bench: QueueBench) -> None:
     low = bench.client(1)
     bench.publish(2)
     bench.run()
@@ -631,7 +637,7 @@ def test_a_draining_consumer_that_is_cancelled_is_still_waited_for(bench: QueueB
     assert high.numbers == [3]
 
 
-def test_successors_that_go_before_they_start(bench: QueueBench) -> None:
+def test_a_successor_may_be_cancelled_before_it_is_active(bench: QueueBench) -> None:
     first, second, third = (bench.client(1) for _ in range(3))
     bench.publish(2)
     bench.run()
@@ -644,7 +650,7 @@ def test_successors_that_go_before_they_start(bench: QueueBench) -> None:
     assert third.numbers == [1]
 
 
-def test_a_newcomer_waits_for_one_that_was_cancelled_before_it_came(bench: QueueBench) -> None:
+def test_a_new_consumer_waits_for_deliveries_of_a_consumer_cancelled_before(bench: QueueBench) -> None:
     first = bench.client()
     bench.publish(2)
     bench.run()
@@ -659,7 +665,7 @@ def test_a_newcomer_waits_for_one_that_was_cancelled_before_it_came(bench: Queue
     assert second.numbers == [2, 3]
 
 
-def test_an_active_one_that_waits_for_bytes_hands_over(bench: QueueBench) -> None:
+def test_an_active_consumer_suspended_by_its_byte_window_hands_over(bench: QueueBench) -> None:
     first = bench.client(prefetch_bytes=10)
     bench.publish(2, size=8)
     bench.run()

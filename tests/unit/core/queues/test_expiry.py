@@ -23,7 +23,7 @@ def test_a_message_is_gone_when_its_time_is_over() -> None:
     assert bench.died() == {"expired": 1}
 
 
-def test_the_smaller_of_both_times_wins() -> None:
+def test_the_smaller_of_queue_and_message_ttl_applies() -> None:
     bench = VhostBench()
     queue = bench.queue(message_ttl=100)
     bench.publish(expiration=50)
@@ -46,7 +46,7 @@ def test_messages_expire_anywhere_in_the_queue() -> None:
     assert found == [[1, 2, 3, 5, 6], [1, 2, 3, 5], [1, 2, 5]]
 
 
-def test_a_late_alarm_delivers_nothing_late() -> None:
+def test_expired_messages_are_not_delivered_despite_a_late_alarm() -> None:
     bench = VhostBench()
     queue = bench.queue()
     for expiration in (NEVER, 10, 20, 10, NEVER):
@@ -63,7 +63,7 @@ def test_a_late_alarm_delivers_nothing_late() -> None:
     assert bench.died() == {"expired": 2}
 
 
-def test_a_late_alarm_shows_browsers_nothing_late() -> None:
+def test_expired_messages_are_not_browsed_despite_a_late_alarm() -> None:
     bench = VhostBench()
     queue = bench.queue(message_ttl=10)
     bench.publish(count=2)
@@ -74,7 +74,7 @@ def test_a_late_alarm_shows_browsers_nothing_late() -> None:
     assert browser.numbers == [3]
 
 
-def test_a_late_alarm_lets_get_have_nothing_late() -> None:
+def test_basic_get_gets_no_expired_message_despite_a_late_alarm() -> None:
     bench = VhostBench()
     queue = bench.queue()
     bench.publish(count=3, expiration=10)
@@ -273,7 +273,7 @@ def queue_exists(bench: VhostBench, name: str = "q") -> bool:
     return name in bench.vhost.topology.queues
 
 
-def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
+def test_an_unused_queue_expires() -> None:
     bench = VhostBench()
     bench.queue(expires=100)
     bench.clock.advance(99)
@@ -282,7 +282,7 @@ def test_a_queue_goes_when_it_has_not_been_used_for_so_long() -> None:
     assert not queue_exists(bench)
 
 
-def test_messages_do_not_keep_it() -> None:
+def test_messages_do_not_prevent_queue_expiry() -> None:
     bench = VhostBench()
     bench.queue(expires=100)
     bench.clock.advance(50)
@@ -291,7 +291,7 @@ def test_messages_do_not_keep_it() -> None:
     assert not queue_exists(bench)
 
 
-def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
+def test_redeclare_and_basic_get_restart_queue_expiry() -> None:
     bench = VhostBench()
     queue = bench.queue(expires=100)
     bench.clock.advance(60)
@@ -308,7 +308,7 @@ def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
     assert not queue_exists(bench)
 
 
-def test_a_consumer_keeps_it_and_its_time_begins_when_the_last_one_goes() -> None:
+def test_queue_expiry_begins_when_the_last_consumer_is_cancelled() -> None:
     bench = VhostBench()
     queue = bench.queue(expires=100)
     first, second = bench.client(queue), bench.client(queue)

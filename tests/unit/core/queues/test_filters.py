@@ -156,7 +156,7 @@ def test_a_consumer_suspended_by_its_byte_window_looks_again() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
+def test_changing_the_filter_keeps_the_active_consumer(others: int) -> None:
     bench = QueueBench()
     bench.queue.election = Election(bench.queue)
     first = bench.client()
@@ -174,7 +174,7 @@ def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
     assert bench.queue.election.active is first.consumer
 
 
-def test_a_filter_beyond_the_limit_changes_nothing() -> None:
+def test_a_filter_beyond_the_limit_is_refused() -> None:
     bench = QueueBench()
     clients = [bench.client(1) for _ in range(FILTERS_MAX + 1)]
     filters = [NumberFilter(lambda number: number != 1) for _ in clients]

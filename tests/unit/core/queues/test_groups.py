@@ -121,7 +121,7 @@ def test_a_shared_group_with_many_consumers() -> None:
     assert all(client.numbers for client in clients), "they share it"
 
 
-def test_a_new_consumer_gets_new_groups_and_none_that_has_an_owner() -> None:
+def test_a_new_consumer_gets_only_groups_without_an_owner() -> None:
     """[ActiveMQ MessageGroupNewConsumerTest]"""
     bench = GroupBench()
     first = bench.client(1)
@@ -135,7 +135,7 @@ def test_a_new_consumer_gets_new_groups_and_none_that_has_an_owner() -> None:
     assert (first.numbers, second.numbers) == ([1, 2], [5])
 
 
-def test_messages_without_a_group_are_for_everybody() -> None:
+def test_messages_without_a_group_go_to_any_consumer() -> None:
     bench = GroupBench()
     first, second = bench.client(1), bench.client(1)
     bench.send("", "", "a", "")
@@ -447,7 +447,7 @@ def test_a_group_goes_to_a_single_consumer_and_in_order_to_the_next_when_that_is
     assert second.flags == [True, True, True, False, False]
 
 
-def test_each_run_up_to_a_close_is_with_one_consumer() -> None:
+def test_all_messages_of_a_group_up_to_its_close_go_to_one_consumer() -> None:
     """[ActiveMQ MessageGroupCloseTest: every key is closed twice]"""
     bench = GroupBench()
     clients = [bench.client(1) for _ in range(3)]
@@ -463,7 +463,7 @@ def test_each_run_up_to_a_close_is_with_one_consumer() -> None:
     assert not bench.groups.by_key, "closed, and nothing is left of them"
 
 
-def test_closing_a_group_frees_no_other() -> None:
+def test_closing_a_group_keeps_the_owners_of_other_groups() -> None:
     """[ActiveMQ: in its map of buckets it does]"""
     bench = GroupBench()
     first, second = bench.client(), bench.client()
@@ -642,7 +642,7 @@ def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
     assert owner.numbers == [1, 6, 7]
 
 
-def test_the_oldest_is_found_behind_many_that_those_with_selectors_have() -> None:
+def test_the_oldest_ready_entry_is_found_behind_many_acquired_entries() -> None:
     bench, counting = counted()
     bench.queue.rules = Limits(bench.queue, new_vhost(clock=HandClock()))
     bench.queue.rules.apply({"x-max-length": 3000})
@@ -673,7 +673,7 @@ def test_a_consumer_with_its_own_selector_leaves_little_behind() -> None:
     assert len(group.parked) <= 3
 
 
-def test_rebalancing_moves_groups_when_nothing_of_them_is_out() -> None:
+def test_rebalancing_moves_groups_without_outstanding_deliveries() -> None:
     """[Artemis testGroupRebalancePauseDispatch]"""
     bench = GroupBench(rebalances=True)
     first = bench.client(2)

@@ -9,7 +9,7 @@ from tests.support.core.queue_bench import QueueBench, message
 from tests.support.core.timed_vhost import VhostBench
 
 
-def test_nobody_there() -> None:
+def test_an_immediate_message_without_a_consumer_is_refused() -> None:
     bench = QueueBench()
     assert not enqueue_immediate(bench.queue, message(1))
     assert bench.numbers() == []
@@ -35,7 +35,7 @@ def test_refused_messages_are_settled_in_the_store() -> None:
     assert bench.store.settled == [(sent, "q")]
 
 
-def test_no_credit_is_nobody() -> None:
+def test_an_immediate_message_without_consumer_credit_is_refused() -> None:
     bench = QueueBench()
     client = bench.client(1)
     assert enqueue_immediate(bench.queue, message(1))
@@ -45,7 +45,7 @@ def test_no_credit_is_nobody() -> None:
     assert client.numbers == [1, 3]
 
 
-def test_no_room_is_nobody_but_somebody_else_may_have_room() -> None:
+def test_an_immediate_message_goes_to_a_consumer_with_room_in_its_byte_window() -> None:
     bench = QueueBench()
     full = bench.client(prefetch_bytes=10)
     assert enqueue_immediate(bench.queue, message(1, size=8))
@@ -98,7 +98,7 @@ def test_no_ack_settles() -> None:
     assert bench.numbers() == []
 
 
-def test_a_browser_cannot_take_it() -> None:
+def test_an_immediate_message_for_a_browser_is_refused() -> None:
     bench = QueueBench()
     bench.client(acquires=False)
     assert not enqueue_immediate(bench.queue, message(1))

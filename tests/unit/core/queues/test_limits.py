@@ -21,7 +21,7 @@ def levels(queue: Queue) -> list[tuple[int, int]]:
     return [(entry.message.priority, number_of(entry)) for entry in queue.entries]
 
 
-def test_the_oldest_goes_for_one_that_is_too_many() -> None:
+def test_max_length_drops_the_oldest_message() -> None:
     bench = VhostBench()
     queue = bench.queue(max_length=3)
     held = []
@@ -45,7 +45,7 @@ def test_bytes_count_the_bodies_of_ready_messages() -> None:
     assert queue.ready_bytes == 0
 
 
-def test_the_tighter_of_both_limits_holds() -> None:
+def test_the_tighter_of_length_and_bytes_limit_applies() -> None:
     bench = VhostBench()
     queue = bench.queue(max_length=2, max_length_bytes=10)
     bench.publish(size=1, count=3)
@@ -64,7 +64,7 @@ def test_acquired_entries_do_not_count() -> None:
     assert numbers(queue) == [1, 2, 4]
 
 
-def test_consumers_that_wait_get_what_would_have_to_go() -> None:
+def test_waiting_consumers_get_messages_instead_of_their_drop() -> None:
     bench = VhostBench()
     queue = bench.queue(max_length=1)
     client = bench.client(queue, prefetch=3)
@@ -113,7 +113,7 @@ def test_in_a_priority_queue_the_lowest_priority_goes_first_and_of_it_the_oldest
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("priorities", [0, 3], ids=["fifo", "priorities"])
-def test_the_right_one_goes_whatever_clients_did_before(seed: int, priorities: int) -> None:
+def test_max_length_drops_the_right_message_after_random_operations(seed: int, priorities: int) -> None:
     choice = random.Random(seed)
     bench = VhostBench()
     limit = choice.choice((1, 3, 8))
@@ -156,7 +156,7 @@ def test_the_right_one_goes_whatever_clients_did_before(seed: int, priorities: i
         assert queue.ready == len(ready) <= limit
 
 
-def test_reject_publish_refuses_exactly_what_is_too_many() -> None:
+def test_reject_publish_refuses_exactly_the_messages_beyond_max_length() -> None:
     bench = VhostBench()
     queue = bench.queue(max_length=2, overflow="reject-publish")
     answers = [bench.publish() for _ in range(4)]

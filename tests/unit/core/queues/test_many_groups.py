@@ -123,7 +123,7 @@ def test_groups_that_move_to_a_new_consumer() -> None:
     assert (other.numbers, client.numbers[MANY + 1 :]) == ([], [])
 
 
-def test_nothing_is_done_to_each_of_them_in_the_turn_of_who_comes() -> None:
+def test_a_new_consumer_rebalances_many_groups_in_later_turns() -> None:
     bench, client = owning(MANY, rebalances=True)
     other = bench.client()  # for it they are free in turns to come, and it passes none by until then
     holding = holding_of(client.consumer)
@@ -178,7 +178,7 @@ def test_a_group_settled_before_its_slice_is_free_at_once_and_forgotten() -> Non
     assert not bench.groups.idle
 
 
-def test_another_one_comes_while_they_move_and_afterwards_groups_stay_as_ever() -> None:
+def test_a_consumer_may_attach_during_rebalancing_and_groups_keep_their_owners() -> None:
     bench, client = owning(6, most=2, rebalances=True)
     settle(client)
     client.credit.resize(1, 0)
@@ -229,7 +229,7 @@ def test_few_are_free_at_once() -> None:
     assert other.numbers == list(range(1, 11))
 
 
-def test_a_get_finds_what_is_free_by_then_and_keeps_its_group() -> None:
+def test_basic_get_takes_from_freed_groups_and_owns_its_group() -> None:
     bench, client = owning(6, most=2)
     other = bench.client()
     lose(client)
@@ -265,7 +265,7 @@ def test_settlements_and_arrivals_while_groups_move() -> None:
     assert owned(bench) == 7
 
 
-def test_the_queue_is_stopped_meanwhile() -> None:
+def test_a_queue_stopped_while_groups_are_freed_delivers_after_its_start() -> None:
     bench, client = owning(6, most=2)
     other = bench.client()
     lose(client)
@@ -278,7 +278,7 @@ def test_the_queue_is_stopped_meanwhile() -> None:
     assert other.numbers == list(range(1, 13))
 
 
-def test_the_queue_is_deleted_meanwhile() -> None:
+def test_a_queue_may_be_deleted_while_groups_are_freed() -> None:
     bench, client = owning(6, most=2)
     other = bench.client()
     lose(client)

@@ -27,7 +27,7 @@ def received(*clients: Client) -> list[list[int]]:
     return [client.numbers for client in clients]
 
 
-def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: QueueBench) -> None:
+def test_the_first_consumer_gets_all_messages_while_it_has_credit(bench: QueueBench) -> None:
     first, second, third = bench.client(2), bench.client(1), bench.client()
     for _ in range(6):
         bench.publish()
@@ -40,7 +40,7 @@ def test_the_first_one_gets_all_as_long_as_it_has_credit(bench: QueueBench) -> N
     assert received(first, second, third) == [[1, 2, 7], [3, 8], [4, 5, 6, 9]]
 
 
-def test_a_backlog_goes_to_the_first_one_first(bench: QueueBench) -> None:
+def test_a_backlog_goes_to_the_first_consumer_with_credit(bench: QueueBench) -> None:
     first, second = bench.client(), bench.client()
     first.session.set_flow(False)
     bench.publish(50)
@@ -78,7 +78,7 @@ def test_a_newcomer_is_last_of_its_priority(bench: QueueBench) -> None:
     assert received(second, third) == [[1, 2], []]
 
 
-def test_an_arrival_wakes_one(bench: QueueBench) -> None:
+def test_an_arrival_wakes_a_single_consumer(bench: QueueBench) -> None:
     for _ in range(20):
         bench.client()
     for _ in range(10):
@@ -87,7 +87,7 @@ def test_an_arrival_wakes_one(bench: QueueBench) -> None:
     assert (bench.notifications, bench.scheduler.turns) == (10, 10)
 
 
-def test_an_immediate_message_is_the_first_one_s(bench: QueueBench) -> None:
+def test_an_immediate_message_goes_to_the_first_consumer_with_credit(bench: QueueBench) -> None:
     first, second = bench.client(1), bench.client(1)
     assert [enqueue_immediate(bench.queue, entry) for entry in bench.messages(3)] == [True, True, False]
     assert received(first, second) == [[1], [2]]
@@ -186,7 +186,7 @@ def test_a_more_urgent_arrival_waits_for_what_is_out_and_is_next_then() -> None:
     assert client.numbers == [1, 3, 1, 2]
 
 
-def test_the_first_decides_whoever_sees_what() -> None:
+def test_strict_order_waits_for_a_consumer_that_matches_the_first_message() -> None:
     bench = strict()
     even = bench.client(5, entry_filter=Multiples(2))
     bench.publish(2)

@@ -98,7 +98,7 @@ def test_later_arrivals_stay_and_are_delivered_after_the_purge(kind: dict[str, A
     assert (queue.ready, queue.browsers, queue.manager.purges) == (0, None, [])
 
 
-def test_consumers_that_are_there_get_nothing_before_it_is_over() -> None:
+def test_consumers_get_no_message_before_the_end_of_the_purge() -> None:
     bench = VhostBench()
     queue = bench.queue()
     clients = [client_of(bench, queue, 2), client_of(bench, queue, 2, priority=1)]
@@ -137,7 +137,7 @@ def test_many_acquired_entries_stay() -> None:
     assert client.numbers[7:] == [6]
 
 
-def test_several_go_on_one_after_the_other() -> None:
+def test_several_purges_run_in_turn() -> None:
     bench, queue, first = begun(10, 4)
     bench.publish(count=5)
     second = purge(queue, bench.clock.schedule, 4)
@@ -165,7 +165,7 @@ def test_the_queue_is_deleted_during_the_purge() -> None:
     assert (waiter.told, numbers(again), asked.over) == ([4, 0], [11], True)
 
 
-def test_a_get_comes_before_it_and_may_give_back_what_it_got() -> None:
+def test_basic_get_during_a_purge_may_return_its_message() -> None:
     bench, queue, asked = begun(6, 2)
     taker = VhostBench().client(queue, 0).consumer
     detach(queue, taker, [])
@@ -178,7 +178,7 @@ def test_a_get_comes_before_it_and_may_give_back_what_it_got() -> None:
     assert (asked.over, asked.dropped, numbers(queue)) == (True, 5, [3])
 
 
-def test_an_operation_that_has_some_of_it() -> None:
+def test_a_purge_passes_over_entries_of_an_operation() -> None:
     bench, queue, asked = begun(6, 2)
     taker = client_of(bench, queue).consumer
     entries = [entry_of(queue, number) for number in (3, 6)]
@@ -237,7 +237,7 @@ def test_a_stopped_queue_stays_stopped() -> None:
     assert client.numbers == [7]
 
 
-def test_a_switch_meanwhile_serves_nobody() -> None:
+def test_stopping_and_starting_during_a_purge_serves_no_consumer() -> None:
     bench, queue, asked = begun(6, 2)
     client = client_of(bench, queue)
     stop_queue(bench.vhost.topology, queue, ["dequeue"])

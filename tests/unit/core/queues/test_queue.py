@@ -135,7 +135,7 @@ def test_no_consumer_of_a_dying_connection_catches_what_another_returns() -> Non
     assert bench.queue.ready == 2
 
 
-def test_cancel_keeps_what_is_unacknowledged() -> None:
+def test_cancel_keeps_unacknowledged_deliveries() -> None:
     bench = QueueBench()
     client = bench.client()
     bench.publish(2)
@@ -234,7 +234,7 @@ def test_an_entry_is_settled_once() -> None:
     assert (bench.queue.acked, bench.queue.unacked, client.consumer.inflight) == (1, 0, 0)
 
 
-def test_settling_what_was_released_meanwhile_changes_nothing() -> None:
+def test_settling_a_released_entry_changes_nothing() -> None:
     bench = QueueBench()
     client = bench.client()
     bench.publish()
@@ -342,7 +342,7 @@ def test_purge_of_returned_entries_behind_the_cursor() -> None:
     assert late.numbers == [2, 4]
 
 
-def test_dispose_takes_everything_back_and_tells_everybody() -> None:
+def test_dispose_drops_all_entries_and_cancels_all_consumers() -> None:
     bench = QueueBench(PriorityEntryList(3), logged=True)
     client = bench.client(2)
     browser = bench.client(acquires=False)

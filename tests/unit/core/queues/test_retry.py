@@ -27,7 +27,7 @@ def state(queue: Queue) -> tuple[int, int, int]:
     return queue.ready, queue.unacked, queue.held
 
 
-def test_a_returned_entry_keeps_its_place_and_waits_while_others_pass() -> None:
+def test_a_returned_entry_keeps_its_position_and_waits_for_its_retry() -> None:
     bench, queue, client = delivered_bench(count=3, prefetch=1, retry_min=100)
     client.nack(1)
     assert (numbers(queue), state(queue), queue.held_bytes) == ([1, 2, 3], (2, 0, 1), 1)
@@ -59,7 +59,7 @@ def test_waits_grow_with_every_return_up_to_the_longest() -> None:
     assert [retry_delay(bench, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
 
 
-def test_the_multiplier_says_how_they_grow() -> None:
+def test_the_multiplier_increases_retry_delays() -> None:
     bench, queue, client = delivered_bench(retry_min=10, retry_multiplier=1.5)
     assert [retry_delay(bench, queue, client) for _ in range(4)] == [10, 15, 22, 33]
 
@@ -74,7 +74,7 @@ def test_chance_adds_up_to_its_share() -> None:
 
 
 @pytest.mark.parametrize("outcome", [NACK, REJECT, RECOVER, TIMEOUT, CRASH])
-def test_everything_that_was_tried_waits(outcome: int) -> None:
+def test_each_counted_outcome_delays_the_retry(outcome: int) -> None:
     bench, queue, client = delivered_bench(retry_min=10)
     assert retry_delay(bench, queue, client, outcome) == 10
 
@@ -123,7 +123,7 @@ def test_many_come_back_together_and_are_in_order_again() -> None:
     assert state(queue) == (0, 2000, 0)
 
 
-def test_browsers_are_not_shown_it_again() -> None:
+def test_browsers_do_not_get_a_retried_message_again() -> None:
     bench = VhostBench()
     queue = bench.queue(retry_min=10)
     browser = bench.client(queue, acquires=False)
@@ -173,7 +173,7 @@ def test_a_delayed_entry_does_not_count_towards_the_length() -> None:
     assert state(queue) == (1, 0, 0)
 
 
-def test_purging_and_deleting_drop_it() -> None:
+def test_purging_and_deleting_drop_messages_that_wait_for_a_retry() -> None:
     bench, queue, client = delivered_bench(count=3, retry_min=10)
     client.nack(1, 2)
     with pytest.raises(PreconditionFailed, match="not empty"):
@@ -187,7 +187,7 @@ def test_purging_and_deleting_drop_it() -> None:
     assert (entry.state, state(queue)) == (DEQUEUED, (0, 0, 0))
 
 
-def test_beyond_the_limit_nothing_waits() -> None:
+def test_a_message_beyond_its_delivery_limit_does_not_wait_for_a_retry() -> None:
     bench, queue, client = delivered_bench(retry_min=10, delivery_limit=1)
     assert retry_delay(bench, queue, client) == 10
     client.nack()
@@ -296,7 +296,7 @@ def test_uncounted_deliveries_have_no_log_record_with_annotations_either() -> No
         assert store.added[-1] == b"why"
 
 
-def test_the_log_takes_back_what_did_not_count() -> None:
+def test_the_log_takes_back_uncounted_deliveries() -> None:
     assert counted_by_log("reject,crash", [REJECT, NACK, NACK, REJECT]) == [1, 2, 1, 2, 1, 2]
     assert counted_by_log("nack", [NACK, REJECT, CRASH, NACK]) == [1, 2], "a crash leaves no count behind"
 
@@ -375,7 +375,7 @@ def test_losing_a_consumer_counts_and_what_may_stay_keeps_its_place() -> None:
     assert other.numbers == [1, 3]
 
 
-def test_without_a_limit_nothing_is_ever_given_up() -> None:
+def test_a_message_without_a_delivery_limit_is_never_dropped() -> None:
     bench = limited(-1)
     client = bench.client()
     bench.publish()
@@ -497,7 +497,7 @@ def test_policies_change_the_limit_of_what_is_there() -> None:
         ({"auto_delete": True, "exclusive": True, "durable": False}, "auto-delete"),
     ],
 )
-def test_quorum_queues_are_durable_and_for_everybody(flags: dict[str, bool], name: str) -> None:
+def test_quorum_queues_must_be_durable_and_not_exclusive(flags: dict[str, bool], name: str) -> None:
     with pytest.raises(PreconditionFailed) as refusal:
         declare(new_vhost(), {"x-queue-type": "quorum"}, **flags)
     assert refusal.value.text == f"invalid property '{name}' for queue 'q' in vhost '/'"

@@ -126,7 +126,7 @@ def test_tries_between_releases_count() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "counted"), [(RELEASED, 0), (CRASH, 1), (NACK, 1)])
-def test_a_consumer_that_goes_says_how_what_it_had_comes_back(outcome: int, counted: int) -> None:
+def test_the_outcome_of_a_detach_decides_whether_its_deliveries_count(outcome: int, counted: int) -> None:
     bench, queue, client = delivered_bench(3, prefetch=3)
     client.session.connection.close_targets()
     detach(queue, client.consumer, client.held, outcome)
@@ -151,7 +151,7 @@ def test_only_entries_of_the_consumer_are_returned() -> None:
     assert (second.uncounted, queue.unacked, queue.ready) == (1, 0, 1)
 
 
-def test_the_log_is_told_that_it_was_no_try() -> None:
+def test_a_released_outcome_is_not_counted_in_the_log() -> None:
     bench = VhostBench(store := MemoryStore())
     queue = bench.queue(durable=True, delivery_limit=9)
     client = bench.client(queue)
@@ -179,7 +179,7 @@ def test_a_browser_finds_all_entries() -> None:
     assert (queue.manager.returns, bench.vhost.settlements) == ([], [])
 
 
-def test_a_purge_takes_all_of_them() -> None:
+def test_a_purge_drops_all_entries_that_return() -> None:
     bench, queue, client = delivered_bench(MANY)
     close_client(queue, client)
     purge = bench.vhost.declarations.purge_queue("q")
@@ -188,7 +188,7 @@ def test_a_purge_takes_all_of_them() -> None:
     assert (purge.over, purge.dropped, numbers(queue)) == (True, MANY, [])
 
 
-def test_a_queue_to_which_something_comes_back_is_not_empty() -> None:
+def test_a_queue_with_returning_entries_is_not_empty() -> None:
     bench, queue, client = delivered_bench(MANY)
     close_client(queue, client)
     assert get_one(queue, bench.client(queue).consumer) is not None
@@ -267,7 +267,7 @@ def test_later_refusals_leave_later() -> None:
     assert queue.unacked == 0
 
 
-def test_the_client_goes_meanwhile() -> None:
+def test_rejected_deliveries_are_dead_lettered_when_the_client_disconnects() -> None:
     bench, queue, client, letters = refused()
     other = bench.client(queue)
     client.vanish()
@@ -276,7 +276,7 @@ def test_the_client_goes_meanwhile() -> None:
     assert (other.numbers, letters.ready, queue.unacked) == ([], MANY_REFUSALS, 0)
 
 
-def test_the_queue_is_deleted_meanwhile_and_loses_none_of_them() -> None:
+def test_rejected_deliveries_are_dead_lettered_when_the_queue_is_deleted() -> None:
     store = RecordingStore()
     bench = VhostBench(store)
     queue = bench.queue(durable=True, **LETTERS)
@@ -319,7 +319,7 @@ def test_a_single_frame_refuses_many_deliveries() -> None:
 GIVEN_UP = int(DISCARDED)
 
 
-def test_nobody_gets_any_before_all_are_back() -> None:
+def test_no_consumer_gets_messages_before_all_entries_are_requeued() -> None:
     bench, queue, client = delivered_bench(MANY)
     other = bench.client(queue, 10)
     close_client(queue, client)
@@ -358,7 +358,7 @@ def test_credit_is_restored_as_they_are_back_and_the_client_gets_them_again_in_o
     assert client.numbers[MANY:] == list(range(1, MANY + 1))
 
 
-def test_a_consumer_that_attaches_meanwhile_waits_too() -> None:
+def test_a_new_consumer_waits_until_all_entries_are_requeued() -> None:
     bench, queue, client = delivered_bench(MANY)
     close_client(queue, client)
     other = bench.client(queue, 1)
@@ -470,7 +470,7 @@ def test_entries_that_wait_for_a_retry_keep_no_others_waiting() -> None:
     assert client.numbers[count + 2 :] == list(range(1, count + 1))
 
 
-def test_waits_were_switched_off_meanwhile() -> None:
+def test_retry_may_be_switched_off_while_entries_return() -> None:
     bench, queue, client = delivered_bench(MOST, retry_min=1000)
     close_client(queue, client)
     assert queue.retry is not None
@@ -587,7 +587,7 @@ def test_later_settlements_may_leave_before() -> None:
     assert (queue.acked, queue.unacked, numbers(queue)) == (2 * MANY + 1, 0, [])
 
 
-def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
+def test_acknowledged_deliveries_stay_settled_when_the_client_disconnects() -> None:
     bench, queue, client = settled()
     other = bench.client(queue)
     client.vanish()
@@ -626,7 +626,7 @@ def test_a_turn_is_no_longer_where_consumers_take_turns() -> None:
     assert (queue.acked, queue.unacked) == (MANY, 0)
 
 
-def test_a_frame_behind_one_that_is_not_through_waits() -> None:
+def test_an_ack_behind_an_unfinished_ack_waits() -> None:
     bench, queue, client = settled()
     bench.publish(count=MOST)
     bench.run()
@@ -637,7 +637,7 @@ def test_a_frame_behind_one_that_is_not_through_waits() -> None:
     assert (queue.acked, queue.unacked, numbers(queue)) == (MANY + MOST, 0, [])
 
 
-def test_a_queue_that_is_deleted_settles_what_it_has_and_nothing_else() -> None:
+def test_deleting_a_queue_finishes_only_its_own_settlements() -> None:
     bench, queue, client = delivered_bench(MANY)
     other = bench.queue("other")
     second = bench.client(other)
@@ -656,7 +656,7 @@ def test_a_queue_that_is_deleted_settles_what_it_has_and_nothing_else() -> None:
     assert (queue.acked, bench.vhost.settlements) == (MANY, [])
 
 
-def test_a_clean_stop_takes_what_was_settled() -> None:
+def test_a_clean_stop_finishes_unfinished_settlements() -> None:
     disk = SimDisk(Random(1))
     life = Life(disk)
     life.declare("q")
@@ -670,7 +670,7 @@ def test_a_clean_stop_takes_what_was_settled() -> None:
     assert again.held() == {"q": []}
 
 
-def test_a_window_that_is_made_meanwhile() -> None:
+def test_a_channel_window_made_during_an_ack_counts_new_deliveries() -> None:
     bench = LoopBench()
     queue = bench.declare("q")
     bench.fill(bench.open(), "q", MANY + 100)
@@ -766,7 +766,7 @@ def test_a_mass_settlement_equals_single_settlements(make: Callable[[], QueueBen
     assert history(make, at_once, seed) == history(make, one_by_one, seed)
 
 
-def test_only_what_the_consumer_has_is_settled() -> None:
+def test_only_entries_of_the_consumer_are_settled() -> None:
     bench = QueueBench(FifoEntryList())
     client, other = bench.client(2), bench.client(2)
     bench.publish(5)

@@ -27,7 +27,7 @@ def gated(**arguments: int) -> tuple[QueueBench, HandClock]:
     return bench, clock
 
 
-def test_the_last_of_so_many_opens_it() -> None:
+def test_the_last_required_consumer_opens_the_gate() -> None:
     bench, _ = gated(count=3)
     first, second = bench.client(), bench.client()
     browser = bench.client(acquires=False)
@@ -58,7 +58,7 @@ def test_the_gate_is_shut_again_without_consumers() -> None:
     assert sorted(third.numbers + fourth.numbers) == [1, 2, 3, 4]
 
 
-def test_time_opens_it_for_those_who_are_there() -> None:
+def test_the_delay_opens_the_gate_for_attached_consumers() -> None:
     bench, clock = gated(count=3, delay=1000)
     first = bench.client()
     clock.advance(600)
@@ -71,7 +71,7 @@ def test_time_opens_it_for_those_who_are_there() -> None:
     assert sorted(first.numbers + second.numbers) == [1, 2, 3, 4]
 
 
-def test_the_time_counts_anew_after_the_last_one_went() -> None:
+def test_the_delay_restarts_after_the_last_consumer_is_cancelled() -> None:
     bench, clock = gated(delay=1000)
     bench.client().cancel()
     clock.advance(900)
@@ -84,7 +84,7 @@ def test_the_time_counts_anew_after_the_last_one_went() -> None:
     assert second.numbers == [1, 2, 3, 4]
 
 
-def test_no_delay_is_no_gate_and_basic_get_passes_every_one() -> None:
+def test_a_delay_of_zero_makes_no_gate_and_basic_get_passes_the_gate() -> None:
     bench, clock = gated(count=2)
     assert get_one(bench.queue, bench.getter()) is not None
     bench, clock = gated(delay=0)
@@ -167,7 +167,7 @@ def test_a_policy_shuts_nobody_out_who_is_served() -> None:
     assert third.numbers == []
 
 
-def test_a_policy_that_changes_or_goes_opens_it() -> None:
+def test_changing_or_clearing_the_policy_opens_the_gate() -> None:
     bench = VhostBench()
     queue = bench.queue()
     set_policy(bench.vhost, "p", "", consumers_before_dispatch=3)
@@ -188,7 +188,7 @@ def test_a_policy_that_changes_or_goes_opens_it() -> None:
     assert queue.manager.gate is None
 
 
-def test_the_time_of_a_policy_begins_with_it() -> None:
+def test_the_delay_of_a_policy_begins_when_it_is_set() -> None:
     bench = VhostBench()
     queue = bench.queue(consumers_before_dispatch=3)
     client = bench.client(queue)
@@ -207,7 +207,7 @@ def test_the_time_of_a_policy_begins_with_it() -> None:
     assert client.numbers == [1]
 
 
-def test_a_policy_without_the_time_stops_it() -> None:
+def test_a_policy_without_a_delay_stops_the_delay() -> None:
     bench = VhostBench()
     queue = bench.queue(consumers_before_dispatch=3)
     set_policy(bench.vhost, "p", "", delay_before_dispatch=100)

@@ -69,7 +69,7 @@ def test_publishes_through_exchanges_that_route_by_message_are_refused_too() -> 
         publish(vhost, "x")
 
 
-def test_a_transaction_says_which_publish_it_is() -> None:
+def test_a_refused_transaction_names_its_refused_publish() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     transaction = Transaction(vhost.publisher)
@@ -83,7 +83,7 @@ def test_a_transaction_says_which_publish_it_is() -> None:
     assert queue.ready == 0
 
 
-def test_dead_letters_and_what_comes_back_are_not_refused() -> None:
+def test_a_stopped_queue_accepts_dead_letters_and_returned_messages() -> None:
     vhost = new_vhost()
     queue, dead = dead_lettering(vhost, "q", "dead"), add_queue(vhost, "dead")
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_dead_letters_and_what_comes_back_are_not_refused() -> None:
     assert (queue.ready, dead.ready) == (1, 1)
 
 
-def test_consumers_stay_and_get_nothing_until_the_queue_is_started() -> None:
+def test_consumers_of_a_stopped_queue_get_no_message_until_its_start() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     _, before = consume(queue)

@@ -32,7 +32,7 @@ def volatile_bench() -> tuple[VhostBench, RecordingStore, Queue]:
     return bench, store, bench.queue(durable=True, volatile=True)
 
 
-def test_the_log_knows_the_queue_and_none_of_its_messages() -> None:
+def test_a_volatile_queue_is_logged_and_its_messages_are_not() -> None:
     bench, store, queue = volatile_bench()
     logged = bench.queue("logged", durable=True)
     for name in ("q", "logged"):

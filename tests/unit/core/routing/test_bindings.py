@@ -351,7 +351,7 @@ def test_a_binding_applies_if_its_selector_is_true(kind: str) -> None:
     assert vhost.topology.exchanges["x"].conditional == 0
 
 
-def test_only_messages_that_a_selector_may_concern_are_routed_one_by_one() -> None:
+def test_only_keys_bound_with_a_selector_are_routed_by_message() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "x", "topic")
     add_queue(vhost, "q")

@@ -92,7 +92,7 @@ def test_a_queue_is_gone_at_once(kind: str, arguments: dict[str, object]) -> Non
     assert other.ready == 2
 
 
-def test_a_turn_lets_go_of_a_slice_whatever_is_deleted() -> None:
+def test_each_turn_unlinks_a_slice_of_deleted_bindings() -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     add_exchange(vhost, "x")
@@ -109,7 +109,7 @@ def test_a_turn_lets_go_of_a_slice_whatever_is_deleted() -> None:
     assert not vhost.topology.bindings.has_deleted()
 
 
-def test_an_exchange_that_leads_here_is_let_go_of_in_slices_too() -> None:
+def test_incoming_exchange_bindings_are_unlinked_in_slices() -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     add_exchange(vhost, "x", alternate_exchange="amq.fanout")
@@ -129,7 +129,7 @@ def test_an_exchange_that_leads_here_is_let_go_of_in_slices_too() -> None:
 
 
 @pytest.mark.parametrize("first", ["queue", "exchange"])
-def test_both_ends_are_deleted_and_declared_anew(first: str) -> None:
+def test_deleted_bindings_do_not_bind_redeclared_ends(first: str) -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     add_exchange(vhost, "x", "topic")
@@ -258,7 +258,7 @@ def test_queues_that_go_by_themselves() -> None:
     assert publish(vhost, "x", "1") is UNROUTED
 
 
-def test_consumers_of_others_do_not_notice() -> None:
+def test_unlinking_bindings_does_not_delay_consumers() -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     add_exchange(vhost, "x", "topic")

@@ -53,7 +53,7 @@ def test_shares_are_as_the_weights() -> None:
     assert shares["d"] == pytest.approx(1000, abs=100)
 
 
-def test_a_route_by_key_is_kept_and_one_by_content_is_not() -> None:
+def test_hashed_routes_by_key_are_kept_and_routes_by_content_are_not() -> None:
     assert not bound("x-consistent-hash", {"a": "1"}).publisher.route("x", "k").by_message
     assert not bound("x-modulus-hash", {"a": ""}).publisher.route("x", "k").by_message
     assert bound("x-consistent-hash", {"a": "1"}, hash_header="h").publisher.route("x", "k").by_message
@@ -93,7 +93,7 @@ def test_the_order_of_binding_does_not_matter(weights: dict[str, str], random: s
     assert owners(bound("x-consistent-hash", dict(shuffled))) == before
 
 
-def test_more_weight_takes_from_the_others_and_gives_none_away() -> None:
+def test_more_weight_only_moves_keys_to_the_heavier_queue() -> None:
     vhost = bound("x-consistent-hash", {"a": "1", "b": "3"})
     before = owners(vhost)
     vhost.declarations.bind_queue("a", "x", "3", {})  # bound twice: the heavier binding counts
@@ -119,7 +119,7 @@ def test_a_key_that_is_no_weight_is_refused(key: str) -> None:
     assert len(list(vhost.topology.exchanges["x"].bindings())) == 1
 
 
-def test_a_weight_of_nothing_is_refused() -> None:
+def test_a_weight_of_zero_is_refused() -> None:
     vhost = bound("x-consistent-hash", {"a": "1"})
     with pytest.raises(PreconditionFailed) as refusal:
         vhost.declarations.bind_queue("a", "x", "00", {})
@@ -214,7 +214,7 @@ def test_a_local_random_exchange_sends_to_queues_only_and_looks_at_no_key() -> N
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash", "x-random", "x-local-random"])
-def test_without_a_destination_the_alternate_exchange_gets_it(kind: str) -> None:
+def test_a_hash_exchange_without_a_destination_uses_its_alternate_exchange(kind: str) -> None:
     vhost = bound(kind, {}, alternate_exchange="amq.fanout")
     assert publish(vhost, "x", "k") is UNROUTED
     add_queue(vhost, "q")

@@ -72,7 +72,7 @@ def test_twenty_are_kept_unless_the_exchange_says_otherwise() -> None:
     assert bound(vhost, "q") == list(map(str, range(5, 25)))
 
 
-def test_a_binding_that_is_there_gets_nothing_again() -> None:
+def test_an_existing_binding_gets_no_history_again() -> None:
     vhost = history_vhost()
     send(vhost, "a")
     assert bound(vhost, "q") == ["a"]
@@ -116,7 +116,7 @@ def test_the_history_goes_through_a_bound_exchange() -> None:
 
 
 @pytest.mark.parametrize("length", [0, -1, "20", True, 1.0, None, 100_001])
-def test_a_length_that_is_none(length: object) -> None:
+def test_an_invalid_history_length_is_refused(length: object) -> None:
     vhost = new_vhost()
     with pytest.raises(PreconditionFailed) as refusal:
         add_exchange(vhost, "x", "x-recent-history", x_recent_history_length=length)
@@ -144,7 +144,7 @@ def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled
     assert store.kinds()[-1] == "exchange.delete"
 
 
-def test_nothing_of_a_transient_exchange_is_appended() -> None:
+def test_the_history_of_a_transient_exchange_is_not_logged() -> None:
     store = RecordingStore()
     vhost = history_vhost(store)
     send(vhost, "a", persistent=True)

@@ -76,7 +76,7 @@ def test_a_kept_route_follows_every_change() -> None:
     assert counts == [0, 1, 2, 1, 0]
 
 
-def test_a_kept_route_ends_with_its_exchange_and_comes_back_with_it() -> None:
+def test_a_kept_route_follows_the_deletion_and_redeclaration_of_its_exchange() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "x", "fanout")
     add_queue(vhost, "q")
@@ -243,7 +243,7 @@ def test_a_persistent_message_is_appended_once_for_all_logged_queues() -> None:
     assert [queues for _, queues in store.enqueued] == [["d1", "d2"], ["d1", "d2"]]
 
 
-def test_without_a_log_only_what_would_be_kept_is_refused() -> None:
+def test_after_a_store_failure_only_persistent_messages_for_durable_queues_are_refused() -> None:
     store = RecordingStore()
     vhost = new_vhost(store)
     queue = add_queue(vhost, "d", durable=True)

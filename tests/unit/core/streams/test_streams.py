@@ -23,7 +23,7 @@ def streams_of(queue: Queue) -> list[QueueStream]:
     return [] if stream is None else [stream]
 
 
-def test_nothing_is_seen_before_it_is_on_disk() -> None:
+def test_rows_are_read_after_their_sync() -> None:
     bench = StreamBench()
     reader = Reader(bench, bench.q)
     bench.publish(count=3)
@@ -44,7 +44,7 @@ def test_persistent_or_not_messages_are_rows_and_no_records() -> None:
     assert bench.lists.enqueued == []
 
 
-def test_nothing_is_published_while_the_store_takes_nothing() -> None:
+def test_publishing_to_a_stream_fails_after_a_store_failure() -> None:
     bench = StreamBench()
     bench.store.failure = "the disk is full"
     with pytest.raises(StoreFailed):
@@ -77,7 +77,7 @@ def test_removed_rows_are_skipped() -> None:
     assert reader.offsets[10:15] == list(range(20, 25))
 
 
-def test_a_snapshot_ends_with_what_was_there_before() -> None:
+def test_a_snapshot_ends_with_the_last_row_before_it() -> None:
     bench = StreamBench()
     bench.append(5)
     bench.publish(count=2)  # not on disk yet
@@ -87,7 +87,7 @@ def test_a_snapshot_ends_with_what_was_there_before() -> None:
     assert reader.ended
 
 
-def test_the_last_message_of_an_empty_stream_is_the_next_one() -> None:
+def test_reading_from_the_last_message_of_an_empty_stream_begins_at_the_next() -> None:
     bench = StreamBench()
     reader = Reader(bench, bench.q, StreamExtent(LAST))
     bench.append(2)
@@ -156,7 +156,7 @@ def test_the_later_of_two_consumers_with_the_same_name_counts() -> None:
     assert bench.stream.offsets.kept == {"mine": [1]}
 
 
-def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> None:
+def test_a_consumer_back_before_its_old_detach_gets_no_settled_row_again() -> None:
     bench = StreamBench()
     bench.append(10)
     lost = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"), prefetch=5)
@@ -168,7 +168,7 @@ def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> 
     assert back.offsets == [3, 4, 5]
 
 
-def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() -> None:
+def test_consumer_offsets_are_logged_after_the_log_recovers() -> None:
     bench = StreamBench()
     bench.append(10)
     reader = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"))
@@ -184,7 +184,7 @@ def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() 
     assert change["offsets"] == {"mine": [2]}
 
 
-def test_a_reader_can_be_forgotten_before_the_log_knows_it() -> None:
+def test_a_consumer_offset_may_be_forgotten_before_it_is_logged() -> None:
     bench = StreamBench()
     bench.append(10)
     reader = Reader(bench, bench.q, StreamExtent(offset=0, name="mine"))
@@ -197,7 +197,7 @@ def test_a_reader_can_be_forgotten_before_the_log_knows_it() -> None:
     assert bench.stream.offsets.kept == {}
 
 
-def test_reading_pages_costs_a_turn_what_it_takes() -> None:
+def test_pages_read_from_disk_count_against_the_budget_of_a_turn() -> None:
     bench = StreamBench()
     bench.append(2_000)
     context = Reader(bench, bench.q, StreamExtent(offset=0, values=(b"none",))).consumer.context
@@ -219,7 +219,7 @@ def test_a_stream_keeps_a_thousand_names() -> None:
         Reader(bench, bench.q, StreamExtent(name="new"))
 
 
-def test_offsets_that_are_none_are_damage() -> None:
+def test_malformed_offsets_are_damage() -> None:
     bench = StreamBench()
     wrong: tuple[object, ...] = ([], {"mine": 5}, {"mine": ["5"]})
     for found in wrong:

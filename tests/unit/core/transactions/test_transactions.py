@@ -91,7 +91,7 @@ def test_settled_entries_leave_in_slices_and_the_answer_comes_last() -> None:
     assert (queue.ready, queue.unacked, bench.broker.vhosts["/"].settlements) == (0, 1, [])
 
 
-def test_the_other_work_of_the_transaction_is_done_in_order() -> None:
+def test_a_long_transaction_settles_in_order() -> None:
     bench, queue, client = delivered_bench(MANY, MANY, **LETTERS)
     dead = bench.queue("d")
     job = job_of(
@@ -107,7 +107,7 @@ def test_the_other_work_of_the_transaction_is_done_in_order() -> None:
 
 
 @pytest.mark.parametrize("which", ["q", "d"])
-def test_a_queue_is_deleted_meanwhile(which: str) -> None:
+def test_a_queue_may_be_deleted_during_a_long_commit(which: str) -> None:
     bench, queue, client = delivered_bench(MANY, MANY, **LETTERS)
     dead = bench.queue("d")
     job = job_of(client.consumer, {MANY - 2: DISCARD})
@@ -141,7 +141,7 @@ def test_a_client_does_not_continue_in_the_middle_of_a_deletion() -> None:
     ]
 
 
-def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
+def test_a_long_commit_goes_on_when_the_client_disconnects() -> None:
     bench, queue, client = delivered_bench(MANY, MANY)
     job_of(client.consumer, {}).commit()
     client.held = []
@@ -238,7 +238,7 @@ def test_the_vhost_is_deleted_during_a_commit_and_the_broker_dies() -> None:
     assert len(Life(disk).held()["kept"]) == count + 40
 
 
-def test_receipts_are_in_its_batch_and_come_as_they_leave() -> None:
+def test_receipts_are_appended_with_the_commit_and_sent_in_slices() -> None:
     bench = ReceiptBench()
     most = int(SLICE // DEAR)
     count = 2 * most + 1
@@ -364,7 +364,7 @@ def test_the_dead_letter_is_appended_with_the_rest_and_seen_when_it_is_durable(
     assert dead_letter_bench.broker.counters.dead_lettered[REJECTED] == 1
 
 
-def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_bench: BrokerBench) -> None:
+def test_a_store_failure_before_the_sync_undoes_dead_lettering(dead_letter_bench: BrokerBench) -> None:
     client = rejecting(dead_letter_bench)
     dead_letter_bench.store.fail("no disk")
     assert "not committed" in refused(client)
@@ -377,7 +377,7 @@ def test_a_log_that_fails_meanwhile_leaves_nothing_dead(dead_letter_bench: Broke
     assert dead_letter_bench.broker.counters.dead_lettered[REJECTED] == 0
 
 
-def test_a_rollback_leaves_nothing_dead(dead_letter_bench: BrokerBench) -> None:
+def test_a_rollback_dead_letters_no_message(dead_letter_bench: BrokerBench) -> None:
     client = dead_letter_bench.open()
     client.send(Tx.Select(), 1)
     client.send(Basic.Get(queue="work"), 1)
@@ -387,7 +387,7 @@ def test_a_rollback_leaves_nothing_dead(dead_letter_bench: BrokerBench) -> None:
     assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "dead")) == ((1, 1), (0, 0))
 
 
-def test_a_log_that_takes_nothing_refuses_the_commit(dead_letter_bench: BrokerBench) -> None:
+def test_a_full_disk_refuses_a_commit_with_dead_letters(dead_letter_bench: BrokerBench) -> None:
     dead_letter_bench.store.failure = (
         "the disk is full"  # settlements go on in the reserve, dead letters do not fit
     )
@@ -421,7 +421,9 @@ def test_a_message_that_the_disk_does_not_give_back_refuses_the_commit(
     assert (counts(dead_letter_bench, "work"), counts(dead_letter_bench, "dead")) == ((2, 0), (0, 0))
 
 
-def test_queues_that_are_deleted_meanwhile(dead_letter_bench: BrokerBench) -> None:
+def test_a_dead_letter_target_deleted_before_the_sync_drops_the_dead_letter(
+    dead_letter_bench: BrokerBench,
+) -> None:
     declare(dead_letter_bench, "other")
     client = rejecting(dead_letter_bench)
     letter = dead_letter_bench.store.appended[-1]
@@ -432,7 +434,7 @@ def test_queues_that_are_deleted_meanwhile(dead_letter_bench: BrokerBench) -> No
     assert dead_letter_bench.store.forgotten == [letter]
 
 
-def test_a_queue_that_is_deleted_meanwhile_has_let_its_dead_letter_go(dead_letter_bench: BrokerBench) -> None:
+def test_a_source_queue_deleted_before_the_sync_keeps_the_dead_letter(dead_letter_bench: BrokerBench) -> None:
     client = rejecting(dead_letter_bench)
     dead_letter_bench.broker.vhost("/").declarations.delete_queue("work", False, False)
     dead_letter_bench.store.complete()
@@ -458,7 +460,7 @@ def test_the_queue_s_rules_at_the_commit_hold(dead_letter_bench: BrokerBench) ->
     assert dead_letter_bench.broker.counters.discarded[REJECTED] == 1
 
 
-def test_an_exchange_that_is_not_there_drops_them(dead_letter_bench: BrokerBench) -> None:
+def test_a_missing_dead_letter_exchange_drops_rejected_messages(dead_letter_bench: BrokerBench) -> None:
     found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "gone"})
@@ -470,7 +472,7 @@ def test_an_exchange_that_is_not_there_drops_them(dead_letter_bench: BrokerBench
     assert dropped(dead_letter_bench.broker.counters) == {"rejected, no_exchange": 1}
 
 
-def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(
+def test_a_full_queue_drops_dead_letters_and_reserves_room_for_accepted_dead_letters(
     dead_letter_bench: BrokerBench,
 ) -> None:
     declare(dead_letter_bench, "small", max_length=1, overflow="reject-publish")
@@ -506,7 +508,7 @@ def test_room_is_given_back_when_the_log_fails(dead_letter_bench: BrokerBench) -
     ) == ((2, 0), (0, 0), (0, 0))
 
 
-def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_bench: BrokerBench) -> None:
+def test_reject_publish_dlx_passes_dead_letters_on_in_the_same_batch(dead_letter_bench: BrokerBench) -> None:
     dead_lettering(dead_letter_bench, "full", "dead", max_length=0, overflow="reject-publish-dlx")
     found = queue(dead_letter_bench, "work")
     assert found.rules is not None
@@ -525,7 +527,7 @@ def test_a_full_queue_sends_them_on_in_the_same_batch(dead_letter_bench: BrokerB
     assert (counters.dead_lettered[REJECTED], counters.dead_lettered[MAXLEN]) == (1, 1)
 
 
-def test_full_queues_that_send_each_other_dead_letters_end_with_the_cycle_rule(
+def test_a_cycle_of_full_queues_drops_the_dead_letter(
     dead_letter_bench: BrokerBench,
 ) -> None:
     dead_lettering(dead_letter_bench, "left", "right", max_length=0, overflow="reject-publish-dlx")
@@ -555,7 +557,7 @@ def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_bench: Br
     assert [entry.message.died for entry in found.entries] == [False, True]
 
 
-def test_transient_ones_do_not_wait_for_the_log() -> None:
+def test_transient_dead_letters_do_not_wait_for_the_sync() -> None:
     bench = BrokerBench()
     dead_lettering(bench, "work", "dead")
     declare(bench, "dead")
@@ -651,7 +653,7 @@ class Untold(HeldPublish):
         raise RuntimeError("nobody foresaw it")
 
 
-def test_room_is_given_back_whatever_goes_wrong() -> None:
+def test_reserved_room_is_released_when_the_commit_fails() -> None:
     bench = BrokerBench()
     declared(bench, "q", max_length=9, overflow="reject-publish")
     vhost = bench.broker.vhost("/")
@@ -759,7 +761,7 @@ def test_headers_that_do_not_decode_are_refused_with_the_commit(limited_bench: B
     assert nothing_was_done(limited_bench)
 
 
-def test_nothing_is_left_of_a_commit_that_fails_for_no_known_reason(
+def test_an_unexpected_error_undoes_the_commit(
     limited_bench: BrokerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(message: Message, queues: list[Queue]) -> None:

@@ -135,7 +135,7 @@ def test_the_bindings_of_a_renamed_queue_are_not_touched_however_many_there_are(
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash", "x-delayed-message"])
-def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
+def test_exchanges_that_hash_queue_names_use_the_new_name(kind: str) -> None:
     store = RecordingStore()
     vhost = new_vhost(store)
     delayed = {"x_delayed_type": "x-consistent-hash"} if kind == "x-delayed-message" else {}
@@ -174,7 +174,7 @@ def test_names_that_are_taken_or_not_for_clients_are_refused() -> None:
     assert set(vhost.topology.queues) == {"q", "other"}
 
 
-def test_policies_are_those_of_the_new_name() -> None:
+def test_policies_match_the_new_name() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     for name, pattern, length in (("old", "^q$", 1), ("new", "^r$", 2)):
@@ -187,7 +187,7 @@ def test_policies_are_those_of_the_new_name() -> None:
     assert queue.ready == 2
 
 
-def test_both_are_one_change_of_the_log_and_come_back() -> None:
+def test_rename_and_rebinding_are_one_log_record_and_survive_a_restart() -> None:
     store = RecordingStore()
     vhost = new_broker(store).declare_vhost("/")
     queue = add_queue(vhost, "old", durable=True)

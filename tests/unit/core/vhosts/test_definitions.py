@@ -65,7 +65,7 @@ def test_virtual_hosts_are_apart_but_number_their_queues_together() -> None:
     assert second.vhost == "two"
 
 
-def test_a_deleted_virtual_host_takes_everything_along() -> None:
+def test_deleting_a_virtual_host_deletes_its_objects() -> None:
     store = RecordingStore()
     broker = new_broker(store)
     vhost = broker.declare_vhost("v")
@@ -88,7 +88,7 @@ def test_a_deleted_virtual_host_takes_everything_along() -> None:
     assert definitions_of(rebuilt(store.changes)) == definitions_of(broker)
 
 
-def test_without_a_log_virtual_hosts_stay_as_they_are() -> None:
+def test_after_a_store_failure_virtual_hosts_cannot_be_changed() -> None:
     store = RecordingStore()
     broker = new_broker(store)
     broker.declare_vhost("v")
@@ -127,7 +127,7 @@ def full_broker() -> Broker:
     return broker
 
 
-def test_definitions_make_everything_durable_again() -> None:
+def test_definitions_restore_all_durable_objects() -> None:
     broker = full_broker()
     definitions = definitions_of(broker)
     again = rebuilt(definitions)
@@ -218,7 +218,7 @@ def test_a_delete_of_an_older_queue_does_not_touch_the_newer_one() -> None:
     assert vhost.declarations.find_queue("q") is queue
 
 
-def test_deletes_of_what_is_absent_and_bindings_without_ends_are_nothing() -> None:
+def test_restoring_ignores_deletes_of_missing_objects_and_bindings_without_ends() -> None:
     ends: dict[str, object] = {
         "vhost": "/",
         "source": "x",
@@ -269,7 +269,7 @@ def test_an_auto_delete_exchange_is_not_deleted_by_recovery() -> None:
     assert "x" not in rebuilt(store.changes).vhost("/").topology.exchanges
 
 
-def test_others_keep_definitions_here() -> None:
+def test_other_owners_may_keep_definitions_in_the_log() -> None:
     users: list[object] = []
     broker = new_broker()
     broker.appliers["user"] = lambda change: users.append(change["name"])

@@ -267,7 +267,7 @@ def test_messages_of_the_queues_count_in_the_slices() -> None:
     ],
     ids=lambda arguments: "-".join(arguments),
 )
-def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> None:
+def test_no_timer_acts_on_a_queue_of_a_deleted_vhost(arguments: dict[str, object]) -> None:
     bench = LargeVhost(arguments)
     queue = bench.first
     taker, consumer = consume(queue)
@@ -380,7 +380,7 @@ def promised(vhost: VirtualHost, key: str) -> Pledged:
     return Pledged(route, Message(route.address, b"", 0, True, 0), [], False)
 
 
-def test_a_transaction_that_waits_for_the_disk_puts_nothing_into_it() -> None:
+def test_a_commit_that_waits_for_its_sync_enqueues_no_message_in_a_deleted_vhost() -> None:
     bench = LargeVhost()
     pledge = Pledge(bench.vhost.publisher)
     pledge.publishes.append(promised(bench.vhost, "first"))
@@ -455,7 +455,7 @@ def test_dependents_are_called_in_slices_and_never_from_inside_the_deletion(benc
     assert len(bench.told) == MANY_DEPENDENTS
 
 
-def test_only_those_of_what_is_deleted_hear_of_it(bench: DependentVhost) -> None:
+def test_only_dependents_of_the_deleted_exchange_are_notified(bench: DependentVhost) -> None:
     other = bench.vhost.declarations.declare_queue("other", False, None, False, {})
     bench.senders(other, 2)
     ours = bench.senders(bench.exchange, 2)

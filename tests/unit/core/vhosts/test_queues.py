@@ -193,7 +193,7 @@ def test_auto_delete_with_the_last_consumer() -> None:
     )
 
 
-def test_other_queues_stay_without_consumers() -> None:
+def test_a_queue_without_auto_delete_stays_without_consumers() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
     detach(queue, consume(queue)[1], [])

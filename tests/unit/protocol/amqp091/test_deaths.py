@@ -126,7 +126,7 @@ def test_deaths_claimed_by_a_publisher_are_ignored() -> None:
     assert fields[b"x-last-death-queue"] == long_string(b"other")
 
 
-def test_headers_that_do_not_decode_do_not_keep_it() -> None:
+def test_malformed_headers_do_not_prevent_dead_lettering() -> None:
     letter = die(message(content(b"\x03bad?")))
     assert b"x-death" in raw_fields(letter)
     nested = field(b"n", b"F" + (3).to_bytes(4, "big") + b"\1a?")
@@ -135,7 +135,7 @@ def test_headers_that_do_not_decode_do_not_keep_it() -> None:
     assert letter.view.headers() == {}
 
 
-def test_a_circle_ends_unless_somebody_has_refused() -> None:
+def test_a_dead_letter_cycle_ends_unless_a_message_was_rejected() -> None:
     letter = die(message(content(None)), "a")
     assert letter.ends_cycle("a")
     assert not letter.ends_cycle("b")

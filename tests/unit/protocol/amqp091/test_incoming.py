@@ -62,7 +62,7 @@ def test_a_large_body_is_handed_on_in_pieces_of_about_a_mebibyte(steps: list[int
 
 
 @pytest.mark.parametrize("size", [0, 1, WHOLE_BYTES_MAX - 1, WHOLE_BYTES_MAX])
-def test_other_bodies_come_whole(size: int) -> None:
+def test_small_bodies_arrive_in_one_piece(size: int) -> None:
     body = bytes(size)
     channel = Heard()
     feed(channel, body, [131064])

@@ -86,7 +86,7 @@ def test_an_address_names(address: str | None, kind: str, name: str, key: str | 
         ("amqp://host/", "no path"),
     ],
 )
-def test_an_address_that_names_nothing(address: str, why: str) -> None:
+def test_an_invalid_address_is_refused(address: str, why: str) -> None:
     with pytest.raises(AddressError, match=why) as raised:
         node_of(address)
     assert address in str(raised.value)
@@ -119,7 +119,7 @@ def test_the_address_of_a_queue_names_it(name: str) -> None:
 
 
 @given(st.text())
-def test_whatever_it_is_it_is_refused_or_names_something(address: str) -> None:
+def test_any_text_is_a_valid_node_or_refused(address: str) -> None:
     with suppress(AddressError):
         node = node_of(address)
         assert node.kind in {ANONYMOUS, EXCHANGE, MANAGEMENT, NAME, QUEUE}

@@ -41,7 +41,7 @@ OLD = [
 
 
 @pytest.mark.parametrize("code", [0xC1, 0xD1])
-def test_annotations_are_put_behind_those_that_are_there(code: int) -> None:
+def test_annotations_are_appended_to_existing_annotations(code: int) -> None:
     value = compound(code, OLD)
     check_annotations(value, 0, len(value))
     made = annotations_section(value, 0, len(value), [b"x-new", b"x-other"], [b"\x41", sized(0xA1, b"v")])
@@ -60,7 +60,7 @@ def test_an_annotation_of_the_same_name_is_replaced(key: bytes) -> None:
     assert entries(made) == (0xC1, [*rest, sized(0xA3, key), b"\x42"])
 
 
-def test_annotations_for_a_message_that_has_none() -> None:
+def test_annotations_are_added_to_a_message_without_annotations() -> None:
     assert entries(annotations_section(b"", 0, 0, [b"k"], [b"\x41"])) == (0xC1, [b"\xa3\x01k", b"\x41"])
 
 

@@ -131,7 +131,7 @@ def test_there_is_a_class_for_every_definition() -> None:
 @pytest.mark.spec("amqp-1.0", "1.1.2")
 @pytest.mark.spec("amqp-1.0", "1.3.3")
 @pytest.mark.spec("amqp-1.0", "1.5")
-def test_either_descriptor_will_do() -> None:
+def test_a_composite_is_read_by_its_numeric_or_symbolic_descriptor() -> None:
     for composite in FILLED:
         (named,) = [named for named in COMPOSITES if named.code == composite.DESCRIPTOR]
         value = decompose(composite)

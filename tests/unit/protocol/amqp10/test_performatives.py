@@ -57,7 +57,7 @@ def test_a_transfer_with_its_handle_only() -> None:
     assert (read.rcv_settle_mode, read.state) == (NONE, None)
 
 
-def test_a_transfer_with_all_fields_and_the_next_without_forgets_them() -> None:
+def test_a_reused_transfer_resets_missing_fields() -> None:
     t = b"\x41"
     fields = [uint(5), uint(0xFFFFFFFF), sized(0xA0, b"t" * 32), uint(0x80013700), t, t, b"\x50\x01"]
     full = described(0x14, compound(0xC0, [*fields, described(0x26, b"\x45"), t, t, t]))
@@ -181,7 +181,7 @@ def test_errors_of_a_disposition_name_the_field(fields: list[bytes], said: str) 
 
 
 @pytest.mark.parametrize("read", [Disposition(), Flow()])
-def test_nothing_may_follow_what_has_no_payload(read: Disposition | Flow) -> None:
+def test_bytes_after_a_performative_without_payload_are_refused(read: Disposition | Flow) -> None:
     fields = [b"\x41", b"\x43"] if isinstance(read, Disposition) else [b"\x43"] * 4
     data = described(0x15 if isinstance(read, Disposition) else 0x13, compound(0xC0, fields))
     read.read(data, 0, len(data))
@@ -249,7 +249,7 @@ def test_errors_of_a_state_are_explained(state: bytes, said: str) -> None:
         state_of(state)
 
 
-def test_nothing_may_follow_a_state() -> None:
+def test_bytes_after_a_delivery_state_are_refused() -> None:
     encoded = described(0x26, b"\x45")
     assert read_state(encoded, 0, len(encoded), "state").code == RELEASED
 
@@ -402,7 +402,7 @@ def test_recorded_values_keep_their_types(digits: str, expected: Composite) -> N
 
 
 @pytest.mark.parametrize(("digits", "expected"), RECORDED)
-def test_cut_anywhere_it_is_an_error(digits: str, expected: Composite) -> None:
+def test_a_truncated_performative_is_a_decode_error(digits: str, expected: Composite) -> None:
     data = bytes.fromhex(digits)
     for length in range(len(data)):
         for read in (decode, decode_typed, decode_composite, skip):

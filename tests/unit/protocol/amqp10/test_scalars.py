@@ -48,7 +48,7 @@ def test_a_header_has_defaults() -> None:
 
 
 @pytest.mark.parametrize("fields", [[b"\x43"], [NULL, b"\x52\x04"], [NULL] * 6, [NULL, NULL, b"\x53\x01"]])
-def test_a_header_of_other_types_is_refused(fields: list[bytes]) -> None:
+def test_a_header_with_fields_of_wrong_types_is_refused(fields: list[bytes]) -> None:
     with pytest.raises(DecodeError, match="header"):
         read_header(compound(0xC0, fields))
 

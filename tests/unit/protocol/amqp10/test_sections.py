@@ -150,7 +150,7 @@ def test_a_layout_says_where_everything_is() -> None:
     assert data[layout.footer : layout.footer_end] == MAP
 
 
-def test_a_layout_of_nothing_and_of_other_bodies() -> None:
+def test_a_layout_of_an_empty_message_and_of_sequence_and_value_bodies() -> None:
     layout = scan(b"", 0, 0)
     nothing = [layout.header, layout.annotations, layout.properties, layout.body, layout.footer]
     assert nothing == [NONE] * 5

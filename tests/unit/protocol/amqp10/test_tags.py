@@ -11,7 +11,7 @@ few = st.integers(0, 5).map(lambda number: b"%d" % number)
 
 
 @given(st.lists(st.one_of(few, st.integers(0, 3)), max_size=60))
-def test_a_tag_is_free_when_all_before_it_are_and_it_is(steps: list[bytes | int]) -> None:
+def test_tags_are_freed_in_order(steps: list[bytes | int]) -> None:
     tags, waiting = Tags(), deque[bytes]()
     for step in steps:
         if isinstance(step, bytes):

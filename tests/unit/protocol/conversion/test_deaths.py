@@ -58,7 +58,7 @@ def test_other_headers_about_deaths_are_annotations() -> None:
         ({"routing_keys": []}, {"routing-keys": Array(0xB1, [])}),
     ],
 )
-def test_a_death_without_all_of_it_is_told_without_that(changed: Any, kept: Any) -> None:
+def test_a_death_with_invalid_fields_is_converted_without_them(changed: Any, kept: Any) -> None:
     death = Death(**(vars(EXPIRED) | changed))
     found = converted10({}, field(b"x-death", encode_deaths([death])))[ANNOTATIONS]
     assert found["x-opt-deaths"] == Array(0xD1, [history(**kept)])
@@ -120,7 +120,7 @@ def test_x_opt_deaths_that_are_no_history_are_left_out(value: object) -> None:
     assert encode(value)
 
 
-def test_among_x_opt_deaths_what_is_no_death_is_left_out() -> None:
+def test_invalid_entries_of_x_opt_deaths_are_left_out() -> None:
     value = Array(0xD1, [history(count=Ulong(0)), history(), Map([])])
     _, headers, _ = converted091(annotations({"x-opt-deaths": value}), HELLO)
     assert decode_deaths(headers[b"x-death"]) == [EXPIRED]

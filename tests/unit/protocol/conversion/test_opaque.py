@@ -29,6 +29,8 @@ def test_a_payload_comes_back_with_its_format(size: int, number: int) -> None:
         ({"x-basic-format": Uint(2**31)}, b""),
     ],
 )
-def test_other_messages_are_what_they_are(annotations: dict[str, object], body: bytes) -> None:
+def test_messages_of_other_annotations_or_bodies_are_not_opaque(
+    annotations: dict[str, object], body: bytes
+) -> None:
     content = content10(annotations, body=body)
     assert format_of(content, scan(content, 0, len(content))) == 0

@@ -35,7 +35,7 @@ MESSAGE_ID, USER_ID, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING = 
 CREATION_TIME, GROUP_ID = 9, 10
 
 
-def test_a_message_without_properties_is_its_body_and_where_it_was_sent() -> None:
+def test_a_message_without_properties_has_a_header_annotations_and_body() -> None:
     assert converted10({}) == {
         HEADER: [False, None, None, True, 0],
         ANNOTATIONS: OURS,
@@ -141,10 +141,10 @@ def test_cc_is_an_annotation_if_it_is_a_list() -> None:
 
 def test_ids_that_are_no_short_strings_come_from_headers() -> None:
     table = field(b"x-message-id", FIELDS["x"]) + field(b"x-correlation-id", FIELDS["S-long"])
-    found = converted10({}, table)
-    assert found[PROPERTIES][MESSAGE_ID] == b"\x00\xff"
-    assert found[PROPERTIES][CORRELATION_ID] == "x" * 50_000
-    assert found[ANNOTATIONS] == OURS
+    sections = converted10({}, table)
+    assert sections[PROPERTIES][MESSAGE_ID] == b"\x00\xff"
+    assert sections[PROPERTIES][CORRELATION_ID] == "x" * 50_000
+    assert sections[ANNOTATIONS] == OURS
     assert converted10({basic.MESSAGE_ID: short_string(b"id")}, table)[PROPERTIES][MESSAGE_ID] == "id"
     assert PROPERTIES not in converted10({}, field(b"x-message-id", b"I\0\0\0\1"))
 
@@ -182,9 +182,9 @@ def test_a_body_of_sections_is_these_sections_again(body: bytes) -> None:
     ],
 )
 def test_a_body_that_only_claims_to_be_sections_is_data(body: bytes) -> None:
-    found = converted10({basic.TYPE: short_string(b"amqp-1.0")}, None, body)
-    assert found[DATA] == body
-    assert found[ANNOTATIONS] == OURS | {"x-basic-type": "amqp-1.0"}
+    sections = converted10({basic.TYPE: short_string(b"amqp-1.0")}, None, body)
+    assert sections[DATA] == body
+    assert sections[ANNOTATIONS] == OURS | {"x-basic-type": "amqp-1.0"}
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_a_body_that_only_claims_to_be_sections_is_data(body: bytes) -> None:
     ],
 )
 def test_headers_that_do_not_decode_are_left_out_and_those_before_are_not(broken: bytes) -> None:
-    found = converted10({basic.DELIVERY_MODE: b"\x02"}, field(b"n", b"B\1") + broken)
-    assert found == {
+    sections = converted10({basic.DELIVERY_MODE: b"\x02"}, field(b"n", b"B\1") + broken)
+    assert sections == {
         HEADER: [True, None, None, True, 0],
         ANNOTATIONS: OURS,
         APPLICATION: {"n": 1},
@@ -222,6 +222,6 @@ def test_properties_behind_one_that_overruns_the_frame_are_absent() -> None:
 
 
 def test_the_annotations_need_a_larger_map_for_long_names() -> None:
-    found = sections(content10(content({}), "\u00e9" * 127, "k" * 255))
-    assert found[ANNOTATIONS] == {"x-exchange": "\u00e9" * 127, "x-routing-key": "k" * 255}
-    assert encode(found[ANNOTATIONS])[0] == 0xD1
+    content_sections = sections(content10(content({}), "\u00e9" * 127, "k" * 255))
+    assert content_sections[ANNOTATIONS] == {"x-exchange": "\u00e9" * 127, "x-routing-key": "k" * 255}
+    assert encode(content_sections[ANNOTATIONS])[0] == 0xD1

@@ -90,14 +90,14 @@ def test_arrays_and_tables_are_no_application_properties() -> None:
 
 def test_headers_that_begin_with_x_are_annotations_whatever_they_hold() -> None:
     table = field(b"x-a", FIELDS["A"]) + field(b"x-f", FIELDS["F"]) + field(b"x-s", FIELDS["S"])
-    found = converted10({}, table)
-    assert found[ANNOTATIONS] == OURS | {
+    sections = converted10({}, table)
+    assert sections[ANNOTATIONS] == OURS | {
         "x-a": [1, "x", []],
         "x-f": Map([("inner", Map([("x", None)]))]),
         "x-s": "h\u00e9llo",
     }
-    assert all(isinstance(key, Symbol) for key in found[ANNOTATIONS])
-    assert APPLICATION not in found
+    assert all(isinstance(key, Symbol) for key in sections[ANNOTATIONS])
+    assert APPLICATION not in sections
 
 
 def test_the_last_of_several_headers_with_one_name_stays() -> None:

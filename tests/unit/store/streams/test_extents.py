@@ -90,7 +90,7 @@ def test_an_extent_ends_with_the_chunk_that_is_wanted_last() -> None:
             assert found[-1].header.first < behind
 
 
-def test_an_extent_has_nothing_that_is_not_durable() -> None:
+def test_an_extent_has_only_durable_rows() -> None:
     log, (stream,), _ = open_streams(FOLDER, BadDisk(), 1)
     add(stream, b"durable")
     log.commit()
@@ -131,7 +131,7 @@ def test_an_extent_ends_before_rows_that_are_lost() -> None:
         assert not any(chunk.header.lost for chunk in chunks(taken(stream, extent)))
 
 
-def test_an_extent_is_there_although_its_rows_are_let_go_of() -> None:
+def test_an_extent_outlives_the_trim_of_its_rows() -> None:
     stream = a_stream(5)
     extent = stream.extent(0, 3)
     assert extent is not None

@@ -32,7 +32,7 @@ class Watcher(StreamWatcher):
         self.told.append(behind)
 
 
-def test_a_chunk_that_was_there_before_does_not_pass_for_that_of_the_last_batch() -> None:
+def test_a_stale_chunk_is_not_taken_for_the_chunk_of_the_last_batch() -> None:
     """A refused batch has left the chunk behind, whole and with as many rows."""
     disk = SimDisk(random.Random(1))
     deferred = DeferredWork()
@@ -62,7 +62,7 @@ def bodies(stream: Stream) -> list[bytes]:
     return [body for _, body in rows(stream)]
 
 
-def test_rows_are_seen_when_they_are_durable_and_not_before() -> None:
+def test_rows_are_visible_only_after_their_sync() -> None:
     disk = BadDisk()
     deferred = DeferredWork()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)

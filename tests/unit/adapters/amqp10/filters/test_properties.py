@@ -83,7 +83,7 @@ def application(fields: dict[str, object]) -> ApplicationPropertiesFilter:
         {},
     ],
 )
-def test_properties_that_are_as_they_are_to_be(fields: dict[str, object]) -> None:
+def test_a_properties_filter_matches_equal_properties(fields: dict[str, object]) -> None:
     assert properties(**fields).matches(FULL)
     assert properties(**fields).matches(EMPTY) == (not fields)
 
@@ -144,7 +144,7 @@ APPLICATION: dict[str, object] = {
         {"n": None, "no": None},
     ],
 )
-def test_application_properties_that_are_as_they_are_to_be(fields: dict[str, object]) -> None:
+def test_an_application_properties_filter_matches_equal_values(fields: dict[str, object]) -> None:
     assert application(fields).matches(View10(content10(application=APPLICATION)))
     assert not application(fields).matches(EMPTY)
     assert not application(fields).matches(View10(content10()))

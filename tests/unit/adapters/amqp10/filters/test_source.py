@@ -113,7 +113,7 @@ def test_equal_filters_have_equal_keys_and_a_selector_that_of_amqp_091() -> None
     assert len({key(x=selector, y=sql), key(x=selector), key(x=sql)}) == 3
 
 
-def test_no_filters_let_everything_pass() -> None:
+def test_no_filters_match_all_messages() -> None:
     for filters in (
         filters_of(None, lambda: 0),
         read(),
@@ -125,7 +125,7 @@ def test_no_filters_let_everything_pass() -> None:
     assert read().in_force() == {}
 
 
-def test_only_what_is_known_is_in_force() -> None:
+def test_only_known_filters_are_in_force() -> None:
     filters = read(
         offset=Described(Symbol("rabbitmq:stream-offset-spec"), Symbol("first")),
         unfiltered=Described(Symbol("rabbitmq:stream-match-unfiltered"), True),
@@ -253,7 +253,7 @@ HEADERS_BINDING = Ulong(0x468C00000002)
         ({"a": Described(APPLICATION, {"k": Array(0x50, [1])})}, "filter 'a' 'k' is not a simple value"),
     ],
 )
-def test_a_known_filter_that_is_none_is_refused(filters: dict[str, object], text: str) -> None:
+def test_an_invalid_known_filter_is_refused(filters: dict[str, object], text: str) -> None:
     with pytest.raises(PeerError) as caught:
         filters_of(received(filters), lambda: 0)
     assert caught.value.condition == INVALID_FIELD

@@ -140,7 +140,7 @@ def test_conditions_that_hold_for_messages_of_both_protocols(text: str) -> None:
         "p.absolute_expiry_time > UTC() AND p.creation_time = 1699999999000",
     ],
 )
-def test_conditions_on_what_only_amqp_10_has(text: str) -> None:
+def test_conditions_on_types_of_amqp_1_0_only(text: str) -> None:
     assert matches(text, OF_10)
 
 
@@ -252,7 +252,7 @@ def test_filters_that_say_the_same_have_the_same_text(text: str) -> None:
     assert SqlFilter(text.replace("AB", "AC"), date).canonical != expected
 
 
-def test_filters_that_ask_for_the_time_are_like_no_other() -> None:
+def test_filters_that_use_utc_have_no_common_canonical_text() -> None:
     texts = [SqlFilter("p.creation_time < UTC()", date).canonical for _ in range(2)]
     assert len(set(texts)) == 2
 

@@ -65,7 +65,7 @@ def test_sections_may_come_in_any_order(client: ManagementClient, order: tuple[i
     assert (response.status, response.correlation_id) == (201, encode(Ulong(1)))
 
 
-def test_a_request_without_a_body_has_none(client: ManagementClient) -> None:
+def test_a_request_without_a_body_section_is_accepted(client: ManagementClient) -> None:
     assert client.send(properties("1", None, "/queues/q", "DELETE")).both == (200, {"message_count": 0})
 
 
@@ -79,7 +79,7 @@ def test_a_body_of_data_is_its_bytes(client: ManagementClient) -> None:
     assert client.send(b"".join((*parts, parts[1]))).status == 501
 
 
-def test_there_are_no_tokens_to_renew(client: ManagementClient) -> None:
+def test_renewing_a_token_is_answered_with_501(client: ManagementClient) -> None:
     text = "this broker has no authentication by tokens"
     assert client.ask("PUT", "/auth/tokens", b"token") == (501, text)
     assert client.ask("PUT", "/auth/tokens", "token") == (400, "the body is not a binary, which a token is")
@@ -203,7 +203,7 @@ def test_a_user_without_permission_is_refused(
 # --- when the answer comes
 
 
-def test_a_durable_change_is_answered_when_it_is_on_disk_and_what_follows_after_it(
+def test_a_durable_change_is_answered_after_its_sync_and_before_later_requests(
     client: ManagementClient,
 ) -> None:
     client.management.handle_request(request("PUT", "/queues/q", {}, "first"))
@@ -225,7 +225,7 @@ def test_an_object_that_might_not_survive_is_not_confirmed(client: ManagementCli
     assert client.ask("PUT", "/queues/q2", {}) == (503, "the log has stopped: no space")
 
 
-def test_nothing_is_said_when_the_links_are_gone(client: ManagementClient) -> None:
+def test_no_response_is_sent_after_the_links_are_closed(client: ManagementClient) -> None:
     client.management.handle_request(request("PUT", "/queues/q", {}))
     client.management.handle_request(request("PUT", "/queues/q2", {}))
     client.management.close()
@@ -248,7 +248,7 @@ def test_a_mistake_of_the_broker_is_an_answer_too() -> None:
     )
 
 
-def test_a_request_that_is_asked_for_while_another_is_answered_comes_after_it(
+def test_a_request_made_during_a_response_is_answered_after_it(
     client: ManagementClient,
 ) -> None:
     again: list[Callable[[], None]] = [lambda: client.management.handle_request(request("GET", "/queues/b"))]

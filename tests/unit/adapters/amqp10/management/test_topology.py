@@ -45,7 +45,7 @@ def test_a_queue_is_made_once_and_shown_each_time(client: ManagementClient) -> N
     assert client.ask("GET", "/queues/q") == (200, SHOWN)
 
 
-def test_counts_have_their_types_and_are_those_of_now(client: ManagementClient) -> None:
+def test_a_queue_has_its_current_message_and_consumer_counts(client: ManagementClient) -> None:
     client.ask("PUT", "/queues/q", {"durable": False})
     publish(client.vhost, "", "q")
     typed = client.send(request("GET", "/queues/q")).typed
@@ -144,7 +144,7 @@ def test_a_queue_is_refused(
     assert client.vhost.topology.queues == {}
 
 
-def test_a_queue_that_is_there_otherwise_is_a_conflict(client: ManagementClient) -> None:
+def test_declaring_an_existing_queue_with_other_arguments_is_a_conflict(client: ManagementClient) -> None:
     client.ask("PUT", "/queues/q", {})
     where = "queue 'q' in vhost '/'"
     text = f"inequivalent arg 'auto_delete' for {where}: received 'true' but current is 'false'"
@@ -159,7 +159,7 @@ def test_no_queue_is_made_beyond_the_limit(client: ManagementClient) -> None:
     assert client.ask("PUT", "/queues/q", {}) == (403, text)
 
 
-def test_the_exclusive_queue_of_another_is_shown_and_nothing_more() -> None:
+def test_an_exclusive_queue_of_another_connection_may_only_be_read() -> None:
     bench = UserBench()
     assert ManagementClient(bench).ask("PUT", "/queues/q", {"exclusive": True})[0] == 201
     other = ManagementClient(bench)
@@ -168,7 +168,7 @@ def test_the_exclusive_queue_of_another_is_shown_and_nothing_more() -> None:
         assert other.ask(method, path, {}) == (400, LOCKED)
 
 
-def test_a_queue_that_is_not_there_is_not_found(client: ManagementClient) -> None:
+def test_a_missing_queue_is_answered_with_404(client: ManagementClient) -> None:
     assert client.ask("GET", "/queues/q") == (404, "queue 'q' in vhost '/' not found")
     assert client.ask("DELETE", "/queues/q/messages") == (404, "no queue 'q' in vhost '/'")
 
@@ -181,7 +181,7 @@ def test_a_queue_is_deleted_with_what_is_in_it_and_once_more(client: ManagementC
     assert client.ask("DELETE", "/queues/q") == (200, {"message_count": 0})
 
 
-def test_a_purge_is_answered_when_all_is_gone_and_what_was_asked_after_it_then(
+def test_a_long_purge_is_answered_at_its_end_and_before_later_requests(
     client: ManagementClient,
 ) -> None:
     client.ask("PUT", "/queues/q", {"durable": False})
@@ -254,7 +254,7 @@ def test_an_exchange_is_refused(
     assert list(client.vhost.topology.exchanges) == before
 
 
-def test_an_exchange_that_is_there_otherwise_is_a_conflict(client: ManagementClient) -> None:
+def test_declaring_an_existing_exchange_of_another_type_is_a_conflict(client: ManagementClient) -> None:
     client.ask("PUT", "/exchanges/x", {})
     where = "exchange 'x' in vhost '/'"
     text = f"inequivalent arg 'type' for {where}: received 'fanout' but current is 'direct'"
@@ -276,7 +276,7 @@ def test_exchanges_that_are_always_there_are_not_deleted(client: ManagementClien
     assert client.ask("DELETE", "/exchanges/") == (403, "operation not permitted on the default exchange")
 
 
-def test_nothing_new_is_declared_while_memory_is_short(client: ManagementClient) -> None:
+def test_declaring_new_objects_is_refused_during_the_memory_alarm(client: ManagementClient) -> None:
     shortage = client.bench.server.shortage
     queue: dict[str, object] = {"durable": False}
     exchange: dict[str, object] = {"type": "direct", "durable": False}
