@@ -174,10 +174,10 @@ class Daemon:
             auto_create=settings.auto_create,
         )
         self.server.set_product(settings.compat_product, settings.compat_version)
-        self.users.changed = self.server.connections.rights_changed
-        self.users.deleted = self.server.user_deleted
-        broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
-        broker.left.append(self.server.connections.vhost_released)
+        self.users.changed = self.server.connections.on_rights_changed
+        self.users.deleted = self.server.on_user_deleted
+        broker.leaving += [self.server.on_vhost_deleted, self.users.forget_vhost]
+        broker.left.append(self.server.connections.on_vhost_released)
         self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)
         self.strangers = Strangers(settings.strangers_max, connection_descriptors(raise_limit()))
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)

@@ -52,7 +52,7 @@ class DurableWaiter:
 class StreamWatcher:
     """A listener for the rows of a stream that have become durable."""
 
-    def rows_durable(self, behind: i64) -> None:
+    def on_rows_durable(self, behind: i64) -> None:
         """Note that all rows before the offset `behind` are on disk."""
         raise NotImplementedError
 

@@ -174,9 +174,9 @@ class Listener:
         self.transports.add(transport)
         self._strangers.add(transport, Stranger(transport.peer, 1, transport.abort))
 
-    def logged_in(self, transport: Transport) -> None:
+    def on_logged_in(self, transport: Transport) -> None:
         """Note that the peer of a transport has logged in."""
-        self._strangers.logged_in(transport)
+        self._strangers.on_logged_in(transport)
 
     def remove(self, transport: Transport) -> None:
         """Remove a transport whose peer has disconnected."""

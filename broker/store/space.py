@@ -45,7 +45,7 @@ class Space:
         self.scanner: BatchScanner | None = None
         self.records = Records()
 
-    def batches_failed(self, number: i64) -> None:
+    def on_batches_failed(self, number: i64) -> None:
         """Undo the records of batches from this number on, which have not been written."""
         for segment in self.log.segments.all():
             if segment.removed_in >= number:
@@ -333,7 +333,7 @@ class Room:
         if following is not segment:
             self._disown(following, 0)
             log.segments.remove(following)
-        self.space.batches_failed(batch.number)
+        self.space.on_batches_failed(batch.number)
         self.streams.refuse(batch)
         self.streams.refuse(filling)
         needs = segment.needs | following.needs

@@ -161,7 +161,7 @@ class Handshake:
         server.counters.logins_accepted += 1
         self.authenticated = True
         self._login = None
-        connection.edge.logged_in()
+        connection.edge.on_logged_in()
         connection.user = user
         connection.state = advance(connection.state, AUTHENTICATED)
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
@@ -378,7 +378,7 @@ def release_channels(connection: Connection091) -> None:
         channel.stop_deliveries()
     for channel in channels:
         channel.release_everything("the connection ended")
-        connection.channel_closed(channel.number)
+        connection.on_channel_closed(channel.number)
     connection.pending_confirms = []
     if connection.held is not None:
         connection.held.forget()
@@ -539,7 +539,7 @@ class Connection091(Connection091State):
         elif method != c.CHANNEL_CLOSE_OK:  # the answer to a close that crossed the peer's own close
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
-    def channel_closed(self, number: i64) -> None:
+    def on_channel_closed(self, number: i64) -> None:
         """Free the number of a channel that both sides have closed."""
         self.wire.channels[number] = None
         self.channel_count -= 1
@@ -614,12 +614,12 @@ class Connection091(Connection091State):
         self.edge.limit_close(CLOSING_SECONDS)
         self.flush()
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Notify all channels that the user's permissions have changed."""
         for channel in channels_of(self):
-            channel.rights_changed()
+            channel.on_rights_changed()
 
-    def shortage_began(self) -> None:
+    def on_shortage(self) -> None:
         """Make the next publish of each channel check for the shortage."""
         for channel in channels_of(self):
             channel.forget_publications()
@@ -641,7 +641,7 @@ class Connection091(Connection091State):
         if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
-    def vhost_deleted(self) -> None:
+    def on_vhost_deleted(self) -> None:
         """Take no more frames and deliver no more until `force_close` follows."""
         self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)

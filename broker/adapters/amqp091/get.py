@@ -186,7 +186,7 @@ class WaitingGet(PullingTarget, PendingRequest):
         self._answered = True
         self.end()
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """End the wait: the queue was deleted."""
         self.end()
 
@@ -200,7 +200,7 @@ class WaitingGet(PullingTarget, PendingRequest):
         schedule = self.channel.virtual_host.schedule
         schedule.set(self._end, schedule.now())
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """End the wait if the user may no longer read the queue."""
         if not self.channel.connection.rights.has_right(READ, self.consumer.queue.name):
             self.end()

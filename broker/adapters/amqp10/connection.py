@@ -388,7 +388,7 @@ class Connection10(Connection10State):
         self.input.begin_amqp(self.server.frame_max)
         self.out.write(AMQP_1_0)
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Expect the peer's protocol header, unless it came before: the peer has authenticated."""
         if self.secured:
             self.login = None
@@ -461,7 +461,7 @@ class Connection10(Connection10State):
         """Return the sessions that are mapped, in the order of their channels."""
         return list(self.mapped.all())
 
-    def session_ended(self, channel: i64) -> None:
+    def on_session_ended(self, channel: i64) -> None:
         """Free the channel of a session."""
         self.mapped.free_channel(channel)
 
@@ -493,7 +493,7 @@ class Connection10(Connection10State):
         transactions_of(self).roll_back("the connection ended")
         expire_all(self.suspended)
         for lifetime in self.lifetimes.values():
-            lifetime.connection_ended()
+            lifetime.on_connection_ended()
         self.pending_sessions = []
         self.held_credit.forget()
         if self.login is not None:
@@ -537,15 +537,15 @@ class Connection10(Connection10State):
         else:
             self.edge.close()
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Forget all routes, and check all links: the user's permissions have changed."""
         if self.routes is not None:
             routes_of(self).forget()
         for session in self.mapped.all():
-            session.rights_changed()
+            session.on_rights_changed()
         self.end_turn()
 
-    def shortage_began(self) -> None:
+    def on_shortage(self) -> None:
         """Give senders no more credit."""
         self.held_credit.hold()
         self.end_turn()
@@ -561,7 +561,7 @@ class Connection10(Connection10State):
         if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
-    def vhost_deleted(self) -> None:
+    def on_vhost_deleted(self) -> None:
         """Take no more frames and deliver no more until `force_close` follows."""
         self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)

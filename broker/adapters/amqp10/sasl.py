@@ -120,10 +120,10 @@ class SaslLogin:
         self._login = None
         connection.server.counters.logins_accepted += 1
         connection.user = user
-        connection.edge.logged_in()
+        connection.edge.on_logged_in()
         if connection.secured:
             self._send(SaslOutcome(code=OK, additional_data=proof or None))
-        connection.logged_in()
+        connection.on_logged_in()
         connection.release(HELD_FOR_REPLY)
 
     def refused(self, user: str, why: str) -> None:

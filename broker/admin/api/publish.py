@@ -80,7 +80,7 @@ class _NoSocket:
     def release(self, reason: int) -> None:
         """Do nothing."""
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Do nothing."""
 
     def limit_close(self, seconds: int) -> None:

@@ -124,7 +124,7 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
     if called != name:
         slices = Slices()
         for connection in management.connections.in_vhost(vhost):
-            connection.rights_changed()
+            connection.on_rights_changed()
             await slices.breathe()
     await await_sync(management.store)
     return Response(status_code=CHANGED)

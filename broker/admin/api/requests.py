@@ -220,7 +220,7 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     if not await answer:
         raise _not_authorized("Not_Authorized")
     if peer is not None:
-        peer.logged_in()
+        peer.on_logged_in()
     user = management.users.get(name)
     tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
     if not tags:

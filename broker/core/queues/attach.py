@@ -79,7 +79,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
         notify_consumer(queue, consumer)
     if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
-        consumer.target.activity_changed(consumer, True, ATTACHED)
+        consumer.target.on_activity_changed(consumer, True, ATTACHED)
     if election is not None and consumer.acquires:
         election.note_attached(consumer)
     if gate is not None and consumer.acquires:
@@ -168,7 +168,7 @@ def remove_consumer(queue: Queue, consumer: QueueConsumer) -> None:
     queue.manager.remove(consumer)
     consumer.target.consumers.remove(consumer)
     if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
-        consumer.target.activity_changed(consumer, False, DETACHED)
+        consumer.target.on_activity_changed(consumer, False, DETACHED)
 
 
 def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:

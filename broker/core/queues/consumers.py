@@ -382,7 +382,7 @@ def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
         elif level.notified.head is None:  # else the NOTIFIED consumer sees the same entries
             _look(queue, level, level.interested.head)
         if queue.discipline is not None:
-            queue.discipline.passed_on()
+            queue.discipline.notify_another()
         return
     levels = queue.manager.levels
     if levels and levels[0].notified.head is None:
@@ -417,10 +417,10 @@ def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
         return
     if consumer.state == NOTIFIED:
         queue.manager.move(consumer, INTERESTED)
-    consumer.target.no_messages_available(consumer)
+    consumer.target.on_no_messages(consumer)
     extent = consumer.extent
     if extent is not None and extent.snapshot:
-        consumer.target.shown_all(consumer)
+        consumer.target.on_snapshot_end(consumer)
 
 
 def is_outranked(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
@@ -630,7 +630,7 @@ def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
     for consumer in list(queue.waiters.get(entry, ())):
         stop_waiting(queue, consumer)
     if queue.rules is not None and queue.rules.room_waiters:
-        queue.rules.room_made()
+        queue.rules.on_room_made()
 
 
 def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:

@@ -242,10 +242,10 @@ class DeathHost(QueueHost):
         """Dead-letter a message that waits in its backlog; False: it still waits."""
         raise NotImplementedError
 
-    def backlog_began(self, backlog: BacklogHook) -> None:
+    def watch_backlog(self, backlog: BacklogHook) -> None:
         """Retry the messages of `backlog` when routes change."""
         raise NotImplementedError
 
-    def backlog_ended(self, backlog: BacklogHook) -> None:
+    def forget_backlog(self, backlog: BacklogHook) -> None:
         """Forget `backlog`, in which no message waits any more."""
         raise NotImplementedError

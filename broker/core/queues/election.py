@@ -213,14 +213,14 @@ class Election(ElectionHook):
         active = self.active
         if active is not None:
             set_blocker(self.queue, active, BLOCKED_BY_STANDBY, False)
-            active.target.activity_changed(active, True, ELECTED)
+            active.target.on_activity_changed(active, True, ELECTED)
             return
         if not self.everyone:
             self.queue.election = None
         bystanders = self._bystanders()
         clear_blocker(self.queue, bystanders, BLOCKED_BY_STANDBY)
         for consumer in bystanders:
-            consumer.target.activity_changed(consumer, True, ELECTION_OVER)
+            consumer.target.on_activity_changed(consumer, True, ELECTION_OVER)
 
     def _limit_drain(self) -> None:
         """Limit the time of the drain, unless there is no limit."""
@@ -238,7 +238,7 @@ class Election(ElectionHook):
     def _stop_serving(self, consumer: QueueConsumer) -> None:
         if consumer.state != REMOVED:
             set_blocker(self.queue, consumer, BLOCKED_BY_STANDBY, True)
-            consumer.target.activity_changed(consumer, False, OUTRANKED)
+            consumer.target.on_activity_changed(consumer, False, OUTRANKED)
 
     def _stop_all(self) -> None:
         """Suspend all consumers that are no candidates, at once, so that none takes over from another."""
@@ -246,7 +246,7 @@ class Election(ElectionHook):
         for consumer in stopped:
             suspend(self.queue, consumer, BLOCKED_BY_STANDBY)
         for consumer in stopped:
-            consumer.target.activity_changed(consumer, False, OUTRANKED)
+            consumer.target.on_activity_changed(consumer, False, OUTRANKED)
 
     def _bystanders(self) -> list[QueueConsumer]:
         return [each for each in self.queue.manager.acquiring_consumers() if not self.is_candidate(each)]

@@ -211,7 +211,7 @@ class Discipline:
     def note_withdrawal(self, entries: list[QueueEntry]) -> None:
         """Note that the transaction that would have removed `entries` has been rolled back."""
 
-    def passed_on(self) -> None:
+    def notify_another(self) -> None:
         """Notify another consumer that alone may have an entry, because a NOTIFIED one has dropped out."""
 
     def note_attached(self, consumer: QueueConsumer) -> None:
@@ -322,7 +322,7 @@ class LimitsHook(Chore):
         """Whether the queue, which refuses publishes when it is full, has no room for a message now."""
         raise NotImplementedError
 
-    def room_made(self) -> None:
+    def on_room_made(self) -> None:
         """Try the next waiting dead letters soon, because the queue has more room."""
         raise NotImplementedError
 

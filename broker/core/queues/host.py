@@ -54,7 +54,7 @@ class QueueHost:
         """Write the receipts for a message with marks that was consumed from `queue`."""
         raise NotImplementedError
 
-    def queue_unused(self, queue: QueueState) -> None:
+    def delete_unused_queue(self, queue: QueueState) -> None:
         """Delete a queue that was unused for as long as its arguments say. [RabbitMQ x-expires]"""
         raise NotImplementedError
 

@@ -251,7 +251,7 @@ class Limits(LimitsHook):
             self.victims = Victims.of(self.queue)
             self.trimming = self.is_over_limits()
         self.arm()
-        self.room_made()
+        self.on_room_made()
         if self.queue.backlog is not None:
             self.queue.backlog.try_soon()
 
@@ -300,7 +300,7 @@ class Limits(LimitsHook):
         """Whether the queue, if it were empty, would accept the message."""
         return self.max_length > 0 and message.size <= self.max_bytes
 
-    def room_made(self) -> None:
+    def on_room_made(self) -> None:
         """Try the next waiting dead letters soon, because the queue has more room."""
         for lane in self.room_waiters:
             if not lane.is_woken:
@@ -317,7 +317,7 @@ class Limits(LimitsHook):
         self.reserved += count
         self.reserved_bytes += size
         if count < 0 and self.room_waiters:
-            self.room_made()
+            self.on_room_made()
 
     # ---- entries
 
@@ -453,7 +453,7 @@ class Limits(LimitsHook):
         if self.leaving != NOT_LEAVING:
             self._dead_letter_slice(budget)
             if queue.messages + self._delayed() == 0:
-                self.host.queue_unused(queue)
+                self.host.delete_unused_queue(queue)
                 return False
         elif self.expires >= 0 and not self._is_used():
             if self._is_spared():
@@ -462,7 +462,7 @@ class Limits(LimitsHook):
                 )  # never too early: the queue may become empty long before the next check
             elif now - self.used >= self.expires:
                 if not self.starts_dead_lettering(QUEUE_EXPIRED):
-                    self.host.queue_unused(queue)
+                    self.host.delete_unused_queue(queue)
                 return False
         for _ in range(budget):
             timer = self.timers.first()
@@ -524,7 +524,7 @@ class Limits(LimitsHook):
             owner = entry.owner
             dead_letter(queue, entry, self.leaving)
             if owner is not None:
-                owner.acquisition_removed(entry)
+                owner.on_acquisition_removed(entry)
             entry = entries.next(entries.head)
         if room > 0 and self.timetable is not None:
             for message in self.timetable.take(room):

@@ -124,7 +124,7 @@ class StrictOrder(Discipline):
         else:
             notify_if_unnotified(self.queue, first)
 
-    def passed_on(self) -> None:
+    def notify_another(self) -> None:
         """Notify another consumer of the session whose transaction has all entries in flight."""
         first = self._first(self._holder) if self._batch else None
         if first is not None and all(consumer.state != NOTIFIED for consumer in self._able(first)):

@@ -56,7 +56,7 @@ class RoutingHost(DeathHost):
         """Apply the policies that match a new exchange."""
         raise NotImplementedError
 
-    def node_removed(self, node: Queue | Exchange) -> None:
+    def on_node_removed(self, node: Queue | Exchange) -> None:
         """Inform dependent objects that a queue or an exchange has been deleted."""
         raise NotImplementedError
 

@@ -176,7 +176,7 @@ class Topology:
         self.host.changed()
         self.host.schedule.allowance.use(disposal_cost(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.host.schedule)
-        self.host.node_removed(queue)
+        self.host.on_node_removed(queue)
         self.no_local.forget_queue(queue)
         return left
 
@@ -216,7 +216,7 @@ class Topology:
             self.numbers.queues.pop(kept.number, None)
             dispose(kept, self.host.schedule)
             exchange.forget_keeper()
-        self.host.node_removed(exchange)
+        self.host.on_node_removed(exchange)
         return left
 
     def add_binding(self, binding: Binding) -> None:

@@ -65,7 +65,7 @@ class QueueStream(StreamSink):
         entries.partitions = partitions
         for stored in partitions:
             stored.watch(self)
-            self.rows_durable(stored.behind)
+            self.on_rows_durable(stored.behind)
         self.apply(queue.effective)
 
     def apply(self, effective: dict[str, object]) -> None:
@@ -88,7 +88,7 @@ class QueueStream(StreamSink):
         """Make the cursor of a consumer that is being attached."""
         return stream_context(self.queue, consumer, self.offsets)
 
-    def rows_durable(self, behind: i64) -> None:
+    def on_rows_durable(self, behind: i64) -> None:
         """Notify the waiting consumers of rows that have become durable."""
         queue = self.queue
         self._entries.sequence = max(self._entries.sequence, behind)

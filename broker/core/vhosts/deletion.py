@@ -61,7 +61,7 @@ class Lifespan(TimedTask, EmptyListener):
             return
         if self.messages and (queue.messages + count_delayed(queue)):
             return
-        self._host.queue_unused(queue)
+        self._host.delete_unused_queue(queue)
 
 
 SLICE: Final[i64] = 50  # dependents notified in one turn, each of which may write a frame
@@ -74,7 +74,7 @@ class Dependent:
     def __init__(self, node: Queue | Exchange) -> None:
         self.node = node
 
-    def node_deleted(self) -> None:
+    def on_node_deleted(self) -> None:
         """Note that the node is deleted; called in a later turn, never inside the step that deletes it."""
         raise NotImplementedError
 
@@ -139,7 +139,7 @@ class Dependents(Chore):
             if not found:
                 del self._by_node[node]
                 self._deleted.popleft()
-            dependent.node_deleted()
+            dependent.on_node_deleted()
         return bool(self._deleted)
 
 

@@ -96,7 +96,7 @@ class VirtualHost(RoutingHost):
         """Write the receipts for a message that has been consumed from `queue`."""
         self.receipts.write_consumption(message, queue)
 
-    def queue_unused(self, queue: QueueState) -> None:
+    def delete_unused_queue(self, queue: QueueState) -> None:
         """Delete a queue that was unused for as long as its arguments say."""
         found = self.topology.queues.get(queue.name)
         if found is queue and found is not None:
@@ -116,11 +116,11 @@ class VirtualHost(RoutingHost):
         """Dead-letter a message that waits in its backlog."""
         return self.dead_letters.try_again(death)
 
-    def backlog_began(self, backlog: BacklogHook) -> None:
+    def watch_backlog(self, backlog: BacklogHook) -> None:
         """Retry the messages of `backlog` when routes change."""
         self.dead_letters.backlogs[backlog] = None
 
-    def backlog_ended(self, backlog: BacklogHook) -> None:
+    def forget_backlog(self, backlog: BacklogHook) -> None:
         """Forget `backlog`, in which no message waits any more."""
         self.dead_letters.backlogs.pop(backlog, None)
 
@@ -134,7 +134,7 @@ class VirtualHost(RoutingHost):
         """Apply the policies that match an exchange."""
         self.policies.cover_exchange(exchange)
 
-    def node_removed(self, node: Queue | Exchange) -> None:
+    def on_node_removed(self, node: Queue | Exchange) -> None:
         """Inform dependent objects that a queue or an exchange has been deleted."""
         self.dependents.notify_soon(node)
 

@@ -173,7 +173,7 @@ class Stream(StoredStream):
         self.waiting = 0
         self.checksum = 0
         if self.watcher is not None:
-            self.watcher.rows_durable(self.durable)
+            self.watcher.on_rows_durable(self.durable)
 
 
 PAGES_MAX: Final = 32  # streams whose latest read chunk stays in memory
@@ -239,7 +239,7 @@ class Streams:
             stream = _own(chunk.stream)
             stream.durable = stream.stored.next
             if stream.watcher is not None:
-                stream.watcher.rows_durable(stream.durable)
+                stream.watcher.on_rows_durable(stream.durable)
         if batch.dead_files:
             self.storage.remove_stream_parts(batch.dead_files)
         for number in batch.dead_streams:

@@ -200,7 +200,7 @@ class World:
         self.book.revive(client.takers[consumer].queue)
         checks.check_end(self.seen, client.takers[consumer], self.clock.now)
 
-    def leases_ended(self, ended: list[Held]) -> None:
+    def on_leases_ended(self, ended: list[Held]) -> None:
         """Deliveries were kept too long."""
         for held in ended:
             checks.check(self.seen, "L1", held.ends == self.clock.now, f"{held.ends} at {self.clock.now}")

@@ -409,7 +409,7 @@ class RequestContext:
         elif not self.dropped:
             self._send(response(answer.status, self.request.message_id, answer.body))
 
-    def log_failed(self, reason: str) -> None:
+    def on_log_failed(self, reason: str) -> None:
         """Refuse the request: the log has failed, so the change may not be on disk."""
         self.send_answer(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
 
@@ -442,4 +442,4 @@ class _OnDisk(DurableWaiter):
 
     def on_store_failed(self, reason: str) -> None:
         """Refuse the request."""
-        self._context.log_failed(reason)
+        self._context.on_log_failed(reason)

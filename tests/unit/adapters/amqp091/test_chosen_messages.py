@@ -75,5 +75,5 @@ def test_rights_that_are_taken_away_meanwhile_are_missed(
     consume(client, get_position=FAR, browse=browse)
     assert client.frames() == []
     monkeypatch.setattr(bench.door, "is_allowed", lambda user, vhost, what, name: what != READ)
-    client.connection.rights_changed()
+    client.connection.on_rights_changed()
     assert names(client, 1) == ["Channel.Close"]

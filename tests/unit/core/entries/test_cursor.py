@@ -484,7 +484,7 @@ class Viewer(Client):
         self.consumer.extent = extent
         attach(bench.queue, self.consumer)
 
-    def shown_all(self, consumer: QueueConsumer) -> None:
+    def on_snapshot_end(self, consumer: QueueConsumer) -> None:
         self.ended += 1
         self.cancel()
 

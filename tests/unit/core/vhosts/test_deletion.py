@@ -408,7 +408,7 @@ class Sender(Dependent):
         self._told = told
         vhost.dependents.add(self)
 
-    def node_deleted(self) -> None:
+    def on_node_deleted(self) -> None:
         """Leave, as every dependent does, and make others leave."""
         self._told.append(self)
         for sender in [self, *self.others]:

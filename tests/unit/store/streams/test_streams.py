@@ -27,7 +27,7 @@ class Watcher(StreamWatcher):
     def __init__(self) -> None:
         self.told: list[int] = []
 
-    def rows_durable(self, behind: int) -> None:
+    def on_rows_durable(self, behind: int) -> None:
         """Remember."""
         self.told.append(behind)
 
