@@ -174,8 +174,8 @@ class Daemon:
             auto_create=settings.auto_create,
         )
         self.server.set_product(settings.compat_product, settings.compat_version)
-        self.users.changed = self.server.connections.on_rights_changed
-        self.users.deleted = self.server.on_user_deleted
+        self.users.on_rights_changed = self.server.connections.on_rights_changed
+        self.users.on_deleted = self.server.on_user_deleted
         broker.leaving += [self.server.on_vhost_deleted, self.users.forget_vhost]
         broker.left.append(self.server.connections.on_vhost_released)
         self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)

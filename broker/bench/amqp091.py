@@ -185,12 +185,12 @@ class Sender091(Client091):
         if self.publisher is not None:
             self.publisher.confirm(0 if multiple else tag, tag, nack)
 
-    def resumed(self) -> None:
+    def on_resumed(self) -> None:
         """Resume publishing."""
         if self.publisher is not None:
             self.publisher.resume()
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._flow.settled.set()
 
@@ -223,7 +223,7 @@ class Consumer091(Client091):
             self.write(_ACK_HEAD + tag.to_bytes(8, "big") + _MULTIPLE)
             self._acked = tag
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._flow.settled.set()
 

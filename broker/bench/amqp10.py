@@ -184,7 +184,7 @@ class Client10(Connection[Answer10]):
             self.window.update(flow.next_incoming_id, flow.incoming_window)
             if flow.handle != NONE and flow.link_credit != NONE:
                 self.credit(flow.handle, flow.delivery_count, flow.link_credit)
-            self.resumed()
+            self.on_resumed()
         else:
             self._take(decode_composite(body)[0])
 
@@ -342,12 +342,12 @@ class Sender10(Client10):
             low, high = (self._sent + distance(following, number) + 1 for number in (first, last))
             self.publisher.confirm(low, high, not accepted)
 
-    def resumed(self) -> None:
+    def on_resumed(self) -> None:
         """Resume publishing."""
         if self.publisher is not None:
             self.publisher.resume()
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._run_flow.settled.set()
 
@@ -396,7 +396,7 @@ class Consumer10(Client10):
         if not self._plan.auto_ack and self._settled < following:
             self._settle([(self._settled, following - 1)])
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._run_flow.settled.set()
 

@@ -325,7 +325,7 @@ class Broker(Registry):
         """Count the messages lost from volatile queues, once the log has restored all definitions."""
         for queue in self.numbers.queues.values():
             if queue.volatile is not None:
-                queue.volatile.restarted()
+                queue.volatile.note_restart()
 
     def objections(self) -> list[str]:
         """Describe the restored policies that cannot be used, and why. These policies apply to nothing."""

@@ -143,7 +143,7 @@ class Transport:
         """End the connection: the socket is closed, and everything that the connection owned is released."""
         connection = self.connection
         if connection is not None:
-            connection.lost("" if error is None else str(error))
+            connection.on_lost("" if error is None else str(error))
         self._socket = None
         self.connection = None
         self._server.counters.connections_closed += 1

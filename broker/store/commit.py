@@ -40,22 +40,22 @@ from protocol.streams.chunk import Chunk
 class CommitListener:
     """The receiver of outcomes. A storage calls it on the event loop only, also from inside `submit`."""
 
-    def durable(self) -> None:
+    def on_batch_durable(self) -> None:
         """Note that the batch in flight is durable."""
         raise NotImplementedError
 
-    def failed(self, reason: str, undone: bool = False) -> None:
+    def on_batch_failed(self, reason: str, undone: bool = False) -> None:
         """Note that the batch in flight has failed, or the storage itself, without a batch in flight.
 
         `undone`: nothing of the batch is stored, and the reserve has room for a batch without publishes.
         """
         raise NotImplementedError
 
-    def deposed(self, reason: str) -> None:
+    def on_deposed(self, reason: str) -> None:
         """Note that another process owns the batches now."""
         raise NotImplementedError
 
-    def has_room(self) -> None:
+    def on_room(self) -> None:
         """Note that the storage has room for publishes again, and a new reserve, after an undone batch."""
         raise NotImplementedError
 
@@ -142,7 +142,7 @@ class BatchStorage:
         """Return a random number of 63 bits, not 0, for a new log."""
         raise NotImplementedError
 
-    def started(self) -> None:
+    def on_recovery_end(self) -> None:
         """Note that recovery is over: the space of removed segments may be used again from now on."""
 
     # ---- batches

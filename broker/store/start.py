@@ -57,7 +57,7 @@ class Start:
         except BaseException:
             self.group.release()
             raise
-        self.storage.started()
+        self.storage.on_recovery_end()
         return found.report
 
     def begin(self, found: StoredLog, void: list[tuple[Message, int]]) -> None:
@@ -116,7 +116,7 @@ class Delivery:
         for change in replay.definitions():
             sink.apply(change)
             found.report.definitions += 1
-        sink.defined()
+        sink.on_definitions_end()
         clean = replay.closed
         found.report.clean = clean
         pages = replay.pages

@@ -76,7 +76,7 @@ class StreamHistories(RuleBasedStateMachine):
             self.disk.sync(appended.segment.fd)
         self.disk.sync_directory(FOLDER)
         for appended in self.unsynced:
-            self.files.synced(appended)
+            self.files.note_synced(appended)
         self.unsynced = []
         self.durable = len(self.rows)
         self.kept = int(self.files.first)

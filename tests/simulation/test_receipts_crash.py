@@ -72,10 +72,10 @@ class Publish(HeldPublish):
 class Job(Transaction):
     """A transaction without an answer."""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Do nothing: the commit is on disk."""
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Do nothing: the commit is not on disk."""
 
 

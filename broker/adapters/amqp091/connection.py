@@ -138,7 +138,7 @@ class Handshake:
         elif self._login is not None:
             self._login.respond(raw)
 
-    def challenged(self, challenge: bytes) -> None:
+    def on_challenge(self, challenge: bytes) -> None:
         """Send a further challenge of the log-in."""
         connection = self.connection
         if connection.state == AUTHENTICATING:  # else the peer has disconnected meanwhile
@@ -146,12 +146,12 @@ class Handshake:
             connection.out.write(methods.connection_secure(challenge))
             connection.release(HELD_FOR_REPLY)
 
-    def accepted(self, user: str, proof: bytes) -> None:
+    def on_accepted(self, user: str, proof: bytes) -> None:
         """Accept the peer, after sending it the broker's proof if there is one."""
         if self.connection.state == AUTHENTICATING:
             if proof:
                 self._user = user
-                self.challenged(proof)
+                self.on_challenge(proof)
             else:
                 self._tune(user)
 
@@ -167,7 +167,7 @@ class Handshake:
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
         connection.release(HELD_FOR_REPLY)
 
-    def refused(self, user: str, cause: str) -> None:
+    def on_refused(self, user: str, cause: str) -> None:
         """Close with 403 if the client understands this before tune, else hang up.
 
         [RabbitMQ authentication_failure_close]
@@ -462,7 +462,7 @@ class Connection091(Connection091State):
             if data is None:
                 self.wire.resume()
             else:
-                self.server.shortage.received(len(data))
+                self.server.shortage.count_received(len(data))
                 if self.handshake is not None:
                     self.handshake.count_bytes(len(data))
                 self.wire.feed(data)
@@ -671,7 +671,7 @@ class Connection091(Connection091State):
         self.flush()
         self.edge.close()
 
-    def lost(self, reason: str) -> None:
+    def on_lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
         if not self._has_ended and not self._steps.defer_end(reason):
             self._has_ended = True

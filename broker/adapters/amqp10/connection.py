@@ -372,7 +372,7 @@ class Connection10(Connection10State):
         if self.state == CLOSED:
             return
         self.has_received = True
-        self.server.shortage.received(len(data))
+        self.server.shortage.count_received(len(data))
         self.input.receive(data)
         if (
             self.publishes
@@ -396,7 +396,7 @@ class Connection10(Connection10State):
         else:
             self.begin_amqp()
 
-    def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
+    def on_opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
         """Note that both sides have sent open."""
         self.server.connections.add(self, self.user, virtual_host.name)
         self.virtual_host = virtual_host
@@ -518,7 +518,7 @@ class Connection10(Connection10State):
         """Close the connection because another one has taken its place."""
         handshake.close_connection(self, condition, text, info)
 
-    def lost(self, reason: str) -> None:
+    def on_lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
         if not self.input.turns.defer_end(reason):
             handshake.end_lost_connection(self, reason)

@@ -216,7 +216,7 @@ class Connection10State(ServedConnection):
         """Take no frames on channels above this one. [amqp-1.0 2.7.1]"""
         raise NotImplementedError
 
-    def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
+    def on_opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
         """Note that both sides have sent open.
 
         `idle_time_out`: the longest silence that the peer accepts, in milliseconds; 0: any.

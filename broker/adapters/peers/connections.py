@@ -255,7 +255,7 @@ class Shortage:
             for publisher in list(self.held):
                 publisher.end()
 
-    def received(self, size: i64) -> None:
+    def count_received(self, size: i64) -> None:
         """Count bytes that a client has sent, before they are handled; may begin a shortage and ends none."""
         self._unmeasured += size
         if self._unmeasured >= MEASURE_BYTES:

@@ -409,12 +409,12 @@ class _Operation(Operation):
         super().__init__(vhost.publisher, queue, make_holder(queue, no_ack=True), way)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Note that the operation is on disk."""
         if not self.future.done():
             self.future.set_result(None)
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Note that the operation has failed."""
         if not self.future.done():
             self.future.set_exception(

@@ -55,7 +55,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
                 break
             entry = cursor.get_next_available_entry()
             if entry is not None:
-                cursor.passed(entry)
+                cursor.move_past(entry)
                 if queue.entries.arrival(entry) > newest:
                     if queue.entries.in_order:
                         break
@@ -88,7 +88,7 @@ async def entries_after(
                 break
             if cursor.behind:
                 cursor.behind.clear()  # late entries stand before those that were yielded
-            cursor.passed(entry)
+            cursor.move_past(entry)
             if entries.arrival(entry) > newest:
                 if entries.in_order:
                     break

@@ -215,7 +215,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
     except ApiError:
         broker.staging.undo(stage)
         raise
-    stage.durable()
+    stage.note_durable()
     await _remove_acknowledged(stage)
 
 

@@ -28,7 +28,7 @@ class Browsers:
         self.standing: dict[QueueEntry, dict[Cursor, None]] = {}
         self._gone: i64 = 0  # entries, since the last sweep
 
-    def moved(self, cursor: Cursor, before: QueueEntry) -> None:
+    def note_move(self, cursor: Cursor, before: QueueEntry) -> None:
         """Note that `cursor` has moved from `before` to its `last`."""
         there = self.standing[before]
         if len(there) == 1 and not cursor.last.stood_on:
@@ -337,7 +337,7 @@ class Cursor:
             self.effort += LOAD_COST + (message.length >> LOAD_SHIFT)
         return self.filter.passes(entry)
 
-    def passed(self, entry: QueueEntry) -> None:
+    def move_past(self, entry: QueueEntry) -> None:
         """Move past `entry`, the result of the latest look-up, which is being delivered."""
         if self.progress is not None:
             self.progress.note_delivery(entry)
@@ -429,7 +429,7 @@ class Cursor:
         before = self.last
         self.last = entry
         if self.browsers is not None:
-            self.browsers.moved(self, before)
+            self.browsers.note_move(self, before)
             self.effort += self.entries.reads
             self.entries.reads = 0
 

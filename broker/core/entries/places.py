@@ -130,7 +130,7 @@ class Places:
 
     # ---- changes
 
-    def linked(self, entry: QueueEntry) -> None:
+    def note_linked(self, entry: QueueEntry) -> None:
         """Count `entry`, which is new and linked at its place."""
         if not self._counts(entry) or entry.prev is self.end:  # else it may have the order of `end`
             return
@@ -146,7 +146,7 @@ class Places:
         self._all.add(index, 1)
         self._ready.add(index, 1)
 
-    def changed(self, entry: QueueEntry, ready: i64) -> None:
+    def note_ready_change(self, entry: QueueEntry, ready: i64) -> None:
         """Note that `entry` has become ready (1), or is not ready any more (-1)."""
         self.idle += 1
         if self._counts(entry):
@@ -154,7 +154,7 @@ class Places:
             self._blocks[index].ready += ready
             self._ready.add(index, ready)
 
-    def unlinked(self, entry: QueueEntry) -> None:
+    def note_unlinked(self, entry: QueueEntry) -> None:
         """Uncount `entry`, which is not ready any more and is about to be unlinked."""
         self.idle += 1
         if not self._counts(entry):

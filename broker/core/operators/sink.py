@@ -248,11 +248,11 @@ class Move(Operation):
         self.remove(entry)
         self._told = done
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Report success."""
         self._told("")
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Report that the log has failed."""
         self._told(f"the log has failed: {reason}")
 

@@ -126,7 +126,7 @@ class Stage:
         self._mark(entry)
         context = self.holder.context
         if context.behind or context.late is not None:
-            context.passed(entry)
+            context.move_past(entry)
         else:
             context.last = entry
         self._coming.append(entry)
@@ -142,7 +142,7 @@ class Stage:
     def step(self, first: i64, now: i64) -> Change:
         """Stage the marked messages, acknowledge those before `first`, and return the record for the log.
 
-        When the record is on disk, call `durable`, then `settle_some` until it returns false. If the log
+        When the record is on disk, call `note_durable`, then `settle_some` until it returns false. If the log
         fails, call `undo`.
         """
         coming, self._coming = self._coming, []
@@ -170,7 +170,7 @@ class Stage:
             del self._marks[: len(self._marks) - self.retain]
         self.oldest = max(self.oldest, self._marks[0] if self._marks else self.first)
 
-    def durable(self) -> None:
+    def note_durable(self) -> None:
         """Note that the last step is on disk."""
         self.behind = self.next
         self.times = [each for each in self.times if each[0] > self.first]

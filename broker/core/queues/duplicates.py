@@ -199,7 +199,7 @@ class DuplicatesMemory(MemoryHook):
             self._watch()
         elif self._is_off():
             self.queue.memory = None
-            self.host.changed()
+            self.host.on_routes_changed()
         return False
 
     def _forget_ids(self, most: i64) -> i64:
@@ -289,5 +289,5 @@ def apply(queue: Queue, host: QueueHost) -> None:
             return
         memory = DuplicatesMemory(queue, host)
         queue.memory = memory
-        host.changed()  # resolved routes depend on this
+        host.on_routes_changed()  # resolved routes depend on this
     memory.apply(effective)

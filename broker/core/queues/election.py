@@ -393,7 +393,7 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     was = stopped(queue)
     queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
-        queue.host.changed()  # resolved routes depend on this
+        queue.host.on_routes_changed()  # resolved routes depend on this
     if DEQUEUE in names and DEQUEUE not in was:
         for consumer in queue.manager.acquiring_consumers():
             suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over

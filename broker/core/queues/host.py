@@ -46,11 +46,11 @@ class QueueHost:
         self.warn = trouble
         self.settlements: list[Settlement] = []
 
-    def changed(self) -> None:
+    def on_routes_changed(self) -> None:
         """Make resolved routes stale, and retry dead letters that wait for a route."""
         raise NotImplementedError
 
-    def consumed(self, message: Message, queue: QueueState) -> None:
+    def write_consumption_receipts(self, message: Message, queue: QueueState) -> None:
         """Write the receipts for a message with marks that was consumed from `queue`."""
         raise NotImplementedError
 

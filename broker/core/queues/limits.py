@@ -245,7 +245,7 @@ class Limits(LimitsHook):
             self.expires = expires
             self.used = self.schedule.now()
         if self.careful != was_careful:
-            self.host.changed()  # resolved routes depend on this
+            self.host.on_routes_changed()  # resolved routes depend on this
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)

@@ -151,7 +151,7 @@ class Purge(Chore):
             cursor = self._cursor = Cursor(self.queue.entries)
             begin_browsing(self.queue, cursor)
         if cursor.last is not last:
-            cursor.passed(last)
+            cursor.move_past(last)
 
     def _end(self) -> None:
         self.over = True

@@ -159,7 +159,7 @@ class Queue(ConsumedQueue):
             if consumer.state == INTERESTED:
                 manager.move(consumer, NOTIFIED)
         else:
-            consumer.context.passed(entry)
+            consumer.context.move_past(entry)
             if self.stream is not None and self.journal is not None:
                 self.journal.shown(entry, consumer)
         target.use_credit(size)
@@ -174,7 +174,7 @@ class Queue(ConsumedQueue):
         """Acquire the next entry of the consumer's context for delivery: AVAILABLE → ACQUIRED."""
         context = consumer.context
         if context.behind or context.late is not None:
-            context.passed(entry)
+            context.move_past(entry)
         else:
             context.last = entry
         make_acquired(self, entry, consumer)
@@ -217,7 +217,7 @@ class Queue(ConsumedQueue):
         if self.discipline is not None:
             self.discipline.note_departure(entry, owner)
         if message.marks != 0 and self.host is not None:
-            self.host.consumed(message, self)
+            self.host.write_consumption_receipts(message, self)
 
     def discard(self, entry: QueueEntry) -> None:
         """Reject `entry`, which is dead-lettered: ACQUIRED → DEQUEUED. Ignored where `settle` is."""
@@ -231,7 +231,7 @@ class Queue(ConsumedQueue):
         if self.discipline is not None:
             self.discipline.note_arrival(entry)
         if self.places is not None:
-            self.places.linked(entry)
+            self.places.note_linked(entry)
         if self.index is not None or not self.entries.in_order:
             place_entry(self, entry)
         return entry
@@ -462,7 +462,7 @@ def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
     if queue.index is not None:
         queue.index.remove(entry, depth)
     if queue.places is not None:
-        queue.places.unlinked(entry)
+        queue.places.note_unlinked(entry)
 
 
 def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:

@@ -244,7 +244,7 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
         if discipline is not None:
             discipline.note_departure(entry, consumer)
         if message.marks != 0 and queue.host is not None:
-            queue.host.consumed(message, queue)
+            queue.host.write_consumption_receipts(message, queue)
     if queue.election is not None:
         queue.election.note_delivery_end()
 

@@ -57,7 +57,7 @@ class Volatile(TimedTask):
         self._noted = at_risk
         self._exact = found.get("exact") is True
 
-    def restarted(self) -> None:
+    def note_restart(self) -> None:
         """Count the messages at risk as lost, after all definitions have been restored."""
         self.lost += self._noted
         self.estimated = self.estimated or not self._exact

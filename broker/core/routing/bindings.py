@@ -106,7 +106,7 @@ class Bindings(Chore):
             return False
         parallel[binding.key] = binding
         source.link(binding)
-        source.changed()
+        source.on_bindings_changed()
         return True
 
     def remove(self, binding: Binding) -> None:
@@ -119,12 +119,12 @@ class Bindings(Chore):
             del source.outgoing[destination]
             self._forget(source, destination)
         source.unlink(binding)
-        source.changed()
+        source.on_bindings_changed()
 
     def note_renamed(self, queue: Queue) -> None:
         """Inform the sources of a queue's bindings that the queue has another name."""
         for source in self._by_destination.get(queue, {}):
-            source.changed()
+            source.on_bindings_changed()
 
     def remove_node(self, deleted: Queue | Exchange) -> list[Exchange]:
         """Remove the bindings of a deleted queue or exchange. Return the exchanges that have none left."""
@@ -136,7 +136,7 @@ class Bindings(Chore):
             if source.deleted:
                 continue  # the bindings of the exchange are deleted with it
             del source.outgoing[deleted]
-            source.changed()
+            source.on_bindings_changed()
             self._deleted.append((source, {deleted: parallel}))
             if not source.outgoing:
                 left.append(source)

@@ -411,7 +411,7 @@ class Exchange:
             self.conditional -= 1
         self._unlink(binding)
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Note that `outgoing` has changed, or the name of a destination has."""
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:

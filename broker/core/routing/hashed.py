@@ -137,7 +137,7 @@ class ChoosingExchange(Exchange):
                     heaviest[name] = binding
         return [Choice(binding, self.weight_of(binding)) for _, binding in sorted(heaviest.items())]
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Forget the choices, whose set or names have changed."""
         self._choices = None
 
@@ -215,9 +215,9 @@ class ConsistentHashExchange(ChoosingExchange):
             )
         return value
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Forget the choices and the slots, whose choices or names have changed."""
-        super().changed()
+        super().on_bindings_changed()
         self._slots.clear()
 
 

@@ -91,9 +91,9 @@ class DelayedExchange(Exchange):
         """Whether the message has a delay."""
         return delay_of(view) > 0
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Pass the change to the routing exchange."""
-        self._routing.changed()
+        self._routing.on_bindings_changed()
 
     def _link(self, binding: Binding) -> None:
         self._routing.link(binding)

@@ -87,12 +87,12 @@ class VirtualHost(RoutingHost):
 
     # ---- as queues see it
 
-    def changed(self) -> None:
+    def on_routes_changed(self) -> None:
         """Make resolved routes stale, and retry dead letters that wait for a route."""
         self.topology.epoch += 1
         self.dead_letters.retry_backlogs()
 
-    def consumed(self, message: Message, queue: QueueState) -> None:
+    def write_consumption_receipts(self, message: Message, queue: QueueState) -> None:
         """Write the receipts for a message that has been consumed from `queue`."""
         self.receipts.write_consumption(message, queue)
 

@@ -183,7 +183,7 @@ class _KeepingSyncer(DiskSyncer):
         self.disk.rename(path, path + KEPT_SUFFIX)
         self.disk.sync_directory(self.directory)
         if self.target is not None:
-            self.target.removed(name, "")
+            self.target.on_removed(name, "")
 
 
 def check(directory: str, disk: Disk) -> CheckReport:

@@ -658,7 +658,7 @@ class StreamFiles(StreamSegments):
         self.segments.append(segment)
         return segment
 
-    def synced(self, appended: Appended) -> None:
+    def note_synced(self, appended: Appended) -> None:
         """Note that a chunk's file is synced."""
         appended.segment.unsynced = False
         self.open_files.release(appended.segment)
@@ -669,7 +669,7 @@ class StreamFiles(StreamSegments):
         assert segment is self.segments[-1], "the last one first"
         segment.cut(appended.end, appended.next, appended.last_time)
         if not appended.unsynced:
-            self.synced(appended)
+            self.note_synced(appended)
         self.bytes -= appended.size
         self.next = segment.next
         if segment.end > 0:

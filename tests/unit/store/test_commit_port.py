@@ -147,7 +147,7 @@ def test_an_undone_batch_loses_its_publishes_and_keeps_its_settles() -> None:
     assert (log.full, log.stopped, lost.sequence) == (True, False, 0)
 
     storage.answer_all()  # the settles, in the reserve
-    storage.listener.has_room()
+    storage.listener.on_room()
 
     assert log.failure == ""
     kept_now = publish(log, [queue], b"kept")
@@ -218,7 +218,7 @@ def test_rows_of_a_stream_become_durable_with_their_batch() -> None:
     log.commit()
     storage.run_out()
     storage.answer_all()
-    storage.listener.has_room()
+    storage.listener.on_room()
     add(stream, b"third", time=9)
     log.commit()
     storage.answer_all()

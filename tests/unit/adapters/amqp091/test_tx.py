@@ -111,7 +111,7 @@ def test_a_log_that_has_failed_refuses_the_commit(bench: BrokerBench) -> None:
 
 def test_a_client_that_goes_meanwhile_has_committed(bench: BrokerBench) -> None:
     client = working(bench)
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 1), (0, 0), (0, 0))
     bench.store.complete()
     assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 0), (1, 0), (1, 0))
@@ -120,7 +120,7 @@ def test_a_client_that_goes_meanwhile_has_committed(bench: BrokerBench) -> None:
 
 def test_a_client_that_goes_meanwhile_and_a_log_that_fails(bench: BrokerBench) -> None:
     client = working(bench)
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     bench.store.fail("no disk")
     assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((1, 0), (0, 0), (0, 0))
 

@@ -79,7 +79,7 @@ def test_connections_to_it_count_no_longer_and_those_to_the_next_one_stay() -> N
     again = bench.enter("ann", "other")
     bench.clock.advance(0)
     assert (methods_of(ann), methods_of(again)) == ([FORCED], [])
-    ann.connection.lost("")
+    ann.connection.on_lost("")
     assert connections.in_vhost("other") == [again.connection]
     assert connections.of_user("ann") == [again.connection]
 
@@ -109,7 +109,7 @@ def test_a_client_goes_by_itself_meanwhile() -> None:
         client.publish("q0")
     bench.turns.run()
     delete(bench)
-    ann.connection.lost("reset")
+    ann.connection.on_lost("reset")
     bench.turns.run()
     bench.clock.advance(0)
     assert methods_of(boss)[-1] == FORCED

@@ -90,7 +90,7 @@ def settle(bench: BrokerBench) -> None:
 
 def lose(client: Client) -> None:
     """Close the socket of a client."""
-    client.connection.lost("gone")
+    client.connection.on_lost("gone")
     client.edge.connection = None
 
 

@@ -204,7 +204,7 @@ def test_a_held_publisher_that_vanishes(bench: BrokerBench) -> None:
     client = client_of(bench)
     short(bench)
     client.connection.receive(publish_bytes("q") * 3)
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     assert len(bench.server.shortage.held) == 0
     enough(bench)
     assert ready(bench) == 1

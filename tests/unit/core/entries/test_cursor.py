@@ -22,7 +22,7 @@ def take(context: Cursor) -> QueueEntry | None:
     """Take the next entry, as an acquiring consumer does."""
     entry = context.get_next_available_entry()
     if entry is not None:
-        context.passed(entry)
+        context.move_past(entry)
         entry.state = ACQUIRED
     return entry
 

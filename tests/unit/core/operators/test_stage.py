@@ -37,7 +37,7 @@ def advance(broker: Broker, stage: Stage, acknowledged: int, rows: int) -> None:
         if stage.take_one() < 0:
             break
     broker.staging.append(stage, stage.step(acknowledged, 0))
-    stage.durable()
+    stage.note_durable()
     while stage.settle_some():
         pass
 

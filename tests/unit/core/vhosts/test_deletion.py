@@ -363,7 +363,7 @@ def test_bindings_are_unlinked_in_slices_too() -> None:
 class Pledge(Transaction):
     """A transaction without a waiting client."""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         pass
 
 
