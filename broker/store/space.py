@@ -18,9 +18,9 @@ from broker.store.disk import NO_DESCRIPTORS
 from broker.store.format import COUNT, DELIVERED, END, MALFORMED, MESSAGE, SETTLE, Records
 from broker.store.scan import BatchScanner
 from broker.store.segment import Segment
-from broker.store.stand_ins import StandIns
 from broker.store.state import LogState
 from broker.store.streams.stream import Streams
+from broker.store.substitutes import Substitutes
 
 SLICE: Final = 256 * 1024  # the most bytes copied per batch, or one batch of the victim if larger
 SETTLE_BYTES: Final = 17
@@ -249,14 +249,14 @@ class Room:
         log: LogState,
         storage: BatchStorage,
         space: Space,
-        stand_ins: StandIns,
+        substitutes: Substitutes,
         appender: Appender,
         streams: Streams,
     ) -> None:
         self.log = log
         self.storage = storage
         self.space = space
-        self.stand_ins = stand_ins
+        self.substitutes = substitutes
         self.appender = appender
         self.streams = streams
         self.waiting: dict[tuple[Message, LoggedQueue], tuple[int, bytes]] = {}  # counts to append later
@@ -354,7 +354,7 @@ class Room:
         log.filling.dead_files = batch.dead_files + filling.dead_files
         self._salvage(batch, batch.first_sequence)
         self._salvage(filling, batch.first_sequence)
-        self.stand_ins.take_over(burials)
+        self.substitutes.take_over(burials)
 
     def _undo_moves(self, moves: list[Move]) -> None:
         log = self.log

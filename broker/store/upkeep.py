@@ -10,9 +10,9 @@ from broker.store.batch import Batch
 from broker.store.commit import BatchStorage
 from broker.store.held import HeldMessages
 from broker.store.space import Space
-from broker.store.stand_ins import STANDS_IN, StandIns
 from broker.store.state import LogState
 from broker.store.streams.stream import Streams
+from broker.store.substitutes import SUBSTITUTE, Substitutes
 
 
 @final
@@ -27,7 +27,7 @@ class Upkeep:
         log: LogState,
         storage: BatchStorage,
         held: HeldMessages,
-        stand_ins: StandIns,
+        substitutes: Substitutes,
         streams: Streams,
         space: Space,
         memory_budget: i64,
@@ -35,7 +35,7 @@ class Upkeep:
         self.log = log
         self.storage = storage
         self.held = held
-        self.stand_ins = stand_ins
+        self.substitutes = substitutes
         self.streams = streams
         self.space = space
         self.memory_budget = memory_budget
@@ -45,8 +45,8 @@ class Upkeep:
         log = self.log
         segment = batch.segment
         for burial in batch.burials:
-            if burial.message.sequence == STANDS_IN:
-                self.stand_ins.settle(burial.message, burial.queue)
+            if burial.message.sequence == SUBSTITUTE:
+                self.substitutes.settle(burial.message, burial.queue)
             else:
                 self.held.release(burial.message, burial.queue.number)
         if log.content_bytes > self.memory_budget:  # this batch's contents are needed last

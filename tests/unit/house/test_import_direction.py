@@ -32,7 +32,7 @@ STORE = (
     ("group_commit",),
     ("upkeep",),
     ("space",),
-    ("stand_ins", "held", "appender"),
+    ("substitutes", "held", "appender"),
     ("streams",),
     ("commit", "state"),
     ("recovery",),
