@@ -141,14 +141,14 @@ async def entry_before(queue: Queue, mark: str) -> QueueEntry:
 
     The answer is right until other work runs. In a deleted queue the answer is the head.
     """
-    stand_in = queue.entries.stand_in(mark)
+    placeholder = queue.entries.placeholder(mark)
     if queue.stream is not None:
-        return stand_in
+        return placeholder
     slices = Slices()
     while not queue.deleted:  # a deleted queue does not report the end of its entries
         places = places_of(queue)
-        if places.reaches(stand_in):
-            return places.last_up_to(stand_in)
+        if places.reaches(placeholder):
+            return places.last_up_to(placeholder)
         places.extend(LOOK)
         await slices.breathe()
     return queue.entries.head

@@ -144,7 +144,7 @@ class QueueEntryList:
         """Return a text that names the place of `entry`, also after `entry` has left the queue."""
         return str(int(entry.order))
 
-    def stand_in(self, mark: str) -> QueueEntry:
+    def placeholder(self, mark: str) -> QueueEntry:
         """Return an unlinked entry at the place that `mark` names. Raises ValueError."""
         return QueueEntry(self.head.message, _order(mark))
 

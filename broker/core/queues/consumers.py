@@ -21,7 +21,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.counters import Counters
-from broker.core.entries.cursor import SCAN_BUDGET, Cursor, Row
+from broker.core.entries.cursor import SCAN_BUDGET, Cursor, PostingList
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.ports import MessageStore
@@ -58,10 +58,11 @@ class QueueConsumerManager:
     A waiting basic.get is in `gets` instead of `all`, and otherwise like any consumer. `levels`: the
     INTERESTED and NOTIFIED consumers per rank and context, highest rank first. Only levels with a consumer
     that wants work are listed, so the cost of a message does not grow with the number of priorities. A single
-    listed level may stay there without such a consumer. Browsers are in no level. `row_levels`: the levels of
-    consumers that see one row of an index. `strict`: consumers of one priority are not served round-robin.
-    The consumer attached first goes first, so each consumer has its own rank. Otherwise the rank is the
-    priority. A change takes effect when the queue has no acquiring consumer. [ActiveMQ strictOrderDispatch]
+    listed level may stay there without such a consumer. Browsers are in no level. `posting_levels`: the
+    levels of consumers that see one posting list of an index. `strict`: consumers of one priority are not
+    served round-robin. The consumer attached first goes first, so each consumer has its own rank. Otherwise
+    the rank is the priority. A change takes effect when the queue has no acquiring consumer. [ActiveMQ
+    strictOrderDispatch]
     `gate`: no consumer is served while the gate is shut; None: no gate. `purges`: no consumer is served while
     the first of these purges runs; the other purges wait. `returns`: no consumer is served while entries are
     being requeued. `discards`: a large number of refused entries that are leaving in slices. `undeliverable`:
@@ -79,7 +80,7 @@ class QueueConsumerManager:
         self.non_acquiring = QueueConsumerList()
         self.not_interested = QueueConsumerList()
         self.levels: list[ConsumerLevel] = []
-        self.row_levels: dict[Row, list[ConsumerLevel]] = {}
+        self.posting_levels: dict[PostingList, list[ConsumerLevel]] = {}
         self._levels: dict[tuple[int, Cursor], ConsumerLevel] = {}
         self.acquiring: i64 = 0
         self.interested: i64 = 0
@@ -220,8 +221,8 @@ class QueueConsumerManager:
     def _level(self, rank: i64, context: Cursor) -> ConsumerLevel:
         level = self._levels.get((int(rank), context))
         if level is None:
-            row = context.row
-            home = self.levels if row is None else self.row_levels.setdefault(row, [])
+            postings = context.postings
+            home = self.levels if postings is None else self.posting_levels.setdefault(postings, [])
             level = self._levels[int(rank), context] = ConsumerLevel(rank, context, home)
         return level
 
@@ -532,9 +533,9 @@ def levels_for(queue: ConsumedQueue, entry: QueueEntry) -> list[ConsumerLevel]:
     if queue.index is None:
         return everyone
     found: list[ConsumerLevel] = []
-    row_levels = queue.manager.row_levels
-    for row in queue.index.served_rows(entry):
-        found += row_levels.get(row, ())
+    posting_levels = queue.manager.posting_levels
+    for postings in queue.index.served_postings(entry):
+        found += posting_levels.get(postings, ())
     if not found:
         return everyone
     for level in everyone:
@@ -547,9 +548,9 @@ def all_levels(queue: ConsumedQueue) -> list[ConsumerLevel]:
     """Return all levels of consumers for which there may be an entry."""
     found = list(queue.manager.levels)
     if queue.index is not None:
-        for row in queue.index.served:
-            if row.first is not None:
-                found += queue.manager.row_levels.get(row, ())
+        for postings in queue.index.served:
+            if postings.first is not None:
+                found += queue.manager.posting_levels.get(postings, ())
     return found
 
 

@@ -224,7 +224,7 @@ def end_browsing(queue: QueueState, cursor: Cursor) -> None:
     browsers = queue.browsers
     if browsers is not None:
         browsers.remove(cursor)
-        if cursor.row is not None and queue.index is not None:
-            queue.index.release(cursor.row)
+        if cursor.postings is not None and queue.index is not None:
+            queue.index.release(cursor.postings)
         if not browsers.cursors:
             queue.browsers = None

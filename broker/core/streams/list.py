@@ -171,7 +171,7 @@ class StreamEntryList(QueueEntryList):
         assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
 
-    def stand_in(self, mark: str) -> QueueEntry:
+    def placeholder(self, mark: str) -> QueueEntry:
         """The place of a cursor that sees these offsets next. Raises ValueError."""
         offsets = [int(offset) for offset in mark.split(".")]
         if len(offsets) != len(self.partitions) or not all(0 <= offset < 1 << 62 for offset in offsets):

@@ -45,12 +45,12 @@ def check(queue: Queue, random: Random) -> None:
         assert [places.nth(at, only_ready) for at in range(len(entries) + 1)] == [*entries, None]
         assert [places.place(entry, only_ready) for entry in entries] == list(range(len(entries)))
     for number, entry in enumerate(everything):
-        stand_in = queue.entries.stand_in(queue.entries.mark(entry))
-        assert places.reaches(stand_in) == (number + 1 < len(counted) or len(counted) == len(everything))
+        placeholder = queue.entries.placeholder(queue.entries.mark(entry))
+        assert places.reaches(placeholder) == (number + 1 < len(counted) or len(counted) == len(everything))
         if number < len(counted):
             found = places.find(NO_NUMBER, queue.entries.arrival(entry))
             assert found is entry
-            assert places.last_up_to(stand_in) is entry
+            assert places.last_up_to(placeholder) is entry
 
 
 @pytest.mark.parametrize("order", ORDERS)
