@@ -130,10 +130,10 @@ class Election(ElectionHook):
             heapify(self._candidates)
         active = self.active
         if active is None or self._takes_over(newcomer, active):
-            self._hand_over(newcomer)
+            self._elect(newcomer)
 
     def note_detached(self) -> None:
-        """Note that a consumer is detached and its entries are released: O(log n) amortised."""
+        """Elect the next consumer if the active one was detached: O(log n) amortised."""
         left = self.active
         if left is None or left.state != REMOVED:
             return
@@ -142,7 +142,7 @@ class Election(ElectionHook):
             heappop(candidates)
         if left.inflight > 0 and EXCLUSIVE_TAKEOVER not in self.queue.effective:
             self._leavers.append(left)
-        self._hand_over(candidates[0][2] if candidates else None)
+        self._elect(candidates[0][2] if candidates else None)
         if self.draining and not self._single_active:
             self._limit_drain()
 
@@ -180,7 +180,8 @@ class Election(ElectionHook):
             return newcomer.priority == PREEMPTS_EQUALS and not self._single_active
         return newcomer.priority > active.priority
 
-    def _hand_over(self, successor: QueueConsumer | None) -> None:
+    def _elect(self, successor: QueueConsumer | None) -> None:
+        """Make `successor` the active consumer; None ends the election. Its service may wait for a drain."""
         old = self.active
         had_begun = self.has_begun
         self.active = successor

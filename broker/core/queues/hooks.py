@@ -415,11 +415,11 @@ class QueueRetry(Chore):
         """Apply the arguments from now on. HELD entries keep their times."""
         raise NotImplementedError
 
-    def note_return(self, entry: QueueEntry, outcome: i64) -> None:
-        """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
+    def count_return(self, entry: QueueEntry, outcome: i64) -> None:
+        """Count the return of `entry`, still ACQUIRED, if a return with this outcome counts."""
         raise NotImplementedError
 
-    def delays(self, outcome: i64) -> bool:
+    def has_delay_for(self, outcome: i64) -> bool:
         """Whether an entry that is returned with this outcome waits."""
         raise NotImplementedError
 
@@ -456,7 +456,7 @@ class ElectionHook:
         raise NotImplementedError
 
     def note_detached(self) -> None:
-        """Note that a consumer is detached and its entries are released."""
+        """Elect the next consumer if the active one was detached. The detached one's entries are released."""
         raise NotImplementedError
 
     def note_delivery_end(self) -> None:

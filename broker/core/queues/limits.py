@@ -40,7 +40,7 @@ from broker.core.queues.hooks import (
     LimitsHook,
     RoomWaiter,
 )
-from broker.core.queues.immediate import deliver_or_expire, hand_over
+from broker.core.queues.immediate import deliver_next, deliver_or_expire
 from broker.core.queues.queue import Queue, dead_letter, take_out
 
 ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a later step drops further ones
@@ -56,7 +56,7 @@ def admit_one_more(rules: Limits, entry: QueueEntry) -> None:
         rules.victims.offer(entry)
     if rules.overflow != DROP_HEAD:
         return
-    while rules.is_over_limits() and hand_over(rules.queue):
+    while rules.is_over_limits() and deliver_next(rules.queue):
         pass
     make_room(rules, ADMITTED_FOR)
 

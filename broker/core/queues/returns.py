@@ -360,7 +360,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if queue.deleted:
         return
     retry = queue.retry
-    delayed = retry is not None and retry.delays(outcome)
+    delayed = retry is not None and retry.has_delay_for(outcome)
     back = entries
     outdated: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
@@ -415,7 +415,7 @@ def _select_requeued(
             outdated.append(entry)
             continue
         if retry is not None:
-            retry.note_return(entry, outcome)
+            retry.count_return(entry, outcome)
         if is_exhausted(queue, entry):
             exhausted.append(entry)
         else:
@@ -462,10 +462,10 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
         return False  # the queue has taken the entry back
     retry = queue.retry
     if retry is not None:
-        if retry.delays(RECOVER):
+        if retry.has_delay_for(RECOVER):
             release(queue, [entry], owner, RECOVER)
             return False
-        retry.note_return(entry, RECOVER)
+        retry.count_return(entry, RECOVER)
     if is_exhausted(queue, entry):
         dead_letter_returned(queue, entry)
         return False
@@ -562,7 +562,7 @@ class ReturnedDeliveries(EndedDeliveries):
         self._paused: dict[Queue, i64] = {}  # paused queues, with the count of their runs
         for consumer, _ in runs:
             queue = queue_of(consumer)
-            if consumer.acquires and not (queue.retry is not None and queue.retry.delays(outcome)):
+            if consumer.acquires and not (queue.retry is not None and queue.retry.has_delay_for(outcome)):
                 self._pause(queue)
 
     def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
