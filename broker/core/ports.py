@@ -183,7 +183,7 @@ class StoredStream:
     def watch(self, watcher: StreamWatcher | None) -> None:
         """Set the only watcher of rows that become readable; None removes it."""
 
-    def trim(self, bytes_max: i64, oldest: i64) -> None:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> None:
         """Remove the oldest messages, in large portions, while `bytes_max` bytes remain without them.
 
         A portion whose messages are all older than `oldest`, in microseconds since 1970, is removed too. 0:

@@ -95,7 +95,7 @@ class StreamStorage:
         """Return the first offset from a time on, in microseconds since 1970; `next`: none yet."""
         raise NotImplementedError
 
-    def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> list[str]:
         """Advance `first` while `bytes_max` bytes remain, or rows are older than `oldest`; 0: no limit.
 
         Return the names of the parts that have no row any more. The log passes them to
@@ -248,7 +248,7 @@ class BatchStorage:
         raise NotImplementedError
 
     def remove_stream_parts(self, names: list[str]) -> None:
-        """Delete parts of streams that `StreamStorage.trim` has returned."""
+        """Delete parts of streams that `StreamStorage.apply_retention` has returned."""
         raise NotImplementedError
 
     def remove_unknown_streams(self, known: Container[int]) -> None:

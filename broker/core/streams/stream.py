@@ -38,7 +38,7 @@ FILTER_VALUE: Final = "x-stream-filter-value"
 PARTITION_KEY: Final = "x-partition-key"
 _FILTER_VALUE: Final = FILTER_VALUE.encode()
 _PARTITION_KEY: Final = PARTITION_KEY.encode()
-TRIM_MS: Final[i64] = 10_000  # the interval of checks for rows that have become too old
+RETENTION_MS: Final[i64] = 10_000  # the interval of checks for rows that have become too old
 
 
 @final
@@ -96,9 +96,9 @@ class QueueStream(StreamSink):
         if queue.manager.non_acquiring.head is not None:
             notify_browsers(queue)
         if self.bytes_max > 0 and queue.ready_bytes > self.bytes_max:
-            self.trim()
+            self.apply_retention()
 
-    def trim(self) -> None:
+    def apply_retention(self) -> None:
         """Remove rows beyond the retention limits."""
         oldest: i64 = 0
         if self.age_max > 0:
@@ -106,7 +106,7 @@ class QueueStream(StreamSink):
         journal = self.queue.journal
         for stored in self.partitions:
             first = stored.first
-            stored.trim(self.bytes_max, oldest)
+            stored.apply_retention(self.bytes_max, oldest)
             if journal is not None and stored.first > first:
                 journal.trimmed(first, stored.first - 1, stored.first - first)
         self._count()
@@ -172,15 +172,15 @@ class RetentionTimer(TimedTask):
             self._stream = None
 
     def do_due_work(self) -> None:
-        """Trim the stream, and again after a while if age matters."""
+        """Apply the limits of retention, and again after a while if age matters."""
         stream = self._stream
         if stream is None:
             return
         schedule = stream.host.schedule
         if stream.age_max > 0 or stream.bytes_max > 0:
-            stream.trim()
+            stream.apply_retention()
         if stream.age_max > 0:
-            schedule.set(self, schedule.after(TRIM_MS))
+            schedule.set(self, schedule.after(RETENTION_MS))
         else:
             schedule.cancel(self)
 

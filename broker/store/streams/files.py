@@ -217,7 +217,7 @@ _log = structlog.get_logger("amqpd.store")
 
 
 @final
-class Place:
+class ChunkPosition:
     """The position of a chunk. `header` has the offsets of its rows."""
 
     def __init__(self, segment: StreamSegment, position: i64, header: Header) -> None:
@@ -317,7 +317,7 @@ class StreamSegments(StreamStorage):
         except ChunkDamagedError as error:
             raise LogDamaged(self.path(segment), int(position), str(error)) from error
 
-    def find(self, offset: i64) -> Place | None:
+    def find(self, offset: i64) -> ChunkPosition | None:
         """Return the chunk with this offset, or with the next one that is kept; None: not written yet.
 
         Raises OSError, LogDamaged.
@@ -389,7 +389,7 @@ class StreamSegments(StreamStorage):
                 return max(self.first, place.header.first + row)
         return self.next
 
-    def following(self, place: Place) -> Place | None:
+    def following(self, place: ChunkPosition) -> ChunkPosition | None:
         """Return the chunk behind another one; None if there is none yet. Raises OSError, LogDamaged."""
         return self.find(place.header.behind)
 
@@ -398,7 +398,7 @@ class StreamSegments(StreamStorage):
         place = self.find(offset)
         return None if place is None or place.header.first >= behind else self.extent(place, behind)
 
-    def extent(self, place: Place, behind: i64) -> StreamExtent:
+    def extent(self, place: ChunkPosition, behind: i64) -> StreamExtent:
         """Return whole chunks of one file from a place on, up to the one with the row before `behind`.
 
         The extent has at least one chunk, and ends before lost rows. Raises OSError, LogDamaged.
@@ -467,7 +467,7 @@ class StreamSegments(StreamStorage):
                 return first + (position - start) * rows // length
             start += length
 
-    def load(self, place: Place) -> Chunk:
+    def load(self, place: ChunkPosition) -> Chunk:
         """Read a chunk. Raises OSError, LogDamaged."""
         segment = place.segment
         data = self.disk.read(self.open_for_reading(segment), place.header.size, int(place.position))
@@ -476,7 +476,7 @@ class StreamSegments(StreamStorage):
         except ChunkDamagedError as error:
             raise LogDamaged(self.path(segment), int(place.position), str(error)) from error
 
-    def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> Place | None:
+    def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> ChunkPosition | None:
         """Walk from the chunk at `position` to the one that has `offset`, and rows from `time` on.
 
         Unreadable headers are stepped over; None: no readable chunk follows in the file.
@@ -501,12 +501,12 @@ class StreamSegments(StreamStorage):
                 self.note_damage(segment, position, expected, str(error))
                 continue
             if header.behind > offset and header.last_time >= time:
-                return Place(segment, position, header)
+                return ChunkPosition(segment, position, header)
             position += header.size
             expected = header.behind
         return None
 
-    def _search(self, segment: StreamSegment, position: i64, first: i64) -> Place | None:
+    def _search(self, segment: StreamSegment, position: i64, first: i64) -> ChunkPosition | None:
         """Return the next whole chunk of the stream in a file behind a position without one."""
         position += 1
         fd = self.open_for_reading(segment)
@@ -520,7 +520,7 @@ class StreamSegments(StreamStorage):
                     fits = header.incarnation == self.incarnation and header.first >= first
                     if fits and header.behind <= segment.next and at + header.size <= segment.end:
                         Chunk(self.disk.read(fd, header.size, int(at)))
-                        return Place(segment, at, header)
+                        return ChunkPosition(segment, at, header)
                 except ChunkDamagedError:
                     pass
                 found = window.find(MAGIC, found + 1)
@@ -681,7 +681,7 @@ class StreamFiles(StreamSegments):
 
     # ---- removing
 
-    def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> list[str]:
         """Remove the oldest files while `bytes_max` bytes remain without them, or all rows precede `oldest`.
 
         0 and 0: no limit. The file that is being written stays, and so does one that is about to be synced.
@@ -738,7 +738,7 @@ class StreamFiles(StreamSegments):
                 headers = self.headers(segment)
                 while segment.next < behind and segment.end < headers.size:
                     header = self.header(headers, segment)
-                    self.load(Place(segment, segment.end, header))
+                    self.load(ChunkPosition(segment, segment.end, header))
                     segment.add(header)
                     chained = chain_checksum(chained, header.crc)
                 expected = segment.next

@@ -148,9 +148,9 @@ class Stream(StoredStream):
         """Set the watcher of rows that become durable."""
         self.watcher = watcher
 
-    def trim(self, bytes_max: i64, oldest: i64) -> None:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> None:
         """Remove old rows."""
-        self.streams.trim(self, bytes_max, oldest)
+        self.streams.apply_retention(self, bytes_max, oldest)
 
     def drop(self) -> None:
         """Drop the stream: the queue has been deleted."""
@@ -262,9 +262,9 @@ class Streams:
 
     # ---- removing
 
-    def trim(self, stream: Stream, bytes_max: i64, oldest: i64) -> None:
-        """Remove old rows (`StreamStorage.trim`); their parts are deleted when the record is durable."""
-        names = stream.stored.trim(bytes_max, oldest)
+    def apply_retention(self, stream: Stream, bytes_max: i64, oldest: i64) -> None:
+        """Remove old rows; the files of the rows are deleted when the record is durable."""
+        names = stream.stored.apply_retention(bytes_max, oldest)
         if names and not self.log.stopped:
             batch = self.log.filling
             if batch.is_empty():

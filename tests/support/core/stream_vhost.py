@@ -84,7 +84,7 @@ class ListStream(StoredStream):
     def watch(self, watcher: StreamWatcher | None) -> None:
         self.watcher = watcher
 
-    def trim(self, bytes_max: int, oldest: int) -> None:
+    def apply_retention(self, bytes_max: int, oldest: int) -> None:
         self.trims.append((bytes_max, oldest))
 
     def drop(self) -> None:

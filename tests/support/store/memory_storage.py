@@ -110,7 +110,7 @@ class MemoryStream(StreamStorage):
                     return chunk.header.first + row
         return self.next
 
-    def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> list[str]:
         """Remove the oldest chunks but the last one; their names are their first offsets."""
         gone: list[str] = []
         while len(self.chunks) > 1 and bytes_max > 0 and self.bytes - len(self.chunks[0]) >= bytes_max:

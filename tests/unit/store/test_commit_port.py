@@ -235,7 +235,7 @@ def test_rows_of_a_stream_become_durable_with_their_batch() -> None:
     assert extent is not None
     assert Chunk(os.pread(extent.fd, extent.size, extent.position)).header.first == 2
     os.close(extent.fd)
-    stream.trim(1, 0)
+    stream.apply_retention(1, 0)
     log.commit()
     assert (stream.first, len(kept.chunks[7])) == (2, 1)
     stream.drop()
