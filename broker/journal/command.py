@@ -17,7 +17,7 @@ from broker.journal.life import format_event, trace_message
 from broker.journal.reader import JournalError, JournalReader
 from broker.journal.verification import Verification, check_sealed_files
 from protocol.journal.records import OPS
-from protocol.journal.rows import Row
+from protocol.journal.rows import EventRow
 
 FAILED: Final = 1
 FOUND: Final = 2
@@ -47,7 +47,7 @@ def _errors_in_one_line() -> Iterator[None]:
         raise typer.Exit(FAILED) from None
 
 
-def _line(as_json: bool) -> Callable[[Row], str]:
+def _line(as_json: bool) -> Callable[[EventRow], str]:
     return (lambda row: json.dumps(row._asdict())) if as_json else format_event
 
 

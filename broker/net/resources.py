@@ -142,7 +142,7 @@ class Resources:
         low_on_disk = log_is_full or 0 <= self.disk_free < self.disk_free_min
         shortage = self.shortage
         before = shortage.reason
-        shortage.update(low_on_memory, low_on_disk)
+        shortage.set_shortages(low_on_memory, low_on_disk)
         if shortage.reason and shortage.reason != before:
             _log.warning(
                 "publishers are held back",

@@ -229,7 +229,7 @@ class Shortage:
 
     As in RabbitMQ, a connection is held when it publishes during a shortage, and gets connection.blocked if
     the client supports this. Connections that only consume continue, and free space. `measure` measures
-    memory and disk space, and may call `update`.
+    memory and disk space, and may call `set_shortages`.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -241,7 +241,7 @@ class Shortage:
         self._connections = connections
         self._unmeasured: i64 = 0  # bytes received since the last measurement
 
-    def update(self, memory: bool, disk: bool) -> None:
+    def set_shortages(self, memory: bool, disk: bool) -> None:
         """Set the shortages; hold publishers from their next publish on, or release them."""
         self.memory = memory
         self.disk = disk

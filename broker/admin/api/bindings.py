@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.exchanges import find_exchange
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, require_memory
 from broker.admin.api.queues import find_queue
 from broker.admin.api.requests import Asker, Body, ExchangeName, Name, Visitor
@@ -57,7 +57,7 @@ async def _list(items: Iterator[Item] | list[Item], options: Options) -> Respons
         shown = _show(item)
         return tuple(str(shown[name]) for name in BINDING_ORDER)
 
-    return await answer_list(items, _show, options, rank, lambda item: str(_show(item)["source"]))
+    return await answer_with_list(items, _show, options, rank, lambda item: str(_show(item)["source"]))
 
 
 @router.get("/bindings")

@@ -16,7 +16,7 @@ from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.session import Session10
 from broker.adapters.amqp10.state import Session10State
 from broker.admin.api.answers import JSONResponse, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
 from broker.admin.json_documents import to_json
@@ -92,7 +92,7 @@ def _visible(management: Management, visitor: Visitor) -> list[Channel]:
 
 
 async def _list_channels(management: Management, channels: list[Channel], options: Options) -> Response:
-    return await answer_list(
+    return await answer_with_list(
         channels,
         lambda channel: show_channel(channel, management.node),
         options,
@@ -250,7 +250,7 @@ def _protocol(connection: Open) -> str:
 
 
 async def _list(management: Management, connections: Iterable[Open], options: Options) -> Response:
-    return await answer_list(
+    return await answer_with_list(
         connections,
         lambda connection: show_connection(connection, management.node),
         options,
@@ -330,7 +330,7 @@ async def list_channels_of(management: Managed, visitor: Asker, options: Options
     """Return the channels of a connection."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
-    return await answer_list(
+    return await answer_with_list(
         channels_of(connection) if isinstance(connection, Connection091) else [],
         lambda channel: show_channel(channel, management.node),
         options,

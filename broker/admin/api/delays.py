@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_page, find_page_start, select_columns
+from broker.admin.api.lists import Options, answer_with_page, find_page_start, select_columns
 from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
@@ -40,7 +40,7 @@ async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name
         if position >= first and held.message is not None:
             items.append(select_columns(_shown(held, held.message), options.columns))
         await slices.breathe()
-    return answer_page(items, options, total, total)
+    return answer_with_page(items, options, total, total)
 
 
 @router.delete("/queues/{vhost}/{name}/delayed/{place}", status_code=CHANGED)

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, require_memory
 from broker.admin.api.requests import Asker, Body, ExchangeName, Name
 from broker.admin.json_documents import Fields, read_field_table, read_flag, read_table, read_text
@@ -28,7 +28,7 @@ router = APIRouter(tags=["exchanges"])
 
 async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
     exchanges = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.topology.exchanges.values()]
-    return await answer_list(
+    return await answer_with_list(
         exchanges,
         lambda item: show_exchange(item[1], item[0]),
         options,
@@ -124,7 +124,9 @@ async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Op
         shown = show(binding)
         return shown["source"], shown["destination"], shown["properties_key"]
 
-    return await answer_list(bindings, show, options, rank, lambda binding: str(show(binding)["destination"]))
+    return await answer_with_list(
+        bindings, show, options, rank, lambda binding: str(show(binding)["destination"])
+    )
 
 
 def find_exchange(vhost: VirtualHost, name: str) -> Exchange:

@@ -71,7 +71,7 @@ def _options(
 Options = Annotated[ListOptions, Depends(_options)]
 
 
-async def answer_list(
+async def answer_with_list(
     items: Iterable[T],
     show: Callable[[T], Shown],
     options: ListOptions,
@@ -99,7 +99,7 @@ async def answer_list(
     for item in ordered[first:]:
         shown.append(select_columns(show(item), options.columns))
         await slices.breathe()
-    return answer_page(shown, options, len(found), len(everything))
+    return answer_with_page(shown, options, len(found), len(everything))
 
 
 def find_page_start(options: ListOptions, found: int) -> int:
@@ -118,17 +118,19 @@ def find_page_start(options: ListOptions, found: int) -> int:
     return first
 
 
-def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int) -> JSONResponse:
-    """Answer with the items of a page; the filter passes `found` of `total` items."""
+def answer_with_page(
+    items: list[Shown], options: ListOptions, filtered_count: int, total_count: int
+) -> JSONResponse:
+    """Answer with the `items` of the requested page; the filter passes `filtered_count` of `total_count`."""
     return JSONResponse(
         {
-            "total_count": total,
-            "item_count": len(shown),
-            "filtered_count": found,
+            "total_count": total_count,
+            "item_count": len(items),
+            "filtered_count": filtered_count,
             "page": options.page or 1,
             "page_size": options.page_size,
-            "page_count": -(-found // options.page_size),
-            "items": shown,
+            "page_count": -(-filtered_count // options.page_size),
+            "items": items,
         },
         headers={"cache-control": "no-cache"},
     )

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from broker.adapters.access import QUEUE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.consumers import show_consumers
-from broker.admin.api.lists import Options, answer_list, select_columns
+from broker.admin.api.lists import Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
@@ -44,7 +44,7 @@ async def _list(management: Management, vhosts: list[VirtualHost], options: Opti
     def show(queue: Queue) -> Shown:
         return show_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
 
-    return await answer_list(
+    return await answer_with_list(
         queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name
     )
 
@@ -202,7 +202,7 @@ async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, nam
         shown = show(binding)
         return shown["source"], shown["properties_key"]
 
-    return await answer_list(bindings, show, options, rank, lambda binding: str(show(binding)["source"]))
+    return await answer_with_list(bindings, show, options, rank, lambda binding: str(show(binding)["source"]))
 
 
 @router.get("/queues/{vhost}/{name}/effective")

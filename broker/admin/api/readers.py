@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_authorised, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Management, managed
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.json_documents import require_field
@@ -83,7 +83,7 @@ async def forget_reader(readers: Known, visitor: Asker, vhost: Name, name: Name)
 
 
 async def _list(readers: Readers, found: list[Report], visitor: Visitor, options: Options) -> Response:
-    return await answer_list(
+    return await answer_with_list(
         [each for each in found if visitor.monitors or each.user == visitor.name],
         lambda each: _shown(readers, each),
         options,

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.json_documents import Fields, read_table, read_tags, read_text
@@ -40,7 +40,9 @@ async def list_users(management: Managed, visitor: Administrator, options: Optio
     """Return all users."""
     users = management.users
     found = [users.require_user(name) for name in users.names()]
-    return await answer_list(found, show_user, options, lambda user: (user.name,), lambda user: user.name)
+    return await answer_with_list(
+        found, show_user, options, lambda user: (user.name,), lambda user: user.name
+    )
 
 
 @router.get("/users/without-permissions")

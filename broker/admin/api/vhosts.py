@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
@@ -61,7 +61,7 @@ async def list_vhosts(management: Managed, visitor: Asker, options: Options) -> 
     """Return the virtual hosts that the user may see."""
     slices = Slices()
     found = [await _shown(management, vhost, slices) for vhost in _visible(management, visitor)]
-    return await answer_list(
+    return await answer_with_list(
         found, lambda shown: shown, options, lambda shown: (shown["name"],), lambda shown: str(shown["name"])
     )
 

@@ -41,7 +41,7 @@ from broker.core.vhosts.vhost import VirtualHost
 
 
 @final
-class Row:
+class BatchRow:
     """A message to publish to an exchange; `keys`: all its routing keys, [] for `routing_key` alone."""
 
     def __init__(self, message: Message, exchange: str, routing_key: str, keys: list[str]) -> None:
@@ -54,14 +54,14 @@ class Row:
 Known = set[tuple[str, str]]
 """Exchanges and routing keys."""
 
-OpenRows = Callable[[bytes, "VirtualHost", "Known | None"], list[Row]]
+OpenRows = Callable[[bytes, "VirtualHost", "Known | None"], list[BatchRow]]
 """Returns the rows of a stored chunk, for publishing in a virtual host; made anew for each call.
 
 Rows without headers whose exchange and routing key are known are left out.
 """
 
 
-def no_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
+def no_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[BatchRow]:
     """Refuse to read rows, in brokers that only inspect a log."""
     raise NotImplementedError
 
@@ -161,7 +161,7 @@ def content_of(chunk: Message, virtual_host: VirtualHost) -> bytes:
 class RowPublish(HeldPublish):
     """The publish of a row. `nowhere`: the row is mandatory, and its route leads to no queue."""
 
-    def __init__(self, route: Route, row: Row, mandatory: bool) -> None:
+    def __init__(self, route: Route, row: BatchRow, mandatory: bool) -> None:
         super().__init__(route, row.message, row.keys, False)
         row.message.address = route.address
         self.mandatory = mandatory

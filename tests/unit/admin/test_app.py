@@ -170,13 +170,13 @@ async def test_nothing_is_changed_from_here(app: AdminApp) -> None:
 async def test_alarms_say_what_publishers_wait_for(app: AdminApp, shortage: Shortage) -> None:
     answer = await ask(app, "/health/alarms")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
-    shortage.update(memory=True, disk=True)
+    shortage.set_shortages(memory=True, disk=True)
     answer = await ask(app, "/health/alarms")
     assert answer.status_code == 503
     assert answer.json() == {"status": "alarm", "reason": "low on memory & disk", "publishers_held": 0}
     answer = await ask(app, "/health/ready")
     assert (answer.status_code, answer.json()["alarms"]) == (200, "low on memory & disk")
-    shortage.update(memory=False, disk=False)
+    shortage.set_shortages(memory=False, disk=False)
     assert (await ask(app, "/health/alarms")).status_code == 200
 
 

@@ -21,11 +21,11 @@ def bench() -> BrokerBench:
 
 
 def short(bench: BrokerBench, memory: bool = True, disk: bool = False) -> None:
-    bench.server.shortage.update(memory, disk)
+    bench.server.shortage.set_shortages(memory, disk)
 
 
 def enough(bench: BrokerBench) -> None:
-    bench.server.shortage.update(memory=False, disk=False)
+    bench.server.shortage.set_shortages(memory=False, disk=False)
 
 
 def client_of(bench: BrokerBench, capabilities: FieldTable | None = None) -> Client091:
