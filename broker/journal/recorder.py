@@ -14,6 +14,7 @@ from broker.core.delivery.journal import Journal, Operator
 from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.message import Address, Message
+from broker.core.message_view import Views
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.dead_letter_backlog import existing_backlog
@@ -28,7 +29,6 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.source import COPIED, DEAD_LETTER_SOURCE, EDITED, MOVED, PUBLISHED, REDRIVEN, Source
 from broker.core.queues.state import QueueState
 from broker.core.streams.stream import stream_of
-from broker.core.view import Views
 from protocol.amqp091.constants import FRAME_HEADER
 from protocol.amqp091.lookup import property_at, short_string
 from protocol.amqp091.properties import MESSAGE_ID

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from broker.core.arguments.queue import INDEX
 from broker.core.entries.index import new_index
 from broker.core.message import Message
+from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.group import GroupKeys
@@ -15,7 +16,6 @@ from broker.core.queues.groups import Groups
 from broker.core.queues.order import StrictOrder
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
-from broker.core.view import MessageView
 
 if TYPE_CHECKING:
     from tests.property.queue_model import Item, Model

@@ -10,8 +10,7 @@ from mypy_extensions import i64
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
-from broker.core.queues.death import DeadLetter, Notice, Past
-from broker.core.view import (
+from broker.core.message_view import (
     JMS_DELIVERY_MODE,
     JMS_FIELDS,
     PREFIX,
@@ -20,6 +19,7 @@ from broker.core.view import (
     delivery_mode_name,
     plain,
 )
+from broker.core.queues.death import DeadLetter, Notice, Past
 from protocol.amqp091 import properties as p
 from protocol.amqp091.composing import compose
 from protocol.amqp091.content import header_frame_bytes

@@ -12,11 +12,11 @@ from broker.adapters.formats.amqp091 import ContentFilter091, ContentView
 from broker.adapters.formats.amqp10 import View10
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import Body, Message, copy_of
+from broker.core.message_view import Criterion, MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.death import DeadLetter, Notice
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Schedule
-from broker.core.view import Criterion, MessageView
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.annotations import annotate_message, decode_map

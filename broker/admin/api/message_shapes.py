@@ -11,9 +11,9 @@ from broker.admin.api.answers import bad_request
 from broker.admin.json_documents import to_json
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Body, Message
+from broker.core.message_view import PROPERTIES, MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
-from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
 from protocol.amqp091.content import body_of_frames
 from protocol.amqp10.conditions import DecodeError

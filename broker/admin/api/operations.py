@@ -36,6 +36,7 @@ from broker.auth.terms import WRITE
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Address, Message, copy_of, held_bytes, set_descent
+from broker.core.message_view import PROPERTIES
 from broker.core.operators.operation import Operation, is_over
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import make_holder
@@ -47,7 +48,6 @@ from broker.core.queues.search import id_of, is_message_id, message_id, numbers_
 from broker.core.queues.source import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route
 from broker.core.vhosts.vhost import VirtualHost
-from broker.core.view import PROPERTIES
 from protocol.amqp091 import properties as p
 from protocol.amqp091.content import EXPIRES, PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.deaths import FIRST, X_DEATH, decode_deaths, without_deaths

@@ -12,8 +12,8 @@ from broker.core.arguments.rule import Arguments
 from broker.core.entries.cursor import Posting, PostingList
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
+from broker.core.message_view import Views, bare_view
 from broker.core.ports import MessageStore
-from broker.core.view import Views, bare_view
 
 
 @final

@@ -13,7 +13,7 @@ from mypy_extensions import i64, mypyc_attr, trait
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import ACQUIRED, RANK_SHIFT, QueueEntry
 from broker.core.message import NOWHERE, Message
-from broker.core.view import Headers
+from broker.core.message_view import Headers
 
 ARRIVAL_MASK: Final[i64] = (1 << RANK_SHIFT) - 1
 

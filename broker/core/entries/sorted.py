@@ -12,7 +12,7 @@ from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.message import Message
-from broker.core.view import Headers, SortKey, key_of_text, key_text, sort_key
+from broker.core.message_view import Headers, SortKey, key_of_text, key_text, sort_key
 
 BLOCK: Final[i64] = 512  # entries of a block at most
 

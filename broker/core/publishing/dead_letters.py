@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Address, Message, set_descent
+from broker.core.message_view import MessageView
 from broker.core.publishing.routed_message import RoutedMessage
 from broker.core.queues.dead_letter_backlog import backlog_of, existing_backlog, first_of_lane
 from broker.core.queues.death import (
@@ -39,7 +40,6 @@ from broker.core.routing.graph import Exchange, Route
 from broker.core.routing.routes import resolve_letter
 from broker.core.routing.topology import Topology
 from broker.core.schedule import LETTER
-from broker.core.view import MessageView
 
 NO_VIEW: Final = MessageView()
 _CAUSES: Final = (

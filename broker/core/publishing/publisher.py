@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.delivery.journal import QUEUE_FULL
 from broker.core.message import DELAYED, TELLS_ARRIVAL, Address, Message
+from broker.core.message_view import MessageView
 from broker.core.names import check_length
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import delay
@@ -28,7 +29,6 @@ from broker.core.routing.graph import Binding, Exchange, Resolution, Route
 from broker.core.routing.routes import open_exchange, refresh_route, resolve_route
 from broker.core.routing.topology import Topology
 from broker.core.schedule import FAN_OUT, PROPERTIES, QUEUES
-from broker.core.view import MessageView
 
 
 @final

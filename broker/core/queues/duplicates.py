@@ -16,8 +16,8 @@ from mypy_extensions import i64
 from broker.core.arguments.queue import DEDUP_LIMIT, DEDUP_PRODUCERS, DEDUP_WINDOW, number_argument
 from broker.core.message import NEVER, REMEMBERED, Address, Message
 from broker.core.queues.hooks import MemoryHook
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
+from broker.core.queues.virtual_host import QueueHost
 
 LIMIT: Final = 100_000  # ids, unless the queue says otherwise
 SLICE: Final[i64] = 2000  # the marks forgotten in one turn: a millisecond or two

@@ -43,8 +43,8 @@ from broker.core.queues.consumer import (
 )
 from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
 from broker.core.queues.hooks import ElectionHook, GateHook, Stops
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import Schedule, TimedTask
 
 EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless configured otherwise

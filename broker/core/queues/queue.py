@@ -56,9 +56,9 @@ from broker.core.queues.hooks import (
     Stops,
     StreamSink,
 )
-from broker.core.queues.host import QueueHost
 from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import count_linked, make_acquired, make_dequeued
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.queues.volatile import Volatile
 
 

@@ -45,9 +45,9 @@ from broker.core.chance import Chance
 from broker.core.entries.entry import QueueEntry, Timer
 from broker.core.entries.timers import Timers
 from broker.core.queues.hooks import QueueRetry
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue, append_count, offer_again
 from broker.core.queues.state import make_available, make_held
+from broker.core.queues.virtual_host import QueueHost
 
 _JITTER_STEPS: Final = 1 << 30
 _TYPES: Final[dict[str, int]] = {

@@ -17,7 +17,6 @@ from broker.core.message import TELLS_CONSUMED
 from broker.core.queues.consumer import BLOCKED_BY_RETURNS, QueueConsumer, TargetSession
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.hooks import DROP_HEAD, EXHAUSTED, REJECTED, DiscardsHook, Settlement
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import (
     Queue,
     append_count,
@@ -31,6 +30,7 @@ from broker.core.queues.queue import (
     replace_outdated,
 )
 from broker.core.queues.state import QueueState, make_available, make_dequeued, owns
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import Schedule
 
 SLICE: Final[i64] = 5000  # deliveries processed in one turn: one or two milliseconds

@@ -6,8 +6,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.queues.host import QueueHost
 from broker.core.queues.state import QueueState
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import TimedTask
 
 NOTE_MS: Final = 10_000  # the interval of checks of the number of messages

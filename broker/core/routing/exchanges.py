@@ -6,11 +6,11 @@ from typing import Final, final
 
 from broker.core.arguments.consumer import SELECTOR
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import MessageView
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Description, Destinations, Exchange, Resolution
 from broker.core.routing.topic import TopicTrie
 from broker.core.values import show, type_name
-from broker.core.view import MessageView
 
 X_MATCH: Final = "x-match"
 _STRINGS: Final = (str, bytes, bytearray)

@@ -13,12 +13,12 @@ from broker.core.arguments.consumer import selector_argument
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.chance import Chance
 from broker.core.message import Address, Message
+from broker.core.message_view import MessageView
 from broker.core.policies.policy import NO_POLICIES, MergedPolicies
 from broker.core.queues.hooks import LetterRoute
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
 from broker.core.values import fingerprint
-from broker.core.view import MessageView
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -9,9 +9,9 @@ from typing import Final, final
 
 from broker.core.chance import hash_of
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import MessageView
 from broker.core.routing.graph import Binding, Description, Exchange, Resolution
 from broker.core.values import encode, show, type_name
-from broker.core.view import MessageView
 
 SLOTS: Final = 65536
 _TWO_TO_64: Final = float(2**64)

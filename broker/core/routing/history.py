@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import BY_CLOCK, DELAYED, Message, copy_of
+from broker.core.message_view import MessageView
 from broker.core.queues.queue import Queue, drop
 from broker.core.routing.graph import (
     Binding,
@@ -18,7 +19,6 @@ from broker.core.routing.graph import (
     Resolution,
 )
 from broker.core.values import show, type_name
-from broker.core.view import MessageView
 
 REPLAY_BYTES: Final = 16 * 1024 * 1024  # read, copied and appended in one step
 

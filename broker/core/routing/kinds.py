@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import DELAYED_TYPE
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import MessageView
 from broker.core.routing.exchanges import (
     DIRECT,
     FANOUT,
@@ -30,7 +31,6 @@ from broker.core.routing.hashed import (
     RandomExchange,
 )
 from broker.core.routing.history import RECENT_HISTORY, RecentHistoryExchange
-from broker.core.view import MessageView
 
 DELAYED: Final = "x-delayed-message"
 DELAY: Final = "x-delay"

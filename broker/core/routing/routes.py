@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from broker.core.errors import AccessRefused, ExchangeReplaced
+from broker.core.message_view import MessageView
 from broker.core.queues.election import is_stopped
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import NO_QUEUES, Exchange, Resolution, Route
 from broker.core.routing.topology import Topology
-from broker.core.view import MessageView
 
 
 def open_exchange(topology: Topology, name: str) -> Exchange:

@@ -6,8 +6,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.message_view import MessageView
 from broker.core.routing.graph import Binding, Destinations, Resolution
-from broker.core.view import MessageView
 
 SINGLE: Final = "*"  # a single word, which may be empty
 ANY: Final = "#"  # any number of words, also none

@@ -20,8 +20,8 @@ from broker.core.queues.volatile import Volatile
 from broker.core.routing.bindings import Bindings, NoLocal
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange
 from broker.core.routing.graph import Binding, Exchange
-from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import DelayedExchange, new_exchange
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.schedule import ENTRIES
 from broker.core.streams.list import new_entry_list
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import final
 
+from broker.core.message_view import MessageView
 from broker.core.selector.expression import (
     AND_LEVEL,
     COMPARISON_LEVEL,
@@ -21,7 +22,6 @@ from broker.core.selector.expression import (
     Literal,
 )
 from broker.core.selector.like import Like
-from broker.core.view import MessageView
 
 
 @final

@@ -26,10 +26,10 @@ from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.entries.sorted import SortedEntryList
 from broker.core.message import NOWHERE, Message
+from broker.core.message_view import Headers
 from broker.core.ports import StoredStream, StreamPage
 from broker.core.queues.queue import Queue
 from broker.core.queues.search import LOGGED, UNLOGGED, Search
-from broker.core.view import Headers
 
 _NOTHING: Final = Message(NOWHERE, b"", 0, False, 0)
 

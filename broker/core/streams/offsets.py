@@ -26,13 +26,13 @@ from broker.core.arguments.rule import ANY_SIZE, Arguments, age_milliseconds, in
 from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import milliseconds
 from broker.core.names import is_short
 from broker.core.ports import NO_PARTITION, StoredStream
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.streams.list import StreamEntry, StreamEntryList
 from broker.core.streams.progress import StreamOffsets
-from broker.core.view import milliseconds
 
 STREAM_OFFSET: Final = "x-stream-offset"
 STREAM_FILTER: Final = "x-stream-filter"

@@ -13,8 +13,8 @@ from broker.core.entries.cursor import Cursor, CursorProgress
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import TimedTask
 from broker.core.streams.list import StreamEntry, StreamEntryList
 

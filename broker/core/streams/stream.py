@@ -25,10 +25,10 @@ from broker.core.ports import NO_PARTITION, StoredStream
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import notify_browsers
 from broker.core.queues.hooks import StreamSink
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import Source
 from broker.core.queues.state import count_rows
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import TimedTask
 from broker.core.streams.list import StreamEntryList
 from broker.core.streams.offsets import stream_context

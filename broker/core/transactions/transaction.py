@@ -58,7 +58,7 @@ from broker.core.queues.returns import (
 from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import QueueState, owns
 from broker.core.routing.graph import Keeper, Route
-from broker.core.routing.host import RoutingHost
+from broker.core.routing.virtual_host import RoutingHost
 
 # outcomes of a delivery
 SETTLE: Final = 0

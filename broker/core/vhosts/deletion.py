@@ -10,9 +10,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.list import EmptyListener
 from broker.core.publishing.delay import count_delayed
-from broker.core.queues.host import QueueHost
 from broker.core.queues.purge import cut_off, disposal_cost, dispose
 from broker.core.queues.queue import Queue
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
 from broker.core.schedule import Chore, Schedule, TimedTask

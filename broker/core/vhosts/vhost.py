@@ -9,6 +9,7 @@ from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.delivery.journal import SILENT, Journal
 from broker.core.message import Message
+from broker.core.message_view import Views
 from broker.core.ports import MessageStore
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import Delays
@@ -17,19 +18,18 @@ from broker.core.publishing.receipts import Receipts
 from broker.core.publishing.routed_message import RoutedMessage
 from broker.core.queues.death import Death, LetterWriter, bare_letter
 from broker.core.queues.hooks import BacklogHook
-from broker.core.queues.host import ignore_report
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import DELAY_SOURCE
 from broker.core.queues.state import QueueState
+from broker.core.queues.virtual_host import ignore_report
 from broker.core.routing.graph import Exchange, Keeper
-from broker.core.routing.host import RoutingHost
 from broker.core.routing.topology import QueueNumbers, Topology
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.schedule import Schedule
 from broker.core.vhosts.changes import queue_change
 from broker.core.vhosts.declarations import Declarations
 from broker.core.vhosts.deletion import Dependents, Disposal
 from broker.core.vhosts.policies import Policies
-from broker.core.view import Views
 
 
 @final

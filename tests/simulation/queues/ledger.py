@@ -5,9 +5,9 @@ from __future__ import annotations
 from broker.core.arguments.queue import FULL
 from broker.core.broker import Broker
 from broker.core.message import uid_of
+from broker.core.message_view import Views
 from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.queue import Queue
-from broker.core.view import Views
 from broker.journal.recorder import QueueRecorder, Recorder
 from protocol.journal.decoder import Decoder, Names
 from protocol.journal.encoder import Encoder

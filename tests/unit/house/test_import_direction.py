@@ -23,7 +23,7 @@ CORE = (
     ("entries", "policies"),
     ("arguments",),
     ("selector",),
-    ("view", "ports", "schedule", "message", "values", "names", "errors", "counters", "chance"),
+    ("message_view", "ports", "schedule", "message", "values", "names", "errors", "counters", "chance"),
 )
 STORE = (
     ("restore", "repair"),

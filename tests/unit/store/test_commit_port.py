@@ -10,9 +10,9 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.core.message import Message, piece_of
+from broker.core.message_view import bare_view
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.view import bare_view
 from broker.store.definition_text import Describe
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport, RecoverySink

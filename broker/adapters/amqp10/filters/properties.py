@@ -9,7 +9,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.filters.parts import parts_of
-from broker.core.view import Criterion, MessageView
+from broker.core.message_view import Criterion, MessageView
 from protocol.amqp10 import properties as p
 from protocol.amqp10.types import Char, Decimal, Map, Symbol, Timestamp
 

@@ -8,11 +8,11 @@ from mypy_extensions import i64
 
 from broker.core.chance import Chance
 from broker.core.message import Message
+from broker.core.message_view import Headers, Views
 from broker.core.ports import MessageStore
 from broker.core.queues.hooks import Settlement
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Schedule
-from broker.core.view import Headers, Views
 
 
 def ignore_report(text: str) -> None:
