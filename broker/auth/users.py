@@ -175,11 +175,11 @@ class Users:
     def forget_topic(self, name: str, vhost: str, exchange: str | None = None) -> None:
         """Delete the restrictions of `permit_topic` at an exchange, or at all of `vhost`. Raises NotFound."""
         user = self._user_to_change(name)
-        found = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
-        for key in found:
+        keys = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
+        for key in keys:
             self._append(topic_deleted(name, *key))
             del user.topics[key]
-        if found:
+        if keys:
             self.on_rights_changed(name)
 
     def forget_vhost(self, vhost: str) -> None:
@@ -201,8 +201,8 @@ class Users:
 
     def permissions_in(self, vhost: str) -> list[tuple[str, Permission]]:
         """Return the users that may open `vhost`, by name, with their permissions there."""
-        found = ((name, self._users[name].permissions.get(vhost)) for name in self.names())
-        return [(name, permission) for name, permission in found if permission is not None]
+        permissions = ((name, self._users[name].permissions.get(vhost)) for name in self.names())
+        return [(name, permission) for name, permission in permissions if permission is not None]
 
     def topics_in(self, vhost: str) -> list[tuple[str, str, TopicPermission]]:
         """Return user, exchange and topic permission for each topic permission in `vhost`."""

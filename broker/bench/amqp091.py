@@ -282,9 +282,9 @@ class Consumer091(Client091):
         return place
 
     def _frame_size(self, place: int, kind: int) -> int:
-        found, channel, size = _FRAME_HEAD.unpack_from(self._buffer, place)
-        if found != kind or channel != CHANNEL:
-            raise BenchError(f"a frame of type {found} on channel {channel} inside a delivery")
+        frame_type, channel, size = _FRAME_HEAD.unpack_from(self._buffer, place)
+        if frame_type != kind or channel != CHANNEL:
+            raise BenchError(f"a frame of type {frame_type} on channel {channel} inside a delivery")
         return int(size)
 
     def _learn(self, start: int, tag_place: int, after: int) -> None:

@@ -99,10 +99,10 @@ class Client10(Connection[Answer10]):
         if outcome.code != 0:
             raise BenchError(f"the broker refuses the login of {address.user} with SASL code {outcome.code}")
         await self._greet(_AMQP)
-        said = Open(
+        opening = Open(
             container_id="amqpd bench", hostname=f"vhost:{address.virtual_host}", max_frame_size=FRAME_MAX
         )
-        opened = await self.call(said, Open)
+        opened = await self.call(opening, Open)
         self.frame_max = min(opened.max_frame_size, FRAME_MAX)
         if opened.idle_time_out:
             self._keep_alive(opened.idle_time_out / 2000)
@@ -516,5 +516,5 @@ class Consumer10(Client10):
             if link.credit * 2 <= self._credit and link.credit < credit:
                 link.credit = credit
                 count, incoming = link.received & ID_MASK, self._incoming & ID_MASK
-                said = flow(CHANNEL, incoming, WINDOW, 0, WINDOW, handle, count, credit, NONE, False, False)
-                self.write(said)
+                frame = flow(CHANNEL, incoming, WINDOW, 0, WINDOW, handle, count, credit, NONE, False, False)
+                self.write(frame)

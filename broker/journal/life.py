@@ -20,17 +20,17 @@ def trace_message(
     if message_id is not None:
         wanted = {row.msg_uid for row in rows() if row.message_id == message_id and row.msg_uid is not None}
     while wanted:
-        found: list[EventRow] = []
+        events: list[EventRow] = []
         kin = set(wanted)
         for row in rows():
             if row.origin_uid in wanted and row.msg_uid is not None:
                 kin.add(row.msg_uid)
             if row.msg_uid in wanted:
-                found.append(row)
+                events.append(row)
                 if row.origin_uid is not None:
                     kin.add(row.origin_uid)
         if kin == wanted:
-            return found
+            return events
         wanted = kin
     return []
 

@@ -101,9 +101,9 @@ class JournalReader:
             try:
                 data = path.read_bytes()
             except FileNotFoundError:  # or deleted
-                said = _node_and_first(path)
+                origin = _node_and_first(path)
                 for sealed in read_manifest(self.folder / MANIFEST):
-                    if (sealed.node, sealed.first) == said:
+                    if (sealed.node, sealed.first) == origin:
                         yield from self._sealed_rows(sealed)
                 return
         try:
@@ -126,6 +126,6 @@ def _size_of(path: Path) -> int:
 
 
 def _node_and_first(path: Path) -> tuple[str, int]:
-    said = parse_file_name(path.name)
-    assert said is not None, "it is one of the live files"
-    return said.node, said.first
+    parsed = parse_file_name(path.name)
+    assert parsed is not None, "it is one of the live files"
+    return parsed.node, parsed.first

@@ -130,7 +130,7 @@ class BatchStorage:
         """
         raise NotImplementedError
 
-    def begin(self, found: StoredLog) -> None:
+    def begin(self, stored: StoredLog) -> None:
         """Make everything that `replay` has found durable, and nothing else. Raises OSError.
 
         The first `store` follows. A batch that was read back may have had no outcome before the crash. The

@@ -103,29 +103,29 @@ class FileStorage(BatchStorage):
             for number, *rows in reading.replay.appended
         )
 
-    def begin(self, found: StoredLog) -> None:
+    def begin(self, stored: StoredLog) -> None:
         """Make the files match the replayed log exactly.
 
         The order of the writes matters: a torn end is cut, and the last batch, which may be only in the page
         cache, is written again and synced before anything follows it.
         """
-        assert isinstance(found, FileReplay), "found by `replay`"
+        assert isinstance(stored, FileReplay), "found by `replay`"
         disk = self.disk
         files = self.files
-        tail = found.tail_segment
+        tail = stored.tail_segment
         if tail is not None:
             fd = disk.open(files.path(tail.name))
             try:
-                length = tail.written - found.tail_at
+                length = tail.written - stored.tail_at
                 assert length > HEADER_BYTES
                 disk.truncate(fd, tail.written)
-                disk.write(fd, [disk.read(fd, length, found.tail_at)], found.tail_at)
+                disk.write(fd, [disk.read(fd, length, stored.tail_at)], stored.tail_at)
                 disk.sync(fd)
             finally:
                 disk.close(fd)
         # the newest name may be in memory only, and must be on disk before the next steps
         disk.sync_directory(files.directory)
-        for name in [*found.leftovers, SPARE]:
+        for name in [*stored.leftovers, SPARE]:
             disk.unlink(files.path(name))
         if RESERVE in disk.names(files.directory):
             fd = disk.open(files.path(RESERVE))
@@ -136,7 +136,7 @@ class FileStorage(BatchStorage):
             else:
                 disk.unlink(files.path(RESERVE))
         disk.sync_directory(files.directory)
-        found.report.removed += found.leftovers
+        stored.report.removed += stored.leftovers
 
     def new_identity(self) -> int:
         """Return a random number of 63 bits, not 0."""

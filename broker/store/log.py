@@ -196,11 +196,11 @@ class Log(LogState):
 
     def tick(self) -> None:
         """Repeat attempts that failed for lack of room or descriptors; called about once per second."""
-        found = len(self.orphans) > 0
+        had_orphans = len(self.orphans) > 0
         self.held.drop_orphans()
         self.group.retry()
         if not self.stopped:
-            self.upkeep.tick(found)
+            self.upkeep.tick(had_orphans)
             self.group.commit()
 
     def close(self) -> None:

@@ -219,9 +219,9 @@ class Space:
         records = self.records
         content = records.data[records.content_at : records.content_at + records.length]
         queues = records.queue_numbers()
-        done = log.settled.get(message.sequence)
-        if done is not None:
-            queues = [queue for queue in queues if queue not in done]
+        settled_queues = log.settled.get(message.sequence)
+        if settled_queues is not None:
+            queues = [queue for queue in queues if queue not in settled_queues]
         filling = log.filling
         filling.moved.append(Move(message, victim, message.offset))
         if message.content is None:  # the copy is not in the file yet

@@ -60,10 +60,10 @@ class Upkeep:
         self.space.step()
         self.make_ready()
 
-    def tick(self, found: bool) -> None:
-        """Request files that are due; reclaim space too if orphans were `found` and no batch is in flight."""
+    def tick(self, had_orphans: bool) -> None:
+        """Request files that are due. If there were orphans and no batch is in flight, reclaim space too."""
         self.make_ready()
-        if found and not self.log.in_flight:  # else the outcome of the batch in flight does it
+        if had_orphans and not self.log.in_flight:  # else the outcome of the batch in flight does it
             self.space.step()
 
     def make_ready(self) -> None:

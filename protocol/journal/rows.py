@@ -140,5 +140,5 @@ def _row(node: str, record: Record, text: str, names: Names) -> EventRow:
 
 def _fields(names: Names, number: int, count: int) -> tuple[str | None, ...]:
     """Return the fields of a name; all None for number 0 or for a number that the file has not defined."""
-    found = names.get(number)
-    return (None,) * count if found is None or len(found[1]) != count else found[1]
+    known = names.get(number)
+    return (None,) * count if known is None or len(known[1]) != count else known[1]

@@ -189,7 +189,7 @@ class ChosenConsume(TimedTask, PendingRequest):
     def _answer(self) -> None:
         """Deliver the messages that were found. Raises PreconditionFailed, and what `begin_get` raises."""
         channel, target, consumer, queue = self._channel, self._target, self._consumer, self.queue
-        entry = None if queue.deleted else self._search.found
+        entry = None if queue.deleted else self._search.entry
         if entry is not None:
             channel.connection.rights.require(READ, QUEUE, queue.name)  # the search may have taken a while
         if consumer.acquires and entry is not None:

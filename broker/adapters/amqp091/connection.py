@@ -313,17 +313,17 @@ def not_open_error(connection: Connection091, channel: i64, method: int) -> Prot
     return ProtocolError(CHANNEL_ERROR, text, method)
 
 
-def await_close_ok(connection: Connection091, found: list[int]) -> None:
+def await_close_ok(connection: Connection091, closes: list[int]) -> None:
     """Handle the methods that a CloseWatch has found after this side has sent connection.close.
 
     A close that crosses this side's close is answered first: its sender may wait for the answer instead of
     answering.
     """
-    if c.CONNECTION_CLOSE in found:
+    if c.CONNECTION_CLOSE in closes:
         connection.state = advance(connection.state, c.CONNECTION_CLOSE)
-        answer_closes(connection, found)
+        answer_closes(connection, closes)
         connection.edge.await_hangup(HANGUP_SECONDS)
-    elif found:
+    elif closes:
         connection.state = advance(connection.state, c.CONNECTION_CLOSE_OK)
         connection.edge.close()  # the peer sends nothing after close-ok
 
@@ -343,9 +343,9 @@ def accept_close(connection: Connection091) -> None:
     connection.edge.await_hangup(HANGUP_SECONDS)
 
 
-def answer_closes(connection: Connection091, found: list[int]) -> None:
-    """Answer each connection.close in `found`: several threads of a client may close the same connection."""
-    closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes_answered)
+def answer_closes(connection: Connection091, received: list[int]) -> None:
+    """Answer each connection.close in `received`: several threads of a client may close a connection."""
+    closes = min(received.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes_answered)
     if closes > 0:
         connection.closes_answered += closes
         connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK) * closes)

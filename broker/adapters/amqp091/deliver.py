@@ -44,9 +44,9 @@ def fit_content(message: Message, content: bytes, frame_max: i64) -> bytes | Non
     fields = properties.fields()
     for shorter in (without_oldest_deaths(fields, excess), without_deaths(fields)):
         properties.set_fields(shorter)
-        found = properties.content()
-        if header_frame_bytes(found) <= frame_max:
-            return found
+        shortened = properties.content()
+        if header_frame_bytes(shortened) <= frame_max:
+            return shortened
     return None
 
 

@@ -65,11 +65,11 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
             release_entries(queue, [entry], consumer, RELEASED)
             raise
     connection = channel.connection
-    content, given = _delivered_content(channel, queue, entry, content)
-    fitting = _fitted_content(channel, queue, entry, given)
+    content, annotated = _delivered_content(channel, queue, entry, content)
+    fitting = _fitted_content(channel, queue, entry, annotated)
     if fitting is None:
         release_entries(queue, [entry], consumer, RELEASED)
-        raise PreconditionFailed(describe_long_header(queue, given, connection.frame_max))
+        raise PreconditionFailed(describe_long_header(queue, annotated, connection.frame_max))
     _write(channel, consumer, entry, content, fitting, frame.no_ack)
     if frame.no_ack:
         queue.settle(entry)
@@ -173,13 +173,13 @@ class WaitingGet(PullingTarget, PendingRequest):
             except Exception:
                 channel.unacked.add(entry, consumer)  # so that the entry is requeued with the channel
                 raise
-        content, given = _delivered_content(channel, queue_of(consumer), entry, content)
-        fitting = _fitted_content(channel, queue_of(consumer), entry, given)
+        content, annotated = _delivered_content(channel, queue_of(consumer), entry, content)
+        fitting = _fitted_content(channel, queue_of(consumer), entry, annotated)
         if fitting is None:
             channel.unacked.add(entry, consumer)
             consumer.no_ack = False  # or the queue would take the message for settled
             MisfitAlarm(
-                channel, describe_long_header(queue_of(consumer), given, channel.connection.frame_max)
+                channel, describe_long_header(queue_of(consumer), annotated, channel.connection.frame_max)
             )
             return
         _write(channel, consumer, entry, content, fitting, consumer.no_ack)

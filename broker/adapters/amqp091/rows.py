@@ -181,9 +181,9 @@ class Checker:
         check_length("exchange name", exchange)
         check_length("routing key", routing_key)
         self._rights.require(WRITE, EXCHANGES, exchange)
-        found = self._vhost.publisher.route(exchange, routing_key).exchange
-        self._rights.require_topic(WRITE, found, routing_key)
-        return found
+        exchange_found = self._vhost.publisher.route(exchange, routing_key).exchange
+        self._rights.require_topic(WRITE, exchange_found, routing_key)
+        return exchange_found
 
     def _check_special(self, content: bytes, traits: i64, exchange: Exchange) -> None:
         properties = Properties(content)

@@ -256,10 +256,10 @@ def _numbers_by_target(session: Session10State) -> dict[ConsumerTarget, list[i64
     unsettled = session.unsettled
     numbers = unsettled.tags_up_to(0)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
-    found: dict[ConsumerTarget, list[i64]] = {}
+    by_target: dict[ConsumerTarget, list[i64]] = {}
     for number in numbers:
         unsettled.find(number)
         consumer = unsettled.holder
         if consumer is not None:
-            found.setdefault(consumer.target, []).append(number)
-    return found
+            by_target.setdefault(consumer.target, []).append(number)
+    return by_target

@@ -110,8 +110,8 @@ async def list_channels(management: Managed, visitor: Asker, options: Options) -
 @channels.get("/vhosts/{vhost}/channels")
 async def list_channels_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return the channels in a virtual host."""
-    found = visitor.vhost(vhost)
-    channels = [channel for channel in _visible(management, visitor) if channel.virtual_host is found]
+    virtual_host = visitor.vhost(vhost)
+    channels = [channel for channel in _visible(management, visitor) if channel.virtual_host is virtual_host]
     return await _list_channels(management, channels, options)
 
 
@@ -209,8 +209,8 @@ Reason = Annotated[str, Depends(_reason)]
 
 def open_connections(management: Management, visitor: Visitor) -> list[Open]:
     """Return the connections that a user may see: all of them, or the user's own."""
-    found = [each for each in management.connections.all if isinstance(each, Open)]
-    return found if visitor.monitors else [each for each in found if each.user == visitor.name]
+    connections = [each for each in management.connections.all if isinstance(each, Open)]
+    return connections if visitor.monitors else [each for each in connections if each.user == visitor.name]
 
 
 def show_connection(connection: Open, node: str) -> Shown:
@@ -275,9 +275,11 @@ async def list_connections(management: Managed, visitor: Asker, options: Options
 @router.get("/vhosts/{vhost}/connections")
 async def list_connections_to(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return the connections to a virtual host."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     connections = open_connections(management, visitor)
-    return await _list(management, [each for each in connections if each.virtual_host is found], options)
+    return await _list(
+        management, [each for each in connections if each.virtual_host is virtual_host], options
+    )
 
 
 @router.get("/connections/username/{user}")

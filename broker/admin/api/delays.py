@@ -60,8 +60,8 @@ async def move_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name, body: Body
 ) -> JSONResponse:
     """Change the date of a delayed message. The answer has the message with its new id."""
-    found, queue = find_readable_queue(visitor, vhost, name)
-    date = _date(body, found.schedule.date())
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    date = _date(body, virtual_host.schedule.date())
     delays, held = await _find(queue, place)
     moved = delays.move(held, date)
     if moved is None or moved.message is None:

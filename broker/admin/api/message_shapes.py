@@ -110,12 +110,14 @@ def _beginning(store: MessageStore, body: Body, wanted: int, sections: bool) -> 
 
 
 def _properties(view: MessageView) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for name in PROPERTIES:
         value = view.property(name)
         if value is not None:
-            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else to_json(value)
+            properties[name] = (
+                value // 1000 if name == "timestamp" and isinstance(value, int) else to_json(value)
+            )
     headers = view.headers()
     if headers:
-        found["headers"] = to_json(headers)
-    return found
+        properties["headers"] = to_json(headers)
+    return properties

@@ -103,14 +103,14 @@ async def delete_operator_policy(
 
 async def await_policies(vhost: VirtualHost) -> None:
     """Wait until all changes of policies apply to everything in a virtual host."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:
-        if not done.done():
-            done.set_result(None)
+        if not applied.done():
+            applied.set_result(None)
 
     vhost.policies.call_when_applied(tell)
-    await done
+    await applied
 
 
 def _get(vhost: VirtualHost, name: str, operator: bool) -> JSONResponse:

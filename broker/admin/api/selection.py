@@ -122,10 +122,10 @@ async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> 
         return
     newest = int(backlog.numbers)
     while not queue.deleted:
-        found = backlog.after(number, DEATHS)
-        if not found:
+        deaths = backlog.after(number, DEATHS)
+        if not deaths:
             break
-        for death in found:
+        for death in deaths:
             number = int(death.number)
             if number > newest:
                 return
@@ -162,8 +162,8 @@ async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
     slices = Slices()
     while not queue.deleted:  # a deleted queue does not report the end of its entries
         places = places_of(queue)
-        found = places.nth(place, ready)
-        if found is not None or not places.extend(LOOK):
+        entry = places.nth(place, ready)
+        if entry is not None or not places.extend(LOOK):
             return places.nth(place, ready)
         await slices.breathe()
     return None
@@ -175,7 +175,7 @@ async def run_search(search: Search) -> QueueEntry | None:
     try:
         while not search.queue.deleted and not search.step(LOOK):
             await slices.breathe()
-        return search.found
+        return search.entry
     finally:
         search.end()
 

@@ -177,13 +177,13 @@ class LateArrivals:
 
     def entries(self, last: QueueEntry) -> list[QueueEntry]:
         """Return the entries of all stretches; too slow for the hot path. The cursor stands on `last`."""
-        found: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         for begin in self._begins.values():
             entry: QueueEntry | None = begin
             while entry is not None:
-                found.append(entry)
+                entries.append(entry)
                 entry = None if entry is last or _is_last_of_rank(entry) else entry.next
-        return found
+        return entries
 
 
 def _is_last_of_rank(entry: QueueEntry) -> bool:

@@ -532,26 +532,26 @@ def levels_for(queue: ConsumedQueue, entry: QueueEntry) -> list[ConsumerLevel]:
     everyone = queue.manager.levels
     if queue.index is None:
         return everyone
-    found: list[ConsumerLevel] = []
+    levels: list[ConsumerLevel] = []
     posting_levels = queue.manager.posting_levels
     for postings in queue.index.served_postings(entry):
-        found += posting_levels.get(postings, ())
-    if not found:
+        levels += posting_levels.get(postings, ())
+    if not levels:
         return everyone
     for level in everyone:
-        found.append(level)
-    found.sort(key=_rank_and_turn)
-    return found
+        levels.append(level)
+    levels.sort(key=_rank_and_turn)
+    return levels
 
 
 def all_levels(queue: ConsumedQueue) -> list[ConsumerLevel]:
     """Return all levels of consumers for which there may be an entry."""
-    found = list(queue.manager.levels)
+    levels = list(queue.manager.levels)
     if queue.index is not None:
         for postings in queue.index.served:
             if postings.first is not None:
-                found += queue.manager.posting_levels.get(postings, ())
-    return found
+                levels += queue.manager.posting_levels.get(postings, ())
+    return levels
 
 
 def _rank_and_turn(level: ConsumerLevel) -> tuple[int, int]:

@@ -119,14 +119,14 @@ class DeadLetterBacklog(BacklogHook):
         """Return up to `most` deaths after the one with this number; 0: the first ones."""
         numbers = self._numbers
         waiting = self._waiting
-        found: list[Death] = []
+        deaths: list[Death] = []
         at: i64 = bisect_right(numbers, number)
-        while at < len(numbers) and len(found) < most:
+        while at < len(numbers) and len(deaths) < most:
             death = waiting.get(numbers[at])
             if death is not None:
-                found.append(death)
+                deaths.append(death)
             at += 1
-        return found
+        return deaths
 
     def find(self, sequence: i64, arrival: i64) -> Death | None:
         """Return the death of the message with this sequence in the log, or, if that is 0, this arrival."""

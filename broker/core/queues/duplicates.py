@@ -204,30 +204,30 @@ class DuplicatesMemory(MemoryHook):
 
     def _forget_ids(self, most: i64) -> i64:
         """Forget up to `most` ids that are too old, too many, or superseded at recovery. Return how many."""
-        done: i64 = 0
-        while done < most and self._outdated:
+        count: i64 = 0
+        while count < most and self._outdated:
             self._settle(self._outdated.pop())
-            done += 1
+            count += 1
         date = self.host.schedule.date()
         limit = self.limit if self.window > 0 else 0
-        while done < most and self.ids:
+        while count < most and self.ids:
             oldest = next(iter(self.ids.values()))
             if len(self.ids) <= limit and oldest.date + self.window > date:
                 break
             self.ids.popitem(last=False)
             self._settle(oldest)
-            done += 1
-        return done
+            count += 1
+        return count
 
     def _forget_producers(self, most: i64) -> i64:
         """Forget up to `most` producers that are too many. Return how many."""
-        done: i64 = 0
-        while done < most and len(self.producers) > self.producers_max:
+        count: i64 = 0
+        while count < most and len(self.producers) > self.producers_max:
             _, progress = self.producers.popitem(last=False)
             for mark, _ in progress.logged:
                 self._settle(mark)
-            done += 1
-        return done
+            count += 1
+        return count
 
     def _settle_passed(self, progress: Progress) -> None:
         logged = progress.logged

@@ -225,7 +225,7 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
         queue.acked += count
         queue.counters.acked += count
     linked = queue.entries
-    told = queue.logged and not logged
+    append_settles = queue.logged and not logged
     context = queue.context
     discipline = queue.discipline
     plain = discipline is None and not context.has_behind and not queue.filtered
@@ -235,7 +235,7 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
         message = entry.message
         if journal is not None:
             journal.settled(entry, consumer)
-        if told and message.sequence != 0:
+        if append_settles and message.sequence != 0:
             queue.store.append_settle(message, queue)
         if context.last is entry or (not plain and concerns_cursors(queue, entry)):
             queue.unlink(entry)

@@ -46,13 +46,13 @@ class NoLocal:
         """Forget a deleted queue."""
         self._bindings.pop(queue, None)
 
-    def remove_queues(self, found: Resolution, publisher: tuple[str, ...]) -> None:
+    def remove_queues(self, resolution: Resolution, publisher: tuple[str, ...]) -> None:
         """Remove the queues that must not receive the messages of a publisher with these names."""
         if not publisher or not self._bindings:
             return
-        for queue in list(found.queues):
+        for queue in list(resolution.queues):
             if queue in self._bindings and self._excluded_publisher(queue) in publisher:
-                del found.queues[queue]
+                del resolution.queues[queue]
 
     def _excluded_publisher(self, queue: Queue) -> object:
         """Return the name of the publisher whose messages the queue must not receive, None without one.
@@ -87,11 +87,11 @@ class Bindings(Chore):
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
         """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         for source, parallel in self._by_destination.get(destination, {}).items():
             if not source.deleted:
-                found.extend(parallel.values())
-        return found
+                bindings.extend(parallel.values())
+        return bindings
 
     def add(self, binding: Binding) -> bool:
         """Add a binding between existing objects; False: the binding exists already."""

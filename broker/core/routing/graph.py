@@ -414,8 +414,8 @@ class Exchange:
     def on_bindings_changed(self) -> None:
         """Note that `outgoing` has changed, or the name of a destination has."""
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """Add to `found` the destinations of messages with these keys, or of the message in `view`."""
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
+        """Add to `resolution` the destinations of messages with these keys, or of the message in `view`."""
         raise NotImplementedError
 
     def _link(self, binding: Binding) -> None:

@@ -115,14 +115,14 @@ class RecentHistoryExchange(Exchange):
         super().keep_in(queue)
         self.history = History(queue, self._length)
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add all destinations, and the history."""
-        found.by_message = True
+        resolution.by_message = True
         if view is None:
             return
         if view.headers().get(NO_STORE) is not True and self.history is not None:
-            found.keepers.append(self.history)
-        found.add_destinations(self._all, view)
+            resolution.keepers.append(self.history)
+        resolution.add_destinations(self._all, view)
 
     def _link(self, binding: Binding) -> None:
         self._all.add(binding)

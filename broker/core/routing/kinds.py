@@ -70,18 +70,18 @@ class DelayedExchange(Exchange):
         """Check a binding as the routing exchange does."""
         self._routing.check(binding)
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Delay a message with a delay; route all others."""
-        found.by_message = True
+        resolution.by_message = True
         if view is None:
             return
         delay = delay_of(view)
         if delay > 0 and self.delays is not None:
-            found.matched = True
-            found.delay = delay
-            found.keepers.append(self.delays)
+            resolution.matched = True
+            resolution.delay = delay
+            resolution.keepers.append(self.delays)
         else:
-            self._routing.match(keys, view, found)
+            self._routing.match(keys, view, resolution)
 
     def forget_keeper(self) -> None:
         """Forget the delayed messages."""

@@ -227,11 +227,11 @@ def opposite(condition: Expression) -> Expression:
 def demands_of(condition: Expression) -> list[tuple[str, str | int]]:
     """Return the equalities that a condition needs to be true: identifiers, and their strings or integers."""
     if isinstance(condition, Junction):
-        found: list[tuple[str, str | int]] = []
+        demands: list[tuple[str, str | int]] = []
         if condition.word == "AND":
             for operand in condition.operands:
-                found += demands_of(operand)
-        return found
+                demands += demands_of(operand)
+        return demands
     if not isinstance(condition, Comparison) or condition.sign != "=":
         return []
     left, right = condition.left, condition.right

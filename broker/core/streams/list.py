@@ -202,7 +202,7 @@ class RowSearch(Search):
         for partition in range(len(entries.partitions)):
             entry = entries.row(partition, self._order - 1)
             if entry is not None:
-                self.found = entry
+                self.entry = entry
                 break
         return True
 

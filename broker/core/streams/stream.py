@@ -45,14 +45,15 @@ RETENTION_MS: Final[i64] = 10_000  # the interval of checks for rows that have b
 class QueueStream(StreamSink):
     """The rows of `queue` in `partitions`. Each keeps `bytes_max` of files, for `age_max` ms; 0: no limit.
 
-    `found`: the first offset of each partition when the stream was opened, before retention removed any row.
+    `first_at_open`: the first offset of each partition when the stream was opened, before retention removed
+    any row.
     """
 
     def __init__(self, queue: Queue, host: QueueHost, partitions: list[StoredStream]) -> None:
         self.queue = queue
         self.host = host
         self.partitions = partitions
-        self.found = [int(stored.first) for stored in partitions]
+        self.first_at_open = [int(stored.first) for stored in partitions]
         self.bytes_max: i64 = 0
         self.age_max: i64 = 0
         self.offsets = StreamOffsets(queue, host)

@@ -384,8 +384,8 @@ class HeldPublish:
         publisher.refresh(route)
         if self.keys or route.by_message:
             view = host.views(message, host.store)
-            found = publisher.resolve(route, message, self.keys or [route.address.routing_key], view)
-            passage = RoutedMessage(message, list(found.queues), found.keepers, source)
+            resolution = publisher.resolve(route, message, self.keys or [route.address.routing_key], view)
+            passage = RoutedMessage(message, list(resolution.queues), resolution.keepers, source)
         else:
             passage = RoutedMessage(message, route.queues, NO_KEEPERS, source)
         if not self.own:

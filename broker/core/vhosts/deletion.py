@@ -99,10 +99,10 @@ class Dependents(Chore):
 
     def remove(self, dependent: Dependent) -> None:
         """Forget a dependent, which has ended or was notified."""
-        found = self._by_node.get(dependent.node)
-        if found is not None:
-            found.pop(dependent, None)
-            if not found:
+        dependents = self._by_node.get(dependent.node)
+        if dependents is not None:
+            dependents.pop(dependent, None)
+            if not dependents:
                 del self._by_node[dependent.node]
                 self.check_lifespan(dependent.node)
 
@@ -131,12 +131,12 @@ class Dependents(Chore):
         while self._deleted and budget > 0:
             budget -= 1
             node = self._deleted[0]
-            found = self._by_node.get(node)
-            if found is None:  # all have left meanwhile
+            dependents = self._by_node.get(node)
+            if dependents is None:  # all have left meanwhile
                 self._deleted.popleft()
                 continue
-            dependent, _ = found.popitem()
-            if not found:
+            dependent, _ = dependents.popitem()
+            if not dependents:
                 del self._by_node[node]
                 self._deleted.popleft()
             dependent.on_node_deleted()

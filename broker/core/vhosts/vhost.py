@@ -98,15 +98,15 @@ class VirtualHost(RoutingHost):
 
     def delete_unused_queue(self, queue: QueueState) -> None:
         """Delete a queue that was unused for as long as its arguments say."""
-        found = self.topology.queues.get(queue.name)
-        if found is queue and found is not None:
-            self.declarations.force_delete(found)
+        existing = self.topology.queues.get(queue.name)
+        if existing is queue and existing is not None:
+            self.declarations.force_delete(existing)
 
     def note_queue(self, queue: QueueState) -> None:
         """Append the queue's definition, which contains the change."""
-        found = self.topology.queues.get(queue.name)
-        if found is queue and found is not None:
-            self.store.append_definition(queue_change(self.name, found))
+        existing = self.topology.queues.get(queue.name)
+        if existing is queue and existing is not None:
+            self.store.append_definition(queue_change(self.name, existing))
 
     def dead_letter(self, death: Death) -> None:
         """Dead-letter a message that has left its queue."""

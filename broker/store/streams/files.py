@@ -178,13 +178,13 @@ class StreamSegment:
 
     def before_offset(self, offset: i64) -> i64:
         """Return the position of a marked chunk at or before the chunk with this offset."""
-        found: i64 = bisect_right(self.offsets, offset)
-        return self.positions[max(found - 1, 0)] if self.positions else 0
+        index: i64 = bisect_right(self.offsets, offset)
+        return self.positions[max(index - 1, 0)] if self.positions else 0
 
     def before_time(self, time: i64) -> i64:
         """Return the position of a marked chunk before which all rows are earlier than this time."""
-        found: i64 = bisect_right(self.times, time - 1)
-        return self.positions[max(found - 1, 0)] if self.positions else 0
+        index: i64 = bisect_right(self.times, time - 1)
+        return self.positions[max(index - 1, 0)] if self.positions else 0
 
     def add_damage(self, position: i64, first: i64, behind: i64, following: i64) -> None:
         """Note that rows `first` to `behind` are unreadable, from a position to the `following` chunk."""
@@ -194,18 +194,18 @@ class StreamSegment:
 
     def offset_at(self, position: i64) -> i64:
         """Return the first offset of the marked chunk at a position."""
-        found: i64 = bisect_right(self.positions, position)
-        return self.offsets[max(found - 1, 0)] if self.offsets else self.first
+        index: i64 = bisect_right(self.positions, position)
+        return self.offsets[max(index - 1, 0)] if self.offsets else self.first
 
     def mark_behind(self, position: i64) -> i64:
         """Return the next marked chunk behind a position; -1: there is none."""
-        found: i64 = bisect_right(self.positions, position)
-        return self.positions[found] if found < len(self.positions) else -1
+        index: i64 = bisect_right(self.positions, position)
+        return self.positions[index] if index < len(self.positions) else -1
 
     def lost_behind(self, position: i64) -> i64:
         """Return the position of the first chunk with lost rows behind a position; -1: there is none."""
-        found: i64 = bisect_right(self.lost, position)
-        return self.lost[found] if found < len(self.lost) else -1
+        index: i64 = bisect_right(self.lost, position)
+        return self.lost[index] if index < len(self.lost) else -1
 
 
 WINDOW: Final = 65536  # bytes that are read at once to walk over chunks,
@@ -512,9 +512,9 @@ class StreamSegments(StreamStorage):
         fd = self.open_for_reading(segment)
         while position < segment.end:
             window = self.disk.read(fd, WINDOW + len(MAGIC), int(position))
-            found = window.find(MAGIC)
-            while found >= 0:
-                at = position + found
+            magic_at = window.find(MAGIC)
+            while magic_at >= 0:
+                at = position + magic_at
                 try:
                     header = Header(self.disk.read(fd, HEADER_BYTES, int(at)))
                     fits = header.incarnation == self.incarnation and header.first >= first
@@ -523,7 +523,7 @@ class StreamSegments(StreamStorage):
                         return ChunkPosition(segment, at, header)
                 except ChunkDamagedError:
                     pass
-                found = window.find(MAGIC, found + 1)
+                magic_at = window.find(MAGIC, magic_at + 1)
             position += WINDOW
         return None
 
@@ -591,9 +591,9 @@ class StreamFiles(StreamSegments):
         """
         self.first = first
         self.next = committed
-        found = self.find_segments()
-        for index, segment in enumerate(found):
-            following = found[index + 1].first if index + 1 < len(found) else committed
+        segments = self.find_segments()
+        for index, segment in enumerate(segments):
+            following = segments[index + 1].first if index + 1 < len(segments) else committed
             if segment.first >= committed:
                 self.disk.unlink(self.path(segment))  # now, because another file may soon have this name
             if segment.first >= committed or following <= first:
@@ -725,13 +725,13 @@ class StreamFiles(StreamSegments):
 
         Called for files that have not been recovered. Raises OSError.
         """
-        found = [segment for segment in self.find_segments() if segment.first < behind]
-        while len(found) > 1 and found[1].first <= first:
-            found.pop(0)
+        segments = [segment for segment in self.find_segments() if segment.first < behind]
+        while len(segments) > 1 and segments[1].first <= first:
+            segments.pop(0)
         expected = first
         chained = 0
         try:
-            for segment in found:
+            for segment in segments:
                 if segment.first > expected:
                     return False
                 self.scan(segment, max(first, segment.first))
@@ -745,6 +745,6 @@ class StreamFiles(StreamSegments):
         except LogDamaged:
             return False
         finally:
-            for segment in found:
+            for segment in segments:
                 self.open_files.close_file(segment)
         return bool(expected == behind and chained == checksum)

@@ -210,9 +210,9 @@ class Streams:
         else:
             segment_bytes = self.segment_bytes
         stored = self.storage.open_stream(number, self.log.identity, segment_bytes)
-        found = self.recovered.pop(number, None)
-        if found is not None:
-            self.storage.recover_stream(number, found[0], found[1])
+        known = self.recovered.pop(number, None)
+        if known is not None:
+            self.storage.recover_stream(number, known[0], known[1])
         if number in self.last:
             self.storage.store_again(number, self.last[number])
         stream = Stream(self, stored, partition)

@@ -299,7 +299,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "content cannot be read while queues are restored": Mutant(
         "store/start.py",
-        "        self.log.segments = found.segments\n",
+        "        self.log.segments = stored.segments\n",
         "",
         profile="log, kinds",
     ),

@@ -174,16 +174,16 @@ def _pairs(value: object) -> list[tuple[str, object]]:
         pairs = value.items()
     else:
         raise ValueError("is not a map")
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, wanted in pairs:
         if not isinstance(name, str) or isinstance(name, Char):
             raise ValueError("has a key that is not a string")
-        if name in found:
+        if name in values:
             raise ValueError(f"has '{name}' twice")
-        found[str(name)] = wanted
-        if len(found) > FIELDS_MAX:
+        values[str(name)] = wanted
+        if len(values) > FIELDS_MAX:
             raise ValueError(f"has more than {FIELDS_MAX} fields")
-    return list(found.items())
+    return list(values.items())
 
 
 def _is_expected(value: object, expected: str) -> bool:

@@ -95,7 +95,7 @@ def test_a_question_about_a_long_queue_looks_at_few_entries() -> None:
     assert far < near + 200
     search = IdSearch(bench.queue, f"mem-{99 * BLOCK + 6}")
     assert lines_executed(lambda: search.step(1)) < 20 * BLOCK
-    assert search.found is places.nth(99 * BLOCK + 5, True)
+    assert search.entry is places.nth(99 * BLOCK + 5, True)
 
 
 def test_places_that_nobody_asks_for_are_given_up() -> None:
@@ -120,15 +120,15 @@ def test_a_search_goes_on_in_steps_and_sees_what_changes_between_them() -> None:
     drop(bench.queue, next(iter(bench.queue.entries)))
     assert not search.step(4)
     assert search.step(4)
-    assert search.found is not None
-    assert message_id(bench.queue, search.found) == "mem-12"
+    assert search.entry is not None
+    assert message_id(bench.queue, search.entry) == "mem-12"
     beyond = PlaceSearch(bench.queue, 19)
     assert beyond.step(100)
-    assert beyond.found is None
+    assert beyond.entry is None
     missing = IdSearch(bench.queue, "log-7")
     while not missing.step(5):
         pass
-    assert missing.found is None
+    assert missing.entry is None
 
 
 def test_strings_in_the_form_of_an_id() -> None:

@@ -143,7 +143,7 @@ def test_a_sink_serves_the_checkpoint_of_its_batches() -> None:
     assert [bench.sink.serves(each) for each in ("mine", "other", "")] == [True, False, True]
     bench.commit(1)
     assert not bench.sink.serves("other"), "a commit without a checkpoint leaves it"
-    again = rebuilt(bench.store.changes).sinks.found(bench.vhost, "query")
+    again = rebuilt(bench.store.changes).sinks.find_sink(bench.vhost, "query")
     assert again is not None
     assert again.checkpoint == "mine"
 
