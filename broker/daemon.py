@@ -174,10 +174,10 @@ class Daemon:
             auto_create=settings.auto_create,
         )
         self.server.set_product(settings.compat_product, settings.compat_version)
-        self.users.changed = self.server.connections.rights_changed
-        self.users.deleted = self.server.user_deleted
-        broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
-        broker.left.append(self.server.connections.vhost_released)
+        self.users.on_rights_changed = self.server.connections.on_rights_changed
+        self.users.on_deleted = self.server.on_user_deleted
+        broker.leaving += [self.server.on_vhost_deleted, self.users.forget_vhost]
+        broker.left.append(self.server.connections.on_vhost_released)
         self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)
         self.strangers = Strangers(settings.strangers_max, connection_descriptors(raise_limit()))
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
@@ -398,11 +398,11 @@ class Daemon:
 
     def _read_streams(self, files: list[StoredFile]) -> None:
         began = time.monotonic()
-        for found in read_all(files, RealDisk()):
+        for chunk in read_all(files, RealDisk()):
             if self.stopping.is_set():
                 return
-            if found is not None:
-                self.loop.call_soon_threadsafe(found.mark_unreadable, self.storage)
+            if chunk is not None:
+                self.loop.call_soon_threadsafe(chunk.mark_unreadable, self.storage)
             now = time.monotonic()
             if now - began > PAUSE_SECONDS:
                 time.sleep(now - began)
@@ -441,14 +441,16 @@ class Daemon:
 
     # -- log lines
 
-    def _tell_recovered(self, found: RecoveryReport, seconds: float) -> None:
-        if found.torn:
-            _log.warning("torn tail cut", file=found.torn, offset=found.torn_offset, bytes=found.torn_bytes)
+    def _tell_recovered(self, report: RecoveryReport, seconds: float) -> None:
+        if report.torn:
+            _log.warning(
+                "torn tail cut", file=report.torn, offset=report.torn_offset, bytes=report.torn_bytes
+            )
         _log.info(
             "log read",
-            segments=found.segments,
-            messages=found.messages,
-            **({} if found.is_new else {"clean": found.clean}),
+            segments=report.segments,
+            messages=report.messages,
+            **({} if report.is_new else {"clean": report.clean}),
             seconds=round(seconds, 3),
         )
         for objection in [*self.broker.objections(), *self.users.objections()]:

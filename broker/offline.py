@@ -74,10 +74,10 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
         closed.log.release()
     if vhost is None:
         return export_pieces(closed.broker, closed.users, __version__)
-    found = closed.broker.vhosts.get(vhost)
-    if found is None:
+    virtual_host = closed.broker.vhosts.get(vhost)
+    if virtual_host is None:
         raise OfflineError(f"there is no vhost '{vhost}'")
-    return export_vhost_pieces(found, __version__)
+    return export_vhost_pieces(virtual_host, __version__)
 
 
 def unusable_expressions(changes: Iterable[Change]) -> list[str]:

@@ -91,13 +91,13 @@ def _validate(given: Mapping[str, GivenValue], problems: list[str]) -> Settings 
 
 def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, GivenValue]:
     names = {variable(name): name for name in (*Settings.model_fields, CONFIG)}
-    given: dict[str, GivenValue] = {}
+    settings: dict[str, GivenValue] = {}
     for key, value in sorted(environ.items()):
         if key in names:
-            given[names[key]] = GivenValue(value, f"environment {key}")
+            settings[names[key]] = GivenValue(value, f"environment {key}")
         elif key.startswith(PREFIX) and key not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(key):
             problems.append(f"{key} (environment): no such setting; {_suggest_names(key, names)}")
-    return given
+    return settings
 
 
 def _read_file(file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
@@ -115,15 +115,15 @@ def _read_file(file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
     except ValueError as error:  # ValueError: also for a number of thousands of digits
         problems.append(f"config = {str(path)!r} ({file.source}): not a TOML file: {error}")
         return {}
-    given: dict[str, GivenValue] = {}
+    settings: dict[str, GivenValue] = {}
     for key, value in content.items():
         if key in Settings.model_fields:
-            given[key] = GivenValue(value, f"file {path}:{key}")
+            settings[key] = GivenValue(value, f"file {path}:{key}")
         else:
             problems.append(
                 f"{key} (file {path}:{key}): no such setting; {_suggest_names(key, Settings.model_fields)}"
             )
-    return given
+    return settings
 
 
 def _check_first_user(given: Mapping[str, GivenValue], problems: list[str]) -> None:

@@ -68,11 +68,11 @@ def parse_endpoints(value: object) -> tuple[Endpoint, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)) or not items:
         raise ValueError("not a list of addresses")
-    found = tuple(parse_endpoint(item) for item in items)
-    fixed = [e for e in found if e.port]
+    endpoints = tuple(parse_endpoint(item) for item in items)
+    fixed = [e for e in endpoints if e.port]
     if len(set(fixed)) != len(fixed):
         raise ValueError("the same address twice")
-    return found
+    return endpoints
 
 
 def parse_endpoints_or_off(value: object) -> tuple[Endpoint, ...]:
@@ -110,11 +110,11 @@ def parse_origins(value: object) -> tuple[str, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)):
         raise ValueError("not a list of origins")
-    found = tuple(str(item).strip().lower().removesuffix("/") for item in items)
-    for item in found:
+    origins = tuple(str(item).strip().lower().removesuffix("/") for item in items)
+    for item in origins:
         if item != "any" and not _ORIGIN.fullmatch(item):
             raise ValueError(f"{item!r} is no origin")
-    return found
+    return origins
 
 
 def parse_patterns(value: object) -> tuple[str, ...]:
@@ -134,11 +134,11 @@ def make_words_parser(allowed: Collection[str]) -> Callable[[object], tuple[str,
         items = value.split(",") if isinstance(value, str) else value
         if not isinstance(items, (list, tuple)) or not items:
             raise ValueError("not a list of words")
-        found = tuple(str(item).strip().upper() for item in items)
-        for item in found:
+        words = tuple(str(item).strip().upper() for item in items)
+        for item in words:
             if item not in allowed:
                 raise ValueError(f"{item!r} is not known")
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(words))
 
     return read
 
@@ -231,15 +231,15 @@ def fold_case(value: object) -> object:
 
 def read_memory_limit(root: Path = Path("/")) -> int:
     """Return the memory that this process may use: the machine's, or the limit of a control group."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for limit in _group_limits(root):
         try:
             text = limit.read_text().strip()
         except OSError:
             continue
         if text.isdigit():  # "max" where there is no limit
-            found.append(int(text))
-    return min(found)
+            limits.append(int(text))
+    return min(limits)
 
 
 def _group_limits(root: Path) -> list[Path]:

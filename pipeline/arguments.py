@@ -119,10 +119,10 @@ def parser() -> argparse.ArgumentParser:
 
 def duration(text: str) -> float:
     """Return the seconds of a text like 90s, 15m, 24h or 7d."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"'{text}' is no time such as 90s, 15m, 24h or 7d")
-    return float(found[1]) * UNITS[found[2]]
+    return float(match[1]) * UNITS[match[2]]
 
 
 def settings(pairs: Sequence[str], flag: str = "--conf") -> dict[str, str]:
@@ -147,8 +147,8 @@ def is_brief(options: argparse.Namespace) -> bool:
 def check_arguments(options: argparse.Namespace) -> None:
     """Raise PipelineError for a missing flag, and for a flag that the job does not accept."""
     for name, jobs in FLAGS.items():
-        said = getattr(options, name)
-        if said is not None and said is not False and options.job not in jobs:
+        value = getattr(options, name)
+        if value is not None and value is not False and options.job not in jobs:
             flag = name.replace("_", "-")
             raise PipelineError(f"--{flag} is for {', '.join(jobs)}, not for {options.job}")
     if options.job == STORE:

@@ -71,8 +71,8 @@ def spark_submit() -> str:
     """Return the path of spark-submit: of SPARK_HOME, otherwise of pyspark."""
     home = os.environ.get("SPARK_HOME")
     if home is None:
-        found = find_spec("pyspark")
-        home = str(Path(found.origin).parent) if found is not None and found.origin else ""
+        spec = find_spec("pyspark")
+        home = str(Path(spec.origin).parent) if spec is not None and spec.origin else ""
     return str(Path(home, "bin", "spark-submit"))
 
 

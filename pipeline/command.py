@@ -93,7 +93,7 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
         since = datetime.now(UTC) - timedelta(seconds=options.since)
     try:
         with ProgressLine(spark.sparkContext.statusTracker(), options.job, sys.stderr):
-            found, summary = run(spark, options, since, print_line)
+            has_findings, summary = run(spark, options, since, print_line)
     except PySparkException as error:
         raise PipelineError(f"{options.job} has failed: {cause(str(error))}") from error
     except OSError as error:
@@ -105,8 +105,8 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     body = {"job": options.job, of: source, "seconds": seconds, **summary}
     sys.stdout.write(json.dumps(body, default=str) + "\n")
     sys.stdout.flush()
-    print_line(f"{options.job}: {'findings' if found else 'clean'}, {seconds} s")
-    return FOUND if found else CLEAN
+    print_line(f"{options.job}: {'findings' if has_findings else 'clean'}, {seconds} s")
+    return FOUND if has_findings else CLEAN
 
 
 def cause(error: str) -> str:

@@ -49,21 +49,21 @@ def check_workers(spark: Session) -> None:
     from pyspark.errors import PySparkException
 
     try:
-        said = spark.sparkContext.pythonExec
+        executable = spark.sparkContext.pythonExec
     except PySparkException:
         return
-    found = shutil.which(said)
-    if found == sys.executable:
+    interpreter = shutil.which(executable)
+    if interpreter == sys.executable:
         return
-    if found is None:
-        raise PipelineError(f"Spark's workers start {said!r}, which does not exist: {_remedy()}")
-    words = [found, "-c", PROBE, *(path for path in sys.path if os.path.isfile(path))]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        why = lines[-1] if lines else f"it ended with status {done.returncode}"
+    if interpreter is None:
+        raise PipelineError(f"Spark's workers start {executable!r}, which does not exist: {_remedy()}")
+    words = [interpreter, "-c", PROBE, *(path for path in sys.path if os.path.isfile(path))]
+    process = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        why = lines[-1] if lines else f"it ended with status {process.returncode}"
         raise PipelineError(
-            f"Spark's workers start {found}, which cannot import the connector ({why}): {_remedy()}"
+            f"Spark's workers start {interpreter}, which cannot import the connector ({why}): {_remedy()}"
         )
 
 
@@ -101,8 +101,8 @@ def java_command() -> str | None:
 def java_version(java: str) -> int:
     """Return the major version of a java; 0 if it is unknown."""
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = _VERSION.search(done.stderr + done.stdout)
-    return int(found[1]) if found else 0
+    match = _VERSION.search(process.stderr + process.stdout)
+    return int(match[1]) if match else 0

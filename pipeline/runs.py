@@ -50,12 +50,12 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
         return _audit(_digest(spark, options, since), options, tell)
     events = _events(spark, options, since)
     if options.job in ("compact", "export"):
-        done = (
+        result = (
             compact(events, options.out)
             if options.job == "compact"
             else export(events, options.to or "parquet", options.out)
         )
-        return False, done
+        return False, result
     if options.job == "lineage":
         return _lineage(events, options)
     return _table(events, options)
@@ -84,21 +84,21 @@ def _store(spark: SparkSession, options: argparse.Namespace, tell: Told) -> dict
     from pipeline.lake.messages import store
 
     register(spark)
-    said = {"url": options.url, "subscribe": options.subscribe, "startingOffsets": "earliest"}
-    said |= settings(options.option, "--option")
-    return store(spark, said, options.out, options.mode == "continuous", tell)
+    source_options = {"url": options.url, "subscribe": options.subscribe, "startingOffsets": "earliest"}
+    source_options |= settings(options.option, "--option")
+    return store(spark, source_options, options.out, options.mode == "continuous", tell)
 
 
 def _audit(digest: Digest, options: argparse.Namespace, tell: Told) -> Outcome:
-    found = audit(digest, options.age)
+    result = audit(digest, options.age)
     if options.report:
         from pipeline.report.page import write_report
 
-        write_report(Path(options.report), found, digest.events)
+        write_report(Path(options.report), result, digest.events)
         tell(f"report in {options.report}")
     if options.out:
-        _write_findings(digest.rows.sparkSession, found.rows, options.out)
-    return not found.clean, found.summary()
+        _write_findings(digest.rows.sparkSession, result.rows, options.out)
+    return not result.clean, result.summary()
 
 
 def _write_findings(spark: SparkSession, rows: dict[str, list[dict[str, Any]]], out: str) -> None:

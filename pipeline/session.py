@@ -76,15 +76,15 @@ def await_query(query: StreamingQuery) -> None:
     If no pause between two batches is found for 30 seconds, the present batch is cancelled. The next start
     repeats that batch. Raises the error of the query.
     """
-    told = threading.Event()
+    ended = threading.Event()
 
     def tell(_number: int, _frame: FrameType | None) -> None:
-        told.set()
+        ended.set()
 
     before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         while not query.awaitTermination(LOOK_S):
-            if told.is_set():
+            if ended.is_set():
                 _await_end_of_batch(query)
                 query.stop()
                 return

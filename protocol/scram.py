@@ -85,16 +85,16 @@ def prepare_text(text: str) -> str:
         for character in text
         if not stringprep.in_table_b1(character)
     )
-    found = unicodedata.normalize("NFKC", mapped)
-    characters = set(found)  # a short text may become long, with few different characters
+    normalized = unicodedata.normalize("NFKC", mapped)
+    characters = set(normalized)  # a short text may become long, with few different characters
     for character in characters:
         if stringprep.in_table_a1(character) or any(forbids(character) for forbids in _FORBIDDEN):
             return text
     if any(stringprep.in_table_d1(character) for character in characters):
-        ends = stringprep.in_table_d1(found[0]) and stringprep.in_table_d1(found[-1])
+        ends = stringprep.in_table_d1(normalized[0]) and stringprep.in_table_d1(normalized[-1])
         if not ends or any(stringprep.in_table_d2(character) for character in characters):
             return text
-    return found
+    return normalized
 
 
 @final

@@ -148,8 +148,8 @@ class WebSocketWire:
         requested = request.subprotocols
         chosen = next((name for name in SUBPROTOCOLS if name in requested), None)
         if chosen is None:
-            found = f"requested: {', '.join(requested)}" if requested else "none was requested"
-            self._refuse(HTTPStatus.BAD_REQUEST, f"expected the subprotocol amqp; {found}")
+            offer = f"requested: {', '.join(requested)}" if requested else "none was requested"
+            self._refuse(HTTPStatus.BAD_REQUEST, f"expected the subprotocol amqp; {offer}")
         else:
             self._answer += self._peer.send(AcceptConnection(subprotocol=chosen))
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from broker.core.arguments.consumer import BROWSE, BROWSE_FROM, SELECTOR
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DELAYED_TYPE, GET_WAIT
 from broker.core.arguments.rule import ArgumentRule
+from broker.core.message_view import GROUP_ID, GROUP_SEQUENCE
 from broker.core.policies.policy import AUTO_CREATE
 from broker.core.publishing.delay import DELIVERY_TIME
 from broker.core.publishing.duplicate_check import PRODUCER, SEQUENCE
@@ -36,7 +37,6 @@ from broker.core.streams.offsets import (
     STREAM_OFFSET,
 )
 from broker.core.streams.stream import FILTER_VALUE, PARTITION_KEY
-from broker.core.view import GROUP_ID, GROUP_SEQUENCE
 
 
 class Extension(NamedTuple):

@@ -66,18 +66,18 @@ def find_foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collectio
     `headers` have lower-case names. Pages of `origins` may send requests, and pages of any origin if `any` is
     among them.
     """
-    found: dict[bytes, list[str]] = {b"origin": [], b"host": [], b"sec-fetch-site": []}
+    by_name: dict[bytes, list[str]] = {b"origin": [], b"host": [], b"sec-fetch-site": []}
     for name, value in headers:
-        if name in found:
-            found[name].append(value.decode("latin-1").strip().lower())
-    told = found[b"origin"]
-    if ANY in origins or (told and all(origin in origins for origin in told)):
+        if name in by_name:
+            by_name[name].append(value.decode("latin-1").strip().lower())
+    origin_headers = by_name[b"origin"]
+    if ANY in origins or (origin_headers and all(origin in origins for origin in origin_headers)):
         return ""
-    host = ",".join(found[b"host"])
-    for origin in told:
+    host = ",".join(by_name[b"host"])
+    for origin in origin_headers:
         if origin and not _is_at(origin, host):
             return origin
-    return next((f"a {site} origin" for site in found[b"sec-fetch-site"] if site not in OWN_SITES), "")
+    return next((f"a {site} origin" for site in by_name[b"sec-fetch-site"] if site not in OWN_SITES), "")
 
 
 def _is_at(origin: str, host: str) -> bool:

@@ -56,10 +56,10 @@ class Watcher(Protocol):
     def add(self, connection: HttpConnection) -> None:
         """Count a connection. Over TLS the handshake is complete."""
 
-    def logged_in(self, connection: HttpConnection) -> None:
+    def on_logged_in(self, connection: HttpConnection) -> None:
         """Note that a known user has sent a request on the connection."""
 
-    def request_answered(self, connection: HttpConnection) -> None:
+    def on_request_answered(self, connection: HttpConnection) -> None:
         """Note that the request has been answered."""
 
     def remove(self, connection: HttpConnection) -> None:
@@ -69,7 +69,7 @@ class Watcher(Protocol):
 class Peer(Protocol):
     """The sender of a request, for the application."""
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Note that the user of the request is known.
 
         The connection is not closed in favour of new ones then.
@@ -183,18 +183,18 @@ class HttpConnection(ZeroCopyProtocol):
         if self._known:
             self._known = False
             if self._watcher is not None:
-                self._watcher.request_answered(self)
+                self._watcher.on_request_answered(self)
         self._waiting_since = self._clock()
         super().on_response_complete()
 
     # -- Peer
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Note that the user of the request is known."""
         if not self._known and not self.transport.is_closing():
             self._known = True
             if self._watcher is not None:
-                self._watcher.logged_in(self)
+                self._watcher.on_logged_in(self)
 
     def when_gone(self, call: Callable[[], None]) -> None:
         """Call `call` when the peer disconnects before the answer; at once if it has disconnected."""

@@ -222,24 +222,24 @@ def read_json_steps(content: bytes | str) -> Generator[None, None, Any]:
         value = reader.value("")
         reader.expect_end()
         return value
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     more = not reader.passes("}")
     while more:
         name = reader.name()
         if reader.passes("["):
             elements: list[Any] = []
-            found[name] = elements
+            document[name] = elements
             more = not reader.passes("]")
             while more:
                 elements.append(reader.value(f"{name}[{len(elements)}]", LEVELS_MAX - 2))
                 more = reader.goes_on("]")
                 yield
         else:
-            found[name] = reader.value(name, LEVELS_MAX - 1)
+            document[name] = reader.value(name, LEVELS_MAX - 1)
         more = reader.goes_on("}")
         yield
     reader.expect_end()
-    return found
+    return document
 
 
 class _Reader:

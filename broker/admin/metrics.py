@@ -233,9 +233,9 @@ class Exposition:
         """
         labels: list[str] = []
         queues: list[MeasuredQueue] = []
-        for vhost, found in list(self._measured.broker.vhosts.items()):
-            names = list(found.topology.queues)
-            queues += found.topology.queues.values()
+        for vhost, virtual_host in list(self._measured.broker.vhosts.items()):
+            names = list(virtual_host.topology.queues)
+            queues += virtual_host.topology.queues.values()
             for start in range(0, len(names), SLICE):
                 labels += [_labels(vhost, name) for name in names[start : start + SLICE]]
                 await asyncio.sleep(0)

@@ -75,8 +75,10 @@ class AdminServer:
         first = sockets[0].getsockname()
         for bound in sockets:
             for accepting in (bound, *(bound.dup() for _ in range(1, ACCEPTED_AT_ONCE))):
-                made = await loop.create_server(lambda: self.connection()[1], sock=accepting, backlog=BACKLOG)
-                self._listening.append(made)
+                server = await loop.create_server(
+                    lambda: self.connection()[1], sock=accepting, backlog=BACKLOG
+                )
+                self._listening.append(server)
         return str(first[0]), int(first[1])
 
     def connection(self) -> tuple[HttpConnection, Front]:
@@ -146,10 +148,10 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
 
 
 async def _resolve(host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
-    found = await asyncio.get_running_loop().getaddrinfo(
+    addresses = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
-    return [(family, address) for family, _, _, _, address in dict.fromkeys(found)]
+    return [(family, address) for family, _, _, _, address in dict.fromkeys(addresses)]
 
 
 def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:

@@ -263,7 +263,7 @@ def describe_policy(policy: Policy) -> Shown:
     }
 
 
-def show_effective(found: dict[str, EffectiveValue], idle: frozenset[str] = frozenset()) -> Shown:
+def show_effective(arguments: dict[str, EffectiveValue], idle: frozenset[str] = frozenset()) -> Shown:
     """Show an object's effective values, each with its source and overridden values.
 
     Values of `idle` have no effect.
@@ -275,7 +275,7 @@ def show_effective(found: dict[str, EffectiveValue], idle: frozenset[str] = froz
             "overrides": _show_claims(effective.others),
             **({"no_effect": True} if key in idle else {}),
         }
-        for key, effective in found.items()
+        for key, effective in arguments.items()
     }
 
 

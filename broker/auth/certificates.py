@@ -42,11 +42,11 @@ def name_in(certificate: Mapping[str, object], login_from: str, san_type: str = 
     if login_from == ALTERNATIVE_NAME:
         kind = ALTERNATIVE_TYPES[san_type]
         names = cast("Attributes", certificate.get("subjectAltName", ()))
-        return next((value for found, value in names if found == kind), None)
+        return next((value for each, value in names if each == kind), None)
     subject = cast("tuple[Attributes, ...]", certificate.get("subject", ()))
     if login_from == COMMON_NAME:
-        found = [value for attributes in subject for kind, value in attributes if kind == "commonName"]
-        return ",".join(found) or None
+        common_names = [value for attributes in subject for kind, value in attributes if kind == "commonName"]
+        return ",".join(common_names) or None
     return distinguished_name(subject) or None
 
 

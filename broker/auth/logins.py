@@ -64,9 +64,9 @@ class PasswordLogin:
 
     def _answered(self, right: bool) -> None:
         if right:
-            self._applicant.accepted(self._user, b"")
+            self._applicant.on_accepted(self._user, b"")
         else:
-            self._applicant.refused(self._user, f"{WRONG}, or {OUTSIDE}")
+            self._applicant.on_refused(self._user, f"{WRONG}, or {OUTSIDE}")
 
 
 @final
@@ -118,14 +118,14 @@ class ScramLogin:
             known = self._users.get(self._exchange.user)
             text = self._verifier = known.password.verifier if known is not None else ""
             verifier = scram.read_verifier(text) if text else self._decoy.verifier(self._exchange.user)
-            self._applicant.challenged(self._exchange.challenge(verifier))
+            self._applicant.on_challenge(self._exchange.challenge(verifier))
 
     def _finish(self, response: bytes) -> None:
         """Check the proof, unless too many log-ins have failed in the meantime."""
         user, origin = self._exchange.user, self._origin
         now = self._clock()
         if self._backoff.login_delay(origin.address, user, now) > 0.0:
-            self._applicant.refused(user, TOO_MANY)
+            self._applicant.on_refused(user, TOO_MANY)
             return
         proof = self._exchange.final(response)
         known = self._users.get(user)
@@ -139,13 +139,13 @@ class ScramLogin:
             return
         self._backoff.forget_failures(origin.address, user)
         if known.loopback_only and not origin.loopback:
-            self._applicant.refused(user, OUTSIDE)
+            self._applicant.on_refused(user, OUTSIDE)
         else:
-            self._applicant.accepted(user, proof)
+            self._applicant.on_accepted(user, proof)
 
     def _refuse(self) -> None:
         if not self._abandoned:
-            self._applicant.refused(self._exchange.user, WRONG)
+            self._applicant.on_refused(self._exchange.user, WRONG)
 
 
 @final
@@ -185,9 +185,9 @@ class KnownLogin:
         """Take the message."""
         reason = refusal_reason(self._users.get(self._user), self._origin)
         if reason:
-            self._applicant.refused(self._user, reason)
+            self._applicant.on_refused(self._user, reason)
         else:
-            self._applicant.accepted(self._user, b"")
+            self._applicant.on_accepted(self._user, b"")
 
     def abandon(self) -> None:
         """End the log-in: the peer has disconnected."""

@@ -99,8 +99,8 @@ def matches(stored: Password, password: str) -> bool:
             return False
     if stored.hashing in _DIGESTS and stored.hash and password:
         salt, digest = _salt_and_digest(stored.hash, _DIGESTS[stored.hashing])
-        found = hashlib.new(_DIGESTS[stored.hashing], salt + _octets(password)).digest()
-        if hmac.compare_digest(found, digest):
+        computed = hashlib.new(_DIGESTS[stored.hashing], salt + _octets(password)).digest()
+        if hmac.compare_digest(computed, digest):
             return True
     waste_time(password)
     return False
@@ -133,18 +133,18 @@ def _salt_and_digest(password_hash: str, digest: str) -> tuple[bytes, bytes]:
 
 def _check_argon2id(password_hash: str) -> None:
     try:
-        found = argon2.extract_parameters(password_hash)
+        costs = argon2.extract_parameters(password_hash)
     except argon2.exceptions.InvalidHashError as error:
         raise PreconditionFailed("a password hash is no argon2 hash in the PHC form") from error
     if (
-        found.type is not argon2.Type.ID
-        or found.time_cost > _TIME_COST_MAX
-        or found.memory_cost > _MEMORY_COST_MAX
-        or found.parallelism > _LANES_MAX
+        costs.type is not argon2.Type.ID
+        or costs.time_cost > _TIME_COST_MAX
+        or costs.memory_cost > _MEMORY_COST_MAX
+        or costs.parallelism > _LANES_MAX
     ):
         raise PreconditionFailed(
-            f"a password hash is {found.type.name} with t={found.time_cost}, m={found.memory_cost}, "
-            f"p={found.parallelism}; allowed: argon2id up to t={_TIME_COST_MAX}, m={_MEMORY_COST_MAX}, "
+            f"a password hash is {costs.type.name} with t={costs.time_cost}, m={costs.memory_cost}, "
+            f"p={costs.parallelism}; allowed: argon2id up to t={_TIME_COST_MAX}, m={_MEMORY_COST_MAX}, "
             f"p={_LANES_MAX}"
         )
 

@@ -13,13 +13,13 @@ MAX_CHANNELS: Final = "max-channels"
 
 
 class Applicant(Protocol):
-    """A peer that logs in. Gets any number of `challenged`, then either `accepted` or `refused`, once."""
+    """A peer that logs in. Gets any number of `on_challenge`, then `on_accepted` or `on_refused` once."""
 
-    def challenged(self, challenge: bytes) -> None:
+    def on_challenge(self, challenge: bytes) -> None:
         """Send `challenge` to the peer, and pass the peer's answer to the log-in."""
 
-    def accepted(self, user: str, proof: bytes) -> None:
+    def on_accepted(self, user: str, proof: bytes) -> None:
         """Accept the peer as `user`; `proof`, unless empty, proves to the peer that the broker is genuine."""
 
-    def refused(self, user: str, reason: str) -> None:
+    def on_refused(self, user: str, reason: str) -> None:
         """Refuse the peer, which claimed to be `user`; `reason` is for the log and not for the peer."""

@@ -115,8 +115,8 @@ def changes_of(user: User) -> list[Change]:
     """Return the changes that make exactly this user."""
     name = user.name
     changes = [user_change(name, user.password, user.tags, user.loopback_only)]
-    changes += [permission_change(name, vhost, found) for vhost, found in user.permissions.items()]
-    changes += [topic_change(name, *key, found) for key, found in user.topics.items()]
+    changes += [permission_change(name, vhost, permission) for vhost, permission in user.permissions.items()]
+    changes += [topic_change(name, *key, permission) for key, permission in user.topics.items()]
     if user.limits:
         changes.append(limits_change(name, user.limits))
     return changes
@@ -124,18 +124,18 @@ def changes_of(user: User) -> list[Change]:
 
 def objections_of(user: User) -> list[str]:
     """Return the reasons why permissions of a user are unusable; such a permission allows nothing."""
-    found = [
+    objections = [
         f"a permission of user '{user.name}' in vhost '{vhost}': {permission.objection}"
         for vhost, permission in user.permissions.items()
         if permission.objection
     ]
-    found += [
+    objections += [
         f"the topic permission of user '{user.name}' for exchange '{exchange}' in vhost '{vhost}': "
         f"{topic.objection}"
         for (vhost, exchange), topic in user.topics.items()
         if topic.objection
     ]
-    return found
+    return objections
 
 
 def apply_change(users: dict[str, User], change: Change) -> None:

@@ -39,15 +39,15 @@ LOOPBACK_ONLY: Final = "guest"
 class Users:
     """All users, by name. After the log has stopped, every change raises StoreFailed.
 
-    `changed` is called with a user's name after every change of the user's rights, `deleted` after the user
-    is deleted.
+    `on_rights_changed` is called with a user's name after every change of the user's rights, and `on_deleted`
+    after the user is deleted.
     """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._users: dict[str, User] = {}
-        self.changed: Callable[[str], None] = _ignore
-        self.deleted: Callable[[str], None] = _ignore
+        self.on_rights_changed: Callable[[str], None] = _ignore
+        self.on_deleted: Callable[[str], None] = _ignore
 
     def __len__(self) -> int:
         return len(self._users)
@@ -114,7 +114,7 @@ class Users:
         else:
             user = old.replaced(password, checked, loopback_only)
         self._users[name] = user
-        self.changed(name)
+        self.on_rights_changed(name)
         return user
 
     def delete(self, name: str) -> None:
@@ -122,7 +122,7 @@ class Users:
         self._user_to_change(name)
         self._append(user_deleted(name))
         del self._users[name]
-        self.deleted(name)
+        self.on_deleted(name)
 
     def add_first(self, name: str, password: Password, vhost: str) -> bool:
         """Add the first user, an administrator with all permissions in `vhost`; False if users exist."""
@@ -147,7 +147,7 @@ class Users:
             raise PreconditionFailed(permission.objection)
         self._append(permission_change(name, vhost, permission))
         user.permissions[vhost] = permission
-        self.changed(name)
+        self.on_rights_changed(name)
 
     def forbid(self, name: str, vhost: str) -> None:
         """Delete the permission that `permit` set, if there is one. Raises NotFound for the user."""
@@ -155,7 +155,7 @@ class Users:
         if vhost in user.permissions:
             self._append(permission_deleted(name, vhost))
             del user.permissions[vhost]
-            self.changed(name)
+            self.on_rights_changed(name)
 
     def permit_topic(self, name: str, vhost: str, exchange: str, write: str, read: str) -> None:
         """Restrict the user's routing keys at a topic exchange by regular expressions.
@@ -170,17 +170,17 @@ class Users:
             raise PreconditionFailed(topic.objection)
         self._append(topic_change(name, vhost, exchange, topic))
         user.topics[vhost, exchange] = topic
-        self.changed(name)
+        self.on_rights_changed(name)
 
     def forget_topic(self, name: str, vhost: str, exchange: str | None = None) -> None:
         """Delete the restrictions of `permit_topic` at an exchange, or at all of `vhost`. Raises NotFound."""
         user = self._user_to_change(name)
-        found = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
-        for key in found:
+        keys = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
+        for key in keys:
             self._append(topic_deleted(name, *key))
             del user.topics[key]
-        if found:
-            self.changed(name)
+        if keys:
+            self.on_rights_changed(name)
 
     def forget_vhost(self, vhost: str) -> None:
         """Delete the permissions of all users in a deleted virtual host."""
@@ -201,8 +201,8 @@ class Users:
 
     def permissions_in(self, vhost: str) -> list[tuple[str, Permission]]:
         """Return the users that may open `vhost`, by name, with their permissions there."""
-        found = ((name, self._users[name].permissions.get(vhost)) for name in self.names())
-        return [(name, permission) for name, permission in found if permission is not None]
+        permissions = ((name, self._users[name].permissions.get(vhost)) for name in self.names())
+        return [(name, permission) for name, permission in permissions if permission is not None]
 
     def topics_in(self, vhost: str) -> list[tuple[str, str, TopicPermission]]:
         """Return user, exchange and topic permission for each topic permission in `vhost`."""
@@ -274,4 +274,4 @@ class Users:
 
 
 def _ignore(name: str) -> None:
-    """Do nothing: the default of `changed` and `deleted`."""
+    """Do nothing: the default of `on_rights_changed` and `on_deleted`."""

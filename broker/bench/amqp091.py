@@ -185,12 +185,12 @@ class Sender091(Client091):
         if self.publisher is not None:
             self.publisher.confirm(0 if multiple else tag, tag, nack)
 
-    def resumed(self) -> None:
+    def on_resumed(self) -> None:
         """Resume publishing."""
         if self.publisher is not None:
             self.publisher.resume()
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._flow.settled.set()
 
@@ -223,7 +223,7 @@ class Consumer091(Client091):
             self.write(_ACK_HEAD + tag.to_bytes(8, "big") + _MULTIPLE)
             self._acked = tag
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._flow.settled.set()
 
@@ -282,9 +282,9 @@ class Consumer091(Client091):
         return place
 
     def _frame_size(self, place: int, kind: int) -> int:
-        found, channel, size = _FRAME_HEAD.unpack_from(self._buffer, place)
-        if found != kind or channel != CHANNEL:
-            raise BenchError(f"a frame of type {found} on channel {channel} inside a delivery")
+        frame_type, channel, size = _FRAME_HEAD.unpack_from(self._buffer, place)
+        if frame_type != kind or channel != CHANNEL:
+            raise BenchError(f"a frame of type {frame_type} on channel {channel} inside a delivery")
         return int(size)
 
     def _learn(self, start: int, tag_place: int, after: int) -> None:

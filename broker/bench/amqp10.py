@@ -99,10 +99,10 @@ class Client10(Connection[Answer10]):
         if outcome.code != 0:
             raise BenchError(f"the broker refuses the login of {address.user} with SASL code {outcome.code}")
         await self._greet(_AMQP)
-        said = Open(
+        opening = Open(
             container_id="amqpd bench", hostname=f"vhost:{address.virtual_host}", max_frame_size=FRAME_MAX
         )
-        opened = await self.call(said, Open)
+        opened = await self.call(opening, Open)
         self.frame_max = min(opened.max_frame_size, FRAME_MAX)
         if opened.idle_time_out:
             self._keep_alive(opened.idle_time_out / 2000)
@@ -184,7 +184,7 @@ class Client10(Connection[Answer10]):
             self.window.update(flow.next_incoming_id, flow.incoming_window)
             if flow.handle != NONE and flow.link_credit != NONE:
                 self.credit(flow.handle, flow.delivery_count, flow.link_credit)
-            self.resumed()
+            self.on_resumed()
         else:
             self._take(decode_composite(body)[0])
 
@@ -342,12 +342,12 @@ class Sender10(Client10):
             low, high = (self._sent + distance(following, number) + 1 for number in (first, last))
             self.publisher.confirm(low, high, not accepted)
 
-    def resumed(self) -> None:
+    def on_resumed(self) -> None:
         """Resume publishing."""
         if self.publisher is not None:
             self.publisher.resume()
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._run_flow.settled.set()
 
@@ -396,7 +396,7 @@ class Consumer10(Client10):
         if not self._plan.auto_ack and self._settled < following:
             self._settle([(self._settled, following - 1)])
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """End the run."""
         self._run_flow.settled.set()
 
@@ -516,5 +516,5 @@ class Consumer10(Client10):
             if link.credit * 2 <= self._credit and link.credit < credit:
                 link.credit = credit
                 count, incoming = link.received & ID_MASK, self._incoming & ID_MASK
-                said = flow(CHANNEL, incoming, WINDOW, 0, WINDOW, handle, count, credit, NONE, False, False)
-                self.write(said)
+                frame = flow(CHANNEL, incoming, WINDOW, 0, WINDOW, handle, count, credit, NONE, False, False)
+                self.write(frame)

@@ -85,10 +85,10 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
         """
         raise NotImplementedError
 
-    def resumed(self) -> None:
+    def on_resumed(self) -> None:
         """Resume publishing after `paused`."""
 
-    def failed(self) -> None:
+    def on_failed(self) -> None:
         """Handle the end of the connection; `failure` has the reason."""
 
     # -- calls from subclasses
@@ -109,13 +109,13 @@ class Connection(asyncio.BufferedProtocol, Generic[Answer]):
             self._answer.set_exception(failure)
         if self._transport is not None:
             self._transport.close()
-        self.failed()
+        self.on_failed()
 
     def go_on(self) -> None:
         """Resume: the socket or the broker accepts bytes again."""
         self.paused = self._socket_full or self.blocked
         if not self.paused:
-            self.resumed()
+            self.on_resumed()
 
     # -- asyncio.BufferedProtocol
 

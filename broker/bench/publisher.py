@@ -40,7 +40,7 @@ class Confirms:
         """Return the number of messages that are neither acked nor nacked."""
         return self.published - self.settled
 
-    def sent(self, count: int, time: int) -> None:
+    def note_sent(self, count: int, time: int) -> None:
         """Note that the next `count` tags were published at `time` (nanoseconds)."""
         self._firsts.append(self.published + 1)
         self._times.append(time)
@@ -194,7 +194,7 @@ class Publisher:
         flow.published += count
         self._sent += count
         if self._plan.confirm:
-            self.confirms.sent(count, now)
+            self.confirms.note_sent(count, now)
         self.sender.send(self._turn, count, sequence, now)
 
     def _wait_a_tick(self) -> None:

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from broker.core.counters import Counters
 from broker.core.delivery.journal import SILENT, Journal
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
+from broker.core.message_view import Views, bare_view
 from broker.core.names import check_length
 from broker.core.operators.sink import Sinks
 from broker.core.operators.stage import STAGE, Stages
@@ -20,8 +21,8 @@ from broker.core.ports import MessageStore
 from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
 from broker.core.queues.death import LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
-from broker.core.queues.host import ignore_report
 from broker.core.queues.queue import dead_letter_exhausted, drop_outdated
+from broker.core.queues.virtual_host import ignore_report
 from broker.core.schedule import Schedule
 from broker.core.streams.stream import open_stream
 from broker.core.vhosts.changes import (
@@ -38,7 +39,6 @@ from broker.core.vhosts.changes import (
 from broker.core.vhosts.definitions import apply_change, apply_vhost_change, changes_of, describe_vhost
 from broker.core.vhosts.registry import Registry
 from broker.core.vhosts.vhost import VirtualHost
-from broker.core.view import Views, bare_view
 
 PARAMETER: Final = "parameter"
 _DELETED: Final = PARAMETER + ".delete"
@@ -325,7 +325,7 @@ class Broker(Registry):
         """Count the messages lost from volatile queues, once the log has restored all definitions."""
         for queue in self.numbers.queues.values():
             if queue.volatile is not None:
-                queue.volatile.restarted()
+                queue.volatile.note_restart()
 
     def objections(self) -> list[str]:
         """Describe the restored policies that cannot be used, and why. These policies apply to nothing."""

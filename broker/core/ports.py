@@ -52,7 +52,7 @@ class DurableWaiter:
 class StreamWatcher:
     """A listener for the rows of a stream that have become durable."""
 
-    def rows_durable(self, behind: i64) -> None:
+    def on_rows_durable(self, behind: i64) -> None:
         """Note that all rows before the offset `behind` are on disk."""
         raise NotImplementedError
 
@@ -183,7 +183,7 @@ class StoredStream:
     def watch(self, watcher: StreamWatcher | None) -> None:
         """Set the only watcher of rows that become readable; None removes it."""
 
-    def trim(self, bytes_max: i64, oldest: i64) -> None:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> None:
         """Remove the oldest messages, in large portions, while `bytes_max` bytes remain without them.
 
         A portion whose messages are all older than `oldest`, in microseconds since 1970, is removed too. 0:

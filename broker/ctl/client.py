@@ -156,7 +156,7 @@ def _require_text(text: str) -> None:
 
 def _reason(status: int, content: bytes) -> str:
     try:
-        found = json.loads(content)
-        return str(found["reason"])
+        document = json.loads(content)
+        return str(document["reason"])
     except (ValueError, KeyError, TypeError):
         return f"HTTP {status}"

@@ -6,7 +6,7 @@ import typer
 
 from broker.ctl.objects import Name
 from broker.ctl.output import show
-from broker.ctl.session import VirtualHost, session
+from broker.ctl.session import VirtualHost, open_session
 
 FIELDS: Final = ("id", "delivery_time", "exchange", "routing_key", "payload_bytes")
 
@@ -20,15 +20,15 @@ def list_delayed(
     vhost: VirtualHost = "/",
 ) -> None:
     """List the delayed messages of a queue, soonest first."""
-    with session(context) as found:
-        answer = found.client.get("queues", vhost, name, "delayed", page=str(page))
-        show(answer["items"], FIELDS, found.form)
+    with open_session(context) as session:
+        answer = session.client.get("queues", vhost, name, "delayed", page=str(page))
+        show(answer["items"], FIELDS, session.form)
 
 
 def cancel_delayed(context: typer.Context, name: Name, place: Id, vhost: VirtualHost = "/") -> None:
     """Cancel a delayed message."""
-    with session(context) as found:
-        found.client.delete("queues", vhost, name, "delayed", place)
+    with open_session(context) as session:
+        session.client.delete("queues", vhost, name, "delayed", place)
 
 
 def move_delayed(
@@ -41,9 +41,9 @@ def move_delayed(
 ) -> None:
     """Change the date of a delayed message, which may get another id."""
     asked = {"delay": delay, "delivery_time": at}
-    with session(context) as found:
+    with open_session(context) as session:
         body = {field: value for field, value in asked.items() if value is not None}
-        found.client.put("queues", vhost, name, "delayed", place, body=body)
+        session.client.put("queues", vhost, name, "delayed", place, body=body)
 
 
 COMMANDS: Final = (list_delayed, cancel_delayed, move_delayed)

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from broker.ctl.output import print_json, show
-from broker.ctl.session import VirtualHost, session
+from broker.ctl.session import VirtualHost, open_session
 
 Columns = Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="Fields to show.")]
 
@@ -22,8 +22,8 @@ def _list(
     context: typer.Context, path: tuple[str, ...], columns: list[str] | None, usual: tuple[str, ...]
 ) -> None:
     wanted = tuple(columns) if columns else usual
-    with session(context) as found:
-        show(found.client.get(*path, columns=",".join(wanted)), wanted, found.form)
+    with open_session(context) as session:
+        show(session.client.get(*path, columns=",".join(wanted)), wanted, session.form)
 
 
 def list_queues(context: typer.Context, columns: Columns = None, vhost: VirtualHost = "/") -> None:
@@ -63,9 +63,9 @@ def list_vhosts(context: typer.Context, columns: Columns = None) -> None:
 
 def status(context: typer.Context) -> None:
     """Show the version of the broker and the numbers of its objects."""
-    with session(context) as found:
-        overview = found.client.get("overview")
-        if found.form == "json":
+    with open_session(context) as session:
+        overview = session.client.get("overview")
+        if session.form == "json":
             print_json(overview)
             return
         facts = {name: overview[name] for name in ("product_name", "product_version", "flavour", "node")}
@@ -73,7 +73,7 @@ def status(context: typer.Context) -> None:
         totals = overview["queue_totals"]
         facts |= {name: totals[name] for name in ("messages_ready", "messages_unacknowledged")}
         rows = [{"what": name, "value": str(value)} for name, value in facts.items()]
-        show(rows, ("what", "value"), found.form)
+        show(rows, ("what", "value"), session.form)
 
 
 COMMANDS: Final = (

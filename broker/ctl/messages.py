@@ -6,7 +6,7 @@ import typer
 
 from broker.ctl.objects import parse_json
 from broker.ctl.output import print_json, show
-from broker.ctl.session import VirtualHost, session
+from broker.ctl.session import VirtualHost, open_session
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 Selector = Annotated[
@@ -70,12 +70,12 @@ def list_messages(
 ) -> None:
     """List the messages of a queue in order, unacknowledged ones too, without changing them."""
     query = {"selector": selector, "state": state, "from": first, "count": str(count), "truncate": "60"}
-    with session(context) as found:
-        answer = found.client.get("queues", vhost, queue, "messages", **query)
-        if found.form == "json":
+    with open_session(context) as session:
+        answer = session.client.get("queues", vhost, queue, "messages", **query)
+        if session.form == "json":
             print_json(answer["messages"])
         else:
-            show(answer["messages"], _columns(answer["messages"]), found.form)
+            show(answer["messages"], _columns(answer["messages"]), session.form)
 
 
 def _columns(messages: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -93,8 +93,8 @@ def count_messages(
 ) -> None:
     """Count the messages that are ready, or that wait to be dead-lettered."""
     query = {"selector": selector} | ({"state": DEAD_LETTER} if dead else {})
-    with session(context) as found:
-        answer = found.client.get("queues", vhost, queue, "messages", "count", **query)
+    with open_session(context) as session:
+        answer = session.client.get("queues", vhost, queue, "messages", "count", **query)
         typer.echo(answer["count"])
 
 
@@ -209,26 +209,26 @@ def _operate(
 
     Not more messages than the queue has at the beginning, as a moved message may return to the queue.
     """
-    done = 0
-    with session(context) as found:
+    processed = 0
+    with open_session(context) as session:
         query = {"state": DEAD_LETTER} if "state" in body else {}
-        limit = limit or found.client.get("queues", vhost, queue, "messages", "count", **query)["count"]
+        limit = limit or session.client.get("queues", vhost, queue, "messages", "count", **query)["count"]
         more = True
         while more:
-            step = {"limit": max(1, min(AT_ONCE, limit - done))}
-            answer = found.client.post("queues", vhost, queue, "messages", what, body=body | step)
-            done += answer["done"]
-            more = answer["more"] and done < limit
-        typer.echo(done)
+            step = {"limit": max(1, min(AT_ONCE, limit - processed))}
+            answer = session.client.post("queues", vhost, queue, "messages", what, body=body | step)
+            processed += answer["done"]
+            more = answer["more"] and processed < limit
+        typer.echo(processed)
 
 
 def _operate_once(
     context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
 ) -> None:
     """Run an operation once, as a second run would select the same messages; print the number of messages."""
-    with session(context) as found:
+    with open_session(context) as session:
         step = {"limit": limit}
-        answer = found.client.post("queues", vhost, queue, "messages", what, body=body | step)
+        answer = session.client.post("queues", vhost, queue, "messages", what, body=body | step)
         typer.echo(answer["done"])
         if answer["more"] and answer["done"] < limit:
             typer.echo("amqpctl: messages are left: one operation takes no more content", err=True)

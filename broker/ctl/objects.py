@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from broker.ctl.session import VirtualHost, session
+from broker.ctl.session import VirtualHost, open_session
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the object.")]
 LEVELS_MAX: Final = 128
@@ -26,14 +26,14 @@ def add_vhost(
     description: Annotated[str, typer.Option(help="Description of the virtual host.")] = "",
 ) -> None:
     """Add a virtual host; the user who adds it gets all permissions in it."""
-    with session(context) as found:
-        found.client.put("vhosts", name, body={"description": description} if description else {})
+    with open_session(context) as session:
+        session.client.put("vhosts", name, body={"description": description} if description else {})
 
 
 def delete_vhost(context: typer.Context, name: Name) -> None:
     """Delete a virtual host with everything in it, and close the connections to it."""
-    with session(context) as found:
-        found.client.delete("vhosts", name)
+    with open_session(context) as session:
+        session.client.delete("vhosts", name)
 
 
 def declare_queue(
@@ -50,8 +50,8 @@ def declare_queue(
 ) -> None:
     """Declare a queue."""
     body = {"durable": durable, "auto_delete": auto_delete, "arguments": parse_json(arguments)}
-    with session(context) as found:
-        found.client.put("queues", vhost, name, body=body)
+    with open_session(context) as session:
+        session.client.put("queues", vhost, name, body=body)
 
 
 def alter_queue(
@@ -68,8 +68,8 @@ def alter_queue(
     body = {"arguments": parse_json(arguments)}
     body |= {"name": new_name} if new_name else {}
     body |= {"exclusive": False} if shared else {}
-    with session(context) as found:
-        found.client.patch("queues", vhost, name, body=body)
+    with open_session(context) as session:
+        session.client.patch("queues", vhost, name, body=body)
 
 
 _TOO_DEEP: Final = object()
@@ -114,14 +114,14 @@ def delete_queue(
     """Delete a queue with its messages."""
     conditions = {"if_empty": if_empty, "if_unused": if_unused}
     query = {condition: "true" for condition, wanted in conditions.items() if wanted}
-    with session(context) as found:
-        found.client.delete("queues", vhost, name, **query)
+    with open_session(context) as session:
+        session.client.delete("queues", vhost, name, **query)
 
 
 def purge_queue(context: typer.Context, name: Name, vhost: VirtualHost = "/") -> None:
     """Purge the ready messages of a queue."""
-    with session(context) as found:
-        found.client.delete("queues", vhost, name, "contents")
+    with open_session(context) as session:
+        session.client.delete("queues", vhost, name, "contents")
 
 
 Enqueue = Annotated[bool, typer.Option("--enqueue", help="Only enqueue.")]
@@ -151,10 +151,10 @@ def start_queue(
 
 
 def _switch(context: typer.Context, vhost: str, name: str, what: str, enqueue: bool, dequeue: bool) -> None:
-    with session(context) as found:
+    with open_session(context) as session:
         for operation, wanted in (("enqueue", enqueue), ("dequeue", dequeue)):
             if wanted or enqueue == dequeue:
-                found.client.post("queues", vhost, name, "actions", body={"action": f"{what}-{operation}"})
+                session.client.post("queues", vhost, name, "actions", body={"action": f"{what}-{operation}"})
 
 
 def close_connection(
@@ -163,8 +163,8 @@ def close_connection(
     reason: Annotated[str, typer.Argument(metavar="REASON", help="Reason that the client reads.")],
 ) -> None:
     """Close a connection."""
-    with session(context) as found:
-        found.client.delete("connections", name, reason=reason)
+    with open_session(context) as session:
+        session.client.delete("connections", name, reason=reason)
 
 
 def export_definitions(
@@ -173,8 +173,8 @@ def export_definitions(
     vhost: OnlyVirtualHost = None,
 ) -> None:
     """Write the definitions, that is everything but messages, to a file, as RabbitMQ's JSON."""
-    with session(context) as found:
-        document = found.client.get("definitions", *([] if vhost is None else [vhost]))
+    with open_session(context) as session:
+        document = session.client.get("definitions", *([] if vhost is None else [vhost]))
         written = json.dumps(document, indent=2) + "\n"
         if file == "-":
             sys.stdout.write(written)
@@ -190,10 +190,10 @@ def import_definitions(
     vhost: OnlyVirtualHost = None,
 ) -> None:
     """Import definitions from a file: all of them, or none and a line for each wrong object."""
-    with session(context) as found:
+    with open_session(context) as session:
         content = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
         document = parse_json(content, file)
-        found.client.post("definitions", *([] if vhost is None else [vhost]), body=document)
+        session.client.post("definitions", *([] if vhost is None else [vhost]), body=document)
 
 
 COMMANDS: Final = (

@@ -6,7 +6,7 @@ import typer
 
 from broker.ctl.objects import parse_json
 from broker.ctl.output import print_json, show
-from broker.ctl.session import VirtualHost, session
+from broker.ctl.session import VirtualHost, open_session
 
 Operator = Annotated[bool, typer.Option("--operator", help="Operator policies instead of policies.")]
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", help="Name of the policy.")]
@@ -19,9 +19,9 @@ def _kind(operator: bool) -> str:
 def list_policies(context: typer.Context, vhost: VirtualHost = "/", operator: Operator = False) -> None:
     """List policies, the highest priority first."""
     columns = ("name", "priority", "pattern", "apply-to", "definition")
-    with session(context) as found:
-        rows = found.client.get(_kind(operator), vhost)
-        show(sorted(rows, key=lambda row: (-row["priority"], row["name"])), columns, found.form)
+    with open_session(context) as session:
+        rows = session.client.get(_kind(operator), vhost)
+        show(sorted(rows, key=lambda row: (-row["priority"], row["name"])), columns, session.form)
 
 
 def set_policy(
@@ -47,16 +47,16 @@ def set_policy(
         "priority": priority,
         "apply-to": apply_to,
     }
-    with session(context) as found:
-        found.client.put(_kind(operator), vhost, name, body=body)
+    with open_session(context) as session:
+        session.client.put(_kind(operator), vhost, name, body=body)
 
 
 def clear_policy(
     context: typer.Context, name: PolicyName, vhost: VirtualHost = "/", operator: Operator = False
 ) -> None:
     """Delete a policy."""
-    with session(context) as found:
-        found.client.delete(_kind(operator), vhost, name)
+    with open_session(context) as session:
+        session.client.delete(_kind(operator), vhost, name)
 
 
 def explain(
@@ -68,10 +68,10 @@ def explain(
     vhost: VirtualHost = "/",
 ) -> None:
     """Show the effective arguments of a queue: each value, its origin, and the values that it overrides."""
-    with session(context) as found:
+    with open_session(context) as session:
         kind = "exchanges" if exchange else "queues"
-        effective: dict[str, Any] = found.client.get(kind, vhost, name, "effective")
-        if found.form == "json":
+        effective: dict[str, Any] = session.client.get(kind, vhost, name, "effective")
+        if session.form == "json":
             print_json(effective)
             return
         rows = [
@@ -83,7 +83,7 @@ def explain(
             }
             for key, each in effective.items()
         ]
-        show(rows, ("key", "value", "from", "over"), found.form)
+        show(rows, ("key", "value", "from", "over"), session.form)
 
 
 def _claim(claim: dict[str, str]) -> str:

@@ -28,7 +28,7 @@ class Session:
 
 
 @contextmanager
-def session(context: typer.Context) -> Iterator[Session]:
+def open_session(context: typer.Context) -> Iterator[Session]:
     """Open the session of a command; an error ends the command with one line and its status."""
     options = context.obj
     try:
@@ -61,9 +61,9 @@ def new_password(prompt: str) -> str:
 
 
 def _own_password(options: dict[str, str]) -> str:
-    given = os.environ.get(PASSWORD_VARIABLE)
-    if given is not None:
-        return given
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if password is not None:
+        return password
     if options["user"] == "guest":
         return "guest"
     if not sys.stdin.isatty():

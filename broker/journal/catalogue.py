@@ -69,12 +69,12 @@ class ServedJournal:
 
     def extents(self) -> dict[str, Extent]:
         """Return the extent of each node's journal at the last `refresh`; the broker's own is current."""
-        found = self._catalogue.extents()
+        extents = self._catalogue.extents()
         begins, own = self.writer.begins, self.writer.node
-        if own in found or self.recorder.on:
-            first = min(found[own].first, begins) if own in found else begins
-            found[own] = Extent(first, self.writer.behind)
-        return found
+        if own in extents or self.recorder.on:
+            first = min(extents[own].first, begins) if own in extents else begins
+            extents[own] = Extent(first, self.writer.behind)
+        return extents
 
     def files(self, node: str, start: int, end: int | None) -> Iterator[tuple[File, int | None]]:
         """Yield the files with events of `node` between two seqs, and their sizes; None: it is deleted."""
@@ -119,9 +119,9 @@ class ServedJournal:
         number, at = self._known
         try:
             with open(self._manifest, "rb") as file:
-                found = os.fstat(file.fileno())
-                if found.st_ino != number or found.st_size < at:
-                    number, at = found.st_ino, 0
+                stat = os.fstat(file.fileno())
+                if stat.st_ino != number or stat.st_size < at:
+                    number, at = stat.st_ino, 0
                 file.seek(at)
                 data = file.read(STEP_BYTES)
         except FileNotFoundError:
@@ -130,4 +130,4 @@ class ServedJournal:
         for line in data[:whole].splitlines():
             self._catalogue.add_line(line)
         self._known = (number, at + whole)
-        return whole > 0 and at + whole < found.st_size
+        return whole > 0 and at + whole < stat.st_size

@@ -17,7 +17,7 @@ from broker.journal.life import format_event, trace_message
 from broker.journal.reader import JournalError, JournalReader
 from broker.journal.verification import Verification, check_sealed_files
 from protocol.journal.records import OPS
-from protocol.journal.rows import Row
+from protocol.journal.rows import EventRow
 
 FAILED: Final = 1
 FOUND: Final = 2
@@ -47,7 +47,7 @@ def _errors_in_one_line() -> Iterator[None]:
         raise typer.Exit(FAILED) from None
 
 
-def _line(as_json: bool) -> Callable[[Row], str]:
+def _line(as_json: bool) -> Callable[[EventRow], str]:
     return (lambda row: json.dumps(row._asdict())) if as_json else format_event
 
 
@@ -90,12 +90,12 @@ def cat(
 def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
     """Verify the files against the manifest, that no event is missing, and that each queue adds up."""
     with _errors_in_one_line():
-        found = Verification()
+        verification = Verification()
         held = check_sealed_files(folder)
         damages: list[str] = []
         try:
             reading = JournalReader(folder, node)
-            found.take(reading.rows())
+            verification.take(reading.rows())
             damages = [damage.told() for damage in reading.damages]
         except JournalError as error:
             if not held.faults:
@@ -107,24 +107,24 @@ def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
         if node is None or fault.node in (None, node)
     ]
     for text in dict.fromkeys([*faults, *damages]):
-        found.find(text)
-    total = len(found.findings) + found.unmentioned
+        verification.find(text)
+    total = len(verification.findings) + verification.unmentioned
     if as_json:
         summary = {
-            "events": found.events,
-            "queues": found.queues,
-            "balances": found.checked,
-            "gaps": found.gaps,
-            "findings": found.findings,
+            "events": verification.events,
+            "queues": verification.queues,
+            "balances": verification.checked,
+            "gaps": verification.gaps,
+            "findings": verification.findings,
             "findings_total": total,
         }
         print(json.dumps(summary))  # noqa: T201
     else:
-        for finding in found.findings:
+        for finding in verification.findings:
             print(finding)  # noqa: T201
         print(  # noqa: T201
-            f"{found.events} events, {found.queues} queues, {found.checked} balances, "
-            f"{found.gaps} gaps: {total} findings"
+            f"{verification.events} events, {verification.queues} queues, {verification.checked} balances, "
+            f"{verification.gaps} gaps: {total} findings"
         )
     if total:
         raise typer.Exit(FOUND)
@@ -181,7 +181,7 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
     """Show the files of the journal, and how many are sealed."""
     with _errors_in_one_line():
         reading = JournalReader(folder)
-        found = {
+        fields = {
             "raw_files": len(reading.live),
             "raw_bytes": reading.raw_bytes(),
             "sealed_only_files": len(reading.sealed),
@@ -190,9 +190,9 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
             "newest_raw": reading.live[-1].name if reading.live else None,
         }
     if as_json:
-        print(json.dumps(found))  # noqa: T201
+        print(json.dumps(fields))  # noqa: T201
         return
-    for name, value in found.items():
+    for name, value in fields.items():
         print(f"{name.replace('_', ' '):<20} {value}")  # noqa: T201
 
 

@@ -79,12 +79,12 @@ class LastEvent(NamedTuple):
 
 def list_raw_files(folder: Path, node: str | None = None) -> list[Path]:
     """Return the raw files of a node, or of all nodes, oldest first, with the open one."""
-    found = []
+    files = []
     for path in (folder / LIVE).glob(f"*{SUFFIX}*"):
-        said = parse_file_name(path.name)
-        if said is not None and node in (None, said.node):
-            found.append((said.node, said.first, path))
-    return [path for _, _, path in sorted(found)]
+        parsed = parse_file_name(path.name)
+        if parsed is not None and node in (None, parsed.node):
+            files.append((parsed.node, parsed.first, path))
+    return [path for _, _, path in sorted(files)]
 
 
 def find_next_file(folder: Path, node: str) -> NextFile:
@@ -121,9 +121,9 @@ def read_last_event(decoder: Decoder) -> LastEvent:
 
 
 def _first_of(path: Path) -> int:
-    said = parse_file_name(path.name)
-    assert said is not None, "it is one of the live files"
-    return said.first
+    parsed = parse_file_name(path.name)
+    assert parsed is not None, "it is one of the live files"
+    return parsed.first
 
 
 def _last_of(path: Path) -> LastEvent:

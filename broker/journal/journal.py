@@ -11,8 +11,8 @@ from typing import Final, final
 import structlog
 
 from broker.core.broker import Broker
+from broker.core.message_view import Views
 from broker.core.queues.queue import Queue
-from broker.core.view import Views
 from broker.journal.catalogue import ServedJournal
 from broker.journal.recorder import Recorder, WatchedQueue
 from broker.journal.writer import FULL, JournalWriter

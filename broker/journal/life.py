@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from protocol.journal.rows import Row
+from protocol.journal.rows import EventRow
 
 
 def trace_message(
-    rows: Callable[[], Iterable[Row]], message_id: str | None = None, uid: int | None = None
-) -> list[Row]:
+    rows: Callable[[], Iterable[EventRow]], message_id: str | None = None, uid: int | None = None
+) -> list[EventRow]:
     """Return the events of the messages with this message-id or number, and of related messages.
 
     Related messages are dead letters and copies of a message, and the message that it was made of. `rows`
@@ -20,22 +20,22 @@ def trace_message(
     if message_id is not None:
         wanted = {row.msg_uid for row in rows() if row.message_id == message_id and row.msg_uid is not None}
     while wanted:
-        found: list[Row] = []
+        events: list[EventRow] = []
         kin = set(wanted)
         for row in rows():
             if row.origin_uid in wanted and row.msg_uid is not None:
                 kin.add(row.msg_uid)
             if row.msg_uid in wanted:
-                found.append(row)
+                events.append(row)
                 if row.origin_uid is not None:
                     kin.add(row.origin_uid)
         if kin == wanted:
-            return found
+            return events
         wanted = kin
     return []
 
 
-def format_event(row: Row) -> str:
+def format_event(row: EventRow) -> str:
     """Return an event as a line."""
     words = [f"{time_text(row.ts)} {row.seq:>10} {row.op:<13}"]
     if row.queue is not None:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from broker.journal.files import Sealed, dropped_paths, list_raw_files, read_manifest
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.files import MANIFEST, OPEN, parse_file_name
-from protocol.journal.rows import Row, rows
+from protocol.journal.rows import EventRow, rows
 
 
-def sealed_rows(path: Path, node: str) -> Iterator[Row]:
+def sealed_rows(path: Path, node: str) -> Iterator[EventRow]:
     """Yield the events of a sealed file. Needs pyarrow. Raises OSError; ArrowInvalid for another file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ def sealed_rows(path: Path, node: str) -> Iterator[Row]:
             at = batch.schema.get_field_index("ts")
             numbers = batch.set_column(at, "ts", batch.column(at).cast(pa.int64()))
             for each in numbers.to_pylist():
-                yield Row(**each)
+                yield EventRow(**each)
 
 
 class JournalError(Exception):
@@ -74,7 +74,7 @@ class JournalReader:
         """Return the bytes of the raw files; a file deleted since counts as empty."""
         return sum(_size_of(path) for path in self.live)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[EventRow]:
         """Yield all events. `damages` are those of this reading."""
         self.damages.clear()
         files: list[tuple[str, int, Path | Sealed]] = [(each.node, each.first, each) for each in self.sealed]
@@ -82,7 +82,7 @@ class JournalReader:
         for _, _, file in sorted(files, key=lambda each: each[:2]):
             yield from self._sealed_rows(file) if isinstance(file, Sealed) else self._rows_of(file)
 
-    def _sealed_rows(self, sealed: Sealed) -> Iterator[Row]:
+    def _sealed_rows(self, sealed: Sealed) -> Iterator[EventRow]:
 
         path = self.folder / sealed.file
         try:
@@ -93,7 +93,7 @@ class JournalReader:
         except ValueError as error:  # pyarrow's error
             self.damages.append(Damage(path, 0, 0, f"it cannot be read: {error}"))
 
-    def _rows_of(self, path: Path) -> Iterator[Row]:
+    def _rows_of(self, path: Path) -> Iterator[EventRow]:
         try:
             data = path.read_bytes()
         except FileNotFoundError:  # the file was completed or sealed meanwhile
@@ -101,9 +101,9 @@ class JournalReader:
             try:
                 data = path.read_bytes()
             except FileNotFoundError:  # or deleted
-                said = _node_and_first(path)
+                origin = _node_and_first(path)
                 for sealed in read_manifest(self.folder / MANIFEST):
-                    if (sealed.node, sealed.first) == said:
+                    if (sealed.node, sealed.first) == origin:
                         yield from self._sealed_rows(sealed)
                 return
         try:
@@ -126,6 +126,6 @@ def _size_of(path: Path) -> int:
 
 
 def _node_and_first(path: Path) -> tuple[str, int]:
-    said = parse_file_name(path.name)
-    assert said is not None, "it is one of the live files"
-    return said.node, said.first
+    parsed = parse_file_name(path.name)
+    assert parsed is not None, "it is one of the live files"
+    return parsed.node, parsed.first

@@ -14,6 +14,7 @@ from broker.core.delivery.journal import Journal, Operator
 from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.message import Address, Message
+from broker.core.message_view import Views
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.dead_letter_backlog import existing_backlog
@@ -28,7 +29,6 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.source import COPIED, DEAD_LETTER_SOURCE, EDITED, MOVED, PUBLISHED, REDRIVEN, Source
 from broker.core.queues.state import QueueState
 from broker.core.streams.stream import stream_of
-from broker.core.view import Views
 from protocol.amqp091.constants import FRAME_HEADER
 from protocol.amqp091.lookup import property_at, short_string
 from protocol.amqp091.properties import MESSAGE_ID
@@ -413,9 +413,9 @@ class StreamRecorder(WatchedQueue):
         """
         stream = stream_of(self.queue)
         if stream is not None:
-            for stored, found in zip(stream.partitions, stream.found, strict=True):
-                if stored.first > found:
-                    self.trimmed(found, stored.first - 1, stored.first - found)
+            for stored, first in zip(stream.partitions, stream.first_at_open, strict=True):
+                if stored.first > first:
+                    self.trimmed(first, stored.first - 1, stored.first - first)
         self.tell(r.CHECKPOINT, self.count(), 0, NO_PLACE, LEVEL_REASONS[self.level])
 
     def enqueued(self, entry: QueueEntry, source: Source) -> None:
@@ -729,12 +729,12 @@ class Recorder(Journal):
         if isinstance(journal, WatchedQueue):
             return journal.name
         key = (queue.vhost, queue.name)
-        found = self._peers.get(key)
-        if found is None:
+        name = self._peers.get(key)
+        if name is None:
             if len(self._peers) >= NAMES_MAX:
                 self._peers.clear()
-            found = self._peers[key] = self.new_name(QUEUE, (*key, "0"))
-        return found
+            name = self._peers[key] = self.new_name(QUEUE, (*key, "0"))
+        return name
 
     def route(self, address: Address) -> Name:
         """Return the name of an exchange and a routing key."""
@@ -742,13 +742,13 @@ class Recorder(Journal):
         if isinstance(name, Name):
             return name
         key = (address.exchange, address.routing_key)
-        found = self._routes.get(key)
-        if found is None:
+        known = self._routes.get(key)
+        if known is None:
             if len(self._routes) >= NAMES_MAX:
                 self._routes.clear()
-            found = self._routes[key] = self.new_name(ROUTE, key)
-        address.name = found
-        return found
+            known = self._routes[key] = self.new_name(ROUTE, key)
+        address.name = known
+        return known
 
     def _publisher_of(self, source: Source) -> Name | None:
         """The name of the publisher of a message from `source`; None: the broker publishes it."""
@@ -762,12 +762,12 @@ class Recorder(Journal):
         connection = session.connection
         operator = CURRENT.get()
         if not connection.address and operator is not None:
-            found = self.operator(operator)
+            new_name = self.operator(operator)
         else:
             fields = (connection.name, str(int(session.number)), connection.user, connection.address)
-            found = self.new_name(SESSION, fields)
-        session.name = found
-        return found
+            new_name = self.new_name(SESSION, fields)
+        session.name = new_name
+        return new_name
 
     def consumer(self, consumer: Holder) -> Name:
         """Return the name of a consumer; for a holder without a client, with the operator of each step."""
@@ -788,9 +788,9 @@ class Recorder(Journal):
             connection.user,
             connection.address,
         )
-        found = self.new_name(LINK, fields)
-        consumer.name = found
-        return found
+        link_name = self.new_name(LINK, fields)
+        consumer.name = link_name
+        return link_name
 
     def _acting_for(self, operator: Operator, tag: str) -> Name:
         name = operator.consumers.get(tag)
@@ -798,18 +798,18 @@ class Recorder(Journal):
             return name
         if len(operator.consumers) >= NAMES_MAX:
             operator.consumers.clear()
-        found = self.new_name(DEPUTY, (tag, operator.user, operator.address, operator.request))
-        operator.consumers[tag] = found
-        return found
+        deputy_name = self.new_name(DEPUTY, (tag, operator.user, operator.address, operator.request))
+        operator.consumers[tag] = deputy_name
+        return deputy_name
 
     def operator(self, operator: Operator) -> Name:
         """Return the name of an operator with the request."""
         name = operator.name
         if isinstance(name, Name):
             return name
-        found = self.new_name(OPERATOR, (operator.user, operator.address, operator.request))
-        operator.name = found
-        return found
+        operator_name = self.new_name(OPERATOR, (operator.user, operator.address, operator.request))
+        operator.name = operator_name
+        return operator_name
 
     def maker(self, source: Source) -> Name | None:
         """Return the name of the actor who brings a message from `source` into a queue; None: the broker."""
@@ -824,9 +824,9 @@ class Recorder(Journal):
         name = connection.label
         if isinstance(name, Name):
             return name
-        found = self.new_name(SESSION, (connection.name, "", connection.user, connection.address))
-        connection.label = found
-        return found
+        session_name = self.new_name(SESSION, (connection.name, "", connection.user, connection.address))
+        connection.label = session_name
+        return session_name
 
     def actor_name(self, actor: object | None) -> Name | None:
         """Return the name of an actor of `who`."""

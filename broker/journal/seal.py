@@ -44,7 +44,7 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
     Raises JournalError: a file cannot be read; BusyError; OSError.
     """
     with _lock_journal(folder):
-        done = {(each.node, each.first) for each in read_manifest(folder / MANIFEST)}
+        sealed = {(each.node, each.first) for each in read_manifest(folder / MANIFEST)}
         for path in list_raw_files(folder):
             if path.name.endswith(OPEN):
                 continue
@@ -52,7 +52,7 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
                 decoder = Decoder(path.read_bytes())
             except JournalDamagedError as error:
                 raise JournalError(f"{path} cannot be sealed: {error}") from error
-            if (decoder.header.node, decoder.header.first) in done:
+            if (decoder.header.node, decoder.header.first) in sealed:
                 continue
             yield SealedNow(_seal(folder, decoder), decoder.holes)
 
@@ -70,8 +70,8 @@ def delete_sealed(folder: Path, now: float, retention: float) -> list[Path]:
         for path in list_raw_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
                 continue
-            said = parse_file_name(path.name)
-            each = None if said is None else sealed.get((said.node, said.first))
+            parsed = parse_file_name(path.name)
+            each = None if parsed is None else sealed.get((parsed.node, parsed.first))
             if each is None:
                 continue
             if each.file not in unneeded or (folder / each.file).exists():

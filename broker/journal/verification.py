@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from protocol.journal.files import LIVE, MANIFEST, PARQUET, SEALED
 from protocol.journal.inventory import Fault, Inventory, dropped_files
-from protocol.journal.rows import Row
+from protocol.journal.rows import EventRow
 
 LEAVING: Final = frozenset({"ack", "reject", "expire", "dead_letter", "drop_overflow", "replace", "remove"})
 FINDINGS_MAX: Final = 1000
@@ -98,7 +98,7 @@ class Verification:
         self._listed: int | None = 0  # entries of the present list after a restart
         self._closed: set[int] = set()  # queues recorded in the last clean stop so far
 
-    def take(self, rows: Iterable[Row]) -> None:
+    def take(self, rows: Iterable[EventRow]) -> None:
         """Check events; the events of a node are in the order of their seqs."""
         for row in rows:
             self._look_at(row)
@@ -110,7 +110,7 @@ class Verification:
         else:
             self.unmentioned += 1
 
-    def _look_at(self, row: Row) -> None:
+    def _look_at(self, row: EventRow) -> None:
         self.events += 1
         if row.node != self._node:
             self._node = row.node
@@ -145,7 +145,7 @@ class Verification:
         self._depths = dict.fromkeys(self._depths)
         self._listed = None
 
-    def _account(self, row: Row, queue: int) -> None:
+    def _account(self, row: EventRow, queue: int) -> None:
         depth = self._depths.get(queue)
         if queue not in self._depths:
             self.queues += 1
@@ -173,7 +173,7 @@ class Verification:
             if row.op == "queue_delete" and depth != row.quantity:
                 self._compare(row, depth)
 
-    def _compare(self, row: Row, depth: int | None) -> None:
+    def _compare(self, row: EventRow, depth: int | None) -> None:
         if depth is None:
             return
         self.checked += 1
@@ -184,7 +184,7 @@ class Verification:
             )
 
 
-def _count_change(row: Row) -> int:
+def _count_change(row: EventRow) -> int:
     """Return the change of a queue's message count by an event."""
     if row.op in ("enqueue", "append"):
         return 1

@@ -48,14 +48,14 @@ class JournalWriter:
         self.folder = folder.absolute()
         self.node = node
         self._live = self.folder / LIVE
-        found: NextFile = find_next_file(folder, node)
-        self.encoder = Encoder(node, found.next_seq)
-        self.crashed = found.crashed
+        following: NextFile = find_next_file(folder, node)
+        self.encoder = Encoder(node, following.next_seq)
+        self.crashed = following.crashed
         self.failure = ""
         self.limit: i64 = FULL
         self.lost: i64 = 0
         self.written: i64 = 0  # bytes
-        self._first: i64 = found.next_seq
+        self._first: i64 = following.next_seq
         self._clock = clock
         self._bytes_max = bytes_max
         self._seconds_max = seconds_max
@@ -67,7 +67,7 @@ class JournalWriter:
         self._begins: i64 = 0  # the seq of the file's first event
         self._began: i64 = 0
         self._missing_from: i64 = 0  # the first seq that could not be written, until writing works again
-        if found.crashed:
+        if following.crashed:
             self._tell_gap(CRASHED)
 
     @property
@@ -122,10 +122,10 @@ class JournalWriter:
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         try:
-            found = os.statvfs(folder)
+            stat = os.statvfs(folder)
         except OSError:
             return -1
-        return found.f_bavail * found.f_frsize
+        return stat.f_bavail * stat.f_frsize
 
     def to_sync(self) -> int:
         """Return the descriptor of the open file, which the caller syncs; -1 without one."""
@@ -159,9 +159,9 @@ class JournalWriter:
 
     def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
-        done = 0
-        while done < len(data):
-            done += self._write(self._fd, view[done:])  # type: ignore[arg-type]
+        written = 0
+        while written < len(data):
+            written += self._write(self._fd, view[written:])  # type: ignore[arg-type]
         self._size += len(data)
         self.written += len(data)
 

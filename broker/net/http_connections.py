@@ -75,13 +75,13 @@ class HttpConnections:
         else:
             self._strangers.remove(connection)  # over TLS, the peer is a stranger since its handshake
 
-    def logged_in(self, connection: HttpClient) -> None:
+    def on_logged_in(self, connection: HttpClient) -> None:
         """Protect a connection from being closed for a new one: a request of a known user has begun."""
         if connection in self._networks.get(network(connection.address), {}):
             self._busy.add(connection)
-            self._strangers.logged_in(connection, DESCRIPTORS)
+            self._strangers.on_logged_in(connection, DESCRIPTORS)
 
-    def request_answered(self, connection: HttpClient) -> None:
+    def on_request_answered(self, connection: HttpClient) -> None:
         """End the protection of a connection: the request has been answered."""
         if connection in self._busy:
             self._busy.remove(connection)

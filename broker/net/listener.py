@@ -103,10 +103,10 @@ class Listener:
 
     def describe_addresses(self) -> str:
         """Return the addresses as the daemon shows them when it is ready."""
-        found: dict[str, list[tuple[str, int]]] = {}
+        addresses: dict[str, list[tuple[str, int]]] = {}
         for protocol, host, port in self.bound:
-            found.setdefault(SCHEMES[protocol], []).append((host, port))
-        return " ".join(f"{scheme}={endpoints(places)}" for scheme, places in found.items())
+            addresses.setdefault(SCHEMES[protocol], []).append((host, port))
+        return " ".join(f"{scheme}={endpoints(places)}" for scheme, places in addresses.items())
 
     async def _open(self, protocol: str, host: str, port: int, layer: Layer) -> None:
         """Accept connections on an address; port 0 means a free port. Raises ListenError."""
@@ -174,9 +174,9 @@ class Listener:
         self.transports.add(transport)
         self._strangers.add(transport, Stranger(transport.peer, 1, transport.abort))
 
-    def logged_in(self, transport: Transport) -> None:
+    def on_logged_in(self, transport: Transport) -> None:
         """Note that the peer of a transport has logged in."""
-        self._strangers.logged_in(transport)
+        self._strangers.on_logged_in(transport)
 
     def remove(self, transport: Transport) -> None:
         """Remove a transport whose peer has disconnected."""

@@ -36,10 +36,10 @@ def resident_bytes(statm: Path = STATM) -> int:
 def free_bytes(folder: str) -> int:
     """Return the free bytes on the disk of `folder`, -1 if unknown."""
     try:
-        found = os.statvfs(folder)
+        stat = os.statvfs(folder)
     except OSError:
         return -1
-    return found.f_bavail * found.f_frsize
+    return stat.f_bavail * stat.f_frsize
 
 
 class _MallocInfo(ctypes.Structure):
@@ -53,10 +53,10 @@ class _MallocInfo(ctypes.Structure):
 
 
 def _malloc_info() -> Callable[[], _MallocInfo] | None:
-    found = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if found is not None:
-        found.restype = _MallocInfo
-    return found
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function is not None:
+        function.restype = _MallocInfo
+    return function
 
 
 _MALLOC_INFO: Final = _malloc_info()
@@ -142,7 +142,7 @@ class Resources:
         low_on_disk = log_is_full or 0 <= self.disk_free < self.disk_free_min
         shortage = self.shortage
         before = shortage.reason
-        shortage.update(low_on_memory, low_on_disk)
+        shortage.set_shortages(low_on_memory, low_on_disk)
         if shortage.reason and shortage.reason != before:
             _log.warning(
                 "publishers are held back",

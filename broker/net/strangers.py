@@ -56,7 +56,7 @@ class Strangers:
             self._close_oldest(strangers, "too many connections that have not logged in", self._strangers_max)
         self._keep_descriptors()
 
-    def logged_in(self, connection: object, descriptors: int = 1) -> None:
+    def on_logged_in(self, connection: object, descriptors: int = 1) -> None:
         """Make a stranger known, with the number of descriptors that it may have from now on."""
         if self._forget(connection):
             self._known[connection] = descriptors

@@ -69,10 +69,10 @@ class TlsContext(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> TlsSession:
         """Begin a connection that reads from `incoming` and writes to `outgoing`."""
-        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
-        assert isinstance(made, TlsSession)
-        made.outgoing = outgoing
-        return made
+        tls_session = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        assert isinstance(tls_session, TlsSession)
+        tls_session.outgoing = outgoing
+        return tls_session
 
 
 class Source(NamedTuple):

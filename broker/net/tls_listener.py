@@ -70,9 +70,9 @@ class TlsListener:
 
     async def open(self, host: str, port: int, make: Make) -> Address:
         """Accept connections on every address of `host`. Returns the address bound first. Raises OSError."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         bound: list[Address] = []
-        for family, kind, number, _, address in dict.fromkeys(found):
+        for family, kind, number, _, address in dict.fromkeys(addresses):
             listening = socket.socket(family, kind, number)
             self._sockets.append(listening)
             listening.setblocking(False)

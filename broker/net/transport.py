@@ -53,7 +53,7 @@ class Watcher(Protocol):
     def add(self, transport: Transport) -> None:
         """Take a transport whose peer has connected, after the handshake if it is over TLS."""
 
-    def logged_in(self, transport: Transport) -> None:
+    def on_logged_in(self, transport: Transport) -> None:
         """Note that the transport's peer has authenticated."""
 
     def remove(self, transport: Transport) -> None:
@@ -143,7 +143,7 @@ class Transport:
         """End the connection: the socket is closed, and everything that the connection owned is released."""
         connection = self.connection
         if connection is not None:
-            connection.lost("" if error is None else str(error))
+            connection.on_lost("" if error is None else str(error))
         self._socket = None
         self.connection = None
         self._server.counters.connections_closed += 1
@@ -199,9 +199,9 @@ class Transport:
         """Release one or more reasons for not reading."""
         self._unpause(reason)
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Note that the peer has authenticated."""
-        self._watcher.logged_in(self)
+        self._watcher.on_logged_in(self)
 
     def limit_close(self, seconds: int) -> None:
         """Wait for close-ok, for at most `seconds`."""

@@ -40,22 +40,22 @@ from protocol.streams.chunk import Chunk
 class CommitListener:
     """The receiver of outcomes. A storage calls it on the event loop only, also from inside `submit`."""
 
-    def durable(self) -> None:
+    def on_batch_durable(self) -> None:
         """Note that the batch in flight is durable."""
         raise NotImplementedError
 
-    def failed(self, reason: str, undone: bool = False) -> None:
+    def on_batch_failed(self, reason: str, undone: bool = False) -> None:
         """Note that the batch in flight has failed, or the storage itself, without a batch in flight.
 
         `undone`: nothing of the batch is stored, and the reserve has room for a batch without publishes.
         """
         raise NotImplementedError
 
-    def deposed(self, reason: str) -> None:
+    def on_deposed(self, reason: str) -> None:
         """Note that another process owns the batches now."""
         raise NotImplementedError
 
-    def has_room(self) -> None:
+    def on_room(self) -> None:
         """Note that the storage has room for publishes again, and a new reserve, after an undone batch."""
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class StreamStorage:
         """Return the first offset from a time on, in microseconds since 1970; `next`: none yet."""
         raise NotImplementedError
 
-    def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> list[str]:
         """Advance `first` while `bytes_max` bytes remain, or rows are older than `oldest`; 0: no limit.
 
         Return the names of the parts that have no row any more. The log passes them to
@@ -130,7 +130,7 @@ class BatchStorage:
         """
         raise NotImplementedError
 
-    def begin(self, found: StoredLog) -> None:
+    def begin(self, stored: StoredLog) -> None:
         """Make everything that `replay` has found durable, and nothing else. Raises OSError.
 
         The first `store` follows. A batch that was read back may have had no outcome before the crash. The
@@ -142,7 +142,7 @@ class BatchStorage:
         """Return a random number of 63 bits, not 0, for a new log."""
         raise NotImplementedError
 
-    def started(self) -> None:
+    def on_recovery_end(self) -> None:
         """Note that recovery is over: the space of removed segments may be used again from now on."""
 
     # ---- batches
@@ -248,7 +248,7 @@ class BatchStorage:
         raise NotImplementedError
 
     def remove_stream_parts(self, names: list[str]) -> None:
-        """Delete parts of streams that `StreamStorage.trim` has returned."""
+        """Delete parts of streams that `StreamStorage.apply_retention` has returned."""
         raise NotImplementedError
 
     def remove_unknown_streams(self, known: Container[int]) -> None:

@@ -43,15 +43,15 @@ class ContentReader:
         """
         offset = message.offset
         end = offset + message.length
-        found: _Stream | None = None
+        nearest: _Stream | None = None
         for stream in self.streams:
             if stream.segment == segment.number:
                 if stream.start <= offset and end <= stream.end:
                     return stream.data[offset - stream.start : end - stream.start]
                 if stream.start <= offset <= stream.end + GAP_MAX:
-                    found = stream
-        if found is None:  # close to no earlier read: read just this content
-            found = self.streams[self.oldest]
+                    nearest = stream
+        if nearest is None:  # close to no earlier read: read just this content
+            nearest = self.streams[self.oldest]
             self.oldest = (self.oldest + 1) % STREAMS
             wanted = message.length
         else:
@@ -61,8 +61,8 @@ class ContentReader:
         )
         if len(data) < message.length:
             raise LogDamaged(self.files.path(segment.name), offset, "the file is too short")
-        found.segment = segment.number
-        found.start = offset
-        found.end = offset + len(data)
-        found.data = data
+        nearest.segment = segment.number
+        nearest.start = offset
+        nearest.end = offset + len(data)
+        nearest.data = data
         return data if len(data) == message.length else data[: message.length]

@@ -102,12 +102,12 @@ class Counts:
 
     def by_queue(self, sequence: i64) -> dict[int, Count]:
         """Return the counts of a message by queue number."""
-        found: dict[int, Count] = {}
+        counts: dict[int, Count] = {}
         count = self.first.get(sequence)
         while count is not None:
-            found[count.queue] = count
+            counts[count.queue] = count
             count = count.following
-        return found
+        return counts
 
     def _void(self, count: Count) -> None:
         segment = self.segments.get(count.segment)

@@ -103,29 +103,29 @@ class FileStorage(BatchStorage):
             for number, *rows in reading.replay.appended
         )
 
-    def begin(self, found: StoredLog) -> None:
+    def begin(self, stored: StoredLog) -> None:
         """Make the files match the replayed log exactly.
 
         The order of the writes matters: a torn end is cut, and the last batch, which may be only in the page
         cache, is written again and synced before anything follows it.
         """
-        assert isinstance(found, FileReplay), "found by `replay`"
+        assert isinstance(stored, FileReplay), "found by `replay`"
         disk = self.disk
         files = self.files
-        tail = found.tail_segment
+        tail = stored.tail_segment
         if tail is not None:
             fd = disk.open(files.path(tail.name))
             try:
-                length = tail.written - found.tail_at
+                length = tail.written - stored.tail_at
                 assert length > HEADER_BYTES
                 disk.truncate(fd, tail.written)
-                disk.write(fd, [disk.read(fd, length, found.tail_at)], found.tail_at)
+                disk.write(fd, [disk.read(fd, length, stored.tail_at)], stored.tail_at)
                 disk.sync(fd)
             finally:
                 disk.close(fd)
         # the newest name may be in memory only, and must be on disk before the next steps
         disk.sync_directory(files.directory)
-        for name in [*found.leftovers, SPARE]:
+        for name in [*stored.leftovers, SPARE]:
             disk.unlink(files.path(name))
         if RESERVE in disk.names(files.directory):
             fd = disk.open(files.path(RESERVE))
@@ -136,13 +136,13 @@ class FileStorage(BatchStorage):
             else:
                 disk.unlink(files.path(RESERVE))
         disk.sync_directory(files.directory)
-        found.report.removed += found.leftovers
+        stored.report.removed += stored.leftovers
 
     def new_identity(self) -> int:
         """Return a random number of 63 bits, not 0."""
         return self.disk.new_identity()
 
-    def started(self) -> None:
+    def on_recovery_end(self) -> None:
         """Make segments from removed segments from now on."""
         self.files.recycles = True
 
@@ -249,7 +249,7 @@ class FileStorage(BatchStorage):
         batch = self.batch
         if reason:
             self.batch = None
-            self.listener.failed(reason)
+            self.listener.on_batch_failed(reason)
         elif batch is not None:
             self.batch = None
             try:
@@ -257,7 +257,7 @@ class FileStorage(BatchStorage):
             except Exception as problem:
                 self._break(problem)
                 return
-            self.listener.durable()
+            self.listener.on_batch_durable()
 
     def _note_synced(self, batch: Batch) -> None:
         self.sync_latency.observe(self.clock() - self.sync_started)
@@ -267,14 +267,14 @@ class FileStorage(BatchStorage):
             self.files.note_newest(segment.number)
         for files, appended in self.appended:
             appended.segment.entry_synced = True
-            files.synced(appended)
+            files.note_synced(appended)
         self.appended = []
 
     def _break(self, error: Exception) -> None:
         """Report an internal error; otherwise the log would wait for an outcome that never comes."""
         _log.error("the log is broken", exc_info=error)
         self.batch = None
-        self.listener.failed(f"{type(error).__name__}: {error}")
+        self.listener.on_batch_failed(f"{type(error).__name__}: {error}")
 
     def store(self, batch: Batch) -> None:
         """Write and sync a batch here and now."""
@@ -304,7 +304,9 @@ class FileStorage(BatchStorage):
             self.syncer.finish()
         if self.batch is not None:
             self.batch = None
-            self.listener.failed("no file descriptor is free for the rows of streams in the last batch")
+            self.listener.on_batch_failed(
+                "no file descriptor is free for the rows of streams in the last batch"
+            )
 
     def abandon(self) -> None:
         """Report no outcome any more."""
@@ -334,17 +336,17 @@ class FileStorage(BatchStorage):
             if segment.fd >= 0:
                 self.disk.truncate(segment.fd, segment.written)
         except OSError as problem:
-            self.listener.failed(
+            self.listener.on_batch_failed(
                 f"write failed: {error}; and the written part of the batch could not be cut off: {problem}"
             )
             return
         segment.end = segment.written
         if not self._has_reserve_for(error):
-            self.listener.failed(f"write failed: {error}")
+            self.listener.on_batch_failed(f"write failed: {error}")
             return
         self._enter_reserve()
         self._take_back_chunks()
-        self.listener.failed(f"the disk is full: {error}", True)
+        self.listener.on_batch_failed(f"the disk is full: {error}", True)
 
     def _has_reserve_for(self, error: BaseException) -> bool:
         """Whether the error means a full disk, and the reserve is ready."""
@@ -367,10 +369,10 @@ class FileStorage(BatchStorage):
 
     def on_prepared(self, name: str, reason: str) -> None:
         """Note that a spare or reserve file is ready, or could not be made."""
-        self.files.prepared(name, reason)
+        self.files.on_prepared(name, reason)
         if self.full and self.files.reserve == READY and self.files.spare == READY:
             self.full = False
-            self.listener.has_room()
+            self.listener.on_room()
 
     def on_removed(self) -> None:
         """Note that a file has been deleted, so that there is room again."""
@@ -477,18 +479,18 @@ class Answers(SyncTarget):
     def __init__(self, storage: FileStorage) -> None:
         self.storage = storage
 
-    def written(self, error: BaseException | None) -> None:
+    def on_written(self, error: BaseException | None) -> None:
         """Start the sync of the batch."""
         self.storage.on_written(error)
 
-    def completed(self, reason: str) -> None:
+    def on_synced(self, reason: str) -> None:
         """Report the outcome of the batch."""
         self.storage.on_synced(reason)
 
-    def prepared(self, name: str, reason: str) -> None:
+    def on_prepared(self, name: str, reason: str) -> None:
         """Note a spare or a reserve."""
         self.storage.on_prepared(name, reason)
 
-    def removed(self, name: str, reason: str) -> None:
+    def on_removed(self, name: str, reason: str) -> None:
         """Note new room."""
         self.storage.on_removed()

@@ -137,7 +137,7 @@ class GroupCommit(CommitListener):
 
     # ---- the outcome (CommitListener)
 
-    def durable(self) -> None:
+    def on_batch_durable(self) -> None:
         """Notify the waiters of the batch in flight, and submit the next one."""
         log = self.log
         batch = log.sealed
@@ -157,7 +157,7 @@ class GroupCommit(CommitListener):
             self._stop_broken(error)
         self.commit()
 
-    def failed(self, reason: str, undone: bool = False) -> None:
+    def on_batch_failed(self, reason: str, undone: bool = False) -> None:
         """Stop; or continue in the reserve, if the batch is undone."""
         log = self.log
         batch = log.sealed
@@ -176,11 +176,11 @@ class GroupCommit(CommitListener):
         except Exception as error:
             self._stop_broken(error)
 
-    def deposed(self, reason: str) -> None:
+    def on_deposed(self, reason: str) -> None:
         """Stop: whether the batch in flight counts is the new owner's decision."""
         self.stop(f"another process has taken over the log: {reason}")
 
-    def has_room(self) -> None:
+    def on_room(self) -> None:
         """Accept publishes again."""
         self.room.leave_reserve()
 
@@ -240,7 +240,7 @@ class GroupCommit(CommitListener):
         self._begin(batch)
         batch.writer.truncate(0)
         self.appender.fill(segment, batch.writer)
-        self.durable()
+        self.on_batch_durable()
 
     def close(self) -> None:
         """Make the rest durable, and mark a clean stop. Blocks.

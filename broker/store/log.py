@@ -18,10 +18,10 @@ from broker.store.held import HeldMessages
 from broker.store.latency import Latency
 from broker.store.recovery.sink import RecoveryReport, RecoverySink
 from broker.store.space import Room, Space
-from broker.store.stand_ins import STANDS_IN, StandIns
 from broker.store.start import Start
 from broker.store.state import LogState
 from broker.store.streams.stream import Streams
+from broker.store.substitutes import SUBSTITUTE, Substitutes
 from broker.store.upkeep import Upkeep
 
 MEMORY_BUDGET: Final = 256 * 1024 * 1024
@@ -44,7 +44,7 @@ class Log(LogState):
 
     The log is composed of parts that share its state. The `appender` fills a batch, and `group` commits
     batches. `held` counts the queues of each message. `space` reclaims space, and `room` handles a full disk.
-    `stand_ins` are dead letters whose batch has failed. `upkeep` is the work behind each batch.
+    `substitutes` are dead letters whose batch has failed. `upkeep` is the work behind each batch.
     """
 
     def __init__(self, storage: BatchStorage, describe: Describe, memory_budget: int = MEMORY_BUDGET) -> None:
@@ -56,11 +56,11 @@ class Log(LogState):
         self.streams = Streams(self, storage)
         self.held = HeldMessages(self)
         self.appender = Appender(self, storage, self.streams, describe)
-        self.stand_ins = StandIns(self)
+        self.substitutes = Substitutes(self)
         self.space = Space(self, storage)
-        self.room = Room(self, storage, self.space, self.stand_ins, self.appender, self.streams)
+        self.room = Room(self, storage, self.space, self.substitutes, self.appender, self.streams)
         self.upkeep = Upkeep(
-            self, storage, self.held, self.stand_ins, self.streams, self.space, memory_budget
+            self, storage, self.held, self.substitutes, self.streams, self.space, memory_budget
         )
         self.group = GroupCommit(self, storage, self.appender, self.streams, self.room, self.upkeep)
 
@@ -101,27 +101,27 @@ class Log(LogState):
             if not self.stopped:
                 self.appender.add_settle(message, queue.number)
             self.held.release(message, queue.number)
-        elif message.sequence == STANDS_IN:
-            self.stand_ins.settle(message, queue)
+        elif message.sequence == SUBSTITUTE:
+            self.substitutes.settle(message, queue)
 
     def append_death(
         self, letter: Message, queues: Sequence[LoggedQueue], message: Message, queue: LoggedQueue
     ) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
-        self.stand_ins.append(letter, queues, message, queue)
+        self.substitutes.append(letter, queues, message, queue)
 
     def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that streams have `message` instead of `queue`."""
-        self.stand_ins.append_burial(message, queue)
+        self.substitutes.append_burial(message, queue)
 
     def append_replacement(self, message: Message, replaced: Message, queue: LoggedQueue) -> None:
         """Append that `queue` has `message` in the place of `replaced`."""
-        self.stand_ins.append_replacement(message, replaced, queue)
+        self.substitutes.append_replacement(message, replaced, queue)
 
     def append_transacted_settle(self, message: Message, queue: LoggedQueue) -> None:
         """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
-        if message.sequence == STANDS_IN:
-            self.stand_ins.append_transacted_settle(message, queue)
+        if message.sequence == SUBSTITUTE:
+            self.substitutes.append_transacted_settle(message, queue)
         elif message.sequence > 0 and not self.stopped:
             self.appender.add_transacted_settle(message, queue.number)
 
@@ -157,8 +157,8 @@ class Log(LogState):
         A record that names pieces is settled all the same, because it must be void before its pieces may be
         removed.
         """
-        if message.sequence == STANDS_IN:
-            self.stand_ins.settle(message, queue)
+        if message.sequence == SUBSTITUTE:
+            self.substitutes.settle(message, queue)
         elif message.body is not None:
             self.append_settle(message, queue)
         elif message.sequence != 0:
@@ -196,11 +196,11 @@ class Log(LogState):
 
     def tick(self) -> None:
         """Repeat attempts that failed for lack of room or descriptors; called about once per second."""
-        found = len(self.orphans) > 0
+        had_orphans = len(self.orphans) > 0
         self.held.drop_orphans()
         self.group.retry()
         if not self.stopped:
-            self.upkeep.tick(found)
+            self.upkeep.tick(had_orphans)
             self.group.commit()
 
     def close(self) -> None:

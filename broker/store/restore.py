@@ -43,7 +43,7 @@ class Recovered(RecoverySink):
         """Apply a definition."""
         self.broker.apply(change)
 
-    def defined(self) -> None:
+    def on_definitions_end(self) -> None:
         """Apply policies and open streams before messages are restored."""
         self.broker.apply_policies()
         self.broker.open_streams()

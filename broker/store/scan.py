@@ -156,11 +156,11 @@ class SegmentScanner(BatchScanner):
             index = self._window(at, HEADER_BYTES)  # reads only when the window is used up
             if index < 0:
                 return False
-            found: i64 = self.data.find(pattern, index + offset)
-            if found < 0:
+            match_at: i64 = self.data.find(pattern, index + offset)
+            if match_at < 0:
                 at = self.shift + len(self.data) - offset - len(pattern) + 1
                 continue
-            at = self.shift + found - offset
+            at = self.shift + match_at - offset
             if self._header(at) is not None:
                 self.position = at
                 return True

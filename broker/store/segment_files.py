@@ -184,7 +184,7 @@ class SegmentFiles:
         self.syncer.recycle(segment.name, SPARE, self.spare_bytes)
         return True
 
-    def prepared(self, name: str, reason: str) -> None:
+    def on_prepared(self, name: str, reason: str) -> None:
         """Note that the syncer has prepared a file, or could not; then `request` again later."""
         state = ABSENT if reason else READY
         if name == RESERVE:

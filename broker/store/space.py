@@ -18,9 +18,9 @@ from broker.store.disk import NO_DESCRIPTORS
 from broker.store.format import COUNT, DELIVERED, END, MALFORMED, MESSAGE, SETTLE, Records
 from broker.store.scan import BatchScanner
 from broker.store.segment import Segment
-from broker.store.stand_ins import StandIns
 from broker.store.state import LogState
 from broker.store.streams.stream import Streams
+from broker.store.substitutes import Substitutes
 
 SLICE: Final = 256 * 1024  # the most bytes copied per batch, or one batch of the victim if larger
 SETTLE_BYTES: Final = 17
@@ -45,7 +45,7 @@ class Space:
         self.scanner: BatchScanner | None = None
         self.records = Records()
 
-    def batches_failed(self, number: i64) -> None:
+    def on_batches_failed(self, number: i64) -> None:
         """Undo the records of batches from this number on, which have not been written."""
         for segment in self.log.segments.all():
             if segment.removed_in >= number:
@@ -219,9 +219,9 @@ class Space:
         records = self.records
         content = records.data[records.content_at : records.content_at + records.length]
         queues = records.queue_numbers()
-        done = log.settled.get(message.sequence)
-        if done is not None:
-            queues = [queue for queue in queues if queue not in done]
+        settled_queues = log.settled.get(message.sequence)
+        if settled_queues is not None:
+            queues = [queue for queue in queues if queue not in settled_queues]
         filling = log.filling
         filling.moved.append(Move(message, victim, message.offset))
         if message.content is None:  # the copy is not in the file yet
@@ -249,14 +249,14 @@ class Room:
         log: LogState,
         storage: BatchStorage,
         space: Space,
-        stand_ins: StandIns,
+        substitutes: Substitutes,
         appender: Appender,
         streams: Streams,
     ) -> None:
         self.log = log
         self.storage = storage
         self.space = space
-        self.stand_ins = stand_ins
+        self.substitutes = substitutes
         self.appender = appender
         self.streams = streams
         self.waiting: dict[tuple[Message, LoggedQueue], tuple[int, bytes]] = {}  # counts to append later
@@ -333,7 +333,7 @@ class Room:
         if following is not segment:
             self._disown(following, 0)
             log.segments.remove(following)
-        self.space.batches_failed(batch.number)
+        self.space.on_batches_failed(batch.number)
         self.streams.refuse(batch)
         self.streams.refuse(filling)
         needs = segment.needs | following.needs
@@ -354,7 +354,7 @@ class Room:
         log.filling.dead_files = batch.dead_files + filling.dead_files
         self._salvage(batch, batch.first_sequence)
         self._salvage(filling, batch.first_sequence)
-        self.stand_ins.take_over(burials)
+        self.substitutes.take_over(burials)
 
     def _undo_moves(self, moves: list[Move]) -> None:
         log = self.log

@@ -46,34 +46,34 @@ class Start:
         """
         self.storage.open(self.group)
         try:
-            found = self.storage.replay()
-            self.log.identity = found.identity or self.storage.new_identity()
-            self.streams.recovered = dict(found.replay.streams)
-            self.streams.last = {number: first for number, first, _, _ in found.replay.appended}
-            void = Delivery(self.log, self.storage, found, sink).run()
+            stored = self.storage.replay()
+            self.log.identity = stored.identity or self.storage.new_identity()
+            self.streams.recovered = dict(stored.replay.streams)
+            self.streams.last = {number: first for number, first, _, _ in stored.replay.appended}
+            void = Delivery(self.log, self.storage, stored, sink).run()
             self.streams.recovered = {}  # the queues of the rest have been deleted
             self.streams.last = {}
-            self.begin(found, void)
+            self.begin(stored, void)
         except BaseException:
             self.group.release()
             raise
-        self.storage.started()
-        return found.report
+        self.storage.on_recovery_end()
+        return stored.report
 
-    def begin(self, found: StoredLog, void: list[tuple[Message, int]]) -> None:
+    def begin(self, stored: StoredLog, void: list[tuple[Message, int]]) -> None:
         """Take over the replayed state, and store the first batch: a checkpoint without unneeded segments.
 
         `void`: large messages, and the numbers of their deleted queues. Raises OSError.
         """
         log = self.log
-        log.identity = log.identity or found.identity or self.storage.new_identity()
-        self.storage.begin(found)
-        replay = found.replay
+        log.identity = log.identity or stored.identity or self.storage.new_identity()
+        self.storage.begin(stored)
+        replay = stored.replay
         log.next_sequence = replay.next_sequence
         log.settled = replay.settled
         log.counts = replay.counts
-        log.batch = found.last_batch + 1
-        log.durable = found.last_batch
+        log.batch = stored.last_batch + 1
+        log.durable = stored.last_batch
         gone: set[int] = set()
         dead = []
         for segment in log.segments.all():
@@ -81,26 +81,26 @@ class Start:
                 gone.add(segment.number)
                 dead.append(segment)
                 log.segments.remove(segment)
-        self.group.start(found.highest + 1)
+        self.group.start(stored.highest + 1)
         for message, queue in void:
             if log.segments.get(message.segment) is not None:
                 self.appender.add_settle(message, queue)
         for segment in dead:
             self.storage.remove(segment)
         self.storage.remove_unknown_streams(self.streams.recovered)
-        found.report.removed += [segment.name for segment in dead]
+        stored.report.removed += [segment.name for segment in dead]
         self.storage.make_ready(True)
-        found.report.segments = log.segments.count
+        stored.report.segments = log.segments.count
 
 
 @final
 class Delivery:
     """Gives a sink the definitions and messages of a replayed log."""
 
-    def __init__(self, log: LogState, storage: BatchStorage, found: StoredLog, sink: RecoverySink) -> None:
+    def __init__(self, log: LogState, storage: BatchStorage, stored: StoredLog, sink: RecoverySink) -> None:
         self.log = log
         self.storage = storage
-        self.found = found
+        self.stored = stored
         self.sink = sink
         self.void: list[tuple[Message, int]] = []
 
@@ -109,16 +109,16 @@ class Delivery:
 
         Return large messages with the numbers of their deleted queues.
         """
-        found = self.found
+        stored = self.stored
         sink = self.sink
-        self.log.segments = found.segments
-        replay = found.replay
+        self.log.segments = stored.segments
+        replay = stored.replay
         for change in replay.definitions():
             sink.apply(change)
-            found.report.definitions += 1
-        sink.defined()
+            stored.report.definitions += 1
+        sink.on_definitions_end()
         clean = replay.closed
-        found.report.clean = clean
+        stored.report.clean = clean
         pages = replay.pages
         for number in sorted(pages):
             page = pages[number]
@@ -130,19 +130,19 @@ class Delivery:
         pages.clear()
         for piece in replay.bodies.unnamed_pieces():
             piece.references = 0
-            found.segments.holding(piece).unlink(piece)
+            stored.segments.holding(piece).unlink(piece)
         return self.void
 
     def _deliver(self, message: Message, queues: list[int], clean: bool) -> None:
-        found = self.found
-        replay = found.replay
+        stored = self.stored
+        replay = stored.replay
         sink = self.sink
         if replay.bodies.named:
             self._join(message)
         if len(queues) != message.references:
             queues = replay.queues_of(message)
         if message.marks & REMEMBERED == 0:
-            found.report.messages += 1
+            stored.report.messages += 1
         seen = replay.delivered.get(message.sequence) if clean and replay.delivered else None
         counts = replay.counts.by_queue(message.sequence) if replay.counts.first else _NO_COUNTS
         taken: i64 = 0
@@ -155,7 +155,7 @@ class Delivery:
             taken += sink.message(message, queues, not clean, counts)
         message.references = taken
         if taken == 0:
-            found.segments.holding(message).unlink(message)
+            stored.segments.holding(message).unlink(message)
             replay.settled.pop(message.sequence, None)
             replay.counts.drop(message.sequence)
 
@@ -171,11 +171,11 @@ class Delivery:
 
     def _join(self, message: Message) -> None:
         """Give a message its body. Raises LogDamaged if a piece of it is missing."""
-        found = self.found
-        bodies = found.replay.bodies
+        stored = self.stored
+        bodies = stored.replay.bodies
         missing = bodies.missing_piece(message.sequence)
         if missing:
-            path = self.storage.name_of(found.segments.holding(message))
+            path = self.storage.name_of(stored.segments.holding(message))
             problem = (
                 f"message {message.sequence} names piece {missing} of its body, which the log does not have"
             )

@@ -28,19 +28,19 @@ RunOffLoop = Callable[[Work, Done], None]
 class SyncTarget:
     """The receiver of a syncer's answers."""
 
-    def written(self, error: BaseException | None) -> None:
+    def on_written(self, error: BaseException | None) -> None:
         """Note that a large batch has been written completely, or the error."""
         raise NotImplementedError
 
-    def completed(self, reason: str) -> None:
+    def on_synced(self, reason: str) -> None:
         """Note that the sync has ended; `reason`: why it has failed, also if the syncer is lost."""
         raise NotImplementedError
 
-    def prepared(self, name: str, reason: str) -> None:
+    def on_prepared(self, name: str, reason: str) -> None:
         """Note that a file exists and has its room on the disk, or the reason why not."""
         raise NotImplementedError
 
-    def removed(self, name: str, reason: str) -> None:
+    def on_removed(self, name: str, reason: str) -> None:
         """Note that a file has been deleted for good, or the reason why that is not known."""
         raise NotImplementedError
 
@@ -63,30 +63,30 @@ class Syncer:
         raise NotImplementedError
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
-        """Write a large batch; answered by `written`. Raises OSError if the write could not even begin."""
+        """Write a large batch; answered by `on_written`. Raises OSError if the write could not even begin."""
         raise NotImplementedError
 
     def start_sync(self, fd: int, directory: bool, others: list[int]) -> None:
-        """Sync `others`, then the file, then the folder if `directory` is set; answered by `completed`."""
+        """Sync `others`, then the file, then the folder if `directory` is set; answered by `on_synced`."""
         raise NotImplementedError
 
     def prepare(self, name: str, size: int) -> None:
-        """Create file `name` with `size` zero bytes that have room on the disk; answered by `prepared`."""
+        """Create file `name` with `size` zero bytes that have room on the disk; answered by `on_prepared`."""
         raise NotImplementedError
 
     def grow(self, name: str, size: int) -> None:
-        """Extend file `name` to `size` bytes, all with room on the disk; answered by `prepared`."""
+        """Extend file `name` to `size` bytes, all with room on the disk; answered by `on_prepared`."""
         raise NotImplementedError
 
     def recycle(self, name: str, new_name: str, size: int) -> None:
         """Turn file `name` into file `new_name` of `size` bytes, blank at its beginning.
 
-        Answered by `prepared` for the new name.
+        Answered by `on_prepared` for the new name.
         """
         raise NotImplementedError
 
     def remove(self, name: str) -> None:
-        """Delete file `name` and sync the folder; answered by `removed`."""
+        """Delete file `name` and sync the folder; answered by `on_removed`."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -219,9 +219,9 @@ class _Report:
             return
         reason = "" if error is None else str(error)
         if self.prepared:
-            target.prepared(self.name, reason)
+            target.on_prepared(self.name, reason)
         else:
-            target.removed(self.name, reason)
+            target.on_removed(self.name, reason)
 
 
 @final
@@ -251,7 +251,7 @@ class _Write:
         if self.syncer.job is self:
             self.syncer.job = None
             if self.syncer.target is not None:
-                self.syncer.target.written(error)
+                self.syncer.target.on_written(error)
 
 
 @final
@@ -278,7 +278,7 @@ class _Sync:
         if self.syncer.sync_job is self:
             self.syncer.sync_job = None
             if self.syncer.target is not None:
-                self.syncer.target.completed("" if error is None else f"sync failed: {error}")
+                self.syncer.target.on_synced("" if error is None else f"sync failed: {error}")
 
 
 CHORES_MAX: Final = 16  # sent at a time: requests and answers always fit into the sockets' buffers
@@ -423,18 +423,18 @@ class HelperSyncer(DiskSyncer):
         reason = os.strerror(number) if number else ""
         if packet[:1] == b"S":
             self.syncing = False
-            target.completed(f"sync failed: {reason}" if reason else "")
+            target.on_synced(f"sync failed: {reason}" if reason else "")
         elif packet[:1] == b"P":
-            target.prepared(packet[5:].decode(), reason)
+            target.on_prepared(packet[5:].decode(), reason)
         else:
-            target.removed(packet[5:].decode(), reason)
+            target.on_removed(packet[5:].decode(), reason)
 
     def _handle_loss(self, problem: str) -> None:
         """Treat the loss of the helper, or of the connection to it, as a failed sync."""
         self._close_sockets()
         if self.target is not None:
             self.syncing = False
-            self.target.completed(f"the sync helper (pid {self.pid}) is lost: {problem}")
+            self.target.on_synced(f"the sync helper (pid {self.pid}) is lost: {problem}")
             self.lost()
 
     def finish(self) -> None:

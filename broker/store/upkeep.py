@@ -10,9 +10,9 @@ from broker.store.batch import Batch
 from broker.store.commit import BatchStorage
 from broker.store.held import HeldMessages
 from broker.store.space import Space
-from broker.store.stand_ins import STANDS_IN, StandIns
 from broker.store.state import LogState
 from broker.store.streams.stream import Streams
+from broker.store.substitutes import SUBSTITUTE, Substitutes
 
 
 @final
@@ -27,7 +27,7 @@ class Upkeep:
         log: LogState,
         storage: BatchStorage,
         held: HeldMessages,
-        stand_ins: StandIns,
+        substitutes: Substitutes,
         streams: Streams,
         space: Space,
         memory_budget: i64,
@@ -35,7 +35,7 @@ class Upkeep:
         self.log = log
         self.storage = storage
         self.held = held
-        self.stand_ins = stand_ins
+        self.substitutes = substitutes
         self.streams = streams
         self.space = space
         self.memory_budget = memory_budget
@@ -45,8 +45,8 @@ class Upkeep:
         log = self.log
         segment = batch.segment
         for burial in batch.burials:
-            if burial.message.sequence == STANDS_IN:
-                self.stand_ins.settle(burial.message, burial.queue)
+            if burial.message.sequence == SUBSTITUTE:
+                self.substitutes.settle(burial.message, burial.queue)
             else:
                 self.held.release(burial.message, burial.queue.number)
         if log.content_bytes > self.memory_budget:  # this batch's contents are needed last
@@ -60,10 +60,10 @@ class Upkeep:
         self.space.step()
         self.make_ready()
 
-    def tick(self, found: bool) -> None:
-        """Request files that are due; reclaim space too if orphans were `found` and no batch is in flight."""
+    def tick(self, had_orphans: bool) -> None:
+        """Request files that are due. If there were orphans and no batch is in flight, reclaim space too."""
         self.make_ready()
-        if found and not self.log.in_flight:  # else the outcome of the batch in flight does it
+        if had_orphans and not self.log.in_flight:  # else the outcome of the batch in flight does it
             self.space.step()
 
     def make_ready(self) -> None:

@@ -61,10 +61,12 @@ class JsonBodies:
 
     def _row(self, body: bytes) -> dict[str, Any]:
         try:
-            found = self._read(json.loads(body, parse_float=Decimal))
+            row = self._read(json.loads(body, parse_float=Decimal))
         except _UNREADABLE:
             return self._unread(body)
-        return self._unread(body) if found is None else {**self._nothing, **found}  # JSON's null is no object
+        if row is None:  # JSON's null is no object
+            return self._unread(body)
+        return {**self._nothing, **row}
 
     def _unread(self, body: bytes) -> dict[str, Any]:
         return self._nothing | {CORRUPT: body.decode(errors="replace")}
@@ -93,11 +95,11 @@ def infer_schema(bodies: Sequence[bytes]) -> T.StructType:
     objects = []
     for body in bodies:
         try:
-            found = json.loads(body)
-            text = json.dumps(found, ensure_ascii=False).encode()  # refuses a half of a surrogate pair
+            document = json.loads(body)
+            text = json.dumps(document, ensure_ascii=False).encode()  # refuses a half of a surrogate pair
         except _UNREADABLE:
             continue
-        if isinstance(found, dict):
+        if isinstance(document, dict):
             objects.append(text)
     if not objects:
         raise OptionError(
@@ -183,8 +185,8 @@ def _integer(value: Any, bits: int) -> int:
 def _timestamp(value: Any) -> datetime:
     """Read a time in ISO 8601, by default in UTC, or in seconds since 1970."""
     if isinstance(value, str):
-        found = datetime.fromisoformat(value)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        time = datetime.fromisoformat(value)
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     try:
         return datetime.fromtimestamp(float(_require_type(value, int, Decimal)), UTC)
     except OSError as error:

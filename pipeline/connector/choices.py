@@ -35,10 +35,12 @@ class Choices:
     def text(self, *names: str) -> str | None:
         """Return the value of the first given name of an option; the later names are older ones."""
         self._asked |= {name.lower() for name in names}
-        found = [name for name in names if name.lower() in self._given]
-        if len(found) > 1:
-            raise OptionError(f"options '{found[0]}' and '{found[1]}' are the same: one of them is enough")
-        return self._given[found[0].lower()] if found else None
+        spellings = [name for name in names if name.lower() in self._given]
+        if len(spellings) > 1:
+            raise OptionError(
+                f"options '{spellings[0]}' and '{spellings[1]}' are the same: one of them is enough"
+            )
+        return self._given[spellings[0].lower()] if spellings else None
 
     def one_of(self, name: str, allowed: Iterable[str], default: str) -> str:
         """Return the value, which must be one of the allowed words."""
@@ -57,8 +59,8 @@ class Choices:
 
     def number(self, name: str, default: int, least: int = 1) -> int:
         """Return a whole number of at least `least`."""
-        found = self.count(name, least=least)
-        return default if found is None else found
+        number = self.count(name, least=least)
+        return default if number is None else number
 
     def count(self, *names: str, least: int = 1) -> int | None:
         """Return a whole number of at least `least`; None without one."""
@@ -74,10 +76,10 @@ class Choices:
         value = self.text(name)
         if value is None:
             return default
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value.strip())
-        if found is None:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value.strip())
+        if match is None:
             raise OptionError(f"option '{name}' is '{value}'; it is a time such as 500ms, 30s or 15m")
-        return float(found[1]) * _UNITS[found[2]]
+        return float(match[1]) * _UNITS[match[2]]
 
     def refuse_others(self, known: Iterable[str] = ()) -> None:
         """Refuse options that were never read and are not `known`."""

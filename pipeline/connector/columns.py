@@ -127,23 +127,23 @@ def _binaries(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
 
 def _texts(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
     """Return names as text; octets that are not UTF-8 are replaced."""
-    found = _sliced(chunk, column, pa.string()).slice(row, count)
+    texts = _sliced(chunk, column, pa.string()).slice(row, count)
     where = chunk.columns[column]
     if chunk.data[where.start : where.end].isascii():  # ASCII needs no validation
-        return found
+        return texts
     try:
-        found.validate(full=True)
+        texts.validate(full=True)
     except pa.ArrowInvalid:
         raw = _binaries(chunk, column, row, count)
         return pa.array([each.as_py().decode(errors="replace") for each in raw], pa.string())
-    return found
+    return texts
 
 
 def _sliced(chunk: Chunk, column: int, kind: pa.DataType) -> pa.Array:
     """Return a column of all rows without copying."""
-    found = chunk.columns[column]
+    values = chunk.columns[column]
     data = pa.py_buffer(chunk.data)
-    starts = data.slice(int(found.offsets), 4 * (chunk.rows + 1))
+    starts = data.slice(int(values.offsets), 4 * (chunk.rows + 1))
     return pa.Array.from_buffers(
-        kind, chunk.rows, [None, starts, data.slice(int(found.start), int(found.end - found.start))]
+        kind, chunk.rows, [None, starts, data.slice(int(values.start), int(values.end - values.start))]
     )

@@ -40,7 +40,7 @@ class RangeFilters(NamedTuple):
         Times are assumed to grow along a partition, as long as the broker's clock is not set back. Raises the
         errors of `at_time`.
         """
-        found: list[Range] = []
+        narrowed: list[Range] = []
         for each in ranges:
             if not self._has(each.place):
                 continue
@@ -54,14 +54,14 @@ class RangeFilters(NamedTuple):
                     continue
                 start, end = max(start, least), min(end, behind)
             if start < end:
-                found.append(each._replace(start=start, end=end))
-        return found
+                narrowed.append(each._replace(start=start, end=end))
+        return narrowed
 
     @property
     def keys(self) -> frozenset[object] | None:
         """The routing keys that rows may have; None: any."""
-        found = [each.values for each in self.choices if each.column == ROUTING_KEY]
-        return frozenset.intersection(*found) if found else None
+        choices = [each.values for each in self.choices if each.column == ROUTING_KEY]
+        return frozenset.intersection(*choices) if choices else None
 
     def _has(self, place: Place) -> bool:
         values: dict[str, object] = {"queue": place.queue, "partition": place.number}

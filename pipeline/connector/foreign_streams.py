@@ -120,11 +120,11 @@ class ForeignStreams:
         """
         link = connect(self._server)
         try:
-            found = link.call(commands.Queue.Declare(queue=name, passive=True))
+            answer = link.call(commands.Queue.Declare(queue=name, passive=True))
         finally:
             link.drop()
-        assert isinstance(found, commands.Queue.DeclareOk), "nothing else was waited for"
-        return found.message_count or 0
+        assert isinstance(answer, commands.Queue.DeclareOk), "nothing else was waited for"
+        return answer.message_count or 0
 
     def _first_of(self, name: str, spec: common.FieldValue, patience: float) -> int | None:
         consumer = _Consumer(connect(self._server), name, spec, 1)
@@ -144,15 +144,15 @@ class ForeignStreams:
         timeout = self._server.timeout
         consumer = _Consumer(connect(self._server), name, "last", PREFETCH)
         try:
-            found = consumer.followed(0, max(known, 1), timeout, time.monotonic() + timeout)
+            behind = consumer.followed(0, max(known, 1), timeout, time.monotonic() + timeout)
             until = time.monotonic() + LOOK_S
-            found = consumer.followed(found, told, LOOK_S, until)
-            found = consumer.followed(found, 1 << 62, QUIET_S, until)
+            behind = consumer.followed(behind, told, LOOK_S, until)
+            behind = consumer.followed(behind, 1 << 62, QUIET_S, until)
         finally:
             consumer.close()
-        if not found:
+        if not behind:
             raise ServerError(f"stream '{name}' gave no message within {timeout:g} s")
-        return found
+        return behind
 
 
 def consume_range(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -220,10 +220,10 @@ def _resume_deliveries(server: Server, wanted: Range) -> Generator[Delivery, Non
 
 
 def _message(each: Delivery, details: Details) -> Message:
-    found = details.read(BASIC, each.properties, each.body)
-    headers = found.headers and {name: value for name, value in found.headers.items() if name != OFFSET}
+    message = details.read(BASIC, each.properties, each.body)
+    headers = message.headers and {name: value for name, value in message.headers.items() if name != OFFSET}
     deliver = each.deliver
-    return found._replace(
+    return message._replace(
         headers=headers,
         exchange=deliver.exchange or "",
         routing_key=deliver.routing_key or "",
@@ -294,8 +294,8 @@ class _Consumer:
         return Delivery(_offset(properties), method, properties, b"".join(parts))
 
     def _method(self, quiet: float) -> base.Frame | None:
-        while (found := self._link.frame(quiet)) is not None:
-            kind, payload = found
+        while (frame := self._link.frame(quiet)) is not None:
+            kind, payload = frame
             if kind == c.FRAME_METHOD:
                 return parse_method(payload)
             if kind != c.FRAME_HEARTBEAT:
@@ -304,10 +304,10 @@ class _Consumer:
 
     def _part(self, kind: int) -> bytes:
         """Return the next frame of an incomplete message."""
-        found = self._link.frame(PART_S)
-        if found is None or found[0] != kind:
+        frame = self._link.frame(PART_S)
+        if frame is None or frame[0] != kind:
             raise ServerError("the broker began a message and did not end it")
-        return found[1]
+        return frame[1]
 
 
 def _is_of_partition(properties: bytes) -> bool:

@@ -155,11 +155,11 @@ class Link:
     def _wait(self, *kinds: type[base.Frame]) -> base.Frame:
         """Return the next method, which must be one of `kinds`."""
         while True:
-            found = self.frame(self._server.timeout)
-            if found is None:
+            frame = self.frame(self._server.timeout)
+            if frame is None:
                 raise ConnectionLostError(f"no answer of the broker within {self._server.timeout:g} s")
-            if found[0] == c.FRAME_METHOD:
-                method = parse_method(found[1])
+            if frame[0] == c.FRAME_METHOD:
+                method = parse_method(frame[1])
                 if isinstance(method, kinds):
                     return method
                 if not isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
@@ -187,9 +187,9 @@ class Link:
     def _last_words(self) -> ServerError | None:
         """Return the reason of the broker's connection.close; None without one."""
         try:
-            while (found := self.frame(1.0)) is not None:
-                if found[0] == c.FRAME_METHOD and parse_method(found[1]).name.endswith(".Close"):
-                    return unexpected_method_error(parse_method(found[1]))
+            while (frame := self.frame(1.0)) is not None:
+                if frame[0] == c.FRAME_METHOD and parse_method(frame[1]).name.endswith(".Close"):
+                    return unexpected_method_error(parse_method(frame[1]))
         except ServerError:
             pass
         return None
@@ -220,8 +220,8 @@ def unexpected_method_error(method: base.Frame) -> ServerError:
 
 def _named(name: str) -> type[base.Frame]:
     group, method = name.split(".")
-    found: type[base.Frame] = getattr(getattr(commands, group), method)
-    return found
+    frame_class: type[base.Frame] = getattr(getattr(commands, group), method)
+    return frame_class
 
 
 def _connected(server: Server, address: tuple[str, str, int], seconds: float) -> socket.socket:

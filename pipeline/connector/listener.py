@@ -116,20 +116,20 @@ def watch(spark: SparkSession, options: Mapping[str, str]) -> LagListener:
 
 def compute_lags(progress: StreamingQueryProgress) -> list[Lag]:
     """Return the lag of each partition that the query reads of brokers; other sources are left out."""
-    found: list[Lag] = []
+    lags: list[Lag] = []
     for source in progress.sources:
         ends, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
         if ends is not None and latest is not None:
-            found += [
+            lags += [
                 Lag(place, offset, latest.positions.get(place, offset))
                 for place, offset in sorted(ends.positions.items())
             ]
-    return found
+    return lags
 
 
 def _offsets(text: str) -> Offsets | None:
     try:
-        found = json.loads(text)
-        return parse_offsets(found) if isinstance(found, dict) else None
+        document = json.loads(text)
+        return parse_offsets(document) if isinstance(document, dict) else None
     except (ValueError, TypeError, PipelineError):  # another source's offsets, or none
         return None

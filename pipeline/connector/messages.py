@@ -105,19 +105,19 @@ class Details(NamedTuple):
         """Return the message in a row of a chunk."""
         if kind == SECTIONS:
             content = content091(content_of(kind, properties, body), value_as_text=True)
-            found = Properties(content)
+            message = Properties(content)
             payload = body_of(content)
-            is_encoded = found.octets(basic.TYPE) == ENCODED_BODY
+            is_encoded = message.octets(basic.TYPE) == ENCODED_BODY
             if is_encoded:
                 payload = _as_json(payload)
-            said = None
+            columns = None
             if self.properties:
-                said = _properties(found) | {"type": _subject(properties)}
+                columns = _properties(message) | {"type": _subject(properties)}
                 if is_encoded:
-                    said["content_type"] = JSON
-            return Message(payload, said, _headers(found) if self.headers else None)
-        said, headers = _decode_properties(properties, self.properties, self.headers)
-        return Message(body, said, headers)
+                    columns["content_type"] = JSON
+            return Message(payload, columns, _headers(message) if self.headers else None)
+        columns, headers = _decode_properties(properties, self.properties, self.headers)
+        return Message(body, columns, headers)
 
 
 @lru_cache(maxsize=256)
@@ -125,20 +125,20 @@ def _decode_properties(
     properties: bytes, wants_properties: bool, wants_headers: bool
 ) -> tuple[dict[str, Any] | None, dict[str, str | None] | None]:
     """Return the columns `properties` and `headers` of a property list; many messages share a list."""
-    found = Properties(content_of(0, properties, b""))
-    return _properties(found) if wants_properties else None, _headers(found) if wants_headers else None
+    message = Properties(content_of(0, properties, b""))
+    return _properties(message) if wants_properties else None, _headers(message) if wants_headers else None
 
 
 def _properties(found: Properties) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, index in TEXTS.items():
         octets = found.octets(index)
-        said[name] = None if octets is None else octets.decode(errors="replace")
+        columns[name] = None if octets is None else octets.decode(errors="replace")
     for name, index in OCTETS.items():
-        said[name] = found.number(index)
+        columns[name] = found.number(index)
     seconds = found.number(PLACES[TIMESTAMP])
-    said[TIMESTAMP] = None if seconds is None else parse_timestamp(seconds)
-    return said
+    columns[TIMESTAMP] = None if seconds is None else parse_timestamp(seconds)
+    return columns
 
 
 def parse_timestamp(number: int) -> datetime | None:
@@ -160,11 +160,11 @@ def _headers(found: Properties) -> dict[str, str | None] | None:
 
 def _subject(sections: bytes) -> str | None:
     """Return the subject of a message of AMQP 1.0, the counterpart of `type` in AMQP 0-9-1."""
-    found = Sections(sections, 0, len(sections))
+    parts = Sections(sections, 0, len(sections))
     try:
-        while found.advance():
-            if found.code == PROPERTIES:
-                return read_text(sections, found.value, found.end, SUBJECT)
+        while parts.advance():
+            if parts.code == PROPERTIES:
+                return read_text(sections, parts.value, parts.end, SUBJECT)
     except DecodeError:  # the broker has accepted the message, and no publisher can be notified here
         return None
     return None
@@ -172,12 +172,12 @@ def _subject(sections: bytes) -> str | None:
 
 def _as_json(sections: bytes) -> bytes:
     """Return amqp-value or amqp-sequence sections as JSON: a value or a list. [amqp-1.0 3.2.7]"""
-    found = Sections(sections, 0, len(sections))
+    parts = Sections(sections, 0, len(sections))
     elements: list[object] = []
     try:
-        while found.advance():
-            value, _ = decode(sections, found.value, found.end)
-            if found.code == AMQP_VALUE:
+        while parts.advance():
+            value, _ = decode(sections, parts.value, parts.end)
+            if parts.code == AMQP_VALUE:
                 return json_text(value).encode()
             if isinstance(value, list):
                 elements += value

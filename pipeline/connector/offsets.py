@@ -95,12 +95,12 @@ def share_messages(backlogs: Mapping[K, int], most: int) -> dict[K, int]:
     total = sum(backlogs.values())
     if total <= most:
         return dict(backlogs)
-    given = {place: waiting * most // total for place, waiting in backlogs.items()}
-    left = most - sum(given.values())
+    shares = {place: waiting * most // total for place, waiting in backlogs.items()}
+    left = most - sum(shares.values())
     by_rest = sorted(backlogs, key=lambda place: (-(backlogs[place] * most % total), place))
     for place in by_rest[:left]:
-        given[place] += 1
-    return given
+        shares[place] += 1
+    return shares
 
 
 class Range(NamedTuple):

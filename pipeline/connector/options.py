@@ -150,10 +150,10 @@ def _subscription(choices: Choices) -> tuple[tuple[str, ...], str | None, tuple[
     if [names, pattern, assign].count(None) != 2:
         raise OptionError("one of the options 'subscribe', 'subscribePattern' and 'assign' is required")
     if names is not None:
-        found = tuple(dict.fromkeys(each.strip() for each in names.split(",") if each.strip()))
-        if not found:
+        names_found = tuple(dict.fromkeys(each.strip() for each in names.split(",") if each.strip()))
+        if not names_found:
             raise OptionError(f"option 'subscribe' is '{names}'; it names streams or queues")
-        return found, None, ()
+        return names_found, None, ()
     if pattern is not None:
         try:
             re.compile(pattern)
@@ -196,25 +196,25 @@ def _bound(choices: Choices, which: str, default: int) -> Bound:
 
 
 def _by_place(name: str, value: str, expected: str, least: int) -> dict[Place, int]:
-    found: dict[Place, int] = {}
+    offsets: dict[Place, int] = {}
     for queue, numbers in _json(name, value, expected).items():
         if not isinstance(numbers, dict):
             raise OptionError(f"option '{name}' has {numbers!r} for '{queue}'; it is {expected}")
         for number, each in numbers.items():
             if not str(number).isdecimal() or type(each) is not int or each < least:
                 raise OptionError(f"option '{name}' has {number!r}: {each!r} for '{queue}'; it is {expected}")
-            found[Place(queue, int(number))] = each
-    return found
+            offsets[Place(queue, int(number))] = each
+    return offsets
 
 
 def _json(name: str, value: str, expected: str) -> dict[str, object]:
     try:
-        found = json.loads(value)
+        document = json.loads(value)
     except (ValueError, RecursionError):  # RecursionError: nested too deeply
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise OptionError(f"option '{name}' is '{value}'; it is {expected}")
-    return found
+    return document
 
 
 @dataclass(frozen=True)

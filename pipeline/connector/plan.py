@@ -134,13 +134,13 @@ def check_ranges(
     ranges: list[Range] = []
     for place, behind in end.positions.items():
         incarnation = end.incarnations[place]
-        found = by_place.get(place)
+        partition = by_place.get(place)
         name = _name(place)
         first = start.positions.get(place, behind)
-        if found is None:
+        if partition is None:
             _report_loss(options, f"{name} was deleted, with the messages up to {behind}")
             continue
-        if found.incarnation != incarnation:
+        if partition.incarnation != incarnation:
             _report_loss(
                 options, f"{name} was deleted and declared again: the messages up to {behind} are lost"
             )
@@ -153,10 +153,10 @@ def check_ranges(
                 f"and this one would begin with {first}: a new checkpoint and startingTimestamp help",
             )
             continue
-        if behind > found.next and behind != awaited.get(place):
-            _report_loss(options, f"{name} ends before offset {found.next}, not {behind}")
-            behind = found.next
-        first = _check_offset(options, found, first, begun, awaited)
+        if behind > partition.next and behind != awaited.get(place):
+            _report_loss(options, f"{name} ends before offset {partition.next}, not {behind}")
+            behind = partition.next
+        first = _check_offset(options, partition, first, begun, awaited)
         if first < behind:
             ranges.append(Range(place, incarnation, first, behind))
     return ranges
@@ -178,17 +178,17 @@ def find_continuation(
 
 
 def _check_offset(
-    options: SourceOptions, found: Partition, offset: int, incarnation: str, awaited: Mapping[Place, int]
+    options: SourceOptions, partition: Partition, offset: int, incarnation: str, awaited: Mapping[Place, int]
 ) -> int:
     """Return an offset, or the one where reading continues if the offset does not exist any more."""
-    name = _name(found.place)
-    oldest = found.first - found.retained
-    if found.incarnation != incarnation:
+    name = _name(partition.place)
+    oldest = partition.first - partition.retained
+    if partition.incarnation != incarnation:
         _report_loss(options, f"{name} was deleted and declared again: the messages from {offset} are lost")
-        return found.first
-    if offset > found.next and offset != awaited.get(found.place):
-        _report_loss(options, f"{name} ends before offset {found.next}, not {offset}")
-        return found.next
+        return partition.first
+    if offset > partition.next and offset != awaited.get(partition.place):
+        _report_loss(options, f"{name} ends before offset {partition.next}, not {offset}")
+        return partition.next
     if offset < oldest:
         _report_loss(options, f"{name} begins with offset {oldest}: the messages from {offset} are lost")
         return oldest
@@ -241,9 +241,10 @@ class Progress:
 
     def fix_end(self) -> None:
         """Limit the query to the messages that exist now."""
-        found = self._found_now()
+        partitions = self._found_now()
         self._end = Offsets(
-            {each.place: each.next for each in found}, {each.place: each.incarnation for each in found}
+            {each.place: each.next for each in partitions},
+            {each.place: each.incarnation for each in partitions},
         )
 
     def end_seen(self) -> dict[str, Any] | None:
@@ -265,16 +266,18 @@ class Progress:
 
     def _planned(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
         before = parse_offsets(committed)
-        found = self._found_now(before)
+        partitions = self._found_now(before)
         if self._end is not None:
             known = self._end.positions.keys() | before.positions.keys()
-            found = [each for each in found if each.place in known]
-        before = before.with_new(found)
-        start = find_continuation(self._options, before, found, self._options.starting.asked)
+            partitions = [each for each in partitions if each.place in known]
+        before = before.with_new(partitions)
+        start = find_continuation(self._options, before, partitions, self._options.starting.asked)
         self._acknowledge(start)
-        backlogs = {each.place: self._tail(each, start) - start.positions[each.place] for each in found}
+        backlogs = {each.place: self._tail(each, start) - start.positions[each.place] for each in partitions}
         end = start.moved(self._ends(start, backlogs if rows is None else share_messages(backlogs, rows)))
-        self._seen = start.moved({each.place: max(each.next, start.positions[each.place]) for each in found})
+        self._seen = start.moved(
+            {each.place: max(each.next, start.positions[each.place]) for each in partitions}
+        )
         if self._waits(sum(end.positions.values()) - sum(start.positions.values())):
             self._poll.found_nothing()
             return committed if start == before else start.json()
@@ -285,9 +288,9 @@ class Progress:
         """Return the slices of a batch, which an earlier process may have planned."""
         options, planned = self._options, parse_offsets(end)
         staged = [queue.partition() for queue in self._subscription.queues]
-        found = self._streams_now(planned) + staged
-        begun = self._begun(parse_offsets(start), found).with_new(found)
-        ranges = check_ranges(options, begun, planned, found, options.starting.asked)
+        partitions = self._streams_now(planned) + staged
+        begun = self._begun(parse_offsets(start), partitions).with_new(partitions)
+        ranges = check_ranges(options, begun, planned, partitions, options.starting.asked)
         queues = {each.place for each in staged}
         return [
             Slice(each, options.reader if each.place in queues else None)
@@ -299,16 +302,16 @@ class Progress:
         with suppress(ReaderDeletedError):  # the next batch finds that out
             self._acknowledge(parse_offsets(end))
 
-    def _acknowledge(self, done: Offsets) -> None:
+    def _acknowledge(self, offsets: Offsets) -> None:
         """Acknowledge staged messages, and store the reader's offsets in the streams for operators."""
         for queue in self._subscription.queues:
-            if done.incarnations.get(queue.place) == queue.partition().incarnation:
-                queue.acknowledge(done.positions[queue.place])
-        if self._options.reader is not None and done != self._told:
-            self._subscription.streams.keep(self._options.reader, done)
-            self._told = done
+            if offsets.incarnations.get(queue.place) == queue.partition().incarnation:
+                queue.acknowledge(offsets.positions[queue.place])
+        if self._options.reader is not None and offsets != self._told:
+            self._subscription.streams.keep(self._options.reader, offsets)
+            self._told = offsets
 
-    def _begun(self, start: Offsets, found: list[Partition]) -> Offsets:
+    def _begun(self, start: Offsets, partitions: list[Partition]) -> Offsets:
         """Return the beginning of a batch of an earlier process.
 
         For the first batch Spark has only today's begin.
@@ -317,7 +320,7 @@ class Progress:
         """
         if self._told is not None or start != self._initial:
             return start
-        kept = {each.place: each.kept for each in found if each.kept is not None}
+        kept = {each.place: each.kept for each in partitions if each.kept is not None}
         return start.moved({place: min(at, kept.get(place, at)) for place, at in start.positions.items()})
 
     def _found_now(self, known: Offsets | None = None) -> list[Partition]:

@@ -154,22 +154,22 @@ class Publisher:
         for name, value in (("exchange", exchange), ("routing key", routing_key)):
             if len(value.encode()) > 255:
                 raise MessageRejectedError(f"{name} '{value[:50]}...' has more than 255 bytes")
-        made = encode_method(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
+        frame = encode_method(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
         if len(self._routes) >= 10_000:
             self._routes.clear()
-        self._routes[exchange, routing_key] = made
-        return made
+        self._routes[exchange, routing_key] = frame
+        return frame
 
     def _take(self, timeout: float) -> None:
         """Handle methods of the broker that arrive within `timeout` seconds."""
-        found = self._link.frame(timeout)
-        if found is None and timeout > 0:
+        frame = self._link.frame(timeout)
+        if frame is None and timeout > 0:
             missing = len(self._unconfirmed) - len(self._early)
             raise ServerError(f"{missing} messages are not confirmed within {self._timeout:g} s")
-        while found is not None:
-            if found[0] == c.FRAME_METHOD:
-                self._heard(found[1])
-            found = self._link.frame(0)
+        while frame is not None:
+            if frame[0] == c.FRAME_METHOD:
+                self._heard(frame[1])
+            frame = self._link.frame(0)
 
     def _heard(self, payload: bytes) -> None:
         """Handle a method of the broker."""
@@ -180,14 +180,14 @@ class Publisher:
                 raise MessageRejectedError(f"the broker has rejected message {tag} of this task (basic.nack)")
             self._settle(tag, bool(bits & 1))
             return
-        said = parse_method(payload)
-        if isinstance(said, commands.Basic.Return):
+        parsed = parse_method(payload)
+        if isinstance(parsed, commands.Basic.Return):
             raise MessageRejectedError(
-                f"no queue for exchange '{said.exchange}' and routing key '{said.routing_key}': "
-                f"{said.reply_code} {said.reply_text}"
+                f"no queue for exchange '{parsed.exchange}' and routing key '{parsed.routing_key}': "
+                f"{parsed.reply_code} {parsed.reply_text}"
             )
-        if not isinstance(said, commands.Connection.Blocked | commands.Connection.Unblocked):
-            raise unexpected_method_error(said)
+        if not isinstance(parsed, commands.Connection.Blocked | commands.Connection.Unblocked):
+            raise unexpected_method_error(parsed)
 
     def _settle(self, tag: int, multiple: bool) -> None:
         self._retry.succeed()

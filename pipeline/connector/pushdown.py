@@ -57,12 +57,12 @@ def convert_filters(filters: Sequence[Filter], has_times: bool) -> tuple[RangeFi
             left.append(each)
         elif isinstance(each, IsNotNull):
             continue  # these columns are never null
-        elif (found := _read(each, name)) is None:
+        elif (choice := _read(each, name)) is None:
             left.append(each)
-        elif isinstance(found, RangeFilter):
-            bounds.append(found)
+        elif isinstance(choice, RangeFilter):
+            bounds.append(choice)
         else:
-            choices.append(found)
+            choices.append(choice)
     return RangeFilters(tuple(bounds), tuple(choices)), left
 
 

@@ -51,7 +51,7 @@ def _of_batch(
         values = values.cast(pa.binary())
     exchanges = _find_names(batch, "exchange", options.exchange)
     keys = _find_names(batch, "routing_key", options.routing_key)
-    said = batch.column("properties").to_pylist() if "properties" in names else None
+    property_rows = batch.column("properties").to_pylist() if "properties" in names else None
     headers = batch.column("headers").to_pylist() if "headers" in names else None
     fixed = Properties(options, stamps, {}, [])
     for row, value in enumerate(values):
@@ -60,9 +60,12 @@ def _of_batch(
             raise PipelineError(f"row {first + row} of task {stamps[PARTITION]} has null for 'value'")
         properties = (
             fixed
-            if said is None and headers is None
+            if property_rows is None and headers is None
             else Properties(
-                options, stamps, said[row] or {} if said else {}, headers[row] or [] if headers else []
+                options,
+                stamps,
+                property_rows[row] or {} if property_rows else {},
+                headers[row] or [] if headers else [],
             )
         )
         yield OutgoingMessage(exchanges[row], keys[row], properties.of_row(first + row), body)
@@ -72,10 +75,10 @@ def _find_names(batch: pa.RecordBatch, name: str, option: str | None) -> list[st
     """Return a name for each row: the option takes precedence over the column. [Kafka's rule]"""
     if option is not None:
         return [option] * batch.num_rows
-    found: list[str] = batch.column(name).to_pylist()
-    if None in found:
+    names: list[str] = batch.column(name).to_pylist()
+    if None in names:
         raise PipelineError(f"a row has null for '{name}', and option '{name}' is not set")
-    return found
+    return names
 
 
 class Properties:

@@ -130,11 +130,11 @@ class _Ddl:
         self._tokens: list[str] = []
         position = 0
         while text[position:].strip():
-            found = _TOKEN.match(text, position)
-            if found is None:
+            match = _TOKEN.match(text, position)
+            if match is None:
                 raise self._wrong(f"'{text[position:].strip()[0]}' has no meaning there")
-            self._tokens.append(found[1])
-            position = found.end()
+            self._tokens.append(match[1])
+            position = match.end()
         self._tokens.append("")  # the end
         self._next = 0
 
@@ -206,16 +206,16 @@ class _Ddl:
         return word
 
     def _word(self, what: str) -> str:
-        found = self._tokens[self._next]
-        if not found or found in "<>(),:":
-            raise self._wrong(f"{what} is missing{f' before {found!r}' if found else ''}")
+        text = self._tokens[self._next]
+        if not text or text in "<>(),:":
+            raise self._wrong(f"{what} is missing{f' before {text!r}' if text else ''}")
         self._next += 1
-        return found.strip("`")
+        return text.strip("`")
 
     def _expect(self, token: str) -> None:
         if self._tokens[self._next].lower() != token:
-            found = self._tokens[self._next]
-            raise self._wrong(f"{token or 'the end'!r} is expected where {found or 'the end'!r} is")
+            text = self._tokens[self._next]
+            raise self._wrong(f"{token or 'the end'!r} is expected where {text or 'the end'!r} is")
         self._next += 1
 
     def _wrong(self, why: str) -> OptionError:

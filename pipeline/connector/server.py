@@ -165,13 +165,13 @@ class Server:
         """Yield the seconds left of `patience` for each attempt, with growing waits between the attempts."""
         until = time.monotonic() + self.patience
         yield self.patience
-        pause, made = BACKOFF_S, 0
-        while self.retries is None or made < self.retries:
+        pause, retries = BACKOFF_S, 0
+        while self.retries is None or retries < self.retries:
             left = until - time.monotonic()
             if left <= 0:
                 return
             time.sleep(min(pause, left))
-            pause, made = min(2 * pause, BACKOFF_MAX_S), made + 1
+            pause, retries = min(2 * pause, BACKOFF_MAX_S), retries + 1
             yield until - time.monotonic()
 
     def warn_of_absence(self, names: str, error: Exception) -> None:

@@ -122,16 +122,16 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that tasks get. Raises ServerError."""
         if not self._epoch:  # a row may be sent more than once
-            found = self._post()
-            self._epoch, self._last = found["epoch"], found["last_batch"]
+            sink = self._post()
+            self._epoch, self._last = sink["epoch"], sink["last_batch"]
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> AttemptMade:
         """Write a task's rows (DataSourceStreamArrowWriter). Raises ServerError, PipelineError."""
         stamps = stamps_of_task()
         query, batch, partition = stamps[QUERY], stamps[BATCH], stamps[PARTITION]
-        found = self._post("attempts", epoch=self._epoch, batch=batch, partition=partition, checkpoint=query)
-        attempt: int | None = found["attempt"]
+        opened = self._post("attempts", epoch=self._epoch, batch=batch, partition=partition, checkpoint=query)
+        attempt: int | None = opened["attempt"]
         if attempt is None and batch < self._last:
             raise PipelineError(
                 f"sink '{self._name}' has published batch {self._last} already, and this query is at "
@@ -148,33 +148,33 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Publish the batch, unless it is published (DataSourceStreamArrowWriter). Raises ServerError."""
-        made = _made(messages)
+        attempts = _made(messages)
         fields = {
-            "epoch": made[0].epoch,
+            "epoch": attempts[0].epoch,
             "batch": batchId,
-            "attempts": [each.attempt for each in made if each.attempt is not None],
-            "rows": sum(each.rows for each in made),
+            "attempts": [each.attempt for each in attempts if each.attempt is not None],
+            "rows": sum(each.rows for each in attempts),
             "mandatory": self._options.mandatory,
-            "checkpoint": made[0].query,
+            "checkpoint": attempts[0].query,
         }
         left = self._options.confirm_timeout
         until: float | None = None
-        while (found := self._commit(left, fields))["moving_rows"]:
+        while (answer := self._commit(left, fields))["moving_rows"]:
             if until is None:  # the wait for an unreachable broker does not count
                 until = time.monotonic() + left - self._waited(left)
             left = until - time.monotonic() - PAUSE_S
             if left < LEAST_S:
                 raise ServerError(
-                    f"batch {batchId} of sink '{self._name}' is committed, but {found['moving_rows']} rows "
-                    f"are not published yet: {found.get('blocked') or 'the broker is publishing them'}"
+                    f"batch {batchId} of sink '{self._name}' is committed, but {answer['moving_rows']} rows "
+                    f"are not published yet: {answer.get('blocked') or 'the broker is publishing them'}"
                 )
             time.sleep(PAUSE_S)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Drop the attempts of a batch (DataSourceStreamArrowWriter). Raises ServerError."""
-        made = _made(messages)
-        if made:  # otherwise the next commit drops them
-            self._post("abort", epoch=made[0].epoch, batch=batchId)
+        attempts = _made(messages)
+        if attempts:  # otherwise the next commit drops them
+            self._post("abort", epoch=attempts[0].epoch, batch=batchId)
 
     def _commit(self, seconds: float, fields: dict[str, Any]) -> Any:
         """Send a commit that takes `seconds` at most, unless the broker does not answer."""
@@ -200,8 +200,8 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
 
 def _made(messages: list[WriterCommitMessage | None]) -> list[AttemptMade]:
     """Return the attempts that tasks have written, in the order of their partitions."""
-    made = [each for each in messages if isinstance(each, AttemptMade)]
-    return sorted(made, key=lambda each: each.partition)
+    attempts = [each for each in messages if isinstance(each, AttemptMade)]
+    return sorted(attempts, key=lambda each: each.partition)
 
 
 class Attempt:
@@ -256,13 +256,13 @@ class Attempt:
         until = time.monotonic() + self._patience
         while True:
             try:
-                found = self._server.send(*self._where, data=data, **{"from": self._there})
+                answer = self._server.send(*self._where, data=data, **{"from": self._there})
             except RefusedError as error:
                 if error.status != SHORT or time.monotonic() > until:
                     raise
                 time.sleep(PAUSE_S)
             else:
-                return int(found["rows"])
+                return int(answer["rows"])
 
     def _cut(self) -> None:
         chunk = self._writer.take(0, 0)

@@ -77,14 +77,14 @@ class AmqpDataSource(DataSource):
         """Return the columns, some of which depend on options. Raises OptionError, ServerError."""
         if not is_table(self.options):
             return _schema(source_options(self.options, streaming=False))
-        said = read_table_options(self.options)
-        if not SUBSCRIPTIONS.isdisjoint(said):
-            return add_table_options(_schema(source_options(said, streaming=False)), said, SOURCE)
+        options = read_table_options(self.options)
+        if not SUBSCRIPTIONS.isdisjoint(options):
+            return add_table_options(_schema(source_options(options, streaming=False)), options, SOURCE)
         from pipeline.connector.options import sink_columns, sink_options
 
-        columns = sink_columns(said)
-        sink_options(said, columns, overwrite=False, streaming=False)
-        return add_table_options(columns, said, SINK)
+        columns = sink_columns(options)
+        sink_options(options, columns, overwrite=False, streaming=False)
+        return add_table_options(columns, options, SINK)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises OptionError."""

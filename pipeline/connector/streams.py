@@ -55,7 +55,7 @@ class Streams:
         Raises ServerError, OptionError.
         """
         options = self._options
-        partitions = [each for found in self._streams().values() for each in found]
+        partitions = [each for stream in self._streams().values() for each in stream]
         if not options.assigned:
             return partitions
         by_place = {each.place: each for each in partitions}
@@ -97,12 +97,12 @@ class Streams:
         """Return all partitions of each stream. Raises ServerError: a named queue is no stream."""
         if self._options.pattern is not None:
             wanted = re.compile(self._options.pattern)
-            found = [each for each in self._asked() if wanted.fullmatch(each["name"])]
+            described = [each for each in self._asked() if wanted.fullmatch(each["name"])]
         else:
-            found = self._described(self._names)
+            described = self._described(self._names)
         return {
             stream["name"]: [_partition(stream["name"], each, self._options) for each in stream["partitions"]]
-            for stream in found
+            for stream in described
         }
 
     def _offset(self, place: Place, **query: object) -> int:
@@ -115,8 +115,8 @@ class Streams:
         return [each for group in groups for each in self._asked(group)]
 
     def _asked(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._server.get("streams", self._server.vhost, name=names)
-        return found
+        described: list[dict[str, Any]] = self._server.get("streams", self._server.vhost, name=names)
+        return described
 
 
 def _partition(queue: str, found: dict[str, Any], options: SourceOptions) -> Partition:

@@ -53,8 +53,8 @@ class StagedQueue:
     def whole(self) -> Partition:
         """Return the staged messages and the ready ones behind them as a partition. Raises ServerError."""
         staged = self.partition()
-        found = self._server.get("queues", self._server.vhost, self.place.queue, columns="messages_ready")
-        return staged._replace(next=staged.next + int(found["messages_ready"]))
+        queue = self._server.get("queues", self._server.vhost, self.place.queue, columns="messages_ready")
+        return staged._replace(next=staged.next + int(queue["messages_ready"]))
 
     def acknowledge(self, start: int) -> None:
         """Acknowledge all messages before an offset. Raises ServerError, PipelineError, GoneError."""
@@ -83,7 +83,7 @@ class StagedQueue:
 
     def _advance(self, start: int, rows: int, size: int | None) -> None:
         try:
-            found = self._server.post(
+            answer = self._server.post(
                 *self._where,
                 "advance",
                 epoch=self._epoch,
@@ -103,12 +103,12 @@ class StagedQueue:
                 f"{name} has been taken over: another query has the same 'readerName', or this one was "
                 f"started again ({error})"
             ) from error
-        self._take(found)
+        self._take(answer)
 
-    def _take(self, found: dict[str, Any]) -> None:
-        self._epoch = found["epoch"]
-        self._incarnation = str(found["incarnation"])
-        self._first, self._retained, self._next = found["first"], found["retained"], found["next"]
+    def _take(self, answer: dict[str, Any]) -> None:
+        self._epoch = answer["epoch"]
+        self._incarnation = str(answer["incarnation"])
+        self._first, self._retained, self._next = answer["first"], answer["retained"], answer["next"]
 
 
 class Subscription:
@@ -136,7 +136,7 @@ class Subscription:
 def _find_ordinary_queues(options: SourceOptions, names: Sequence[str]) -> list[str]:
     """Return the names of queues that are no streams."""
     server = options.server
-    found: list[str] = []
+    queues: list[str] = []
     for name in names:
         try:
             kind = server.get("queues", server.vhost, name, columns="type")["type"]
@@ -145,5 +145,5 @@ def _find_ordinary_queues(options: SourceOptions, names: Sequence[str]) -> list[
                 raise OptionError(f"no queue '{name}' in vhost '{server.vhost}'") from error
             raise
         if kind != "stream":
-            found.append(name)
-    return found
+            queues.append(name)
+    return queues

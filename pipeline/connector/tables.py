@@ -69,14 +69,14 @@ def merge_table_options(given: Mapping[str, str], schema: StructType, key: str) 
 
     Raises OptionError: the table has none.
     """
-    found = {name.lower(): value for name, value in given.items()}
+    merged = {name.lower(): value for name, value in given.items()}
     for field in schema.fields:
         options = field.metadata.get(key)
         if isinstance(options, Mapping):
-            return {str(name): str(value) for name, value in options.items()} | found
-    if not found:
+            return {str(name): str(value) for name, value in options.items()} | merged
+    if not merged:
         raise OptionError(
             "option 'url' is missing, like all others: Spark passes the options of a table only if its "
             "CREATE TABLE names no columns"
         )
-    return found
+    return merged

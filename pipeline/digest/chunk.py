@@ -48,9 +48,9 @@ class Chunk:
 
 def select_columns(events: pa.RecordBatch) -> pa.RecordBatch:
     """Return the columns that a digest reads: few, as many batches wait in memory for one another."""
-    found = {name: events.column(name) for name in COLUMNS}
+    columns = {name: events.column(name) for name in COLUMNS}
     return pa.RecordBatch.from_pydict(
-        {name: column.dictionary_encode() if name in TEXTS else column for name, column in found.items()}
+        {name: column.dictionary_encode() if name in TEXTS else column for name, column in columns.items()}
     )
 
 
@@ -82,12 +82,12 @@ def _grow(seqs: pa.Array) -> bool:
 
 def _column(events: pa.Table, name: str) -> pa.Array:
     kind = _kinds().field(name).type
-    found = [
+    parts = [
         _one(events.column(each)) for each in _names(name) if events.schema.get_field_index(each) >= 0
     ] or [pa.nulls(events.num_rows, kind)]
     if name in TEXTS:
-        return _text(found[0])
-    typed = [column.cast(kind) for column in found]
+        return _text(parts[0])
+    typed = [column.cast(kind) for column in parts]
     column = pc.coalesce(*typed) if len(typed) > 1 else typed[0]
     return column.cast(pa.int64()) if name in ("ts", "channel", "delivery_count") else column
 

@@ -59,10 +59,10 @@ def places(chunk: Chunk) -> Places:
     again = pc.fill_null(chunk["redelivered"], False)
     has_place = pc.and_(chunk.of_entry, pc.is_valid(chunk["qpos"]))
     first = pc.and_(pc.and_(chunk.is_op("deliver"), pc.invert(again)), has_place)
-    found = {name: chunk[name].filter(first) for name in (*SHOWN, "msg_uid")}
-    own = groups([*(found[name] for name in CONSUMER), _restarts(chunk).filter(first)])
+    columns = {name: chunk[name].filter(first) for name in (*SHOWN, "msg_uid")}
+    own = groups([*(columns[name] for name in CONSUMER), _restarts(chunk).filter(first)])
     in_order = pc.sort_indices(own)  # keeps the order of seqs within a group
-    rows = {name: column.take(in_order) for name, column in found.items()}
+    rows = {name: column.take(in_order) for name, column in columns.items()}
     return _placed(rows, own.take(in_order))
 
 
@@ -110,13 +110,13 @@ def _restarts(chunk: Chunk) -> pa.Array:
 
 def groups(columns: list[pa.Array]) -> pa.Array:
     """Return a number for each row that is equal where all columns are equal."""
-    found = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
+    numbers = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
     for column in columns:
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         size = len(encoded.dictionary) + 1
         own = pc.fill_null(encoded.indices.cast(pa.int64()), size - 1)
-        found = pc.add(pc.multiply(found, size), own).dictionary_encode().indices.cast(pa.int64())
-    return found
+        numbers = pc.add(pc.multiply(numbers, size), own).dictionary_encode().indices.cast(pa.int64())
+    return numbers
 
 
 def _joined(first: pa.Array, second: pa.Array) -> pa.Array:
@@ -137,8 +137,8 @@ def find_unsettled(chunk: Chunk, poison: int) -> Lives:
     no poison, and its holder returned or acknowledged it, if it was delivered at all. A settled entry is `ok`
     in any case.
     """
-    told = _has_actor(chunk)
-    takes, backs = chunk.is_op(*TAKING), pc.and_(chunk.is_op("ack", "requeue"), told)
+    has_actor = _has_actor(chunk)
+    takes, backs = chunk.is_op(*TAKING), pc.and_(chunk.is_op("ack", "requeue"), has_actor)
     one = pc.add(groups([chunk[name] for name in ("conn", "channel", "consumer")]), 1)
     sign = pc.subtract(takes.cast(pa.int64()), backs.cast(pa.int64()))
     again = pc.fill_null(pc.greater_equal(chunk["delivery_count"], poison), False)
@@ -151,7 +151,7 @@ def find_unsettled(chunk: Chunk, poison: int) -> Lives:
             last,
             takes.cast(pa.int64()),
             backs.cast(pa.int64()),
-            pc.and_(chunk.is_op("ack"), told).cast(pa.int64()),
+            pc.and_(chunk.is_op("ack"), has_actor).cast(pa.int64()),
             pc.multiply(one, sign),
         ],
         names=[*KEYS, "tally", "last", "takes", "backs", "acks", "who"],
@@ -190,8 +190,8 @@ def _is_held_by_one(chunk: Chunk, entries: pa.Table) -> pa.Array:
     keys = entries.filter(repeated).select(list(KEYS))
     odd = _find_conflicts(chunk, keys)
     rows = pa.array(range(entries.num_rows), pa.int64())
-    found = entries.select(list(KEYS)).append_column("row", rows)
-    fine = found.filter(repeated).join(odd, list(KEYS), join_type="left anti", use_threads=False)
+    numbered = entries.select(list(KEYS)).append_column("row", rows)
+    fine = numbered.filter(repeated).join(odd, list(KEYS), join_type="left anti", use_threads=False)
     return pc.or_(simple, pc.is_in(rows, value_set=fine["row"].combine_chunks()))
 
 
@@ -224,8 +224,8 @@ def events_of(chunk: Chunk, entries: pa.Table) -> pa.Array:
     may_be = pc.and_(chunk.of_entry, pc.is_in(chunk["msg_uid"], value_set=uids))
     rows = pc.indices_nonzero(may_be)
     few = pa.table([*(chunk[name].filter(may_be) for name in KEYS), rows], names=[*KEYS, "row"])
-    found = few.join(entries, list(KEYS), join_type="left semi", use_threads=False)
-    return pc.replace_with_mask(may_be, may_be, pc.is_in(rows, value_set=found["row"].combine_chunks()))
+    matches = few.join(entries, list(KEYS), join_type="left semi", use_threads=False)
+    return pc.replace_with_mask(may_be, may_be, pc.is_in(rows, value_set=matches["row"].combine_chunks()))
 
 
 def sum_events(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, pa.Array]:
@@ -254,11 +254,11 @@ def sum_events(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, p
             "ts": chunk["ts"],
         }
     )
-    found = events.group_by(["queue_id", "piece"], use_threads=False).aggregate(
+    sums = events.group_by(["queue_id", "piece"], use_threads=False).aggregate(
         [(name, how) for name, how, _ in AGGREGATES]
     )
-    named_sums = {sum_name: found[f"{name}_{how}"] for name, how, sum_name in AGGREGATES}
-    columns = {"queue_id": found["queue_id"]} | {name: named_sums[name] for name in SUMS}
+    named_sums = {sum_name: sums[f"{name}_{how}"] for name, how, sum_name in AGGREGATES}
+    columns = {"queue_id": sums["queue_id"]} | {name: named_sums[name] for name in SUMS}
     return {name: column.combine_chunks() for name, column in columns.items()}
 
 
@@ -286,17 +286,17 @@ def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
     """
     for chunk in chunks(events):
         node = chunk["node"].slice(0, 1).dictionary_decode()
-        found = places(chunk)
+        placed = places(chunk)
         lives = find_unsettled(chunk, poison)
-        opens = events_of(chunk, pa.concat_tables([lives.unsettled, found.late]))
+        opens = events_of(chunk, pa.concat_tables([lives.unsettled, placed.late]))
         unseen = pc.and_(events_of(chunk, lives.unseen), pc.and_(chunk.is_op("ack"), pc.invert(opens)))
-        stays = pc.or_(_says_more(chunk), events_of(chunk, found.late))
+        stays = pc.or_(_says_more(chunk), events_of(chunk, placed.late))
         begins = pc.and_(chunk.is_op("enqueue"), chunk.of_entry)
         kinds = {
             "kept": _rows(chunk, stays, KEPT),
             "lived": _rows(chunk, opens, LIVED),
             "moved": sum_events(chunk, pc.and_(begins, pc.invert(opens)), unseen),
-            "placed": found.rows,
+            "placed": placed.rows,
         }
         for kind, columns in kinds.items():
             yield from _batches(kind, columns, node)

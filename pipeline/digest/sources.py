@@ -62,8 +62,8 @@ def sealed_digest(
     if strays:
         files = files.where(is_no_stray(F.col("path"), strays))
     content = F.lit(None).cast("binary") if "://" not in folder else F.col("content")
-    told = F.lit(poison).alias("poison"), F.lit(micros_of(since)).cast("long").alias("since")
-    table = files.select("path", content.alias("content"), *told).asTable()
+    literals = F.lit(poison).alias("poison"), F.lit(micros_of(since)).cast("long").alias("since")
+    table = files.select("path", content.alias("content"), *literals).asTable()
     frame: DataFrame = arrow_udtf(SealedFiles, returnType=DIGEST)(table)
     return frame
 
@@ -151,9 +151,9 @@ class DigestSource(DataSource):
 
     def reader(self, schema: StructType) -> DigestReader:
         """Return the reader of a batch query. Raises OptionError."""
-        said = {name: value for name, value in self.options.items() if name.lower() not in OWN}
+        others = {name: value for name, value in self.options.items() if name.lower() not in OWN}
         since = self.options.get("since")
-        options = journal_options(said, streaming=False)
+        options = journal_options(others, streaming=False)
         return DigestReader(options, int(self.options["poison"]), None if since is None else int(since))
 
 

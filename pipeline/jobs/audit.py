@@ -94,8 +94,8 @@ def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
         nodes = _nodes(frames.moved)
         last = max((row["latest"] for row in nodes), default=None)
         rules = Rules(now or last or 0, age, digest.poison)
-        found = _added(nodes, [_of_node(row, frames, len(nodes), rules, digest) for row in nodes])
-        return _with_files(found, digest.held)
+        result = _added(nodes, [_of_node(row, frames, len(nodes), rules, digest) for row in nodes])
+        return _with_files(result, digest.held)
     finally:
         rows.unpersist()
 
@@ -136,13 +136,13 @@ def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest
     if nodes > 1:
         frames = Frames(*(each.where(F.col("node") == node["node"]) for each in frames))
     events = partial(_events_of, digest, node["node"])
-    told = facts(frames.kept)
+    known = facts(frames.kept)
     lacking = Observation()
-    queues = _compute_once(known_queues(frames.moved, told).observe(lacking, *lacking_columns()))
+    queues = _compute_once(known_queues(frames.moved, known).observe(lacking, *lacking_columns()))
     in_blocks = blocks(frames.moved)
     lists = {
-        "imbalance": imbalances(frames.moved, told),
-        "forwarding_loss": forwarding_losses(frames.kept, told, node["latest"]),
+        "imbalance": imbalances(frames.moved, known),
+        "forwarding_loss": forwarding_losses(frames.kept, known, node["latest"]),
         "hole": holes(in_blocks, of_torn(events(), in_blocks) if node["torn"] else None),
         "reordered": find_reordered(frames.placed, frames.kept, frames.lived, events),
     }

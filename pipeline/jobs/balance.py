@@ -134,10 +134,10 @@ def _compared(at_anchors: DataFrame, told: DataFrame) -> DataFrame:
         "counted_before": F.lag("counted").over(order),
         "across_before": F.coalesce(F.lag("across").over(order), F.lit(False)),
     }
-    made = F.col("opening") + F.col("moved") - F.col("moved_before")
+    computed = F.col("opening") + F.col("moved") - F.col("moved_before")
     told_there = F.col("counted") - F.coalesce("counted_before", F.lit(0))
     is_known = ~(F.col("across") | F.col("across_before"))
-    expected = F.when(is_known, F.when(op == "recover", told_there).otherwise(made))
+    expected = F.when(is_known, F.when(op == "recover", told_there).otherwise(computed))
     compares = ~op.isin("declare") & ~F.coalesce(F.col("reason") == "level", F.lit(False))
     has_before = (op == "recover") | F.col("from_seq").isNotNull()
     differs = ~is_known | (F.col("expected") != F.col("quantity"))

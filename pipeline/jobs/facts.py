@@ -183,11 +183,11 @@ def format_lacking(seen: Mapping[str, Any]) -> str:
 
 def describe_lacking_by_node(events: DataFrame) -> dict[str, str]:
     """Return the texts of `describe_lacking` by node."""
-    told, active = facts(events), activity(events)
+    known, active = facts(events), activity(events)
     nodes = sorted(row["node"] for row in events.select("node").distinct().collect())
     return {
         node: describe_lacking(
-            known_queues(active.where(F.col("node") == node), told.where(F.col("node") == node))
+            known_queues(active.where(F.col("node") == node), known.where(F.col("node") == node))
         )
         for node in nodes
     }

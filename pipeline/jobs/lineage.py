@@ -20,12 +20,12 @@ def find_uids(events: DataFrame, message_id: str) -> set[int]:
 def find_family(events: DataFrame, uids: Set[int]) -> set[int]:
     """Return the messages with their origins and their copies, found in STEPS_MAX steps at most."""
     known = set(uids)
-    made = events.where((F.col("op") == "enqueue") & F.col("origin_uid").isNotNull())
+    copies = events.where((F.col("op") == "enqueue") & F.col("origin_uid").isNotNull())
     new = known
     for _ in range(STEPS_MAX):
         listed = list(new)
         either = F.col("msg_uid").isin(listed) | F.col("origin_uid").isin(listed)
-        pairs = made.where(either).select("msg_uid", "origin_uid").distinct().collect()
+        pairs = copies.where(either).select("msg_uid", "origin_uid").distinct().collect()
         new = {int(uid) for pair in pairs for uid in pair} - known
         known |= new
         if not new:

@@ -30,8 +30,8 @@ def order(events: DataFrame, by_consumer: bool = False) -> DataFrame:
         _who() if by_consumer else F.lit(0).cast("long").alias("who"),
         _ends().alias("ends"),
     )
-    found, count = _few(find_overtaken(steps))
-    return order_rows(found, count["found"], events, by_consumer).orderBy("node", "seq")
+    overtaken, count = _few(find_overtaken(steps))
+    return order_rows(overtaken, count["found"], events, by_consumer).orderBy("node", "seq")
 
 
 def find_reordered(
@@ -44,14 +44,16 @@ def find_reordered(
     steps = placed.withColumns({"who": _who(), "ends": F.lit(False)}).drop("conn", "channel", "consumer")
     ends = kept.where(_ends()).select("node", "queue_id", "seq", F.lit(True).alias("ends"))
     unsure = ~F.col("late") | F.col("across")
-    found, counts = _few(find_overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), unsure)
+    overtaken, counts = _few(
+        find_overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), unsure
+    )
     came = lived.where(F.col("op") == "enqueue")
     about = kept.where(F.col("op") == "deliver").unionByName(came, allowMissingColumns=True)
     if not counts["unsure"]:
-        return order_rows(found, counts["found"], about, by_consumer=True).orderBy("node", "seq")
+        return order_rows(overtaken, counts["found"], about, by_consumer=True).orderBy("node", "seq")
     queue = ["node", "queue_id"]
-    again = F.broadcast(found.where(unsure).select(*queue).distinct())
-    sure = order_rows(found.join(again, queue, "left_anti"), counts["found"], about, by_consumer=True)
+    again = F.broadcast(overtaken.where(unsure).select(*queue).distinct())
+    sure = order_rows(overtaken.join(again, queue, "left_anti"), counts["found"], about, by_consumer=True)
     looked_at = order(events().join(again, queue, "left_semi"), by_consumer=True)
     return sure.unionByName(looked_at).orderBy("node", "seq")
 

@@ -128,8 +128,8 @@ def _acked_undelivered() -> Column:
 def _acked_free() -> Column:
     """Return whether a consumer acknowledged an entry, and no event names a holder."""
     nobody = F.col("delivered").isNull() | (F.col("delivered") < _free_since())
-    told = F.col("acker").isNotNull() & (_free_since() < F.col("acked")) & nobody
-    return F.coalesce(told, F.lit(False))
+    acked = F.col("acker").isNotNull() & (_free_since() < F.col("acked")) & nobody
+    return F.coalesce(acked, F.lit(False))
 
 
 def _free_since() -> Column:
@@ -141,8 +141,8 @@ def _acked_by_another() -> Column:
     """Return whether another consumer than the last holder acknowledged an entry that was not returned."""
     returned = F.coalesce("returned", F.lit(-1))
     in_between = (returned < F.col("delivered")) & (F.col("delivered") < F.col("acked"))
-    told = in_between & (F.col("acker") != F.col("holder"))
-    return F.coalesce(told, F.lit(False)) & _without_gap(F.col("delivered"), F.col("acked"))
+    by_another = in_between & (F.col("acker") != F.col("holder"))
+    return F.coalesce(by_another, F.lit(False)) & _without_gap(F.col("delivered"), F.col("acked"))
 
 
 def _is_sure(start: str, end: str) -> Column:
@@ -216,7 +216,7 @@ def judge(
     journaled is searched for too. `shown`: limit of rows of each finding.
     """
     entries = fold(contributions(lived))
-    found, asked = _judge_entries(entries, settled.lowest, queues, rules, shown)
+    verdicts, asked = _judge_entries(entries, settled.lowest, queues, rules, shown)
     count = settled.entries
     suspected = _suspected(settled.unseen, queues)
     if asked.repeated:
@@ -238,8 +238,8 @@ def judge(
         count -= extra.agg(F.sum(arrivals()).alias("arrivals")).collect()[0]["arrivals"] or 0
         entries = entries.unionByName(extra)
     if asked.repeated or asked.unknown or suspected:
-        found, _ = _judge_entries(entries, None, queues, rules, shown)
-    return found._replace(counts=found.counts | {"ok": found.counts["ok"] + count})
+        verdicts, _ = _judge_entries(entries, None, queues, rules, shown)
+    return verdicts._replace(counts=verdicts.counts | {"ok": verdicts.counts["ok"] + count})
 
 
 def _judge_entries(
@@ -260,16 +260,17 @@ def _judge_entries(
     all_judged = add_verdicts(entries.observe(asked, unknown, repeated), queues, rules).observe(seen, *counts)
     findings = all_judged.where(verdict.isin(*MEANINGS)).withColumn("shown", first)
     rows = findings.where("shown").drop("shown").collect()
-    told: dict[str, Any] = seen.get
+    totals: dict[str, Any] = seen.get
     again = Suspects(int(asked.get["unknown"]), int(asked.get["repeated"]))
-    return Verdicts({name: int(told[name]) for name in names}, rows), again
+    return Verdicts({name: int(totals[name]) for name in names}, rows), again
 
 
 def _suspected(unseen: DataFrame, queues: DataFrame) -> list[int]:
     """Return the queues with acknowledged entries without a delivery while all deliveries were journaled."""
-    found = unseen.join(F.broadcast(queues.select("queue_id", "full_from")), "queue_id")
+    with_levels = unseen.join(F.broadcast(queues.select("queue_id", "full_from")), "queue_id")
     return [
-        row["queue_id"] for row in found.where("last > full_from").select("queue_id").distinct().collect()
+        row["queue_id"]
+        for row in with_levels.where("last > full_from").select("queue_id").distinct().collect()
     ]
 
 

@@ -125,22 +125,22 @@ class EventReader:
 
 def find_file(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
     """Return the file that has an event, sealed rather than raw; None: no present file has the event."""
-    found = [
+    matches = [
         file
         for file in files
         if file.name not in gone and file.first <= seq and (file.last is None or seq <= file.last)
     ]
-    return max(found, key=lambda file: (file.first, file.state == "sealed"), default=None)
+    return max(matches, key=lambda file: (file.first, file.state == "sealed"), default=None)
 
 
 def file_batches(journal: Journal, file: File, start: int, end: int, size: int) -> Iterator[pa.RecordBatch]:
     """Yield a file's events from seq `start` up to `end`, exclusively. Raises GoneError, PipelineError."""
-    found = (
+    batches = (
         _sealed(journal, file, start, end)
         if file.state == "sealed"
         else _raw(journal, file, start, end, size)
     )
-    for batch in found:
+    for batch in batches:
         part = _between(batch, start, end)
         if part.num_rows:
             yield _as_events(part)

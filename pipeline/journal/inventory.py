@@ -105,9 +105,9 @@ def _in_url(spark: SparkSession, journal: str) -> FileFaults:
     parent, _, last = journal.rstrip("/").rpartition("/")
     folder = parent if last == PARQUET else journal.rstrip("/")
     try:
-        found = spark.read.format("binaryFile").load(f"{folder}/{PARQUET}")
+        files = spark.read.format("binaryFile").load(f"{folder}/{PARQUET}")
         path = F.substring_index("path", f"/{PARQUET}/", -1)
-        digests = found.where(path.endswith(SEALED)).select(path, F.sha2("content", 256)).collect()
+        digests = files.where(path.endswith(SEALED)).select(path, F.sha2("content", 256)).collect()
     except AnalysisException:  # the folder does not exist
         return FileFaults([], [], False)
     lines: list[str] | None = None

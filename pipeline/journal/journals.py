@@ -56,10 +56,10 @@ class FolderJournal:
     def extents(self) -> dict[str, Extent]:
         """Return the present extent of each node's journal."""
         self._look()
-        found = self._catalogue.extents()
-        if not found and not (self._folder / LIVE).is_dir():
+        extents = self._catalogue.extents()
+        if not extents and not (self._folder / LIVE).is_dir():
             raise PipelineError(f"no journal in '{self.where}': it has neither {LIVE} nor {MANIFEST}")
-        return found
+        return extents
 
     def files(self, node: str, start: int, end: int | None = None) -> list[File]:
         """Return the files with events of `node` between two seqs."""
@@ -110,8 +110,8 @@ class ServedJournal:
 
     def extents(self) -> dict[str, Extent]:
         """Return the present extent of each node's journal."""
-        said = self._server.get("journal")
-        return {node: Extent(each["first"], each["next"]) for node, each in said["nodes"].items()}
+        answer = self._server.get("journal")
+        return {node: Extent(each["first"], each["next"]) for node, each in answer["nodes"].items()}
 
     def files(self, node: str, start: int, end: int | None = None) -> list[File]:
         """Return the files with events of `node` between two seqs."""

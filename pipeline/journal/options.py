@@ -96,10 +96,10 @@ def hide_password(journal: str) -> str:
 
 def _with_api(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options, with the broker's HTTP URLs in the options that the connector reads."""
-    found = {name.lower(): str(value) for name, value in given.items()}
-    url = found.get("url", found.get("apiurl"))
+    options = {name.lower(): str(value) for name, value in given.items()}
+    url = options.get("url", options.get("apiurl"))
     if url is None or not url.lower().startswith(_HTTP):
-        return found
+        return options
     urls, bases = [], []
     for each in url.split(","):
         part = split_url("url", each, API_PORTS, "http://user:password@host:15672")
@@ -109,8 +109,8 @@ def _with_api(given: Mapping[str, str]) -> dict[str, str]:
             f"{f'[{part.hostname}]' if ':' in str(part.hostname) else part.hostname}"
         )
         bases.append(strip_credentials(part))
-    api = found.get("apiurl") if "url" in found else None
-    return found | {"url": ",".join(urls), "apiurl": api or ",".join(bases)}
+    api = options.get("apiurl") if "url" in options else None
+    return options | {"url": ",".join(urls), "apiurl": api or ",".join(bases)}
 
 
 def _folder(path: str) -> str:
@@ -133,9 +133,11 @@ def _bound(choices: Choices, name: str, default: int, words: tuple[str, ...]) ->
     if value.lower() in words:
         return Bound(known[value.lower()])
     try:
-        said = json.loads(value)
+        document = json.loads(value)
     except (ValueError, RecursionError):  # RecursionError: nested too deeply
-        said = None
-    if not isinstance(said, dict) or not all(type(seq) is int and seq >= EARLIEST for seq in said.values()):
+        document = None
+    if not isinstance(document, dict) or not all(
+        type(seq) is int and seq >= EARLIEST for seq in document.values()
+    ):
         raise OptionError(f"option '{name}' is '{value}'; it is {' or '.join(words)}, or {_SEQS}")
-    return Bound(default, tuple(sorted(said.items())))
+    return Bound(default, tuple(sorted(document.items())))

@@ -65,12 +65,12 @@ def resolve_bound(bound: Bound, journal: Journal, size: int) -> Seqs:
         }
     if not bound.seqs:
         return known[bound.word]
-    said = dict(bound.seqs)
-    for node in said.keys() - known[LATEST].keys():
+    seqs = dict(bound.seqs)
+    for node in seqs.keys() - known[LATEST].keys():
         raise OptionError(f"a seq is given for node '{node}', which has no journal in {journal.where}")
-    for node in known[LATEST].keys() - said.keys():
+    for node in known[LATEST].keys() - seqs.keys():
         raise OptionError(f"no seq is given for node '{node}', which has a journal in {journal.where}")
-    return {node: known[seq][node] if seq < 0 else seq for node, seq in said.items()}
+    return {node: known[seq][node] if seq < 0 else seq for node, seq in seqs.items()}
 
 
 def plan_slices(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: int) -> list[Slice]:
@@ -79,7 +79,7 @@ def plan_slices(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, si
     A node that `start` does not have begins with its first event. Raises DataLossError, PipelineError.
     """
     there, behinds = journal.extents(), find_ends(journal, size)
-    found: list[Slice] = []
+    slices: list[Slice] = []
 
     def lose(what: str) -> None:
         if fail_on_loss:
@@ -106,8 +106,8 @@ def plan_slices(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, si
             lose(f"{name} begins with event {first} now: those from {at} on are lost")
             at = min(first, behind)
         if at < behind:
-            found += _cut(journal, node, at, behind)
-    return found
+            slices += _cut(journal, node, at, behind)
+    return slices
 
 
 def _cut(journal: Journal, node: str, start: int, end: int) -> list[Slice]:
@@ -173,8 +173,8 @@ class Progress:
             if seq > tails.get(node, seq):
                 self._step_back(node, seq, tails[node])
         backlogs = {node: max(tails.get(node, seq) - seq, 0) for node, seq in start.items()}
-        given = backlogs if rows is None else share_messages(backlogs, rows)
-        end = {node: min(seq, tails.get(node, seq)) + given[node] for node, seq in start.items()}
+        shares = backlogs if rows is None else share_messages(backlogs, rows)
+        end = {node: min(seq, tails.get(node, seq)) + shares[node] for node, seq in start.items()}
         if end == start:
             self._poll.found_nothing()
         return end

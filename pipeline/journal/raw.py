@@ -63,19 +63,19 @@ def raw_file(journal: Journal, file: File) -> RawFile | None:
             return None
         raise PipelineError(f"'{file.name}' in {journal.where} is no journal: {error}") from error
     key = (journal.where, file.name)
-    found = _known.pop(key, None)
-    if found is None or found.decoder.header != header:  # another file of the same name
-        found = RawFile(data[: header.size], header.first)
-    _known[key] = found
+    known = _known.pop(key, None)
+    if known is None or known.decoder.header != header:  # another file of the same name
+        known = RawFile(data[: header.size], header.first)
+    _known[key] = known
     if len(_known) > KNOWN_MAX:
         _known.popitem(last=False)
-    return found
+    return known
 
 
 def read_file_header(journal: Journal, file: File) -> FileHeader | None:
     """Return the header of a file, if it has one. Raises what `raw_file` raises."""
-    found = raw_file(journal, file)
-    return None if found is None else found.decoder.header
+    raw = raw_file(journal, file)
+    return None if raw is None else raw.decoder.header
 
 
 def blocks(journal: Journal, file: File, known: RawFile, start: int, end: int, size: int) -> Iterator[Block]:
@@ -122,10 +122,10 @@ def find_ends(journal: Journal, size: int) -> Seqs:
 
     `size`: bytes to read at once, where only the bytes of the last file show its end.
     """
-    found: Seqs = {}
+    ends: Seqs = {}
     for node, extent in journal.extents().items():
-        found[node] = extent.next if extent.next is not None else _scanned(journal, node, size)
-    return found
+        ends[node] = extent.next if extent.next is not None else _scanned(journal, node, size)
+    return ends
 
 
 def _scanned(journal: Journal, node: str, size: int) -> int:

@@ -94,7 +94,7 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
         raise PipelineError(f"no sealed journal in '{folder}'")
     with _lock_journal(folder):
         known, rows = _look(folder)
-        done = {day: rows.get(day, 0) for day in _delete_hidden(parquet)}  # left by a killed run
+        deleted = {day: rows.get(day, 0) for day in _delete_hidden(parquet)}  # left by a killed run
         wrong: list[str] = []
         for path in sorted(parquet.glob("date=*")):
             day = _day(path)
@@ -108,11 +108,11 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
             count = sum(known.entries[name].rows for name in there)
             note_dropped(folder, path.name, count)
             path.rename(path.with_name(f".{path.name}"))  # hides the whole day from readers at once
-            done[path.name] = done.get(path.name, 0) + count
+            deleted[path.name] = deleted.get(path.name, 0) + count
         _delete_hidden(parquet)
     if wrong:
-        raise PipelineError(f"{wrong[0]}; nothing of that day was deleted ({len(done)} other days were)")
-    return {"dropped": sorted(done), "rows": sum(done.values())}
+        raise PipelineError(f"{wrong[0]}; nothing of that day was deleted ({len(deleted)} other days were)")
+    return {"dropped": sorted(deleted), "rows": sum(deleted.values())}
 
 
 def _look(folder: Path) -> tuple[_Known, dict[str, int]]:
@@ -125,8 +125,8 @@ def _look(folder: Path) -> tuple[_Known, dict[str, int]]:
 
 
 def _day(path: Path) -> date | None:
-    found = _DAY.fullmatch(path.name)
-    return date.fromisoformat(found[1]) if found else None
+    match = _DAY.fullmatch(path.name)
+    return date.fromisoformat(match[1]) if match else None
 
 
 def _is_over(day: date, keep: float, now: datetime) -> bool:

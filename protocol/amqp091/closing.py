@@ -23,13 +23,13 @@ class CloseWatch:
     def feed(self, data: bytes) -> list[int]:
         """Take the next bytes; return each CONNECTION_CLOSE and CONNECTION_CLOSE_OK found, in order."""
         data = self._tail + data
-        found: list[int] = []
+        closes: list[int] = []
         at = 0
         for end in _END.finditer(data):
-            found.append(CONNECTION_CLOSE_OK if end[0].endswith(_CLOSE_OK_END) else CONNECTION_CLOSE)
+            closes.append(CONNECTION_CLOSE_OK if end[0].endswith(_CLOSE_OK_END) else CONNECTION_CLOSE)
             at = end.end()
         self._tail = data[max(at, len(data) + 1 - _END_BYTES) :]
-        return found
+        return closes
 
 
 def asks_to_close(frames: bytes) -> bool:

@@ -75,14 +75,14 @@ def header_at(content: bytes, name: bytes) -> i64:
     wanted: i64 = len(name)
     end: i64 = p + 4 + i64(read_i32_be(content, p))
     p += 4
-    found: i64 = NOWHERE
+    position: i64 = NOWHERE
     while p < end:
         size: i64 = content[p]
         value = p + 1 + size
         if value >= end:
             return NOWHERE
         if size == wanted and content[p + 1 : value] == name:
-            found = value
+            position = value
         p = value + 1
         width = _WIDTHS[content[value]]
         if width >= 0:
@@ -94,7 +94,7 @@ def header_at(content: bytes, name: bytes) -> i64:
             p += 4 + length
         else:
             return NOWHERE
-    return found if p == end else NOWHERE
+    return position if p == end else NOWHERE
 
 
 def header_value(content: bytes, start: i64) -> object:

@@ -106,19 +106,19 @@ class Properties:
     def fields(self) -> list[Field]:
         """Return the encoded headers in the order of the table. Raises ProtocolError."""
         value = self._values[HEADERS]
-        found: list[Field] = []
+        fields: list[Field] = []
         if value is None:
-            return found
+            return fields
         reader = Reader(value, 4)
         try:
             while reader.position < reader.end:
                 name = reader.take(reader.take(1)[0])
                 start = reader.position
                 reader.skip_value()
-                found.append((name, value[start : reader.position]))
+                fields.append((name, value[start : reader.position]))
         except ValueError as e:
             raise ProtocolError(SYNTAX_ERROR, f"malformed headers: {e}") from e
-        return found
+        return fields
 
     def set_table(self, table: bytes) -> None:
         """Replace the headers by an encoded table with its length."""

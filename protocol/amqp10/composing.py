@@ -105,11 +105,11 @@ def _several(place: _Place, value: object) -> list[object]:
 
 def _read_one(place: _Place, value: object) -> object:
     if place.composites and isinstance(value, Described):
-        made = compose(value)
-        name = _SHAPES[made.DESCRIPTOR].definition.name
+        composite = compose(value)
+        name = _SHAPES[composite.DESCRIPTOR].definition.name
         if name not in place.composites:
             raise DecodeError(f"{place.name} is of type {name} instead of {_expected(place)}")
-        return made
+        return composite
     if not place.kinds and not place.composites:
         return value
     for kind in place.kinds:
@@ -185,10 +185,10 @@ def _place(definition: Definition, field: Field) -> _Place:
 def _shapes() -> dict[int | str, _Shape]:
     """Return the shapes of all composites, by the number and by the symbol of their descriptors."""
     classes = {
-        made.DESCRIPTOR: made
+        composite.DESCRIPTOR: composite
         for module in (performatives, composites)
-        for made in vars(module).values()
-        if isinstance(made, type) and issubclass(made, Composite) and made is not Composite
+        for composite in vars(module).values()
+        if isinstance(composite, type) and issubclass(composite, Composite) and composite is not Composite
     }
     shapes: dict[int | str, _Shape] = {}
     for definition in COMPOSITES:

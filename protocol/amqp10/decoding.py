@@ -173,9 +173,9 @@ def _map(values: list[object], typed: bool) -> object:
         raise DecodeError(f"map of {len(values)} values, expected an even number")
     keys = values[::2]
     if not typed and all(type(key) in _KEYS for key in keys):
-        made = dict(zip(keys, values[1::2], strict=True))
-        if len(made) == len(keys):
-            return made
+        result = dict(zip(keys, values[1::2], strict=True))
+        if len(result) == len(keys):
+            return result
     return Map(list(zip(keys, values[1::2], strict=True)))
 
 

@@ -81,8 +81,8 @@ class Fields:
 
     def open(self, data: bytes, p: i64, end: i64, number: i64, what: str, fields_max: i64) -> None:
         """Begin the composite at `p`, whose descriptor must be `number`, with at most `fields_max` fields."""
-        found = self.descriptor(data, p, end, what)
-        if found != number:
+        descriptor = self.descriptor(data, p, end, what)
+        if descriptor != number:
             raise DecodeError(f"{what} has a wrong descriptor")
         self.open_list(data, self.p, end, what, fields_max)
 

@@ -63,13 +63,13 @@ def _read_map(value: object, read_key: Callable[[object], object]) -> object:
         pairs = value.items()
     else:
         return WRONG
-    made: dict[object, object] = {}
+    result: dict[object, object] = {}
     for key, item in pairs:
         read = read_key(key)
-        if read is WRONG or read in made:
+        if read is WRONG or read in result:
             return WRONG
-        made[read] = item
-    return made
+        result[read] = item
+    return result
 
 
 def _fields(value: object) -> object:

@@ -185,23 +185,23 @@ def _is_header(annotation: bytes) -> bool:
 
 def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
     """Return the encoded properties by their places. Raises DecodeError."""
-    found = [NULL_VALUE] * len(places.NAMES)
+    values = [NULL_VALUE] * len(places.NAMES)
     if layout.properties != NONE:
         fields = Fields()
         fields.open_list(content, layout.properties, layout.properties_end, "properties", len(places.NAMES))
         for place, name in enumerate(places.NAMES):
             start = fields.raw(name)
             if start != NONE:
-                found[place] = content[start : fields.p]
-    return found
+                values[place] = content[start : fields.p]
+    return values
 
 
 def _entries(content: bytes, value: i64, end: i64, kind: i64) -> dict[bytes, bytes]:
     """Return the entries of a map with encoded values. Raises DecodeError if any entry is malformed."""
-    found: dict[bytes, bytes] = {}
+    by_key: dict[bytes, bytes] = {}
     entries = Entries(content, value, end, kind)
     while entries.advance():
-        found[entries.name()] = content[entries.key_end : entries.end]
+        by_key[entries.name()] = content[entries.key_end : entries.end]
     if entries.malformed:
         raise DecodeError("malformed map")
-    return found
+    return by_key

@@ -47,8 +47,8 @@ def format_of(content: bytes, layout: Layout) -> i64:
     while entries.advance():
         p = entries.key_end
         if entries.name() == BASIC_FORMAT and content[p] == UINT:
-            found: int = int.from_bytes(content[p + 1 : p + 5], "big")
-            return found if _start(content, layout.annotations_end) != NONE else 0
+            message_format: int = int.from_bytes(content[p + 1 : p + 5], "big")
+            return message_format if _start(content, layout.annotations_end) != NONE else 0
     return 0
 
 

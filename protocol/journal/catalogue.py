@@ -124,13 +124,13 @@ class Catalogue:
             node.raw, node.open = [], set()
         self._days = present
         for name in names:
-            found = parse_file_name(name)
-            if found is None or found.last is not None:
+            parsed = parse_file_name(name)
+            if parsed is None or parsed.last is not None:
                 continue
-            node_files = self._nodes.setdefault(found.node, _Node())
-            node_files.raw.append(found.first)
+            node_files = self._nodes.setdefault(parsed.node, _Node())
+            node_files.raw.append(parsed.first)
             if name.endswith(OPEN):
-                node_files.open.add(found.first)
+                node_files.open.add(parsed.first)
         self._nodes = {name: node for name, node in self._nodes.items() if node.raw or node.firsts}
         for node in self._nodes.values():
             node.raw = sorted(set(node.raw))
@@ -144,13 +144,13 @@ class Catalogue:
 
     def extents(self) -> dict[str, Extent]:
         """Return the extent of each node's journal. If all files are deleted, `first` equals `next`."""
-        found: dict[str, Extent] = {}
+        extents: dict[str, Extent] = {}
         for name, node in sorted(self._nodes.items()):
             behind = node.lasts[-1] + 1 if node.lasts else 0
             heads = [*node.firsts[node.kept : node.kept + 1], *node.raw[:1]]
             ends_raw = bool(node.raw) and node.last_of_raw(node.raw, len(node.raw) - 1) is None
-            found[name] = Extent(min(heads, default=behind), None if ends_raw else behind)
-        return found
+            extents[name] = Extent(min(heads, default=behind), None if ends_raw else behind)
+        return extents
 
     def files(self, node: str, start: int, end: int | None = None) -> Iterator[File]:
         """Iterate over the files with events of `node` from the seq `start` up to `end`, exclusively.

@@ -55,7 +55,7 @@ SCHEMA: Final = pa.schema(
         ("request", pa.string()),
     ]
 )
-"""The columns of events in sealed and raw files: the fields of `protocol.journal.rows.Row`."""
+"""The columns of events in sealed and raw files: the fields of `protocol.journal.rows.EventRow`."""
 
 WORDS: Final = r.RECORD_BYTES // 8
 

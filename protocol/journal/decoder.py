@@ -175,12 +175,12 @@ class Decoder:
 
     def _next_block(self, at: int) -> int:
         """Return the offset of the next complete block from `at` on, or the end of the file."""
-        found = [self._data.find(magic, at) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
-        while any(place >= 0 for place in found):
-            place = min(place for place in found if place >= 0)
+        places = [self._data.find(magic, at) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
+        while any(place >= 0 for place in places):
+            place = min(place for place in places if place >= 0)
             if self._block_end(place):
                 return place
-            found = [self._data.find(magic, place + 1) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
+            places = [self._data.find(magic, place + 1) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
         return len(self._data)
 
     def _read_names(self, at: int) -> None:

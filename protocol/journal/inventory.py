@@ -146,14 +146,14 @@ def dropped_files(lines: Iterable[str]) -> set[str]:
 
 def _listed(lines: list[str]) -> dict[str, Listed]:
     """Return the files in the manifest, also dropped ones; malformed lines are ignored."""
-    found: dict[str, Listed] = {}
+    files: dict[str, Listed] = {}
     for line in lines:
         try:
             entry: dict[str, Any] = json.loads(line)
             numbers = (int(entry["first"]), int(entry["last"]), int(entry["latest"]))
-            found[entry["file"]] = Listed(
+            files[entry["file"]] = Listed(
                 str(entry["file"]), str(entry["node"]), *numbers, str(entry["sha256"])
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found
+    return files

@@ -37,7 +37,7 @@ TO_A_QUEUE: Final = r.DEAD_LETTER
 """The operation whose place is another queue."""
 
 
-class Row(NamedTuple):
+class EventRow(NamedTuple):
     """An event. Fields that do not apply are None; times are in microseconds since 1970.
 
     `uid` is the message, `origin` the message from which it was made. `qpos`: the place in the queue;
@@ -78,20 +78,20 @@ class Row(NamedTuple):
     request: str | None = None
 
 
-def rows(decoder: Decoder) -> Iterator[Row]:
+def rows(decoder: Decoder) -> Iterator[EventRow]:
     """Iterate over the events of a file. Damaged parts are skipped; see `Decoder.holes`."""
     node = decoder.header.node
     for block in decoder.blocks():
         yield from block_rows(node, block, decoder.names)
 
 
-def block_rows(node: str, block: Block, names: Names) -> Iterator[Row]:
+def block_rows(node: str, block: Block, names: Names) -> Iterator[EventRow]:
     """Iterate over the events of a block."""
     for record, text in zip(block, block.texts(), strict=True):
         yield _row(node, record, text.decode(errors="replace"), names)
 
 
-def _row(node: str, record: Record, text: str, names: Names) -> Row:
+def _row(node: str, record: Record, text: str, names: Names) -> EventRow:
     op = record.op
     vhost, queue, number = _fields(names, record.queue, 3)
     place = _fields(names, record.place, 2)
@@ -104,7 +104,7 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
     )
     to_queue = op == TO_A_QUEUE
     routed = record.place != 0 and not to_queue
-    return Row(
+    return EventRow(
         node,
         record.seq,
         record.ts,
@@ -140,5 +140,5 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
 
 def _fields(names: Names, number: int, count: int) -> tuple[str | None, ...]:
     """Return the fields of a name; all None for number 0 or for a number that the file has not defined."""
-    found = names.get(number)
-    return (None,) * count if found is None or len(found[1]) != count else found[1]
+    known = names.get(number)
+    return (None,) * count if known is None or len(known[1]) != count else known[1]

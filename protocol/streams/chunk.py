@@ -186,10 +186,10 @@ class Chunk:
         """Return the bytes of a row in a column; b"" if the column is absent."""
         if column >= len(self.columns):
             return b""
-        found = self.columns[column]
+        column_values = self.columns[column]
         data = self.data
-        at: i64 = found.offsets + 4 * row
-        start: i64 = found.start
+        at: i64 = column_values.offsets + 4 * row
+        start: i64 = column_values.start
         return data[start + i64(read_i32_le(data, at)) : start + i64(read_i32_le(data, at + 4))]
 
 

@@ -32,8 +32,8 @@ def vhost(scale: float) -> list[Figure]:
 def _fill(bench: LoopBench, count: int, clients: int) -> list[Client091]:
     """Make the virtual host; returns its clients, who share the consumers."""
     broker = bench.broker
-    broker.leaving.append(bench.server.connections.vhost_deleted)
-    broker.left.append(bench.server.connections.vhost_released)
+    broker.leaving.append(bench.server.connections.on_vhost_deleted)
+    broker.left.append(bench.server.connections.on_vhost_released)
     there = broker.declare_vhost(VHOST)
     there.declarations.declare_exchange("x", "topic", True, False, False, {})
     opened = [_open(bench) for _ in range(clients)]

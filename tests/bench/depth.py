@@ -25,7 +25,7 @@ def browser(scale: float) -> list[Figure]:
         looker = bench.consumer("q", 0, {"x-browse": True}, no_ack=True)
         beside = traffic.cost(BATCHES)
         assert looker.edge.written, "the browser saw something"
-        looker.connection.lost("")
+        looker.connection.on_lost("")
         rounds.append((alone, beside))
     assert queue.ready + queue.unacked >= count
     return [
@@ -101,7 +101,7 @@ def release(scale: float) -> list[Figure]:
             bench.loop.run()
             assert queue.unacked == count
             bench.loop.restart()
-            bench.loop.turn(lambda holder=holder: holder.connection.lost("reset"))  # type: ignore[misc]
+            bench.loop.turn(lambda holder=holder: holder.connection.on_lost("reset"))  # type: ignore[misc]
             bench.loop.run()
             took.append(bench.loop.longest)
             assert (queue.ready + queue.held, queue.unacked) == (count, 0)

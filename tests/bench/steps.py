@@ -80,7 +80,7 @@ def groups(scale: float) -> list[Figure]:
         if arguments is not None:
             bench.consumer("q", 100, arguments)
         else:
-            bench.loop.turn(lambda first=first: first.connection.lost("reset"))  # type: ignore[misc]
+            bench.loop.turn(lambda first=first: first.connection.on_lost("reset"))  # type: ignore[misc]
         bench.loop.run()
         figures.append(_longest(bench, f"a consumer has {keys:,} groups, {name}"))
     return figures
@@ -136,7 +136,7 @@ def _select(bench: LoopBench, text: str, matches: int) -> list[Figure]:
         client.edge.written.clear()
         spent = bench.ask(client, Basic.Nack(delivery_tag=tag, requeue=True)) if tag > matches else 0.0
         spent += bench.ask(client, Basic.Qos(0, tag + 1, True))
-    client.connection.lost("")
+    client.connection.on_lost("")
     loop.run()
     return [
         Figure(f"{text}: first match", first * 1e3, "ms", 50),

@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.journal.seal import delete_sealed, seal
 from protocol.journal.decoder import Decoder
-from protocol.journal.rows import Row, rows
+from protocol.journal.rows import EventRow, rows
 from tests.support.admin.api import Api, amqp
 from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
@@ -33,7 +33,7 @@ def written(api: Api, at_least: int) -> dict[str, Any]:
     return said
 
 
-def events(api: Api, name: str) -> list[Row]:
+def events(api: Api, name: str) -> list[EventRow]:
     """The events of a raw file, all of which must be whole."""
     answer = api.ask("GET", "journal", "files", name)
     assert answer.status_code == 200, answer.text

@@ -7,7 +7,7 @@ from pamqp.common import FieldTable
 
 from broker.journal.reader import JournalReader
 from broker.journal.verification import Verification
-from protocol.journal.rows import Row
+from protocol.journal.rows import EventRow
 from tests.support.admin.api import Api
 from tests.support.amqp091.peer import Connector
 from tests.support.amqp10.contents import bare10
@@ -21,7 +21,7 @@ FULL = ("--journal", "full")
 PERSISTENT = Basic.Properties(delivery_mode=2)
 
 
-def events(folder: Path, *ops: str) -> list[Row]:
+def events(folder: Path, *ops: str) -> list[EventRow]:
     """The events of these operations, or all; the journal must be whole and add up."""
     reading = JournalReader(folder)
     rows = list(reading.rows())
@@ -33,7 +33,7 @@ def events(folder: Path, *ops: str) -> list[Row]:
     return [row for row in rows if row.op in ops or (not ops and row.op not in OF_THE_BROKER)]
 
 
-def words(rows: list[Row]) -> list[str]:
+def words(rows: list[EventRow]) -> list[str]:
     """Return the operations of events, with the reason where an event has one."""
     return [row.op if row.reason is None else f"{row.op} {row.reason}" for row in rows]
 

@@ -61,7 +61,7 @@ def main() -> None:
     append(both, basic_row(10), 10)  # the row has the time of the row before
     log.append_burial(buried, logged_queue(QUEUE))
     log.commit()
-    trimmed.trim(3000, 0)
+    trimmed.apply_retention(3000, 0)
     log.append_definition({"kind": "queue.delete", "vhost": "/", "name": "q5", "number": DELETED})
     deleted.drop()
     log.commit()

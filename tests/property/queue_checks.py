@@ -193,8 +193,10 @@ def check_consumers(model: Model) -> None:
         for consumer in members:
             assert consumer.state == state, "I5"
             listed.append(consumer)
-    assert set(manager.row_levels) <= set(queue.index.served if queue.index else ()), "I5: a row left behind"
-    homes = [manager.levels, *manager.row_levels.values()]
+    assert set(manager.posting_levels) <= set(queue.index.served if queue.index else ()), (
+        "I5: a posting list left behind"
+    )
+    homes = [manager.levels, *manager.posting_levels.values()]
     for home in homes:
         order = [level.rank for level in home]
         assert order == sorted(order, reverse=True), "I5"

@@ -32,30 +32,30 @@ def check_cursors(queue: Queue) -> None:
 def filtered(queue: Queue) -> list[Cursor]:
     """The cursors of consumers that do not see everything."""
     served = queue.index.served if queue.index is not None else {}
-    assert all(row.contexts for row in served)
-    return queue.filtered + [context for row in served for context in row.contexts]
+    assert all(postings.contexts for postings in served)
+    return queue.filtered + [context for postings in served for context in postings.contexts]
 
 
 def check_index(queue: Queue, index: Index) -> None:
-    """X1: an entry is in the row of each of its values, in order, and a row is there while it is needed."""
+    """X1: an entry is in the posting list of each of its values, in order. A list exists while needed."""
     looking = [*filtered(queue), *(queue.browsers.cursors if queue.browsers is not None else ())]
     for header, name in enumerate(index.names):
-        rows = index.rows[header]
-        found: dict[object, list[QueueEntry]] = {value: [] for value in rows}
+        lists = index.posting_lists[header]
+        found: dict[object, list[QueueEntry]] = {value: [] for value in lists}
         for entry in queue.entries:
             value = DivisorView(entry.message).lookup(name)
             if value is not None:
                 found[value].append(entry)
-        for value, row in rows.items():
+        for value, postings in lists.items():
             entries = []
-            place = row.first
-            while place is not None:
-                entries.append(place.entry)
-                assert index.place(place.entry, row) is place
-                place = place.after
+            posting = postings.first
+            while posting is not None:
+                entries.append(posting.entry)
+                assert index.posting(posting.entry, postings) is posting
+                posting = posting.after
             assert entries == found[value], "X1"
-            assert row.users == sum(context.row is row for context in looking), "X1"
-            assert row.users or entries, "X1: nobody needs it"
+            assert postings.users == sum(context.postings is postings for context in looking), "X1"
+            assert postings.users or entries, "X1: nobody needs it"
 
 
 def check_browsers(queue: Queue) -> list[Cursor]:

@@ -39,7 +39,7 @@ class Operator(Operation):
         super().remove(entry)
         self.probe.held.append((self.holder, entry))
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Do nothing: no client waits."""
 
 

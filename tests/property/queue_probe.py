@@ -66,14 +66,14 @@ class Probe(PullingTarget):
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         self.world.delivered(self, consumer, entry)
 
-    def no_messages_available(self, consumer: QueueConsumer) -> None:
+    def on_no_messages(self, consumer: QueueConsumer) -> None:
         checks.check_nothing_available(self.world, self, consumer)
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
+    def on_acquisition_removed(self, entry: QueueEntry) -> None:
         self.restore_credit(entry.message.size)
         self.held = [held for held in self.held if held[1] is not entry]
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         shown = [
             entry for owner, entry in self.held if owner is consumer
         ]  # to a browser: the rest was taken back
@@ -93,7 +93,7 @@ class Terms(LeaseHolder):
         held = self.ends[number][0]
         return any(other is held for other in self.probe.held)
 
-    def leases_ended(self, numbers: list[int]) -> None:
+    def on_leases_ended(self, numbers: list[int]) -> None:
         probe = self.probe
         for number in numbers:
             assert self.is_unsettled(number)

@@ -7,6 +7,7 @@ from broker.core.arguments.queue import INDEX
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.index import new_index
 from broker.core.message import Message
+from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.group import GroupKeys
@@ -14,7 +15,6 @@ from broker.core.queues.groups import Groups
 from broker.core.queues.order import StrictOrder
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
-from broker.core.view import MessageView
 from tests.property.queue_items import Item
 from tests.property.queue_serving import Serving
 

@@ -9,12 +9,12 @@ from broker.adapters.formats.amqp10 import View10
 from broker.adapters.formats.either import SelectorFilter, write_letter
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
+from broker.core.message_view import JMS_DELIVERY_MODE, JMS_FIELDS, PROPERTIES, identity, plain, sort_key
 from broker.core.ports import MessageStore
 from broker.core.queues.death import Notice
 from broker.core.routing.kinds import DELAY, delay_of
 from broker.core.selector.selector import Selector
 from broker.core.values import encode_table
-from broker.core.view import JMS_DELIVERY_MODE, JMS_FIELDS, PROPERTIES, identity, plain, sort_key
 from protocol.amqp10.types import Array, Decimal, Described, Symbol, Timestamp, Uint
 from tests.support.amqp10.contents import bare10, content10, history_in
 

@@ -11,9 +11,9 @@ from broker.adapters.formats.amqp091 import ContentView, View091
 from broker.adapters.formats.either import SelectorFilter
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import NOWHERE, Message
+from broker.core.message_view import JMS_FIELDS, PROPERTIES
 from broker.core.ports import MessageStore
 from broker.core.selector.selector import Selector
-from broker.core.view import JMS_FIELDS, PROPERTIES
 from protocol.amqp091.content import scan
 from protocol.amqp091.properties import Properties
 from tests.support.amqp091.field_bytes import FIELDS, field

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import MessageView
 from broker.core.selector.selector import Selector
-from broker.core.view import MessageView
 from tests.support.effort import cases
 
 Value = int | float | str | bool | None

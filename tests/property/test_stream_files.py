@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.store.streams.files import Appended, OpenFiles, Place, StreamFiles
+from broker.store.streams.files import Appended, ChunkPosition, OpenFiles, StreamFiles
 from protocol.streams.chunk import BASIC, BODY, ChunkWriter
 from tests.simulation.sim_disk import SimDisk
 from tests.support.effort import cases
@@ -76,7 +76,7 @@ class StreamHistories(RuleBasedStateMachine):
             self.disk.sync(appended.segment.fd)
         self.disk.sync_directory(FOLDER)
         for appended in self.unsynced:
-            self.files.synced(appended)
+            self.files.note_synced(appended)
         self.unsynced = []
         self.durable = len(self.rows)
         self.kept = int(self.files.first)
@@ -90,9 +90,9 @@ class StreamHistories(RuleBasedStateMachine):
     def let_go(self, data: Any) -> None:
         self.sync()
         if data.draw(st.booleans()):
-            gone = self.files.trim(data.draw(st.integers(1, 4 * SEGMENT)), 0)
+            gone = self.files.apply_retention(data.draw(st.integers(1, 4 * SEGMENT)), 0)
         else:
-            gone = self.files.trim(0, self.time - data.draw(st.integers(0, 40)))
+            gone = self.files.apply_retention(0, self.time - data.draw(st.integers(0, 40)))
         self.kept = int(self.files.first)
         for name in gone:
             self.disk.unlink(f"{FOLDER}/{name}")
@@ -131,7 +131,7 @@ class StreamHistories(RuleBasedStateMachine):
             place = self.files.following(place)
         assert offset == len(self.rows)
 
-    def check(self, place: Place) -> None:
+    def check(self, place: ChunkPosition) -> None:
         chunk = self.files.load(place)
         for index in range(chunk.rows):
             row = (chunk.time(index), chunk.value(BODY, index))

@@ -8,10 +8,10 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
+from broker.core.message_view import Views, bare_view
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.vhosts.vhost import VirtualHost
-from broker.core.view import Views, bare_view
 from broker.store.restore import Recovered
 from broker.store.sync import DiskSyncer
 from tests.simulation.sim_disk import SimDisk

@@ -1,4 +1,4 @@
-"""Dead letters in the life of a log, and stand-ins after a full disk."""
+"""Dead letters in the life of a log, and substitutes after a full disk."""
 
 from dataclasses import dataclass, field
 
@@ -72,9 +72,9 @@ class Deaths:
         work.held[own] = (letter, set(chosen))
         known = self.origins.get(key)
         if known is not None:
-            self._stand_in(own, known)
+            self._substitute(own, known)
         elif refused:
-            self._stand_in(own, Origin(sequence, number))
+            self._substitute(own, Origin(sequence, number))
         else:
             work.model.add(batch, published(letter, chosen, work.load(letter)))
             work.model.add(batch, Event("transacted", sequence, (number,)))
@@ -86,7 +86,7 @@ class Deaths:
         self.appended = [other for other in self.appended if other.batch > self.work.log.durable]
         self.appended.append(death)
 
-    def _stand_in(self, letter: int, origin: Origin) -> None:
+    def _substitute(self, letter: int, origin: Origin) -> None:
         self.origins[letter] = origin
         origin.letters.add(letter)
 
@@ -99,7 +99,7 @@ class Deaths:
             self.look(origin)
 
     def look(self, origin: Origin) -> None:
-        """Settle a message with the last transaction that settles its stand-ins."""
+        """Settle a message with the last transaction that settles its substitutes."""
         work = self.work
         held = [(letter, number) for letter in origin.letters for number in work.held[letter][1]]
         if not (held or origin.buried) or origin.stays or origin.leaving or work.log.stopped:
@@ -116,7 +116,7 @@ class Deaths:
             self.settle(origin)
 
     def settle(self, origin: Origin, batch: int = 0) -> None:
-        """Settle a message without stand-ins in the batch being filled, or in `batch`."""
+        """Settle a message without substitutes in the batch being filled, or in `batch`."""
         work = self.work
         if not origin.letters and not origin.buried and not origin.stays and not work.log.stopped:
             work.model.add(batch or work.log.batch, Event("settle", origin.sequence, (origin.queue,)))
@@ -135,7 +135,7 @@ class Deaths:
         self.appended = []
         for letter, origin in origins.items():
             if letter in self.work.held:
-                self._stand_in(letter, origin)
+                self._substitute(letter, origin)
         for origin in dict.fromkeys(origins.values()):
             self.settle(origin, moved)
 

@@ -142,7 +142,7 @@ class TopologySink(RecordingSink):
         self.queues: set[int] = set()
         self.streams: dict[int, Stream] = {}
 
-    def defined(self) -> None:
+    def on_definitions_end(self) -> None:
         assert self.log is not None
         self.streams = {n: self.log.streams.open(n) for n in sorted(self.queues) if is_stream(n)}
 

@@ -85,7 +85,7 @@ class Work(WorkState):
             for number, stream in self.streams.items():
                 first = chunks_of(stream).first
                 batch = self.log.batch
-                self.log.streams.trim(stream, self.rng.choice([1, 3000]), 0)
+                self.log.streams.apply_retention(stream, self.rng.choice([1, 3000]), 0)
                 if chunks_of(stream).first != first:
                     self.model.add(batch, Event("trim", number, count=int(chunks_of(stream).first)))
             return

@@ -13,10 +13,10 @@ import pytest
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.message_view import MessageView
 from broker.core.publishing.outcome import ROUTED, Outcome
 from broker.core.queues.queue import queue_of
 from broker.core.transactions.transaction import SETTLE, HeldPublish, Transaction
-from broker.core.view import MessageView
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 
@@ -72,10 +72,10 @@ class Publish(HeldPublish):
 class Job(Transaction):
     """A transaction without an answer."""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Do nothing: the commit is on disk."""
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Do nothing: the commit is not on disk."""
 
 

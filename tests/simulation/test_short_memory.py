@@ -28,7 +28,7 @@ class UnconfirmedPublish(HeldPublish):
 class Commit(Transaction):
     """A commit whose outcome nobody waits for."""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         pass
 
 

@@ -28,7 +28,7 @@ def test_a_step_that_failed_is_not_there_after_a_restart() -> None:
         assert stage.take_one() >= 0
     staging.append(stage, stage.step(0, 0))
     turn(life)
-    stage.durable()
+    stage.note_durable()
 
     disk.capacity = disk.used()
     for _ in range(4):

@@ -34,10 +34,10 @@ class Job(Transaction):
 
     answer = ""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         self.answer = "committed"
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         self.answer = "failed"
 
 

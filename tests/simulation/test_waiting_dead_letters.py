@@ -287,7 +287,7 @@ def forgets_a_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_nobody_of_room(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Limits, "room_made", lambda _: None)
+    patch.setattr(Limits, "on_room_made", lambda _: None)
 
 
 def lets_publishers_in(patch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,7 @@ class Channel(ChannelState):
                 self.confirms.end_turn()
             self.stop_deliveries()
             self.release_everything("the channel was closed")
-            self.connection.channel_closed(self.number)
+            self.connection.on_channel_closed(self.number)
             if method == c.CHANNEL_CLOSE:
                 self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
 
@@ -244,7 +244,7 @@ class Channel(ChannelState):
         self.release_everything(text)
         connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Forget resolved routes and cancel forbidden consumers: the user's permissions have changed."""
         self.forget_publications()
         consume.cancel_forbidden(self)

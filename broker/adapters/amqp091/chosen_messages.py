@@ -60,7 +60,7 @@ class CountedTarget(Target091):
         if self.remaining > 0 and self.desired:
             self._end_alarm.set()
 
-    def no_messages_available(self, consumer: QueueConsumer) -> None:
+    def on_no_messages(self, consumer: QueueConsumer) -> None:
         """Cancel the target: the queue has no more messages for it."""
         if self.remaining > 0:
             self.schedule_end()
@@ -96,7 +96,7 @@ class EndAlarm(TimedTask):
             if target.closed or consumer.state == INTERESTED:
                 queue = queue_of(consumer)
                 detach(queue, consumer, [])
-                target.consumer_cancelled(consumer)
+                target.on_consumer_cancelled(consumer)
                 target.channel.virtual_host.declarations.delete_if_unused(queue)
         if target.consumers and target.desired:
             schedule = target.channel.virtual_host.schedule
@@ -172,7 +172,7 @@ class ChosenConsume(TimedTask, PendingRequest):
             )
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Continue: the answer checks the rights."""
 
     def abandon(self) -> None:
@@ -189,7 +189,7 @@ class ChosenConsume(TimedTask, PendingRequest):
     def _answer(self) -> None:
         """Deliver the messages that were found. Raises PreconditionFailed, and what `begin_get` raises."""
         channel, target, consumer, queue = self._channel, self._target, self._consumer, self.queue
-        entry = None if queue.deleted else self._search.found
+        entry = None if queue.deleted else self._search.entry
         if entry is not None:
             channel.connection.rights.require(READ, QUEUE, queue.name)  # the search may have taken a while
         if consumer.acquires and entry is not None:
@@ -212,7 +212,7 @@ class ChosenConsume(TimedTask, PendingRequest):
         target.deliver(consumer, entry)
         if consumer.no_ack and consumer.acquires:
             queue.settle(entry)
-        target.consumer_cancelled(consumer)
+        target.on_consumer_cancelled(consumer)
 
     def _send_ok(self) -> None:
         if not self._nowait:

@@ -138,7 +138,7 @@ class Handshake:
         elif self._login is not None:
             self._login.respond(raw)
 
-    def challenged(self, challenge: bytes) -> None:
+    def on_challenge(self, challenge: bytes) -> None:
         """Send a further challenge of the log-in."""
         connection = self.connection
         if connection.state == AUTHENTICATING:  # else the peer has disconnected meanwhile
@@ -146,12 +146,12 @@ class Handshake:
             connection.out.write(methods.connection_secure(challenge))
             connection.release(HELD_FOR_REPLY)
 
-    def accepted(self, user: str, proof: bytes) -> None:
+    def on_accepted(self, user: str, proof: bytes) -> None:
         """Accept the peer, after sending it the broker's proof if there is one."""
         if self.connection.state == AUTHENTICATING:
             if proof:
                 self._user = user
-                self.challenged(proof)
+                self.on_challenge(proof)
             else:
                 self._tune(user)
 
@@ -161,13 +161,13 @@ class Handshake:
         server.counters.logins_accepted += 1
         self.authenticated = True
         self._login = None
-        connection.edge.logged_in()
+        connection.edge.on_logged_in()
         connection.user = user
         connection.state = advance(connection.state, AUTHENTICATED)
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
         connection.release(HELD_FOR_REPLY)
 
-    def refused(self, user: str, cause: str) -> None:
+    def on_refused(self, user: str, cause: str) -> None:
         """Close with 403 if the client understands this before tune, else hang up.
 
         [RabbitMQ authentication_failure_close]
@@ -313,17 +313,17 @@ def not_open_error(connection: Connection091, channel: i64, method: int) -> Prot
     return ProtocolError(CHANNEL_ERROR, text, method)
 
 
-def await_close_ok(connection: Connection091, found: list[int]) -> None:
+def await_close_ok(connection: Connection091, closes: list[int]) -> None:
     """Handle the methods that a CloseWatch has found after this side has sent connection.close.
 
     A close that crosses this side's close is answered first: its sender may wait for the answer instead of
     answering.
     """
-    if c.CONNECTION_CLOSE in found:
+    if c.CONNECTION_CLOSE in closes:
         connection.state = advance(connection.state, c.CONNECTION_CLOSE)
-        answer_closes(connection, found)
+        answer_closes(connection, closes)
         connection.edge.await_hangup(HANGUP_SECONDS)
-    elif found:
+    elif closes:
         connection.state = advance(connection.state, c.CONNECTION_CLOSE_OK)
         connection.edge.close()  # the peer sends nothing after close-ok
 
@@ -343,9 +343,9 @@ def accept_close(connection: Connection091) -> None:
     connection.edge.await_hangup(HANGUP_SECONDS)
 
 
-def answer_closes(connection: Connection091, found: list[int]) -> None:
-    """Answer each connection.close in `found`: several threads of a client may close the same connection."""
-    closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes_answered)
+def answer_closes(connection: Connection091, received: list[int]) -> None:
+    """Answer each connection.close in `received`: several threads of a client may close a connection."""
+    closes = min(received.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes_answered)
     if closes > 0:
         connection.closes_answered += closes
         connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK) * closes)
@@ -378,7 +378,7 @@ def release_channels(connection: Connection091) -> None:
         channel.stop_deliveries()
     for channel in channels:
         channel.release_everything("the connection ended")
-        connection.channel_closed(channel.number)
+        connection.on_channel_closed(channel.number)
     connection.pending_confirms = []
     if connection.held is not None:
         connection.held.forget()
@@ -462,7 +462,7 @@ class Connection091(Connection091State):
             if data is None:
                 self.wire.resume()
             else:
-                self.server.shortage.received(len(data))
+                self.server.shortage.count_received(len(data))
                 if self.handshake is not None:
                     self.handshake.count_bytes(len(data))
                 self.wire.feed(data)
@@ -539,7 +539,7 @@ class Connection091(Connection091State):
         elif method != c.CHANNEL_CLOSE_OK:  # the answer to a close that crossed the peer's own close
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
-    def channel_closed(self, number: i64) -> None:
+    def on_channel_closed(self, number: i64) -> None:
         """Free the number of a channel that both sides have closed."""
         self.wire.channels[number] = None
         self.channel_count -= 1
@@ -620,12 +620,12 @@ class Connection091(Connection091State):
         self.edge.limit_close(CLOSING_SECONDS)
         self.flush()
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Notify all channels that the user's permissions have changed."""
         for channel in channels_of(self):
-            channel.rights_changed()
+            channel.on_rights_changed()
 
-    def shortage_began(self) -> None:
+    def on_shortage(self) -> None:
         """Make the next publish of each channel check for the shortage."""
         for channel in channels_of(self):
             channel.forget_publications()
@@ -647,7 +647,7 @@ class Connection091(Connection091State):
         if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
-    def vhost_deleted(self) -> None:
+    def on_vhost_deleted(self) -> None:
         """Take no more frames and deliver no more until `force_close` follows."""
         self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)
@@ -677,7 +677,7 @@ class Connection091(Connection091State):
         self.flush()
         self.edge.close()
 
-    def lost(self, reason: str) -> None:
+    def on_lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
         if not self._has_ended and not self._steps.defer_end(reason):
             self._has_ended = True

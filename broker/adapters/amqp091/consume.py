@@ -203,12 +203,12 @@ def cancel_forbidden(channel: ChannelState) -> None:
     """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
     for pending in (channel.pending_get, channel.pending_consume):
         if pending is not None:
-            pending.rights_changed()
+            pending.on_rights_changed()
     for target in list(channel.targets.values()):
         for consumer in list(target.consumers):
             if not channel.connection.rights.has_right(READ, consumer.queue.name):
                 detach(queue_of(consumer), consumer, [])
-                target.consumer_cancelled(consumer)
+                target.on_consumer_cancelled(consumer)
                 channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))
 
 

@@ -44,9 +44,9 @@ def fit_content(message: Message, content: bytes, frame_max: i64) -> bytes | Non
     fields = properties.fields()
     for shorter in (without_oldest_deaths(fields, excess), without_deaths(fields)):
         properties.set_fields(shorter)
-        found = properties.content()
-        if header_frame_bytes(found) <= frame_max:
-            return found
+        shortened = properties.content()
+        if header_frame_bytes(shortened) <= frame_max:
+            return shortened
     return None
 
 
@@ -168,7 +168,7 @@ class Target091(ChannelTarget):
         MisfitAlarm(self.channel, describe_long_header(consumer.queue, content, connection.frame_max))
         self.close()  # later messages must not overtake this message
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Send basic.cancel after the last consumer has been cancelled, to clients that support it.
 
         [RabbitMQ consumer_cancel_notify]
@@ -185,14 +185,14 @@ class Target091(ChannelTarget):
             connection.out.write(methods.basic_cancel(channel.number, self.tag))
             connection.schedule()
 
-    def shown_all(self, consumer: QueueConsumer) -> None:
+    def on_snapshot_end(self, consumer: QueueConsumer) -> None:
         """Cancel the consumer of a snapshot that has ended, as if the queue had been deleted."""
         queue = queue_of(consumer)
         detach(queue, consumer, [])
-        self.consumer_cancelled(consumer)
+        self.on_consumer_cancelled(consumer)
         self.channel.virtual_host.declarations.delete_if_unused(queue)
 
-    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+    def on_activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Notify that the consumer is active from now on, or inactive."""
         notified = self.arguments.get(NOTIFY_ACTIVE)
         if isinstance(notified, str):

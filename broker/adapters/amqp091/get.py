@@ -65,11 +65,11 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
             release_entries(queue, [entry], consumer, RELEASED)
             raise
     connection = channel.connection
-    content, given = _delivered_content(channel, queue, entry, content)
-    fitting = _fitted_content(channel, queue, entry, given)
+    content, annotated = _delivered_content(channel, queue, entry, content)
+    fitting = _fitted_content(channel, queue, entry, annotated)
     if fitting is None:
         release_entries(queue, [entry], consumer, RELEASED)
-        raise PreconditionFailed(describe_long_header(queue, given, connection.frame_max))
+        raise PreconditionFailed(describe_long_header(queue, annotated, connection.frame_max))
     _write(channel, consumer, entry, content, fitting, frame.no_ack)
     if frame.no_ack:
         queue.settle(entry)
@@ -173,20 +173,20 @@ class WaitingGet(PullingTarget, PendingRequest):
             except Exception:
                 channel.unacked.add(entry, consumer)  # so that the entry is requeued with the channel
                 raise
-        content, given = _delivered_content(channel, queue_of(consumer), entry, content)
-        fitting = _fitted_content(channel, queue_of(consumer), entry, given)
+        content, annotated = _delivered_content(channel, queue_of(consumer), entry, content)
+        fitting = _fitted_content(channel, queue_of(consumer), entry, annotated)
         if fitting is None:
             channel.unacked.add(entry, consumer)
             consumer.no_ack = False  # or the queue would take the message for settled
             MisfitAlarm(
-                channel, describe_long_header(queue_of(consumer), given, channel.connection.frame_max)
+                channel, describe_long_header(queue_of(consumer), annotated, channel.connection.frame_max)
             )
             return
         _write(channel, consumer, entry, content, fitting, consumer.no_ack)
         self._answered = True
         self.end()
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """End the wait: the queue was deleted."""
         self.end()
 
@@ -200,7 +200,7 @@ class WaitingGet(PullingTarget, PendingRequest):
         schedule = self.channel.virtual_host.schedule
         schedule.set(self._end, schedule.now())
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """End the wait if the user may no longer read the queue."""
         if not self.channel.connection.rights.has_right(READ, self.consumer.queue.name):
             self.end()

@@ -179,15 +179,15 @@ def take_output(connection: Connection091State) -> bytes:
 def send_bodies(connection: Connection091State, bodies: OutgoingBodies) -> bool:
     """Send more of the large bodies; return whether all are sent. A disk error ends the connection."""
     try:
-        done = bodies.send_more()
+        all_sent = bodies.send_more()
     except Exception:
         connection.internal_error()
         return False
-    if done:
+    if all_sent:
         connection.bodies = None
     else:
         connection.schedule()
-    return done
+    return all_sent
 
 
 def drop_bodies(connection: Connection091State) -> None:

@@ -14,7 +14,7 @@ from broker.auth.terms import WRITE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
 from broker.core.names import check_length
-from broker.core.operators.sink import Known, Row
+from broker.core.operators.sink import BatchRow, Known
 from broker.core.publishing.delay import due_date, mark_delay
 from broker.core.publishing.receipts import receipt_marks
 from broker.core.routing.graph import Exchange
@@ -48,11 +48,11 @@ def chunk_message(chunk: bytes, rows: int) -> Message:
     return Message(Address(STORED_IN, str(rows)), content, len(chunk), True, 0)
 
 
-def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
+def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[BatchRow]:
     """Return the rows of a stored chunk, without `known` rows, which were checked on arrival (OpenRows)."""
     chunk = Chunk(body(content))
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
-    rows: list[Row] = []
+    rows: list[BatchRow] = []
     for number in range(chunk.rows):
         encoded = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
         address = names.get(encoded)
@@ -69,7 +69,7 @@ def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> l
         keys = NO_KEYS
         if traits & DECODED != 0:
             keys = _apply_properties(message, traits, address, virtual_host)
-        rows.append(Row(message, address[0], address[1], keys))
+        rows.append(BatchRow(message, address[0], address[1], keys))
     return rows
 
 
@@ -181,9 +181,9 @@ class Checker:
         check_length("exchange name", exchange)
         check_length("routing key", routing_key)
         self._rights.require(WRITE, EXCHANGES, exchange)
-        found = self._vhost.publisher.route(exchange, routing_key).exchange
-        self._rights.require_topic(WRITE, found, routing_key)
-        return found
+        exchange_found = self._vhost.publisher.route(exchange, routing_key).exchange
+        self._rights.require_topic(WRITE, exchange_found, routing_key)
+        return exchange_found
 
     def _check_special(self, content: bytes, traits: i64, exchange: Exchange) -> None:
         properties = Properties(content)

@@ -79,7 +79,7 @@ class Connection091State(ServedConnection):
         """Close the connection over the broker's own error."""
         raise NotImplementedError
 
-    def channel_closed(self, number: i64) -> None:
+    def on_channel_closed(self, number: i64) -> None:
         """Free the number of a channel that both sides have closed."""
         raise NotImplementedError
 
@@ -262,7 +262,7 @@ class PendingRequest:
         """Note that another frame is kept; `method` is 0 for a part of a content."""
         raise NotImplementedError
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """End the request if the user may no longer make it."""
         raise NotImplementedError
 

@@ -106,7 +106,7 @@ class Transaction091(ChannelTransaction):
         self._tags.clear()
         self._run = self._known = 0
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Send tx.commit-ok."""
         self.ended = True
         channel = self.channel
@@ -114,7 +114,7 @@ class Transaction091(ChannelTransaction):
             channel.reply(methods.method_frame(channel.number, c.TX_COMMIT_OK))
         self._release_connection()
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Close the channel: the log has failed."""
         self.ended = True
         channel = self.channel

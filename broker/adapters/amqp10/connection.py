@@ -372,7 +372,7 @@ class Connection10(Connection10State):
         if self.state == CLOSED:
             return
         self.has_received = True
-        self.server.shortage.received(len(data))
+        self.server.shortage.count_received(len(data))
         self.input.receive(data)
         if (
             self.publishes
@@ -388,7 +388,7 @@ class Connection10(Connection10State):
         self.input.begin_amqp(self.server.frame_max)
         self.out.write(AMQP_1_0)
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Expect the peer's protocol header, unless it came before: the peer has authenticated."""
         if self.secured:
             self.login = None
@@ -396,7 +396,7 @@ class Connection10(Connection10State):
         else:
             self.begin_amqp()
 
-    def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
+    def on_opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
         """Note that both sides have sent open."""
         self.server.connections.add(self, self.user, virtual_host.name)
         self.virtual_host = virtual_host
@@ -467,7 +467,7 @@ class Connection10(Connection10State):
         """Return the sessions that are mapped, in the order of their channels."""
         return list(self.mapped.all())
 
-    def session_ended(self, channel: i64) -> None:
+    def on_session_ended(self, channel: i64) -> None:
         """Free the channel of a session."""
         self.mapped.free_channel(channel)
 
@@ -499,7 +499,7 @@ class Connection10(Connection10State):
         transactions_of(self).roll_back("the connection ended")
         expire_all(self.suspended)
         for lifetime in self.lifetimes.values():
-            lifetime.connection_ended()
+            lifetime.on_connection_ended()
         self.pending_sessions = []
         self.held_credit.forget()
         if self.login is not None:
@@ -524,7 +524,7 @@ class Connection10(Connection10State):
         """Close the connection because another one has taken its place."""
         handshake.close_connection(self, condition, text, info)
 
-    def lost(self, reason: str) -> None:
+    def on_lost(self, reason: str) -> None:
         """End the connection: the socket is closed."""
         if not self.input.turns.defer_end(reason):
             handshake.end_lost_connection(self, reason)
@@ -543,15 +543,15 @@ class Connection10(Connection10State):
         else:
             self.edge.close()
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Forget all routes, and check all links: the user's permissions have changed."""
         if self.routes is not None:
             routes_of(self).forget()
         for session in self.mapped.all():
-            session.rights_changed()
+            session.on_rights_changed()
         self.end_turn()
 
-    def shortage_began(self) -> None:
+    def on_shortage(self) -> None:
         """Give senders no more credit."""
         self.held_credit.hold()
         self.end_turn()
@@ -567,7 +567,7 @@ class Connection10(Connection10State):
         if self.publishes and not self.waits_for_log:
             wait_for_log(self)
 
-    def vhost_deleted(self) -> None:
+    def on_vhost_deleted(self) -> None:
         """Take no more frames and deliver no more until `force_close` follows."""
         self.vhost_is_deleted = True
         self.hold(HELD_FOR_END)

@@ -110,7 +110,7 @@ def open_connection(connection: Connection10State, peer: Open) -> None:
     connection.container = peer.container_id
     enforce_sole_connection(connection, peer)
     send_open(connection, {})
-    connection.opened(virtual_host, peer_timeout)
+    connection.on_opened(virtual_host, peer_timeout)
     _log.info(
         "connection opened",
         peer=connection.peer,

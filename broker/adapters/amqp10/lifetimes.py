@@ -70,7 +70,7 @@ class Lifetime(TimedTask):
         self._expiring = expiring
         self._lifespan = lifespan
 
-    def link_ended(self, closed: bool) -> Error | None:
+    def on_link_ended(self, closed: bool) -> Error | None:
         """Start the expiry of a queue whose link was detached, or delete the queue if the link was closed.
 
         Return an error if the queue is a subscription that other links use. [JMS mapping 5.2]
@@ -84,12 +84,12 @@ class Lifetime(TimedTask):
             self._start_expiry()
         return None
 
-    def session_ended(self) -> None:
+    def on_session_ended(self) -> None:
         """Start the expiry of the queue if it depends on the session of the link, which has ended."""
         if self.until in (LINK_DETACH, SESSION_END):
             self._start_expiry()
 
-    def connection_ended(self) -> None:
+    def on_connection_ended(self) -> None:
         """Start the expiry of the queue if it depends on the connection of the link, which has ended."""
         if self.until == CONNECTION_CLOSE:
             self._start_expiry()

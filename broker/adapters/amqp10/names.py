@@ -249,12 +249,12 @@ class LinkNames(LinkRegister):
             if not self._of_user[user]:
                 del self._of_user[user]
 
-    def user_deleted(self, user: str) -> None:
+    def on_user_deleted(self, user: str) -> None:
         """End the suspended links of a deleted user."""
         if user in self._of_user:
             self._end_links(1, user)
 
-    def vhost_deleted(self, vhost: str) -> None:
+    def on_vhost_deleted(self, vhost: str) -> None:
         """End the suspended links of a deleted virtual host."""
         self._end_links(0, vhost)
 

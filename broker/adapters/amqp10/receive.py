@@ -601,7 +601,7 @@ class IncomingLink(Link10):
         """Send the sender's credit. [amqp-1.0 2.7.4]"""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Detach the link if the user may no longer publish there."""
         exchange, key = self.exchange, self.key
         if exchange is None:

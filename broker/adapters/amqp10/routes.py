@@ -55,7 +55,7 @@ class Destination(Dependent):
         self._link = link
         link.session.vhost.dependents.add(self)
 
-    def node_deleted(self) -> None:
+    def on_node_deleted(self) -> None:
         """Detach the link after its pending outcomes: the node was deleted."""
         link, node = self._link, self.node
         what = "queue" if isinstance(node, Queue) else "exchange"

@@ -80,7 +80,7 @@ class SaslLogin:
         mechanism = init.mechanism
         self.connection.mechanism = mechanism
         if mechanism not in self._mechanisms():
-            self.refused("", f"mechanism {mechanism[:40]!r} is not offered")
+            self.on_refused("", f"mechanism {mechanism[:40]!r} is not offered")
         elif init.initial_response is not None or mechanism in WITHOUT_RESPONSE:
             self._begin(mechanism, init.initial_response or b"")
         else:
@@ -102,16 +102,16 @@ class SaslLogin:
         try:
             self._login.respond(response)
         except ProtocolError as error:
-            self.refused("", error.text)
+            self.on_refused("", error.text)
 
-    def challenged(self, challenge: bytes) -> None:
+    def on_challenge(self, challenge: bytes) -> None:
         """Send a further challenge of the log-in."""
         if not self._has_ended:
             self._send(SaslChallenge(challenge=challenge))
             self.connection.flush()
             self.connection.release(HELD_FOR_REPLY)
 
-    def accepted(self, user: str, proof: bytes) -> None:
+    def on_accepted(self, user: str, proof: bytes) -> None:
         """Accept the peer as `user`."""
         connection = self.connection
         if self._has_ended:
@@ -120,13 +120,13 @@ class SaslLogin:
         self._login = None
         connection.server.counters.logins_accepted += 1
         connection.user = user
-        connection.edge.logged_in()
+        connection.edge.on_logged_in()
         if connection.secured:
             self._send(SaslOutcome(code=OK, additional_data=proof or None))
-        connection.logged_in()
+        connection.on_logged_in()
         connection.release(HELD_FOR_REPLY)
 
-    def refused(self, user: str, why: str) -> None:
+    def on_refused(self, user: str, why: str) -> None:
         """Refuse the peer; only the log has the reason."""
         connection = self.connection
         if self._has_ended:

@@ -172,7 +172,7 @@ class OutgoingLink(Sender):
             target.resumption = None
         self._target = None
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Detach the link if the user may no longer read a queue."""
         rights = self.session.peer.rights
         for queue in self.consumed_queues():

@@ -160,7 +160,7 @@ class Session10(Session10State):
         try:
             link.end(detach.closed)
             if link.lifetime is not None:
-                error = link.lifetime.link_ended(detach.closed)
+                error = link.lifetime.on_link_ended(detach.closed)
                 if detach.closed:
                     self.lifetimes.pop(link.lifetime.queue, None)
         finally:
@@ -174,7 +174,7 @@ class Session10(Session10State):
             self.stop_deliveries()
             self.release_all()
             self.send(End())
-        self.peer.session_ended(self.channel)
+        self.peer.on_session_ended(self.channel)
 
     def _continue_drains(self) -> None:
         """Continue the drains of receivers: the session's window is open again."""
@@ -231,7 +231,7 @@ class Session10(Session10State):
                 link.end(False)
         self.unsettled_numbers = None
         for lifetime in self.lifetimes.values():
-            lifetime.session_ended()
+            lifetime.on_session_ended()
         self.peer.lifetimes.update(self.lifetimes)
         self.lifetimes = {}
         expire_all(self.suspended)
@@ -241,11 +241,11 @@ class Session10(Session10State):
             self.leases.stop()
             self.leases = None
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Check all links: the user's permissions have changed."""
         for link in list(self.links.values()):
             if not link.is_detached:
-                link.rights_changed()
+                link.on_rights_changed()
 
     def _refuse_handle(self, handle: i64) -> None:
         self.fail(UNATTACHED_HANDLE, f"there is no link with handle {handle}")
@@ -256,10 +256,10 @@ def _numbers_by_target(session: Session10State) -> dict[ConsumerTarget, list[i64
     unsettled = session.unsettled
     numbers = unsettled.tags_up_to(0)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
-    found: dict[ConsumerTarget, list[i64]] = {}
+    by_target: dict[ConsumerTarget, list[i64]] = {}
     for number in numbers:
         unsettled.find(number)
         consumer = unsettled.holder
         if consumer is not None:
-            found.setdefault(consumer.target, []).append(number)
-    return found
+            by_target.setdefault(consumer.target, []).append(number)
+    return by_target

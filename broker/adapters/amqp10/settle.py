@@ -143,15 +143,15 @@ class Modification(Addition):
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Add the annotations."""
         queue = queue_of(consumer)
-        made: dict[bytes, bytes] = {}  # results by the earlier annotations, which most entries share
+        combined: dict[bytes, bytes] = {}  # results by the earlier annotations, which most entries share
         refused = False
         for entry in entries:
             if not owns(consumer, entry, consumer.queue):
                 continue
             before = queue.entries.annotations_of(entry)
-            after = made.get(before)
+            after = combined.get(before)
             if after is None:
-                after = made[before] = self._combine(before)
+                after = combined[before] = self._combine(before)
             if after:
                 annotate(queue, entry, after)
             else:

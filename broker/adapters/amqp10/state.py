@@ -104,7 +104,7 @@ class SessionLink:
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """Take a transfer, whose frame ends at `end` of `data`. [amqp-1.0 2.6.12]"""
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Detach the link if the user's permissions, which have changed, no longer allow it."""
 
     # -- the end
@@ -208,7 +208,7 @@ class Connection10State(ServedConnection):
 
     # -- call-outs
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Begin the layer of AMQP: the peer has authenticated."""
         raise NotImplementedError
 
@@ -216,7 +216,7 @@ class Connection10State(ServedConnection):
         """Take no frames on channels above this one. [amqp-1.0 2.7.1]"""
         raise NotImplementedError
 
-    def opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
+    def on_opened(self, virtual_host: VirtualHost, idle_time_out: i64) -> None:
         """Note that both sides have sent open.
 
         `idle_time_out`: the longest silence that the peer accepts, in milliseconds; 0: any.
@@ -227,7 +227,7 @@ class Connection10State(ServedConnection):
         """Return the sessions that are mapped, in the order of their channels."""
         raise NotImplementedError
 
-    def session_ended(self, channel: i64) -> None:
+    def on_session_ended(self, channel: i64) -> None:
         """Free the channel of a session."""
         raise NotImplementedError
 

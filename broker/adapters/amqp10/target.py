@@ -338,7 +338,7 @@ class Target10(PullingTarget):
 
     # -- events of the consumers
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Detach the link after its last queue was deleted."""
         if not self.consumers:
             queue = consumer.queue
@@ -347,7 +347,7 @@ class Target10(PullingTarget):
             pending_frames_of(session).outcomes.detach(self.link, RESOURCE_DELETED, text)
             session.peer.schedule()
 
-    def shown_all(self, consumer: QueueConsumer) -> None:
+    def on_snapshot_end(self, consumer: QueueConsumer) -> None:
         """Detach a consumer at the end of its snapshot; the last one ends the link."""
         queue = queue_of(consumer)
         detach(queue, consumer, [])
@@ -357,7 +357,7 @@ class Target10(PullingTarget):
             session.peer.schedule()
         session.vhost.declarations.delete_if_unused(queue)
 
-    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+    def on_activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Notify that the link is active from now on, or inactive."""
         notified_queue = self.arguments.get(NOTIFY_ACTIVE)
         if isinstance(notified_queue, str):

@@ -204,14 +204,14 @@ class Transaction10(LinkTransaction):
             if consumer.acquires:
                 returns.requeue_runs([(consumer, entries)], default_outcome_of(consumer), None, self.host)
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Send the outcomes, and answer the discharge."""
         for session, number, state in self._outcomes:
             if not session.is_released:
                 pending_frames_of(session).outcomes.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
         self.link.answer_discharge(self._discharge_id, "")
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Answer the discharge with the failure."""
         self.link.answer_discharge(self._discharge_id, f"the log has failed: {reason}")
 

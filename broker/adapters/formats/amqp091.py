@@ -10,8 +10,7 @@ from mypy_extensions import i64
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
-from broker.core.queues.death import DeadLetter, Notice, Past
-from broker.core.view import (
+from broker.core.message_view import (
     JMS_DELIVERY_MODE,
     JMS_FIELDS,
     PREFIX,
@@ -20,6 +19,7 @@ from broker.core.view import (
     delivery_mode_name,
     plain,
 )
+from broker.core.queues.death import DeadLetter, Notice, Past
 from protocol.amqp091 import properties as p
 from protocol.amqp091.composing import compose
 from protocol.amqp091.content import header_frame_bytes
@@ -43,14 +43,14 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
 def parse_expiration(text: str) -> i64:
     """Return the milliseconds of an expiration. Raises PreconditionFailed, with RabbitMQ's reasons."""
-    found = _NUMBER.match(text)
-    if found is None:
+    match = _NUMBER.match(text)
+    if match is None:
         raise _invalid(text, "no_integer")
-    rest = text[found.end() :]
+    rest = text[match.end() :]
     if rest:
         escaped = rest.replace("\\", "\\\\").replace('"', '\\"')
         raise _invalid(text, f'{{leftover_string,"{escaped}"}}')
-    number = int(found.group())
+    number = int(match.group())
     if number < 0:
         raise _invalid(text, f"{{value_negative,{number}}}")
     if number > _MAX:
@@ -191,9 +191,9 @@ class ContentView(MessageView):
 
 def _indexes() -> dict[str, int]:
     """Return the properties by all names that identifiers of selectors may have for them."""
-    found = _TEXTS | _NUMBERS
-    found |= {field: found[name] for field, name in JMS_FIELDS.items()}
-    return found | {PREFIX + name: index for name, index in (_TEXTS | _NUMBERS).items()}
+    indexes = _TEXTS | _NUMBERS
+    indexes |= {field: indexes[name] for field, name in JMS_FIELDS.items()}
+    return indexes | {PREFIX + name: index for name, index in (_TEXTS | _NUMBERS).items()}
 
 
 _INDEXES: Final = _indexes()

@@ -15,11 +15,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from broker.core.message import Message
-from broker.core.names import is_short
-from broker.core.publishing.delay import DELIVERY_TIME
-from broker.core.queues.death import DeadLetter, Notice, Past
-from broker.core.routing.kinds import DELAY
-from broker.core.view import (
+from broker.core.message_view import (
     JMS_DELIVERY_MODE,
     JMS_FIELDS,
     PREFIX,
@@ -28,6 +24,10 @@ from broker.core.view import (
     delivery_mode_name,
     plain,
 )
+from broker.core.names import is_short
+from broker.core.publishing.delay import DELIVERY_TIME
+from broker.core.queues.death import DeadLetter, Notice, Past
+from broker.core.routing.kinds import DELAY
 from protocol.amqp10 import properties as p
 from protocol.amqp10.annotations import annotate_message, replace_annotations
 from protocol.amqp10.conditions import DecodeError

@@ -12,11 +12,11 @@ from broker.adapters.formats.amqp091 import ContentFilter091, ContentView
 from broker.adapters.formats.amqp10 import View10
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import Body, Message, copy_of
+from broker.core.message_view import Criterion, MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.death import DeadLetter, Notice
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Schedule
-from broker.core.view import Criterion, MessageView
 from protocol.amqp091.content import body_of_frames, header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.annotations import annotate_message, decode_map
@@ -120,11 +120,11 @@ class Conversions:
         """Return the content header and body frames for the sections of a message."""
         if len(content) > KEPT_EACH_MAX:
             return self.convert(content)
-        found = self._kept.get(content)
-        if found is None:
-            found = self.convert(content)
-            self._keep(content, found)
-        return found
+        converted = self._kept.get(content)
+        if converted is None:
+            converted = self.convert(content)
+            self._keep(content, converted)
+        return converted
 
     def convert(self, content: bytes, ttl: i64 = NONE) -> bytes:
         """Convert a content without keeping the result. `ttl`: see `content091`."""
@@ -230,11 +230,11 @@ def delivered_content091(
 
     If the client's frames have no room for the consumers' annotations, the content is without them.
     """
-    given = delivered_content(content, queue, entry)
-    converted = content_for091(conversions, message, given)
-    if given is not content and header_frame_bytes(converted) > frame_max:
+    annotated = delivered_content(content, queue, entry)
+    converted = content_for091(conversions, message, annotated)
+    if annotated is not content and header_frame_bytes(converted) > frame_max:
         return content, content_for091(conversions, message, content)
-    return given, converted
+    return annotated, converted
 
 
 def delivered_message(queue: QueueState, entry: QueueEntry) -> Message:

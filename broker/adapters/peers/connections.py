@@ -43,7 +43,7 @@ class Edge(Protocol):
     def release(self, reason: int) -> None:
         """Release one or more reasons for not reading."""
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Note that the peer has authenticated."""
 
     def limit_close(self, seconds: int) -> None:
@@ -64,16 +64,16 @@ CONNECTION: Final = 40  # the cost of closing a connection, counted in deliverie
 class OpenConnection(Protocol):
     """A connection of either protocol after its log-in and the choice of its virtual host."""
 
-    def rights_changed(self) -> None:
+    def on_rights_changed(self) -> None:
         """Forget everything that was decided by the user's permissions, which have changed."""
 
-    def shortage_began(self) -> None:
+    def on_shortage(self) -> None:
         """Hold the connection from its next publish on."""
 
     def throttle_publisher(self) -> None:
         """Publish no more until everything appended is on disk."""
 
-    def vhost_deleted(self) -> None:
+    def on_vhost_deleted(self) -> None:
         """Take no more frames and deliver no more: the virtual host is deleted. `force_close` follows."""
 
     def forget_deliveries(self, most: i64) -> i64:
@@ -139,16 +139,16 @@ class Connections:
 
     # -- changes of users and virtual hosts
 
-    def rights_changed(self, user: str) -> None:
+    def on_rights_changed(self, user: str) -> None:
         """Notify the connections of a user that the user's permissions have changed."""
         for connection in self.of_user(user):
-            connection.rights_changed()
+            connection.on_rights_changed()
 
-    def user_deleted(self, user: str) -> None:
+    def on_user_deleted(self, user: str) -> None:
         """Close the connections of a deleted user. [RabbitMQ connection tracking]"""
         close_all(self.of_user(user), f"user '{user}' is deleted")
 
-    def vhost_deleted(self, vhost: str) -> None:
+    def on_vhost_deleted(self, vhost: str) -> None:
         """Close the connections of a deleted virtual host, in slices. [RabbitMQ connection tracking]
 
         The connections no longer count. The connections are closed after everything else in the virtual host
@@ -157,10 +157,10 @@ class Connections:
         """
         for connection in self._in_vhost.pop(vhost, {}):
             _remove(self._of_user, self.all.pop(connection), connection)
-            connection.vhost_deleted()
+            connection.on_vhost_deleted()
             self._closures.add(connection, vhost)
 
-    def vhost_released(self, vhost: str) -> None:
+    def on_vhost_released(self, vhost: str) -> None:
         """Begin to close the connections of a deleted virtual host, whose other objects are released."""
         self._closures.begin(vhost)
 
@@ -229,7 +229,7 @@ class Shortage:
 
     As in RabbitMQ, a connection is held when it publishes during a shortage, and gets connection.blocked if
     the client supports this. Connections that only consume continue, and free space. `measure` measures
-    memory and disk space, and may call `update`.
+    memory and disk space, and may call `set_shortages`.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -241,7 +241,7 @@ class Shortage:
         self._connections = connections
         self._unmeasured: i64 = 0  # bytes received since the last measurement
 
-    def update(self, memory: bool, disk: bool) -> None:
+    def set_shortages(self, memory: bool, disk: bool) -> None:
         """Set the shortages; hold publishers from their next publish on, or release them."""
         self.memory = memory
         self.disk = disk
@@ -250,12 +250,12 @@ class Shortage:
         self.reason = "low on " + " & ".join(words) if words else ""
         if self.reason and not before:
             for connection in list(self._connections.all):
-                connection.shortage_began()
+                connection.on_shortage()
         elif before and not self.reason:
             for publisher in list(self.held):
                 publisher.end()
 
-    def received(self, size: i64) -> None:
+    def count_received(self, size: i64) -> None:
         """Count bytes that a client has sent, before they are handled; may begin a shortage and ends none."""
         self._unmeasured += size
         if self._unmeasured >= MEASURE_BYTES:

@@ -58,7 +58,7 @@ class Leases(LeaseHolder):
             self._by_length[length] = lease
         return lease
 
-    def leases_ended(self, numbers: list[i64]) -> None:
+    def on_leases_ended(self, numbers: list[i64]) -> None:
         """Release deliveries."""
         self._counters.timed_out += len(numbers)
         self._log_late(numbers)

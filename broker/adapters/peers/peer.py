@@ -90,7 +90,7 @@ class ServedConnection(Connection):
         """Close the connection, which has a container, because another connection has taken its place."""
         raise NotImplementedError
 
-    def lost(self, reason: str) -> None:
+    def on_lost(self, reason: str) -> None:
         """End the connection and release everything that it owns: the socket is closed."""
         raise NotImplementedError
 
@@ -150,7 +150,7 @@ class Steps(Worker):
                 connection.edge.hold(HELD_FOR_STEP)
         elif self._ended is not None:
             reason, self._ended = self._ended, None
-            connection.lost(reason)
+            connection.on_lost(reason)
 
     def _is_due(self) -> bool:
         """Whether another step has been requested."""

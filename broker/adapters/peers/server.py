@@ -22,11 +22,11 @@ from broker.core.vhosts.vhost import VirtualHost
 class LinkRegister:
     """The links of AMQP 1.0 that clients may resume after the end of their connection."""
 
-    def user_deleted(self, user: str) -> None:
+    def on_user_deleted(self, user: str) -> None:
         """Forget the links of a user who no longer exists."""
         raise NotImplementedError
 
-    def vhost_deleted(self, vhost: str) -> None:
+    def on_vhost_deleted(self, vhost: str) -> None:
         """Forget the links in a virtual host that no longer exists."""
         raise NotImplementedError
 
@@ -94,15 +94,15 @@ class Server:
         }
         self.open_properties = {name: self.properties[name] for name in ("product", "version", "platform")}
 
-    def user_deleted(self, user: str) -> None:
+    def on_user_deleted(self, user: str) -> None:
         """Close the connections of a deleted user, and forget the user's suspended links."""
-        self.connections.user_deleted(user)
-        self.link_names.user_deleted(user)
+        self.connections.on_user_deleted(user)
+        self.link_names.on_user_deleted(user)
 
-    def vhost_deleted(self, vhost: str) -> None:
+    def on_vhost_deleted(self, vhost: str) -> None:
         """Close the connections of a deleted virtual host, and forget its suspended links."""
-        self.connections.vhost_deleted(vhost)
-        self.link_names.vhost_deleted(vhost)
+        self.connections.on_vhost_deleted(vhost)
+        self.link_names.on_vhost_deleted(vhost)
 
     def set_product(self, product: str | None, version: str | None) -> None:
         """Set the product name and version that clients of both protocols see. None: unchanged."""

@@ -59,12 +59,12 @@ class OldDeliveries:
         while i < end and deliveries[i] is None:
             i += 1
         self._first = i
-        found: list[i64] = []
+        tags: list[i64] = []
         while i < end:
             if deliveries[i] is not None:
-                found.append(self._tags[i])
+                tags.append(self._tags[i])
             i += 1
-        return found
+        return tags
 
     def put_back(self, deliveries: dict[int, Delivery]) -> None:
         """Make settled deliveries unsettled again."""
@@ -282,7 +282,7 @@ class Unacked:
 
     def tags_up_to(self, tag: i64) -> list[i64]:
         """Return the tags of unsettled deliveries up to and including `tag`, oldest first; 0 means all."""
-        found: list[i64] = [] if self._old is None else self._old.tags_up_to(tag)
+        tags: list[i64] = [] if self._old is None else self._old.tags_up_to(tag)
         end: i64 = len(self._entries)
         if tag != 0 and tag - self.base + 1 < end:
             end = tag - self.base + 1
@@ -293,22 +293,22 @@ class Unacked:
             self._first = i
         while i < end:
             if self._entries[i] is not None:
-                found.append(self.base + i)
+                tags.append(self.base + i)
             i += 1
-        return found
+        return tags
 
     def tags_between(self, first: i64, last: i64) -> list[i64]:
         """Return the unsettled tags from `first` to `last`, oldest first; looks at each slot between."""
-        found: list[i64] = []
+        tags: list[i64] = []
         if self._old is not None and last > 0 and first < self.base:
-            found = [tag for tag in self._old.tags_up_to(last) if first <= tag <= last]
+            tags = [tag for tag in self._old.tags_up_to(last) if first <= tag <= last]
         i = max(first - self.base, 0)
         end: i64 = min(last - self.base + 1, len(self._entries))
         while i < end:
             if self._entries[i] is not None:
-                found.append(self.base + i)
+                tags.append(self.base + i)
             i += 1
-        return found
+        return tags
 
     def forget(self, most: i64) -> i64:
         """Forget up to `most` deliveries, the latest first, settled ones too; return their number."""

@@ -123,14 +123,14 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def _methods(request: Request) -> str:
     """Return all methods of the path of a request. [RFC 9110 15.5.6]"""
-    found = {"OPTIONS"}
+    methods = {"OPTIONS"}
     for method in METHODS:
         scope = {**request.scope, "method": method}
         if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
-            found.add(method)
-    if "GET" in found:
-        found.add("HEAD")
-    return ", ".join(method for method in METHODS if method in found)
+            methods.add(method)
+    if "GET" in methods:
+        methods.add("HEAD")
+    return ", ".join(method for method in METHODS if method in methods)
 
 
 class _Durable(DurableWaiter):

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.exchanges import find_exchange
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, require_memory
 from broker.admin.api.queues import find_queue
 from broker.admin.api.requests import Asker, Body, ExchangeName, Name, Visitor
@@ -57,7 +57,7 @@ async def _list(items: Iterator[Item] | list[Item], options: Options) -> Respons
         shown = _show(item)
         return tuple(str(shown[name]) for name in BINDING_ORDER)
 
-    return await answer_list(items, _show, options, rank, lambda item: str(_show(item)["source"]))
+    return await answer_with_list(items, _show, options, rank, lambda item: str(_show(item)["source"]))
 
 
 @router.get("/bindings")
@@ -77,8 +77,8 @@ async def list_bindings_between(
     visitor: Asker, options: Options, vhost: Name, source: ExchangeName, kind: Kind, destination: Name
 ) -> Response:
     """Return the bindings between an exchange and a queue (`q`) or exchange (`e`)."""
-    found = visitor.vhost(vhost)
-    return await _list(_between(found, source, kind, destination), options)
+    virtual_host = visitor.vhost(vhost)
+    return await _list(_between(virtual_host, source, kind, destination), options)
 
 
 @router.post(BETWEEN, status_code=CREATED)
@@ -95,23 +95,23 @@ async def post_binding(
 
     The header `location` has the path of the binding.
     """
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     key = read_text(body, "routing_key", "")
     where = f"a binding from exchange '{source}' to '{destination}' in vhost '{vhost}'"
     arguments = read_field_table(read_table(body, "arguments"), where)
     if kind == "e":
         destination = "" if destination == "amq.default" else destination
-    _require(visitor, found, source, kind, destination, key)
+    _require(visitor, virtual_host, source, kind, destination, key)
     require_memory(management)
     if kind == "q":
         owner = (
-            found.topology.queues[destination].exclusive_owner
-            if destination in found.topology.queues
+            virtual_host.topology.queues[destination].exclusive_owner
+            if destination in virtual_host.topology.queues
             else None
         )
-        found.declarations.bind_queue(destination, source, key, arguments, owner)
+        virtual_host.declarations.bind_queue(destination, source, key, arguments, owner)
     else:
-        found.declarations.bind_exchange(destination, source, key, arguments)
+        virtual_host.declarations.bind_exchange(destination, source, key, arguments)
     await await_sync(management.store)
     location = f"{quote(destination, safe='')}/{quote(properties_key(key, arguments), safe='')}"
     return Response(status_code=CREATED, headers={"location": location})
@@ -122,8 +122,8 @@ async def get_binding(
     visitor: Asker, vhost: Name, source: ExchangeName, kind: Kind, destination: Name, props: Name
 ) -> JSONResponse:
     """Return a binding."""
-    found = visitor.vhost(vhost)
-    return JSONResponse(_show(await _existing(found, source, kind, destination, props)))
+    virtual_host = visitor.vhost(vhost)
+    return JSONResponse(_show(await _existing(virtual_host, source, kind, destination, props)))
 
 
 @router.delete(BETWEEN + "/{props}", status_code=CHANGED)
@@ -137,17 +137,19 @@ async def delete_binding(
     props: Name,
 ) -> Response:
     """Delete a binding."""
-    found = visitor.vhost(vhost)
-    _, binding = await _existing(found, source, kind, destination, props)
+    virtual_host = visitor.vhost(vhost)
+    _, binding = await _existing(virtual_host, source, kind, destination, props)
     if isinstance(binding, Queue):
         refuse_default_exchange(DEFAULT_EXCHANGE)
         raise AssertionError("the default exchange is always refused")
-    _require(visitor, found, source, kind, destination, binding.routing_key)
+    _require(visitor, virtual_host, source, kind, destination, binding.routing_key)
     if binding.queue is not None:
         owner = binding.queue.exclusive_owner
-        found.declarations.unbind_queue(destination, source, binding.routing_key, binding.arguments, owner)
+        virtual_host.declarations.unbind_queue(
+            destination, source, binding.routing_key, binding.arguments, owner
+        )
     else:
-        found.declarations.unbind_exchange(destination, source, binding.routing_key, binding.arguments)
+        virtual_host.declarations.unbind_exchange(destination, source, binding.routing_key, binding.arguments)
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -158,10 +160,10 @@ def _between(vhost: VirtualHost, source: str, kind: str, destination: str) -> li
         queue = find_queue(vhost, destination)
         if source == DEFAULT_EXCHANGE:
             return [(vhost, queue)]
-        found = exchange.outgoing.get(queue, {})
+        bindings = exchange.outgoing.get(queue, {})
     else:
-        found = exchange.outgoing.get(find_exchange(vhost, destination), {})
-    return [(vhost, binding) for binding in found.values()]
+        bindings = exchange.outgoing.get(find_exchange(vhost, destination), {})
+    return [(vhost, binding) for binding in bindings.values()]
 
 
 async def _existing(vhost: VirtualHost, source: str, kind: str, destination: str, props: str) -> Item:

@@ -16,7 +16,7 @@ from broker.adapters.amqp10.send import OutgoingLink
 from broker.adapters.amqp10.session import Session10
 from broker.adapters.amqp10.state import Session10State
 from broker.admin.api.answers import JSONResponse, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
 from broker.admin.json_documents import to_json
@@ -92,7 +92,7 @@ def _visible(management: Management, visitor: Visitor) -> list[Channel]:
 
 
 async def _list_channels(management: Management, channels: list[Channel], options: Options) -> Response:
-    return await answer_list(
+    return await answer_with_list(
         channels,
         lambda channel: show_channel(channel, management.node),
         options,
@@ -110,8 +110,8 @@ async def list_channels(management: Managed, visitor: Asker, options: Options) -
 @channels.get("/vhosts/{vhost}/channels")
 async def list_channels_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return the channels in a virtual host."""
-    found = visitor.vhost(vhost)
-    channels = [channel for channel in _visible(management, visitor) if channel.virtual_host is found]
+    virtual_host = visitor.vhost(vhost)
+    channels = [channel for channel in _visible(management, visitor) if channel.virtual_host is virtual_host]
     return await _list_channels(management, channels, options)
 
 
@@ -209,8 +209,8 @@ Reason = Annotated[str, Depends(_reason)]
 
 def open_connections(management: Management, visitor: Visitor) -> list[Open]:
     """Return the connections that a user may see: all of them, or the user's own."""
-    found = [each for each in management.connections.all if isinstance(each, Open)]
-    return found if visitor.monitors else [each for each in found if each.user == visitor.name]
+    connections = [each for each in management.connections.all if isinstance(each, Open)]
+    return connections if visitor.monitors else [each for each in connections if each.user == visitor.name]
 
 
 def show_connection(connection: Open, node: str) -> Shown:
@@ -250,7 +250,7 @@ def _protocol(connection: Open) -> str:
 
 
 async def _list(management: Management, connections: Iterable[Open], options: Options) -> Response:
-    return await answer_list(
+    return await answer_with_list(
         connections,
         lambda connection: show_connection(connection, management.node),
         options,
@@ -275,9 +275,11 @@ async def list_connections(management: Managed, visitor: Asker, options: Options
 @router.get("/vhosts/{vhost}/connections")
 async def list_connections_to(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return the connections to a virtual host."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     connections = open_connections(management, visitor)
-    return await _list(management, [each for each in connections if each.virtual_host is found], options)
+    return await _list(
+        management, [each for each in connections if each.virtual_host is virtual_host], options
+    )
 
 
 @router.get("/connections/username/{user}")
@@ -330,7 +332,7 @@ async def list_channels_of(management: Managed, visitor: Asker, options: Options
     """Return the channels of a connection."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
-    return await answer_list(
+    return await answer_with_list(
         channels_of(connection) if isinstance(connection, Connection091) else [],
         lambda channel: show_channel(channel, management.node),
         options,

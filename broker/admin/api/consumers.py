@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from broker.adapters.amqp091.deliver import Target091
 from broker.adapters.amqp10.target import Target10
 from broker.admin.api.connections import channel_details, session_details
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.requests import Asker, Name, Visitor
 from broker.admin.json_documents import to_json
 from broker.core.arguments.consumer import ALSO_CONSUME
@@ -83,7 +83,7 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
         for consumer in queue.manager.all
         if visitor.monitors or _user(consumer) == visitor.name
     ]
-    return await answer_list(
+    return await answer_with_list(
         consumers,
         show_consumer,
         options,

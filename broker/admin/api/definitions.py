@@ -74,8 +74,8 @@ async def _import(management: Management, document: Any, vhost: str | None) -> N
         await Slices().drain(steps)
     except DefinitionsError as error:
         raise ApiError(400, "bad_request", "\n".join(error.problems)) from error
-    for found in list(management.broker.vhosts.values()):
-        await await_policies(found)
+    for virtual_host in list(management.broker.vhosts.values()):
+        await await_policies(virtual_host)
     await await_sync(management.store)
 
 

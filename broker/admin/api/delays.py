@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import ApiError, JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_page, find_page_start, select_columns
+from broker.admin.api.lists import Options, answer_with_page, find_page_start, select_columns
 from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
@@ -40,7 +40,7 @@ async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name
         if position >= first and held.message is not None:
             items.append(select_columns(_shown(held, held.message), options.columns))
         await slices.breathe()
-    return answer_page(items, options, total, total)
+    return answer_with_page(items, options, total, total)
 
 
 @router.delete("/queues/{vhost}/{name}/delayed/{place}", status_code=CHANGED)
@@ -60,8 +60,8 @@ async def move_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name, body: Body
 ) -> JSONResponse:
     """Change the date of a delayed message. The answer has the message with its new id."""
-    found, queue = find_readable_queue(visitor, vhost, name)
-    date = _date(body, found.schedule.date())
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    date = _date(body, virtual_host.schedule.date())
     delays, held = await _find(queue, place)
     moved = delays.move(held, date)
     if moved is None or moved.message is None:

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, require_memory
 from broker.admin.api.requests import Asker, Body, ExchangeName, Name
 from broker.admin.json_documents import Fields, read_field_table, read_flag, read_table, read_text
@@ -28,7 +28,7 @@ router = APIRouter(tags=["exchanges"])
 
 async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
     exchanges = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.topology.exchanges.values()]
-    return await answer_list(
+    return await answer_with_list(
         exchanges,
         lambda item: show_exchange(item[1], item[0]),
         options,
@@ -63,12 +63,12 @@ async def put_exchange(
 
     The status is 201 for a new exchange and 204 for a present one of the same description.
     """
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     name = one_line(name)
-    existed = name in found.topology.exchanges
+    existed = name in virtual_host.topology.exchanges
     if not existed:
         require_memory(management)
-    declare_exchange(found, visitor.rights(found), name, body)
+    declare_exchange(virtual_host, visitor.rights(virtual_host), name, body)
     await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
@@ -84,10 +84,10 @@ async def delete_exchange(
     ] = "false",
 ) -> Response:
     """Delete an exchange with its bindings."""
-    found = visitor.vhost(vhost)
-    find_exchange(found, name)
-    visitor.rights(found).require(CONFIGURE, EXCHANGE, name)
-    found.declarations.delete_exchange(name, if_unused == "true")
+    virtual_host = visitor.vhost(vhost)
+    find_exchange(virtual_host, name)
+    visitor.rights(virtual_host).require(CONFIGURE, EXCHANGE, name)
+    virtual_host.declarations.delete_exchange(name, if_unused == "true")
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -95,25 +95,29 @@ async def delete_exchange(
 @router.get("/exchanges/{vhost}/{name}/bindings/source")
 async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
     """Return the bindings whose source is the exchange."""
-    found = visitor.vhost(vhost)
-    exchange = find_exchange(found, name)
+    virtual_host = visitor.vhost(vhost)
+    exchange = find_exchange(virtual_host, name)
     if name == DEFAULT_EXCHANGE:
-        return await _bindings(found.topology.queues.values(), vhost, options)
+        return await _bindings(virtual_host.topology.queues.values(), vhost, options)
     return await _bindings(exchange.bindings(), vhost, options)
 
 
 @router.get("/exchanges/{vhost}/{name}/bindings/destination")
 async def list_bindings_to(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
     """Return the bindings whose destination is the exchange."""
-    found = visitor.vhost(vhost)
-    return await _bindings(found.topology.bindings_to(find_exchange(found, name)), vhost, options)
+    virtual_host = visitor.vhost(vhost)
+    return await _bindings(
+        virtual_host.topology.bindings_to(find_exchange(virtual_host, name)), vhost, options
+    )
 
 
 @router.get("/exchanges/{vhost}/{name}/effective")
 async def explain_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
     """Return the effective arguments of an exchange, each with its policy or declaration. [amqpd]"""
-    found = visitor.vhost(vhost)
-    return JSONResponse(show_effective(found.policies.explain_exchange(find_exchange(found, name))))
+    virtual_host = visitor.vhost(vhost)
+    return JSONResponse(
+        show_effective(virtual_host.policies.explain_exchange(find_exchange(virtual_host, name)))
+    )
 
 
 async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Options) -> Response:
@@ -124,7 +128,9 @@ async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Op
         shown = show(binding)
         return shown["source"], shown["destination"], shown["properties_key"]
 
-    return await answer_list(bindings, show, options, rank, lambda binding: str(show(binding)["destination"]))
+    return await answer_with_list(
+        bindings, show, options, rank, lambda binding: str(show(binding)["destination"])
+    )
 
 
 def find_exchange(vhost: VirtualHost, name: str) -> Exchange:

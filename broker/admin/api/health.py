@@ -151,13 +151,13 @@ async def protocol_listener(management: Managed, visitor: Asker, protocol: Name)
 @aliveness.get("/aliveness-test/{vhost}")
 async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
     """Publish a message to RabbitMQ's queue `aliveness-test` and get it back."""
-    found = visitor.vhost(vhost)
-    rights = visitor.rights(found)
+    virtual_host = visitor.vhost(vhost)
+    rights = visitor.rights(virtual_host)
     rights.require(CONFIGURE, QUEUE, ALIVENESS_QUEUE)
     rights.require(READ, QUEUE, ALIVENESS_QUEUE)
-    queue = found.declarations.declare_queue(ALIVENESS_QUEUE, False, None, False, {})
+    queue = virtual_host.declarations.declare_queue(ALIVENESS_QUEUE, False, None, False, {})
     outcome = publish_message(
-        make_channel(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
+        make_channel(management.server, rights, virtual_host), "", ALIVENESS_QUEUE, {}, b"test_message"
     )
     consumer = make_holder(queue)
     entry = get_one(queue, consumer)

@@ -89,8 +89,8 @@ async def list_messages(
     `selector` and `state` (several with commas between them) restrict the list. Places count from 0 among the
     listed messages. `next` is the value for `from` in the next request; null means the end.
     """
-    found, queue = find_readable_queue(visitor, vhost, name)
-    sieve = make_filter({"selector": selector}, found.store)
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    sieve = make_filter({"selector": selector}, virtual_host.store)
     states = _states(state)
     place, skip, start, died = await _find_start(queue, begin, states, sieve is None)
     written: list[str] = []
@@ -180,8 +180,8 @@ async def count_messages(
 
     With `state` = `dead-letter` the messages that wait to be dead-lettered are counted.
     """
-    found, queue = find_readable_queue(visitor, vhost, name)
-    sieve = make_filter({"selector": selector}, found.store)
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    sieve = make_filter({"selector": selector}, virtual_host.store)
     is_dead = state_to_operate_on(state) == DEAD_LETTER
     count = int(queue.dead if is_dead else queue.ready)
     if sieve is not None:
@@ -219,8 +219,8 @@ def describe_message(
     """Show a message with its holder, or with the destination of its dead letter."""
     if isinstance(entry, Death):
         return _describe_dead(server, queue, entry, truncate)
-    found = show_message(server, queue, entry, 0, "auto", truncate)
-    del found["message_count"]
+    message = show_message(server, queue, entry, 0, "auto", truncate)
+    del message["message_count"]
     about: dict[str, Any] = {
         "id": message_id(queue, entry),
         "state": entry_state(queue, entry),
@@ -228,13 +228,13 @@ def describe_message(
     }
     if entry.owner is not None:
         about["holder"] = show_holder(entry.owner)
-    return about | found
+    return about | message
 
 
 def _describe_dead(server: Server, queue: Queue, death: Death, truncate: int) -> dict[str, Any]:
     """Show a message that waits to be dead-lettered, with the destination and the obstacle."""
     past = death.past
-    found = show_message(
+    message = show_message(
         server,
         queue,
         make_unlinked_entry(death),
@@ -243,7 +243,7 @@ def _describe_dead(server: Server, queue: Queue, death: Death, truncate: int) ->
         truncate,
         b"" if past is None else past.annotations,
     )
-    del found["message_count"]
+    del message["message_count"]
     rules = death.rules
     key = rules.dead_letter_key
     target = {
@@ -258,4 +258,4 @@ def _describe_dead(server: Server, queue: Queue, death: Death, truncate: int) ->
         "delivery_count": int(death.deliveries),
         "dead_letter": target,
     }
-    return about | found
+    return about | message

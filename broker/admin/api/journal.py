@@ -38,7 +38,7 @@ async def get_journal(management: Managed, visitor: Asker) -> JSONResponse:
     """
     journal = await _journal(management, visitor)
     recorder, writer = journal.recorder, journal.writer
-    said = {
+    state = {
         "node": writer.node,
         "level": recorder.level,
         "limit": LIMITS[writer.limit],
@@ -48,7 +48,7 @@ async def get_journal(management: Managed, visitor: Asker) -> JSONResponse:
         "written": writer.behind - 1,
         "nodes": {node: extent._asdict() for node, extent in journal.extents().items()},
     }
-    return JSONResponse(said)
+    return JSONResponse(state)
 
 
 @router.get("/files")

@@ -40,8 +40,8 @@ async def list_vhost_limits(visitor: Asker) -> JSONResponse:
 @router.get("/vhost-limits/{vhost}")
 async def get_vhost_limits(visitor: Asker, vhost: Name) -> JSONResponse:
     """Return the limits of a virtual host, as a list that is empty without limits."""
-    found = visitor.visible_vhost(vhost)
-    return JSONResponse(_shown([(vhost, vhost_limits(found))]))
+    virtual_host = visitor.visible_vhost(vhost)
+    return JSONResponse(_shown([(vhost, vhost_limits(virtual_host))]))
 
 
 @router.put("/vhost-limits/{vhost}/{name}", status_code=CHANGED)
@@ -49,9 +49,9 @@ async def put_vhost_limit(
     management: Managed, visitor: Administrator, vhost: Name, name: Name, body: Body
 ) -> Response:
     """Set a limit of a virtual host. A negative number removes the limit."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     _check(name, LIMITS_OF_VHOSTS)
-    set_vhost_limits(management.broker, found, vhost_limits(found) | {name: limit_value(body)})
+    set_vhost_limits(management.broker, virtual_host, vhost_limits(virtual_host) | {name: limit_value(body)})
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -61,11 +61,11 @@ async def delete_vhost_limit(
     management: Managed, visitor: Administrator, vhost: Name, name: Name
 ) -> Response:
     """Remove a limit of a virtual host."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     _check(name, LIMITS_OF_VHOSTS)
-    limits = vhost_limits(found)
+    limits = vhost_limits(virtual_host)
     limits.pop(name, None)
-    set_vhost_limits(management.broker, found, limits)
+    set_vhost_limits(management.broker, virtual_host, limits)
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -74,8 +74,8 @@ async def delete_vhost_limit(
 async def list_user_limits(management: Managed, visitor: Administrator) -> JSONResponse:
     """Return the limits of all users that have limits."""
     users = management.users
-    found = [(name, users.require_user(name).limits) for name in users.names()]
-    return JSONResponse([{"user": name, "value": limits} for name, limits in found if limits])
+    user_limits = [(name, users.require_user(name).limits) for name in users.names()]
+    return JSONResponse([{"user": name, "value": limits} for name, limits in user_limits if limits])
 
 
 @router.get("/user-limits/{user}")

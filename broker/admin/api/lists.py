@@ -71,7 +71,7 @@ def _options(
 Options = Annotated[ListOptions, Depends(_options)]
 
 
-async def answer_list(
+async def answer_with_list(
     items: Iterable[T],
     show: Callable[[T], Shown],
     options: ListOptions,
@@ -92,43 +92,45 @@ async def answer_list(
             media_type="application/json",
             headers={"cache-control": "no-cache"},
         )
-    found = await _filtered(everything, options, name, slices)
-    first = find_page_start(options, len(found))
-    ordered = await _sorted(found, show, options, rank, first + options.page_size, slices)
+    matches = await _filtered(everything, options, name, slices)
+    first = find_page_start(options, len(matches))
+    ordered = await _sorted(matches, show, options, rank, first + options.page_size, slices)
     shown: list[Shown] = []
     for item in ordered[first:]:
         shown.append(select_columns(show(item), options.columns))
         await slices.breathe()
-    return answer_page(shown, options, len(found), len(everything))
+    return answer_with_page(shown, options, len(matches), len(everything))
 
 
-def find_page_start(options: ListOptions, found: int) -> int:
-    """Return the place of the first item of the requested page, or of the first page, of `found` items.
+def find_page_start(options: ListOptions, count: int) -> int:
+    """Return the place of the first item of the requested page, or of the first page, of `count` items.
 
     Raises ApiError if the page does not exist.
     """
     page = options.page or 1
     first = (page - 1) * options.page_size
-    if first > 0 and first >= found:
+    if first > 0 and first >= count:
         raise ApiError(
             400,
             "page_out_of_range",
-            f"Page out of range, page: {page} page size: {options.page_size}, len: {found}",
+            f"Page out of range, page: {page} page size: {options.page_size}, len: {count}",
         )
     return first
 
 
-def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int) -> JSONResponse:
-    """Answer with the items of a page; the filter passes `found` of `total` items."""
+def answer_with_page(
+    items: list[Shown], options: ListOptions, filtered_count: int, total_count: int
+) -> JSONResponse:
+    """Answer with the `items` of the requested page; the filter passes `filtered_count` of `total_count`."""
     return JSONResponse(
         {
-            "total_count": total,
-            "item_count": len(shown),
-            "filtered_count": found,
+            "total_count": total_count,
+            "item_count": len(items),
+            "filtered_count": filtered_count,
             "page": options.page or 1,
             "page_size": options.page_size,
-            "page_count": -(-found // options.page_size),
-            "items": shown,
+            "page_count": -(-filtered_count // options.page_size),
+            "items": items,
         },
         headers={"cache-control": "no-cache"},
     )

@@ -11,9 +11,9 @@ from broker.admin.api.answers import bad_request
 from broker.admin.json_documents import to_json
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Body, Message
+from broker.core.message_view import PROPERTIES, MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
-from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
 from protocol.amqp091.content import body_of_frames
 from protocol.amqp10.conditions import DecodeError
@@ -110,12 +110,14 @@ def _beginning(store: MessageStore, body: Body, wanted: int, sections: bool) -> 
 
 
 def _properties(view: MessageView) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for name in PROPERTIES:
         value = view.property(name)
         if value is not None:
-            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else to_json(value)
+            properties[name] = (
+                value // 1000 if name == "timestamp" and isinstance(value, int) else to_json(value)
+            )
     headers = view.headers()
     if headers:
-        found["headers"] = to_json(headers)
-    return found
+        properties["headers"] = to_json(headers)
+    return properties

@@ -36,6 +36,7 @@ from broker.auth.terms import WRITE
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Address, Message, copy_of, held_bytes, set_descent
+from broker.core.message_view import PROPERTIES
 from broker.core.operators.operation import Operation, is_over
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import make_holder
@@ -47,7 +48,6 @@ from broker.core.queues.search import id_of, is_message_id, message_id, numbers_
 from broker.core.queues.source import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route
 from broker.core.vhosts.vhost import VirtualHost
-from broker.core.view import PROPERTIES
 from protocol.amqp091 import properties as p
 from protocol.amqp091.content import EXPIRES, PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.deaths import FIRST, X_DEATH, decode_deaths, without_deaths
@@ -79,30 +79,32 @@ class Edit:
     """
 
     def __init__(self, body: Fields, frame_max: int, payload_max: int) -> None:
-        given = read_table(body, "properties")
-        headers = read_table(given, "headers")
-        bare = "headers" in given and given.pop("headers") is None
+        properties = read_table(body, "properties")
+        headers = read_table(properties, "headers")
+        bare = "headers" in properties and properties.pop("headers") is None
         self._payload = read_payload(body, payload_max) if body.get("payload") is not None else None
-        if not given and not headers and not bare and self._payload is None:
+        if not properties and not headers and not bare and self._payload is None:
             raise bad_request("nothing to edit: there is neither 'properties' nor 'payload'")
-        unknown = [name for name in given if name not in _INDEXES]
+        unknown = [name for name in properties if name not in _INDEXES]
         if unknown:
             raise bad_request(
                 f"property {unknown[0]} is not known, allowed: {', '.join(PROPERTIES)}, headers"
             )
-        kept: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        said = {name: value for name, value in headers.items() if value is not None}
-        content = encode_message(read_properties(kept | ({"headers": said} if said else {})), b"", frame_max)
+        kept: dict[str, Any] = {name: value for name, value in properties.items() if value is not None}
+        new_headers = {name: value for name, value in headers.items() if value is not None}
+        content = encode_message(
+            read_properties(kept | ({"headers": new_headers} if new_headers else {})), b"", frame_max
+        )
         self._said = Properties(content)
         if "expiration" in kept:
             parse_expiration(kept["expiration"])  # otherwise each message would be refused, if there were any
-        self._places = {name: _INDEXES[name] for name in given}
+        self._places = {name: _INDEXES[name] for name in properties}
         self._bare = bare
         self._fields = self._said.fields()
         self._headers = {name.encode() for name in headers}
         self._frame_max = frame_max
         self._edition: Edition | None = None  # the same changes for messages of AMQP 1.0
-        self.names_user = given.get("user_id")
+        self.names_user = properties.get("user_id")
 
     def of(self, message: Message, store: MessageStore) -> Message:
         """Return the edited message. Raises ApiError, and the errors of MessageStore.load."""
@@ -239,8 +241,8 @@ async def delete_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Delete messages without dead-lettering them."""
-    found, queue = find_readable_queue(visitor, vhost, name)
-    return await _operate(found, queue, _Selection(found, body), None, PUBLISHED)
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    return await _operate(virtual_host, queue, _Selection(virtual_host, body), None, PUBLISHED)
 
 
 @router.post("/queues/{vhost}/{name}/messages/move")
@@ -248,9 +250,9 @@ async def move_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Move messages to the end of a queue, or through an exchange, as `to` says."""
-    found, queue = find_readable_queue(visitor, vhost, name)
-    put = _destination(management, found, visitor.rights(found), body)
-    return await _operate(found, queue, _Selection(found, body), put, MOVED)
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    put = _destination(management, virtual_host, visitor.rights(virtual_host), body)
+    return await _operate(virtual_host, queue, _Selection(virtual_host, body), put, MOVED)
 
 
 @router.post("/queues/{vhost}/{name}/messages/copy")
@@ -258,9 +260,9 @@ async def copy_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
 ) -> JSONResponse:
     """Copy messages to the end of a queue, or through an exchange, as `to` says."""
-    found, queue = find_readable_queue(visitor, vhost, name)
-    put = _destination(management, found, visitor.rights(found), body)
-    return await _operate(found, queue, _Selection(found, body), put, COPIED)
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    put = _destination(management, virtual_host, visitor.rights(virtual_host), body)
+    return await _operate(virtual_host, queue, _Selection(virtual_host, body), put, COPIED)
 
 
 @router.post("/queues/{vhost}/{name}/messages/edit")
@@ -268,15 +270,19 @@ async def edit_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: MessageBody
 ) -> JSONResponse:
     """Replace messages by edited ones, which are enqueued like new messages."""
-    found, queue = find_readable_queue(visitor, vhost, name)
-    rights = visitor.rights(found)
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
+    rights = visitor.rights(virtual_host)
     rights.require(WRITE, QUEUE, name)
     _require_room(management)
     edit = Edit(body, int(management.server.frame_max), int(management.server.body_bytes_max))
     check_user(edit, visitor.name, rights.may_impersonate())
-    route = found.publisher.route("", name)
+    route = virtual_host.publisher.route("", name)
     return await _operate(
-        found, queue, _Selection(found, body), lambda message: (route, edit.of(message, found.store)), EDITED
+        virtual_host,
+        queue,
+        _Selection(virtual_host, body),
+        lambda message: (route, edit.of(message, virtual_host.store)),
+        EDITED,
     )
 
 
@@ -288,15 +294,15 @@ async def redrive_messages(
 
     A redriven message is as it was published, without an expiration. Messages that are no dead letters stay.
     """
-    found, queue = find_readable_queue(visitor, vhost, name)
+    virtual_host, queue = find_readable_queue(visitor, vhost, name)
     via = read_text(body, "via", "queue")
     if via not in ("queue", "exchange"):
         raise bad_request(f"via '{via}' is not known, allowed: queue, exchange")
     _require_room(management)
-    routes = _Routes(found, visitor.rights(found))
+    routes = _Routes(virtual_host, visitor.rights(virtual_host))
 
     def put(message: Message) -> tuple[Route, Message] | None:
-        letter = restore_dead_letter(message, found.store)
+        letter = restore_dead_letter(message, virtual_host.store)
         if letter is None:
             return None
         address = letter.message.address
@@ -304,7 +310,7 @@ async def redrive_messages(
             return routes.to_queue(letter.queue), letter.message
         return routes.through(address.exchange, address.routing_key), letter.message
 
-    return await _operate(found, queue, _Selection(found, body), put, REDRIVEN)
+    return await _operate(virtual_host, queue, _Selection(virtual_host, body), put, REDRIVEN)
 
 
 class _Selection:
@@ -376,15 +382,15 @@ def _destination(management: Management, vhost: VirtualHost, rights: Rights, bod
     if not {"exchange"} <= set(to) <= {"exchange", "routing_key"}:
         raise bad_request("'to' has either 'queue', or 'exchange' and perhaps 'routing_key'")
     exchange = read_text(to, "exchange")
-    given = read_text(to, "routing_key") if to.get("routing_key") is not None else None
-    if given is not None:
-        routes.through(exchange, given)
+    routing_key = read_text(to, "routing_key") if to.get("routing_key") is not None else None
+    if routing_key is not None:
+        routes.through(exchange, routing_key)
     else:
         rights.require(WRITE, EXCHANGE, exchange)
         vhost.topology.existing_exchange(exchange)
 
     def published(message: Message) -> tuple[Route, Message]:
-        route = routes.through(exchange, message.address.routing_key if given is None else given)
+        route = routes.through(exchange, message.address.routing_key if routing_key is None else routing_key)
         copy = copy_of(message, load_content(message, vhost.store))
         copy.address = route.address
         return route, copy
@@ -409,12 +415,12 @@ class _Operation(Operation):
         super().__init__(vhost.publisher, queue, make_holder(queue, no_ack=True), way)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Note that the operation is on disk."""
         if not self.future.done():
             self.future.set_result(None)
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Note that the operation has failed."""
         if not self.future.done():
             self.future.set_exception(
@@ -442,7 +448,7 @@ async def _operate(
 async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[QueueEntry | Death]:
     """Yield the ready entries with these ids in order, then messages that wait to be dead-lettered."""
     queue, store = operation.queue, operation.host.store
-    found: list[QueueEntry] = []
+    matches: list[QueueEntry] = []
     died: list[Death] = []
     for wanted in ids:
         if not is_message_id(wanted):
@@ -454,8 +460,8 @@ async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[Queu
             continue
         entry = await run_search(make_search(queue, wanted, store))
         if entry is not None:
-            found.append(entry)
-    for entry in sorted(found):
+            matches.append(entry)
+    for entry in sorted(matches):
         if (entry.state == AVAILABLE or queue.stream is not None) and not is_over(queue, entry):
             yield entry
     for death in sorted(died, key=lambda each: int(each.number)):
@@ -480,10 +486,10 @@ def _with_annotations(queue: Queue, each: QueueEntry | Death) -> Message:
     """
     if isinstance(each, QueueEntry):
         return delivered_message(queue, each)
-    found = annotated_copy(queue, each.message, b"" if each.past is None else each.past.annotations)
-    if each.reason != EXPIRED or found.expiration == NEVER:
-        return found
-    return _UNLIMITED.of(found, queue.store)
+    copy = annotated_copy(queue, each.message, b"" if each.past is None else each.past.annotations)
+    if each.reason != EXPIRED or copy.expiration == NEVER:
+        return copy
+    return _UNLIMITED.of(copy, queue.store)
 
 
 def _id(queue: Queue, each: QueueEntry | Death) -> str:
@@ -494,12 +500,12 @@ async def _acquire_messages(operation: _Operation, selection: _Selection, put: P
     """Acquire the messages; return the content of the answer after success."""
     queue = operation.queue
     ids = None if selection.ids is None else set(selection.ids)
-    done, size, more = 0, 0, False
+    count, size, more = 0, 0, False
     async with aclosing(_select_messages(operation, selection)) as chosen:
         async for each in chosen:
             if isinstance(each, Death) and (each.is_seized or each.lane is None):
                 continue  # another operation has removed the message
-            if done == selection.limit or size >= BYTES_MAX:
+            if count == selection.limit or size >= BYTES_MAX:
                 more = True
                 break
             if put is not None:
@@ -517,8 +523,8 @@ async def _acquire_messages(operation: _Operation, selection: _Selection, put: P
                     operation.remove_dead(each)
                 else:
                     operation.remove(each)
-            done += 1
+            count += 1
     if queue.deleted:
         raise not_found(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
     missing = [] if more or ids is None else sorted(ids)  # with more, the search has ended early
-    return {"done": done, "more": more} | ({} if ids is None else {"missing": missing})
+    return {"done": count, "more": more} | ({} if ids is None else {"missing": missing})

@@ -34,17 +34,19 @@ router = APIRouter(tags=["parameters"])
 
 
 def _of(vhost: VirtualHost, component: str | None = None) -> list[Shown]:
-    found: list[Shown] = []
+    parameters: list[Shown] = []
     limits = vhost_limits(vhost)
     if limits:
-        found.append(
+        parameters.append(
             {"vhost": vhost.name, "component": LIMITS_COMPONENT, "name": LIMITS_PARAMETER, "value": limits}
         )
     for policy in vhost.policies.operator_policies.values():
         value = describe_policy(policy)
         del value["name"]
-        found.append({"vhost": vhost.name, "component": OPERATOR_POLICY, "name": policy.name, "value": value})
-    return [shown for shown in found if component in (None, shown["component"])]
+        parameters.append(
+            {"vhost": vhost.name, "component": OPERATOR_POLICY, "name": policy.name, "value": value}
+        )
+    return [shown for shown in parameters if component in (None, shown["component"])]
 
 
 def _known(component: str) -> str:
@@ -84,19 +86,19 @@ async def put_parameter(
     management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name, body: Body
 ) -> Response:
     """Set an operator policy or the limits of a virtual host."""
-    found = visitor.policy_vhost(vhost)
+    virtual_host = visitor.policy_vhost(vhost)
     visitor.require_administrator()
     _known(component)
     require_field(body, "value")
     value = read_table(body, "value")
-    existed = any(shown["name"] == name for shown in _of(found, component))
+    existed = any(shown["name"] == name for shown in _of(virtual_host, component))
     if component == OPERATOR_POLICY:
-        found.policies.set(read_policy(found, name, value, operator=True))
-        await await_policies(found)
+        virtual_host.policies.set(read_policy(virtual_host, name, value, operator=True))
+        await await_policies(virtual_host)
     else:
         if name != LIMITS_PARAMETER:
             raise bad_request(f"the limits of a vhost are called '{LIMITS_PARAMETER}', not '{name}'")
-        set_vhost_limits(management.broker, found, checked_limits(value, LIMITS_OF_VHOSTS))
+        set_vhost_limits(management.broker, virtual_host, checked_limits(value, LIMITS_OF_VHOSTS))
     await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
@@ -106,14 +108,14 @@ async def delete_parameter(
     management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name
 ) -> Response:
     """Delete an operator policy or the limits of a virtual host."""
-    found = visitor.policy_vhost(vhost)
+    virtual_host = visitor.policy_vhost(vhost)
     visitor.require_administrator()
-    _existing(found, component, name)
+    _existing(virtual_host, component, name)
     if component == OPERATOR_POLICY:
-        found.policies.delete(name, operator=True)
-        await await_policies(found)
+        virtual_host.policies.delete(name, operator=True)
+        await await_policies(virtual_host)
     else:
-        set_vhost_limits(management.broker, found, {})
+        set_vhost_limits(management.broker, virtual_host, {})
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -122,8 +124,8 @@ async def delete_parameter(
 async def list_global_parameters(management: Managed, visitor: Asker) -> JSONResponse:
     """Return all global parameters."""
     visitor.require_policymaker()
-    found = management.broker.parameters.items()
-    return JSONResponse([{"name": name, "value": value} for name, value in found])
+    parameters = management.broker.parameters.items()
+    return JSONResponse([{"name": name, "value": value} for name, value in parameters])
 
 
 @router.get("/global-parameters/{name}")

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.definitions.items import read_policy
@@ -25,7 +25,7 @@ async def _list(vhosts: list[VirtualHost], operator: bool, options: Options) -> 
     policies = [
         (vhost.name, policy) for vhost in vhosts for policy in vhost.policies.named(operator).values()
     ]
-    return await answer_list(
+    return await answer_with_list(
         policies,
         lambda item: show_policy(item[1], item[0]),
         options,
@@ -103,14 +103,14 @@ async def delete_operator_policy(
 
 async def await_policies(vhost: VirtualHost) -> None:
     """Wait until all changes of policies apply to everything in a virtual host."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    applied: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell() -> None:
-        if not done.done():
-            done.set_result(None)
+        if not applied.done():
+            applied.set_result(None)
 
     vhost.policies.call_when_applied(tell)
-    await done
+    await applied
 
 
 def _get(vhost: VirtualHost, name: str, operator: bool) -> JSONResponse:

@@ -80,7 +80,7 @@ class _NoSocket:
     def release(self, reason: int) -> None:
         """Do nothing."""
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         """Do nothing."""
 
     def limit_close(self, seconds: int) -> None:
@@ -107,15 +107,15 @@ async def publish(
     `duplicate` says that no queue took the message because all of them had it before. While publishers wait
     for memory or disk space, the status is 503.
     """
-    found = visitor.vhost(vhost)
-    find_exchange(found, name)
+    virtual_host = visitor.vhost(vhost)
+    find_exchange(virtual_host, name)
     key = read_text(body, "routing_key")
-    channel = make_channel(management.server, visitor.rights(found), found)
+    channel = make_channel(management.server, visitor.rights(virtual_host), virtual_host)
     try:
         payload = read_payload(body, int(management.server.body_bytes_max))
     except PreconditionFailed as error:
-        if found.journal.on:
-            found.journal.refused(channel.session, Address(name, key), None, refusal_of(error))
+        if virtual_host.journal.on:
+            virtual_host.journal.refused(channel.session, Address(name, key), None, refusal_of(error))
         raise
     shortage = management.server.shortage.reason
     if shortage:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from broker.adapters.access import QUEUE, Rights
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
 from broker.admin.api.consumers import show_consumers
-from broker.admin.api.lists import Options, answer_list, select_columns
+from broker.admin.api.lists import Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
@@ -44,7 +44,7 @@ async def _list(management: Management, vhosts: list[VirtualHost], options: Opti
     def show(queue: Queue) -> Shown:
         return show_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
 
-    return await answer_list(
+    return await answer_with_list(
         queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name
     )
 
@@ -89,12 +89,12 @@ async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name
 
     The status is 201 for a new queue and 204 for a present one of the same description.
     """
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     name = one_line(name)
-    existed = name in found.topology.queues
+    existed = name in virtual_host.topology.queues
     if not existed:
         require_memory(management)
-    declare_queue(found, visitor.rights(found), name, body)
+    declare_queue(virtual_host, visitor.rights(virtual_host), name, body)
     await await_sync(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
@@ -106,9 +106,9 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
     A null argument is removed. Permissions follow the name, so a new name counts for publishers and consumers
     at once.
     """
-    found = visitor.vhost(vhost)
-    queue = find_queue(found, name)
-    rights = visitor.rights(found)
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
+    rights = visitor.rights(virtual_host)
     called = read_text(body, "name", name)
     if called != name:
         called = one_line(called)
@@ -120,11 +120,11 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
     arguments = merge_arguments(queue, changes)
     if DEAD_LETTER_EXCHANGE in changes:
         rights.require_forwarding(QUEUE, called, arguments.get(DEAD_LETTER_EXCHANGE))
-    alter_queue(found.topology, queue, called, arguments, _is_shared(queue, body))
+    alter_queue(virtual_host.topology, queue, called, arguments, _is_shared(queue, body))
     if called != name:
         slices = Slices()
         for connection in management.connections.in_vhost(vhost):
-            connection.rights_changed()
+            connection.on_rights_changed()
             await slices.breathe()
     await await_sync(management.store)
     return Response(status_code=CHANGED)
@@ -155,11 +155,13 @@ async def delete_queue(
     ] = "false",
 ) -> Response:
     """Delete a queue with its messages."""
-    found = visitor.vhost(vhost)
-    queue = find_queue(found, name)
-    visitor.rights(found).require(CONFIGURE, QUEUE, name)
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
+    visitor.rights(virtual_host).require(CONFIGURE, QUEUE, name)
     # An operator may delete an exclusive queue too; other clients may not.
-    found.declarations.delete_queue(name, if_unused == "true", if_empty == "true", queue.exclusive_owner)
+    virtual_host.declarations.delete_queue(
+        name, if_unused == "true", if_empty == "true", queue.exclusive_owner
+    )
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -180,10 +182,10 @@ class _Purged(PurgeWaiter):
 @router.delete("/queues/{vhost}/{name}/contents", status_code=CHANGED)
 async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
     """Purge the ready messages of a queue."""
-    found = visitor.vhost(vhost)
-    queue = find_queue(found, name)
-    visitor.rights(found).require(READ, QUEUE, name)
-    await _Purged(found.declarations.purge_queue(name, queue.exclusive_owner)).future
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
+    visitor.rights(virtual_host).require(READ, QUEUE, name)
+    await _Purged(virtual_host.declarations.purge_queue(name, queue.exclusive_owner)).future
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -191,9 +193,9 @@ async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Na
 @router.get("/queues/{vhost}/{name}/bindings")
 async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, name: Name) -> Response:
     """Return the bindings whose destination is the queue."""
-    found = visitor.vhost(vhost)
-    queue = find_queue(found, name)
-    bindings: list[Binding | Queue] = [queue, *found.topology.bindings_to(queue)]
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
+    bindings: list[Binding | Queue] = [queue, *virtual_host.topology.bindings_to(queue)]
 
     def show(binding: Binding | Queue) -> Shown:
         return show_binding(binding, vhost)
@@ -202,30 +204,30 @@ async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, nam
         shown = show(binding)
         return shown["source"], shown["properties_key"]
 
-    return await answer_list(bindings, show, options, rank, lambda binding: str(show(binding)["source"]))
+    return await answer_with_list(bindings, show, options, rank, lambda binding: str(show(binding)["source"]))
 
 
 @router.get("/queues/{vhost}/{name}/effective")
 async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
     """Return the effective arguments of a queue, each with its policy or declaration. [amqpd]"""
-    found = visitor.vhost(vhost)
-    queue = find_queue(found, name)
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
     idle = keys_without_effect(queue.arguments)
-    return JSONResponse(show_effective(found.policies.explain_queue(queue), idle))
+    return JSONResponse(show_effective(virtual_host.policies.explain_queue(queue), idle))
 
 
 @router.post("/queues/{vhost}/{name}/actions", status_code=CHANGED)
 async def act_on_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
     """Stop or start enqueue or dequeue of a queue. [amqpd; RabbitMQ synchronised mirrors here]"""
-    found = visitor.vhost(vhost)
-    queue = find_queue(found, name)
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
     action = ACTIONS.get(read_text(body, "action"))
     if action is None:
         raise bad_request(f"unknown action: {body.get('action')}, allowed: {', '.join(ACTIONS)}")
-    visitor.rights(found).require(CONFIGURE, QUEUE, name)
+    visitor.rights(virtual_host).require(CONFIGURE, QUEUE, name)
     operation, off = action
     off_now = set(stopped(queue)) - {operation} | ({operation} if off else set())
-    stop_queue(found.topology, queue, [each for each in OPERATIONS if each in off_now])
+    stop_queue(virtual_host.topology, queue, [each for each in OPERATIONS if each in off_now])
     await await_sync(management.store)
     return Response(status_code=CHANGED)
 
@@ -240,11 +242,11 @@ def find_queue(vhost: VirtualHost, name: str) -> Queue:
 
 def find_readable_queue(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queue]:
     """Return a queue that the visitor may read, and its virtual host. Raises ApiError and BrokerError."""
-    found = visitor.vhost(vhost)
-    queue = find_queue(found, name)
-    visitor.rights(found).require(READ, QUEUE, name)
-    found.declarations.check_owner(queue, None)
-    return found, queue
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
+    visitor.rights(virtual_host).require(READ, QUEUE, name)
+    virtual_host.declarations.check_owner(queue, None)
+    return virtual_host, queue
 
 
 def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Queue:

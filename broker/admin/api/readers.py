@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_authorised, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Management, managed
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.json_documents import require_field
@@ -40,9 +40,9 @@ async def list_readers(readers: Known, visitor: Asker, options: Options) -> Resp
 @router.get("/readers/{vhost}")
 async def list_readers_in(readers: Known, visitor: Asker, options: Options, vhost: Name) -> Response:
     """Return the readers in a virtual host."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     return await _list(
-        readers, [each for each in readers.all() if each.vhost == found.name], visitor, options
+        readers, [each for each in readers.all() if each.vhost == virtual_host.name], visitor, options
     )
 
 
@@ -55,18 +55,18 @@ async def get_reader(readers: Known, visitor: Asker, vhost: Name, name: Name) ->
 @router.put("/readers/{vhost}/{name}", status_code=204)
 async def report_reader(readers: Known, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
     """Report the progress of a reader: `partitions`, each with `queue`, `partition`, `next` and `end`."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     if not name or len(name.encode()) > NAME_MAX:
         raise bad_request(f"the name of a reader has 1 to {NAME_MAX} bytes, not {len(name.encode())}")
-    before = readers.find(found.name, name)
+    before = readers.find(virtual_host.name, name)
     if before is not None:
         visitor.require_owner(before.user, to_change=True)
     positions = _positions(body)
-    rights = visitor.rights(found)
+    rights = visitor.rights(virtual_host)
     for queue in {each.queue for each in positions}:
         if not rights.has_right(READ, queue):
             raise not_authorised(f"user '{visitor.name}' may not read queue '{queue}' in vhost '{vhost}'")
-    if not readers.take(found.name, name, visitor.name, positions):
+    if not readers.take(virtual_host.name, name, visitor.name, positions):
         raise ApiError(
             409,
             "conflict",
@@ -82,9 +82,9 @@ async def forget_reader(readers: Known, visitor: Asker, vhost: Name, name: Name)
     return Response(status_code=204)
 
 
-async def _list(readers: Readers, found: list[Report], visitor: Visitor, options: Options) -> Response:
-    return await answer_list(
-        [each for each in found if visitor.monitors or each.user == visitor.name],
+async def _list(readers: Readers, reports: list[Report], visitor: Visitor, options: Options) -> Response:
+    return await answer_with_list(
+        [each for each in reports if visitor.monitors or each.user == visitor.name],
         lambda each: _shown(readers, each),
         options,
         lambda each: (each.vhost, each.name),
@@ -113,10 +113,10 @@ def _shown(readers: Readers, report: Report) -> dict[str, Any]:
 
 def _positions(body: Body) -> list[Position]:
     """Return the partitions of a report. Raises ApiError."""
-    given = require_field(body, "partitions")
-    if not isinstance(given, list) or len(given) > PARTITIONS_MAX:
+    partitions = require_field(body, "partitions")
+    if not isinstance(partitions, list) or len(partitions) > PARTITIONS_MAX:
         raise bad_request(f"'partitions' is not a list of at most {PARTITIONS_MAX}")
-    return [_position(each) for each in given]
+    return [_position(each) for each in partitions]
 
 
 def _position(given: object) -> Position:

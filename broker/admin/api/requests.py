@@ -92,14 +92,14 @@ async def _object(request: Request, most: int) -> Fields:
     if not content or content.isspace():
         return {}
     try:
-        found = read_json(content)
+        document = read_json(content)
     except JsonError as error:
         raise bad_request(f"not_json: {error}") from error
-    if found is None:
+    if document is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise bad_request("the body is not a JSON object")
-    return found
+    return document
 
 
 async def _body(request: Request) -> Fields:
@@ -146,8 +146,8 @@ class Visitor:
 
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual hosts whose contents the user may see."""
-        found = list(self._management.broker.vhosts.values())
-        return found if self.administers else [vhost for vhost in found if self.may_enter(vhost.name)]
+        vhosts = list(self._management.broker.vhosts.values())
+        return vhosts if self.administers else [vhost for vhost in vhosts if self.may_enter(vhost.name)]
 
     def vhost(self, name: str) -> VirtualHost:
         """Return a virtual host for work in it. Raises ApiError without access."""
@@ -220,7 +220,7 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     if not await answer:
         raise _not_authorized("Not_Authorized")
     if peer is not None:
-        peer.logged_in()
+        peer.on_logged_in()
     user = management.users.get(name)
     tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
     if not tags:

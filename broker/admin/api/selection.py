@@ -55,7 +55,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
                 break
             entry = cursor.get_next_available_entry()
             if entry is not None:
-                cursor.passed(entry)
+                cursor.move_past(entry)
                 if queue.entries.arrival(entry) > newest:
                     if queue.entries.in_order:
                         break
@@ -88,7 +88,7 @@ async def entries_after(
                 break
             if cursor.behind:
                 cursor.behind.clear()  # late entries stand before those that were yielded
-            cursor.passed(entry)
+            cursor.move_past(entry)
             if entries.arrival(entry) > newest:
                 if entries.in_order:
                     break
@@ -122,10 +122,10 @@ async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> 
         return
     newest = int(backlog.numbers)
     while not queue.deleted:
-        found = backlog.after(number, DEATHS)
-        if not found:
+        deaths = backlog.after(number, DEATHS)
+        if not deaths:
             break
-        for death in found:
+        for death in deaths:
             number = int(death.number)
             if number > newest:
                 return
@@ -141,14 +141,14 @@ async def entry_before(queue: Queue, mark: str) -> QueueEntry:
 
     The answer is right until other work runs. In a deleted queue the answer is the head.
     """
-    stand_in = queue.entries.stand_in(mark)
+    placeholder = queue.entries.placeholder(mark)
     if queue.stream is not None:
-        return stand_in
+        return placeholder
     slices = Slices()
     while not queue.deleted:  # a deleted queue does not report the end of its entries
         places = places_of(queue)
-        if places.reaches(stand_in):
-            return places.last_up_to(stand_in)
+        if places.reaches(placeholder):
+            return places.last_up_to(placeholder)
         places.extend(LOOK)
         await slices.breathe()
     return queue.entries.head
@@ -162,8 +162,8 @@ async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
     slices = Slices()
     while not queue.deleted:  # a deleted queue does not report the end of its entries
         places = places_of(queue)
-        found = places.nth(place, ready)
-        if found is not None or not places.extend(LOOK):
+        entry = places.nth(place, ready)
+        if entry is not None or not places.extend(LOOK):
             return places.nth(place, ready)
         await slices.breathe()
     return None
@@ -175,7 +175,7 @@ async def run_search(search: Search) -> QueueEntry | None:
     try:
         while not search.queue.deleted and not search.step(LOOK):
             await slices.breathe()
-        return search.found
+        return search.entry
     finally:
         search.end()
 

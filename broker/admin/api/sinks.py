@@ -139,8 +139,8 @@ def read_count(body: Fields, name: str) -> int:
 @router.get("/staged-sinks/{vhost}")
 async def list_sinks(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
     """Return the sinks of a virtual host that the user may see."""
-    found = management.broker.sinks.of(visitor.visible_vhost(vhost))
-    return JSONResponse([_shown(sink) for sink in found if visitor.monitors or sink.user == visitor.name])
+    sinks = management.broker.sinks.of(visitor.visible_vhost(vhost))
+    return JSONResponse([_shown(sink) for sink in sinks if visitor.monitors or sink.user == visitor.name])
 
 
 @router.get("/staged-sinks/{vhost}/{query}")
@@ -155,16 +155,16 @@ async def get_sink(management: Managed, visitor: Asker, vhost: Name, query: Name
 @router.post("/staged-sinks/{vhost}/{query}")
 async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: Name) -> JSONResponse:
     """Attach to a sink, and create a missing one. An earlier program with the same sink is fenced off."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     sinks = management.broker.sinks
-    sink = sinks.found(found, query)
+    sink = sinks.find_sink(virtual_host, query)
     if sink is None:
-        sink = sinks.attach(found, query, visitor.name, time.time_ns() // 1000)
+        sink = sinks.attach(virtual_host, query, visitor.name, time.time_ns() // 1000)
     else:
         visitor.require_owner(sink.user, True)
         async with gate(sink):  # waits for a commit that has begun
             check_present(sink)
-            sinks.attach(found, query, visitor.name)
+            sinks.attach(virtual_host, query, visitor.name)
     epoch = int(sink.epoch)
     await await_sync(management.store)
     return JSONResponse({"epoch": epoch, "last_batch": int(sink.last), "moving_rows": int(sink.moving_rows)})
@@ -307,12 +307,12 @@ def _find_committed_attempts(sink: Sink, batch: int, body: Fields) -> list[Attem
 
 async def _await_published(sink: Sink, seconds: int) -> bool:
     """Wait until everything committed is published; False after `seconds`."""
-    done = asyncio.Event()
-    sink.idle(done.set)
+    published = asyncio.Event()
+    sink.idle(published.set)
     try:
-        await asyncio.wait_for(done.wait(), seconds)
+        await asyncio.wait_for(published.wait(), seconds)
     except TimeoutError:
-        sink.ignore(done.set)
+        sink.ignore(published.set)
         return False
     return True
 
@@ -383,19 +383,19 @@ async def add_rows(
     if shortage:
         raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
     management.store.require()
-    found = sink.attempts.get(attempt)
-    if found is None:
+    known = sink.attempts.get(attempt)
+    if known is None:
         raise not_found(f"{sink.where()} has no attempt {attempt} that rows may be added to")
-    if start == found.rows:
+    if start == known.rows:
         messages = [message for message, _ in chunks]
-        trouble = await await_disk(lambda done: found.add(messages, done))
+        trouble = await await_disk(lambda done: known.add(messages, done))
         if trouble:
             where = f"attempt {attempt} of {sink.where()}"
             raise ApiError(503, "service_unavailable", f"{where} has not stored these rows: {trouble}")
-    elif start + rows == found.rows:  # a repeated request, whose answer was lost
+    elif start + rows == known.rows:  # a repeated request, whose answer was lost
         await await_sync(management.store)
     else:
-        raise conflict(f"attempt {attempt} of {sink.where()} has {found.rows} rows, not {start}")
+        raise conflict(f"attempt {attempt} of {sink.where()} has {known.rows} rows, not {start}")
     return JSONResponse({"rows": start + rows})
 
 
@@ -406,11 +406,11 @@ async def drop_attempt(
     """Delete an attempt that is not committed."""
     sink = find_owned_sink(management, visitor, vhost, query)
     async with gate(sink):
-        found = sink.attempts.get(attempt)
-        if found is None:
+        known = sink.attempts.get(attempt)
+        if known is None:
             raise not_found(f"{sink.where()} has no attempt {attempt} that is not committed")
         management.store.require()
-        sink.drop([found])
+        sink.drop([known])
     await await_sync(management.store)
     return Response(status_code=204)
 
@@ -418,7 +418,7 @@ async def drop_attempt(
 async def _check_chunks(content: bytes, checker: Checker) -> list[tuple[Message, int]]:
     """Return the stored form and the number of rows of each chunk. Raises the errors of `check`."""
     slices = Slices()
-    found: list[tuple[Message, int]] = []
+    chunks: list[tuple[Message, int]] = []
     position = 0
     try:
         while position < len(content):
@@ -428,14 +428,14 @@ async def _check_chunks(content: bytes, checker: Checker) -> list[tuple[Message,
             chunk.check()
             checker.check(chunk)
             end = position + chunk.header.size
-            found.append((chunk_message(content[position:end], chunk.rows), int(chunk.rows)))
+            chunks.append((chunk_message(content[position:end], chunk.rows), int(chunk.rows)))
             position = end
             await slices.breathe()
     except ChunkDamagedError as error:
         raise bad_request(f"rows come in chunks: {error}") from error
-    if not found:
+    if not chunks:
         raise bad_request("there are no rows")
-    return found
+    return chunks
 
 
 def _chunks_of(management: Management, content: bytes) -> bytes:

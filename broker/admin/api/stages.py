@@ -46,9 +46,9 @@ async def attach_reader(
     if not 0 <= retain <= RETAIN_MAX:
         raise bad_request(f"retain {retain} is not from 0 to {RETAIN_MAX}")
     staging = management.broker.staging
-    while (stage := staging.found(queue, reader)) is not None:
+    while (stage := staging.find_stage(queue, reader)) is not None:
         async with gate(stage):  # waits for an advance that has begun
-            if staging.found(queue, reader) is stage and not queue.deleted:
+            if staging.find_stage(queue, reader) is stage and not queue.deleted:
                 staging.attach(queue, reader, 0, retain)
                 await await_sync(management.store)
                 await _remove_acknowledged(stage)
@@ -215,7 +215,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
     except ApiError:
         broker.staging.undo(stage)
         raise
-    stage.durable()
+    stage.note_durable()
     await _remove_acknowledged(stage)
 
 

@@ -58,13 +58,15 @@ async def list_streams(
     ] = None,
 ) -> StreamingResponse:
     """Return the named streams in the order of the names, or all streams that the user may read."""
-    found = visitor.vhost(vhost)
+    virtual_host = visitor.vhost(vhost)
     if name is not None:
         streams = [_stream(visitor, vhost, each) for each in dict.fromkeys(name)]
     else:
-        rights = visitor.rights(found)
+        rights = visitor.rights(virtual_host)
         of_all = [
-            stream for queue in found.topology.queues.values() if (stream := stream_of(queue)) is not None
+            stream
+            for queue in virtual_host.topology.queues.values()
+            if (stream := stream_of(queue)) is not None
         ]
         streams = [stream for stream in of_all if rights.has_right(READ, stream.queue.name)]
     return StreamingResponse(_list(streams, name is not None), media_type="application/json")

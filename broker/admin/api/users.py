@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name
 from broker.admin.json_documents import Fields, read_table, read_tags, read_text
@@ -39,16 +39,18 @@ def read_password_hash(fields: Fields) -> Password | None:
 async def list_users(management: Managed, visitor: Administrator, options: Options) -> Response:
     """Return all users."""
     users = management.users
-    found = [users.require_user(name) for name in users.names()]
-    return await answer_list(found, show_user, options, lambda user: (user.name,), lambda user: user.name)
+    everyone = [users.require_user(name) for name in users.names()]
+    return await answer_with_list(
+        everyone, show_user, options, lambda user: (user.name,), lambda user: user.name
+    )
 
 
 @router.get("/users/without-permissions")
 async def list_users_without_permissions(management: Managed, visitor: Administrator) -> JSONResponse:
     """Return the users who may not open any virtual host."""
     users = management.users
-    found = [users.require_user(name) for name in users.names()]
-    return JSONResponse([show_user(user) for user in found if not user.permissions])
+    everyone = [users.require_user(name) for name in users.names()]
+    return JSONResponse([show_user(user) for user in everyone if not user.permissions])
 
 
 @router.post("/users/bulk-delete", status_code=CHANGED)
@@ -119,14 +121,16 @@ def _existing(management: Management, name: str) -> User:
 def find_permissions(management: Management, name: str) -> list[Shown]:
     """Return a user's permissions by virtual host. Raises NotFound."""
     user = management.users.require_user(name)
-    return [show_permission(name, vhost, found) for vhost, found in sorted(user.permissions.items())]
+    return [
+        show_permission(name, vhost, permission) for vhost, permission in sorted(user.permissions.items())
+    ]
 
 
 def find_topic_permissions(management: Management, name: str) -> list[Shown]:
     """Return a user's topic permissions: routing keys, where they are limited. Raises NotFound."""
     user = management.users.require_user(name)
-    found = sorted(user.topics.items(), key=lambda item: item[0])
-    return [show_topic(name, vhost, exchange, topic) for (vhost, exchange), topic in found]
+    permissions = sorted(user.topics.items(), key=lambda item: item[0])
+    return [show_topic(name, vhost, exchange, topic) for (vhost, exchange), topic in permissions]
 
 
 def _of_all(management: Management, topics: bool) -> list[Shown]:
@@ -162,16 +166,16 @@ async def list_topics_of(management: Managed, visitor: Administrator, user: Name
 async def list_permissions_in(management: Managed, visitor: Administrator, vhost: Name) -> JSONResponse:
     """Return the permissions of all users in a virtual host."""
     visitor.vhost(vhost)
-    found = management.users.permissions_in(vhost)
-    return JSONResponse([show_permission(name, vhost, permission) for name, permission in found])
+    permissions = management.users.permissions_in(vhost)
+    return JSONResponse([show_permission(name, vhost, permission) for name, permission in permissions])
 
 
 @permissions.get("/vhosts/{vhost}/topic-permissions")
 async def list_topics_in(management: Managed, visitor: Administrator, vhost: Name) -> JSONResponse:
     """Return the topic permissions of all users in a virtual host."""
     visitor.vhost(vhost)
-    found = management.users.topics_in(vhost)
-    return JSONResponse([show_topic(name, vhost, exchange, topic) for name, exchange, topic in found])
+    permissions = management.users.topics_in(vhost)
+    return JSONResponse([show_topic(name, vhost, exchange, topic) for name, exchange, topic in permissions])
 
 
 @permissions.get("/permissions/{vhost}/{user}")

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_found
-from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Administrator, Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
@@ -52,17 +52,17 @@ async def _shown(management: Management, vhost: VirtualHost, slices: Slices) -> 
 
 
 def _visible(management: Management, visitor: Visitor) -> list[VirtualHost]:
-    found = list(management.broker.vhosts.values())
-    return found if visitor.monitors else [vhost for vhost in found if visitor.may_enter(vhost.name)]
+    vhosts = list(management.broker.vhosts.values())
+    return vhosts if visitor.monitors else [vhost for vhost in vhosts if visitor.may_enter(vhost.name)]
 
 
 @router.get("/vhosts")
 async def list_vhosts(management: Managed, visitor: Asker, options: Options) -> Response:
     """Return the virtual hosts that the user may see."""
     slices = Slices()
-    found = [await _shown(management, vhost, slices) for vhost in _visible(management, visitor)]
-    return await answer_list(
-        found, lambda shown: shown, options, lambda shown: (shown["name"],), lambda shown: str(shown["name"])
+    items = [await _shown(management, vhost, slices) for vhost in _visible(management, visitor)]
+    return await answer_with_list(
+        items, lambda shown: shown, options, lambda shown: (shown["name"],), lambda shown: str(shown["name"])
     )
 
 

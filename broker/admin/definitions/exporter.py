@@ -82,10 +82,10 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
 def export_vhost_pieces(vhost: VirtualHost, version: str) -> Iterator[str]:
     """Return the definitions of one virtual host, without its name, as pieces of one JSON text."""
     contents = Contents(vhost)
-    said = describe_vhost(vhost)
-    del said["name"]
+    description = describe_vhost(vhost)
+    del description["name"]
     yield from _document(
-        {"product_name": "amqpd", "product_version": version} | said,
+        {"product_name": "amqpd", "product_version": version} | description,
         {
             "parameters": _parameters(contents, False),
             "policies": _policies(contents, False),
@@ -101,34 +101,34 @@ def _document(head: Shown, categories: dict[str, Iterable[Shown]]) -> Iterator[s
     for name, objects in categories.items():
         yield f',"{name}":['
         comma = ""
-        for found in objects:
-            yield comma + json.dumps(found)
+        for item in objects:
+            yield comma + json.dumps(item)
             comma = ","
         yield "]"
     yield "}"
 
 
 def _user(user: User) -> Shown:
-    found = show_user(user)
+    shown = show_user(user)
     if user.password.hashing == ARGON2ID and user.password.verifier:
-        found["scram_verifier"] = user.password.verifier
+        shown["scram_verifier"] = user.password.verifier
     if user.loopback_only:
-        found["loopback_only"] = True
-    return found
+        shown["loopback_only"] = True
+    return shown
 
 
 def _permissions(users: list[User], vhosts: frozenset[str]) -> Iterator[Shown]:
     for user in users:
-        for vhost, found in list(user.permissions.items()):
+        for vhost, permission in list(user.permissions.items()):
             if vhost in vhosts:
-                yield show_permission(user.name, vhost, found)
+                yield show_permission(user.name, vhost, permission)
 
 
 def _topic_permissions(users: list[User], vhosts: frozenset[str]) -> Iterator[Shown]:
     for user in users:
-        for (vhost, exchange), found in list(user.topics.items()):
+        for (vhost, exchange), permission in list(user.topics.items()):
             if vhost in vhosts:
-                yield show_topic(user.name, vhost, exchange, found)
+                yield show_topic(user.name, vhost, exchange, permission)
 
 
 def _parameters(contents: Contents, named: bool) -> Iterator[Shown]:

@@ -51,7 +51,7 @@ _log = structlog.get_logger("amqpd")
 
 
 def trial_steps(
-    found: Mapping[str, list[Fields]], broker: Broker, users: Users, vhost: str | None
+    objects: Mapping[str, list[Fields]], broker: Broker, users: Users, vhost: str | None
 ) -> Generator[None, None, tuple[Broker, Users]]:
     """Copy all virtual hosts without contents, and the users, exchanges and queues that the definitions name.
 
@@ -71,17 +71,17 @@ def trial_steps(
                 copy.policies.put(policy)
         yield
     for category, key in (("exchanges", "name"), ("bindings", "source"), ("bindings", "destination")):
-        for fields in found.get(category, ()):
+        for fields in objects.get(category, ()):
             _copy_exchange(broker, trial, fields.get("vhost", vhost), fields.get(key))
             yield
     for category, key in (("queues", "name"), ("bindings", "destination")):
-        for fields in found.get(category, ()):
+        for fields in objects.get(category, ()):
             _copy_queue(broker, trial, fields.get("vhost", vhost), fields.get(key))
             yield
     trial_users = Users(store)
     named = [(category, "user") for category in ("permissions", "topic_permissions")]
     for category, key in [("users", "name"), *named]:
-        for fields in found.get(category, ()):
+        for fields in objects.get(category, ()):
             _copy_user(users, trial_users, fields.get(key))
             yield
     return trial, trial_users
@@ -176,7 +176,7 @@ def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Ma
         raise DefinitionsError(["definitions are a JSON object"])
     wanted = CATEGORIES if vhost is None else OF_VHOST
     problems: list[str] = []
-    found: dict[str, list[Fields]] = {}
+    objects: dict[str, list[Fields]] = {}
     for category in wanted:
         entries = document.get(category, [])
         right = isinstance(entries, list)
@@ -184,33 +184,33 @@ def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Ma
             right = right and isinstance(entry, Mapping)
             yield
         if right:
-            found[category] = entries
+            objects[category] = entries
         else:
             problems.append(f"'{category}' is not a list of objects")
-    said = () if vhost is None else SAID_OF_VHOST
+    vhost_keys = () if vhost is None else SAID_OF_VHOST
     about = ABOUT_FILE if vhost is None else ABOUT_VHOST_FILE
     for name in document:
         if name in CATEGORIES and name not in wanted:
             if document[name]:
                 problems.append(f"'{name}' cannot be imported into one vhost, allowed: {', '.join(wanted)}")
-        elif name not in wanted and name not in about and name not in said:
-            problems.append(f"'{name}' is not known, allowed: {', '.join((*wanted, *said))}")
+        elif name not in wanted and name not in about and name not in vhost_keys:
+            problems.append(f"'{name}' is not known, allowed: {', '.join((*wanted, *vhost_keys))}")
     if problems:
         raise DefinitionsError(problems)
-    of_vhost = {name: document[name] for name in said if name in document}
-    return {"vhosts": [of_vhost | {"name": vhost}], **found} if of_vhost else found
+    of_vhost = {name: document[name] for name in vhost_keys if name in document}
+    return {"vhosts": [of_vhost | {"name": vhost}], **objects} if of_vhost else objects
 
 
 def find_clear_passwords(document: object) -> dict[str, str]:
     """Return the clear-text passwords of a document by user, which must be hashed before the import."""
     users = document.get("users", []) if isinstance(document, Mapping) else []
-    found: dict[str, str] = {}
+    passwords: dict[str, str] = {}
     for user in users if isinstance(users, list) else []:
         if isinstance(user, Mapping) and isinstance(user.get("name"), str):
             password = user.get("password")
             if isinstance(password, str) and password and not user.get("password_hash"):
-                found[user["name"]] = password
-    return found
+                passwords[user["name"]] = password
+    return passwords
 
 
 def import_steps(
@@ -229,22 +229,22 @@ def import_steps(
         DefinitionsError: some objects are wrong. If other clients change the broker between two steps, the
         import may end with this error after a part of the changes.
     """
-    found = yield from _form_steps(document, vhost)
-    copies = yield from trial_steps(found, broker, users, vhost)
+    objects = yield from _form_steps(document, vhost)
+    copies = yield from trial_steps(objects, broker, users, vhost)
     trial = Target(*copies, passwords)
     try:
-        yield from _make_all(found, trial, vhost)
+        yield from _make_all(objects, trial, vhost)
         yield from _check_queue_limits(trial.broker, broker)
     except DefinitionsError:
         yield from _delete_trial(trial.broker)
         raise
     yield from _delete_trial(trial.broker)
-    yield from _make_all(found, Target(broker, users, passwords), vhost)
+    yield from _make_all(objects, Target(broker, users, passwords), vhost)
 
 
-def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Steps:
+def _make_all(objects: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Steps:
     problems: list[str] = []
-    for category, entries in found.items():
+    for category, entries in objects.items():
         make, known = CATEGORIES[category]
         for fields in entries:
             try:

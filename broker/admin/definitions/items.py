@@ -57,10 +57,10 @@ class Target:
             raise PreconditionFailed(
                 f"it is of vhost '{show(fields['vhost'])}', but the file is for '{name}'"
             )
-        found = self.broker.vhosts.get(name)
-        if found is None:
+        virtual_host = self.broker.vhosts.get(name)
+        if virtual_host is None:
             raise NotFound(f"there is no vhost '{name}', and the definitions make none")
-        return found
+        return virtual_host
 
 
 def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
@@ -87,28 +87,28 @@ def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
 def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
     """Make a virtual host with its description and limits."""
     name = read_text(fields, "name")
-    found = target.broker.declare_vhost(name)
+    virtual_host = target.broker.declare_vhost(name)
     metadata = read_table(fields, "metadata")
     for key in metadata:
         if key not in METADATA:
             raise PreconditionFailed(f"'{key}' in 'metadata' is not known, allowed: {', '.join(METADATA)}")
     if read_flag(metadata, PROTECTED, False):
         raise PreconditionFailed(f"'{PROTECTED}' is true: there is no such protection here")
-    said = {**metadata, **{key: fields[key] for key in METADATA if fields.get(key)}}
-    queue_type = said.get("default_queue_type")
+    description = {**metadata, **{key: fields[key] for key in METADATA if fields.get(key)}}
+    queue_type = description.get("default_queue_type")
     target.broker.describe_vhost(
         name,
-        read_text(said, "description", found.description),
-        read_tags(said) if "tags" in said else found.tags,
-        found.default_queue_type
+        read_text(description, "description", virtual_host.description),
+        read_tags(description) if "tags" in description else virtual_host.tags,
+        virtual_host.default_queue_type
         if queue_type is None
         else None
         if queue_type == "undefined"
-        else read_text(said, "default_queue_type"),
+        else read_text(description, "default_queue_type"),
     )
     limits = read_table(fields, "limits")
     if limits:
-        _limit(target, found, limits)
+        _limit(target, virtual_host, limits)
 
 
 def make_permission(target: Target, fields: Fields, vhost: str | None) -> None:
@@ -131,10 +131,10 @@ def make_topic_permission(target: Target, fields: Fields, vhost: str | None) -> 
 
 def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
     """Make an exchange. The default exchange and predeclared exchanges are skipped, as in RabbitMQ."""
-    found, name = target.vhost(fields, vhost), one_line(read_text(fields, "name"))
+    virtual_host, name = target.vhost(fields, vhost), one_line(read_text(fields, "name"))
     if name == DEFAULT_EXCHANGE or name.startswith(RESERVED_PREFIX):
         return
-    found.declarations.declare_exchange(
+    virtual_host.declarations.declare_exchange(
         name,
         read_text(fields, "type"),
         read_flag(fields, "durable", True),
@@ -146,20 +146,20 @@ def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
 
 def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
     """Make a queue. Names that the broker generates are skipped, as in RabbitMQ."""
-    found, name = target.vhost(fields, vhost), one_line(read_text(fields, "name"))
+    virtual_host, name = target.vhost(fields, vhost), one_line(read_text(fields, "name"))
     if not name:
         raise PreconditionFailed("a queue needs a name")
     if name.startswith(RESERVED_PREFIX):
         return
     arguments = read_field_table(fields.get("arguments"), f"queue '{name}'")
-    meant = found.default_queue_type or DEFAULT_QUEUE_TYPE
+    meant = virtual_host.default_queue_type or DEFAULT_QUEUE_TYPE
     kind = read_text(fields, "type", meant)
     if kind != meant:
         arguments.setdefault(QUEUE_TYPE, kind)
     durable, auto_delete = read_flag(fields, "durable", True), read_flag(fields, "auto_delete", False)
-    queue = found.declarations.declare_queue(name, durable, None, auto_delete, arguments)
+    queue = virtual_host.declarations.declare_queue(name, durable, None, auto_delete, arguments)
     if "stopped" in fields:
-        stop_queue(found.topology, queue, _read_stopped(fields["stopped"]))
+        stop_queue(virtual_host.topology, queue, _read_stopped(fields["stopped"]))
 
 
 def _read_stopped(value: object) -> list[str]:
@@ -171,7 +171,7 @@ def _read_stopped(value: object) -> list[str]:
 
 def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
     """Make a binding. The bindings of queues to the default exchange exist already."""
-    found = target.vhost(fields, vhost)
+    virtual_host = target.vhost(fields, vhost)
     source, destination = one_line(read_text(fields, "source")), one_line(read_text(fields, "destination"))
     if source == DEFAULT_EXCHANGE or destination.startswith("amq.gen-"):
         return
@@ -179,12 +179,12 @@ def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
     arguments = read_field_table(fields.get("arguments"), f"a binding from '{source}' to '{destination}'")
     kind = read_text(fields, "destination_type")
     if kind == "queue":
-        queue = found.topology.queues.get(destination)
-        found.declarations.bind_queue(
+        queue = virtual_host.topology.queues.get(destination)
+        virtual_host.declarations.bind_queue(
             destination, source, key, arguments, queue.exclusive_owner if queue else None
         )
     elif kind == "exchange":
-        found.declarations.bind_exchange(destination, source, key, arguments)
+        virtual_host.declarations.bind_exchange(destination, source, key, arguments)
     else:
         raise PreconditionFailed(f"'destination_type' is '{kind}', allowed: queue, exchange")
 
@@ -199,7 +199,7 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
 
     Components of RabbitMQ's plugins are refused.
     """
-    found, name = target.vhost(fields, vhost), read_text(fields, "name")
+    virtual_host, name = target.vhost(fields, vhost), read_text(fields, "name")
     component = read_text(fields, "component")
     if component not in (OPERATOR_POLICY, LIMITS_COMPONENT):
         raise PreconditionFailed(
@@ -208,9 +208,9 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
     require_field(fields, "value")
     value = read_table(fields, "value")
     if component == OPERATOR_POLICY:
-        _make_policy(found, name, value, operator=True)
+        _make_policy(virtual_host, name, value, operator=True)
     else:
-        _limit(target, found, value)
+        _limit(target, virtual_host, value)
 
 
 def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:

@@ -16,8 +16,8 @@ from broker.core.arguments.queue import (
 )
 from broker.core.arguments.rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import milliseconds
 from broker.core.selector.selector import Selector
-from broker.core.view import milliseconds
 
 FIRST: Final = "first"
 LAST: Final = "last"

@@ -790,9 +790,9 @@ def requested_strategy(effective: Arguments, declared: Arguments) -> str:
 
     A quorum queue without an explicit strategy that rejects publishes when it is full asks for at-least-once.
     """
-    said = text_argument(effective, DEAD_LETTER_STRATEGY)
-    if said is not None:
-        return said
+    strategy = text_argument(effective, DEAD_LETTER_STRATEGY)
+    if strategy is not None:
+        return strategy
     return AT_LEAST_ONCE if is_quorum(declared) and not _drops_head(effective) else AT_MOST_ONCE
 
 

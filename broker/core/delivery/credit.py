@@ -96,7 +96,7 @@ class Credit:
         self.used -= 1
         self.used_bytes -= size
         if self.bytes_max != 0:
-            self.changed()
+            self.resume_targets()
         elif self.used == self.count_max - 1:
             self.update_targets()
 
@@ -109,7 +109,7 @@ class Credit:
         self.used -= count
         self.used_bytes -= size
         if self.bytes_max != 0:
-            self.changed()
+            self.resume_targets()
         elif self.used < self.count_max <= before:
             self.update_targets()
 
@@ -122,9 +122,9 @@ class Credit:
         self.bytes_max = bytes_max
         for target in self.targets:
             target.sized = target.is_sized()
-        self.changed()
+        self.resume_targets()
 
-    def changed(self) -> None:
+    def resume_targets(self) -> None:
         """Resume the targets, then retry the consumers that wait for bytes: more may fit than before."""
         self.update_targets()
         for target in list(self.targets):

@@ -28,7 +28,7 @@ class Browsers:
         self.standing: dict[QueueEntry, dict[Cursor, None]] = {}
         self._gone: i64 = 0  # entries, since the last sweep
 
-    def moved(self, cursor: Cursor, before: QueueEntry) -> None:
+    def note_move(self, cursor: Cursor, before: QueueEntry) -> None:
         """Note that `cursor` has moved from `before` to its `last`."""
         there = self.standing[before]
         if len(there) == 1 and not cursor.last.stood_on:
@@ -177,13 +177,13 @@ class LateArrivals:
 
     def entries(self, last: QueueEntry) -> list[QueueEntry]:
         """Return the entries of all stretches; too slow for the hot path. The cursor stands on `last`."""
-        found: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         for begin in self._begins.values():
             entry: QueueEntry | None = begin
             while entry is not None:
-                found.append(entry)
+                entries.append(entry)
                 entry = None if entry is last or _is_last_of_rank(entry) else entry.next
-        return found
+        return entries
 
 
 def _is_last_of_rank(entry: QueueEntry) -> bool:
@@ -193,19 +193,19 @@ def _is_last_of_rank(entry: QueueEntry) -> bool:
 
 @final
 @mypyc_attr(acyclic=True)
-class Place:
-    """The position of an entry in one row. `other`: its position in a row of another header."""
+class Posting:
+    """The position of an entry in one posting list. `other`: its position in a list of another header."""
 
-    def __init__(self, entry: QueueEntry, row: Row, other: Place | None) -> None:
+    def __init__(self, entry: QueueEntry, postings: PostingList, other: Posting | None) -> None:
         self.entry = entry
-        self.row = row
+        self.postings = postings
         self.other = other
-        self.before: Place | None = None
-        self.after: Place | None = None
+        self.before: Posting | None = None
+        self.after: Posting | None = None
 
 
 @final
-class Row:
+class PostingList:
     """The entries of an index with one value of one header, in the order of the queue.
 
     `contexts`: the cursors of consumers that demand this value. `users`: the number of these consumers and of
@@ -215,8 +215,8 @@ class Row:
     def __init__(self, header: i64, value: object) -> None:
         self.header = header
         self.value = value
-        self.first: Place | None = None
-        self.last: Place | None = None
+        self.first: Posting | None = None
+        self.last: Posting | None = None
         self.users: i64 = 0
         self.entries: QueueEntryList | None = None
         self.contexts: list[Cursor] = []
@@ -255,7 +255,7 @@ class Cursor:
     `filter`: selects the entries that these consumers see; None: all of them.
     `users`: how many consumers share the cursor, if it has a filter.
     `more`: the latest look-up returned None because its budget was used up before the end of the queue.
-    `row`: the row of an index that the cursor walks over instead of the queue, if any.
+    `postings`: the posting list of an index that the cursor walks over instead of the queue, if any.
     `browsers`: must know the cursor's position; None unless a browser owns the cursor.
     `progress`: the settled part of a stream, for a consumer whose progress the stream remembers.
     `effort`: the cost of look-ups since `effort` was last set to 0; an entry passed costs 1.
@@ -272,7 +272,7 @@ class Cursor:
         self.scan_budget: i64 = SCAN_BUDGET
         self.effort: i64 = 0
         self.browsers: Browsers | None = None
-        self.row: Row | None = None
+        self.postings: PostingList | None = None
         self.progress: CursorProgress | None = None
 
     @property
@@ -337,7 +337,7 @@ class Cursor:
             self.effort += LOAD_COST + (message.length >> LOAD_SHIFT)
         return self.filter.passes(entry)
 
-    def passed(self, entry: QueueEntry) -> None:
+    def move_past(self, entry: QueueEntry) -> None:
         """Move past `entry`, the result of the latest look-up, which is being delivered."""
         if self.progress is not None:
             self.progress.note_delivery(entry)
@@ -429,7 +429,7 @@ class Cursor:
         before = self.last
         self.last = entry
         if self.browsers is not None:
-            self.browsers.moved(self, before)
+            self.browsers.note_move(self, before)
             self.effort += self.entries.reads
             self.entries.reads = 0
 

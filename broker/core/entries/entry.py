@@ -60,7 +60,7 @@ class Holder:
         self.no_ack = no_ack
         self.inflight: i64 = 0
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
+    def on_acquisition_removed(self, entry: QueueEntry) -> None:
         """Note that the queue has taken `entry` back: a later settle or release has no effect."""
 
 

@@ -9,49 +9,51 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import INDEX
 from broker.core.arguments.rule import Arguments
-from broker.core.entries.cursor import Place, Row
+from broker.core.entries.cursor import Posting, PostingList
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
+from broker.core.message_view import Views, bare_view
 from broker.core.ports import MessageStore
-from broker.core.view import Views, bare_view
 
 
 @final
-class RowEntries(QueueEntryList):
-    """The list of one row's entries, for the cursors that walk over the row."""
+class PostingListEntries(QueueEntryList):
+    """The entries of a single posting list, for the cursors that walk over the list."""
 
-    def __init__(self, index: Index, row: Row) -> None:
+    def __init__(self, index: Index, postings: PostingList) -> None:
         super().__init__(True)
         self._index = index
-        self._row = row
+        self._postings = postings
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
         """The next entry with the value."""
-        after = self._row.first if entry is self.head else self._index.place(entry, self._row).after
+        after = (
+            self._postings.first if entry is self.head else self._index.posting(entry, self._postings).after
+        )
         return None if after is None else after.entry
 
     def before(self, entry: QueueEntry) -> QueueEntry:
         """The entry with the value before this one."""
-        before = self._index.place(entry, self._row).before
+        before = self._index.posting(entry, self._postings).before
         return self.head if before is None else before.entry
 
 
 @final
 class Index:
-    """The rows of a queue, by the headers that its argument `x-index` names and by their values.
+    """The posting lists of a queue, by the headers that its argument `x-index` names and by their values.
 
     A name may be any identifier of a selector, so a property is possible too. A value is a string or a
-    number; entries without such a value are in no row.
-    `served`: the rows that have consumers.
+    number; entries without such a value are in no posting list.
+    `served`: the posting lists that have consumers.
     """
 
     def __init__(self, names: list[str], store: MessageStore, views: Views) -> None:
         self.names = names
-        self.served: dict[Row, None] = {}
+        self.served: dict[PostingList, None] = {}
         self._store = store
         self._views = views
-        self.rows: list[dict[object, Row]] = [{} for _ in names]
-        self._places: dict[QueueEntry, Place] = {}
+        self.posting_lists: list[dict[object, PostingList]] = [{} for _ in names]
+        self._by_entry: dict[QueueEntry, Posting] = {}
 
     # ---- entries
 
@@ -61,114 +63,114 @@ class Index:
             view = self._views(entry.message, self._store)
         except Exception:  # the disk cannot read the message: an enqueue must not fail for this
             return
-        place: Place | None = None
+        posting: Posting | None = None
         for header, name in enumerate(self.names):
             value = view.lookup(name)
             if is_value(value):
-                row = self._row(header, value)
-                place = Place(entry, row, place)
-                last = row.last
-                place.before = last
+                postings = self._posting_list(header, value)
+                posting = Posting(entry, postings, posting)
+                last = postings.last
+                posting.before = last
                 if last is None:
-                    row.first = place
+                    postings.first = posting
                 else:
-                    last.after = place
-                row.last = place
-        if place is not None:
-            self._places[entry] = place
+                    last.after = posting
+                postings.last = posting
+        if posting is not None:
+            self._by_entry[entry] = posting
 
     def offer(self, entries: list[QueueEntry], depth: i64) -> None:
-        """Offer `entries`, which are AVAILABLE again, to the cursors of their rows."""
+        """Offer `entries`, which are AVAILABLE again, to the cursors of their posting lists."""
         if not self.served:
             return
         for entry in entries:
-            place = self._places.get(entry)
-            while place is not None:
-                for context in place.row.contexts:
+            posting = self._by_entry.get(entry)
+            while posting is not None:
+                for context in posting.postings.contexts:
                     context.offer(entry, depth)
-                place = place.other
+                posting = posting.other
 
     def remove(self, entry: QueueEntry, depth: i64) -> None:
         """Remove `entry`, which is about to be unlinked.
 
         No browser stands on it, and `depth` entries are left then.
         """
-        place = self._places.get(entry)
-        first = place
-        while place is not None:
-            for context in place.row.contexts:
+        posting = self._by_entry.get(entry)
+        first = posting
+        while posting is not None:
+            for context in posting.postings.contexts:
                 context.forget(entry, depth)
-            place = place.other
-        place = first
-        while place is not None:
-            row = place.row
-            before, after = place.before, place.after
+            posting = posting.other
+        posting = first
+        while posting is not None:
+            postings = posting.postings
+            before, after = posting.before, posting.after
             if before is None:
-                row.first = after
+                postings.first = after
             else:
                 before.after = after
             if after is None:
-                row.last = before
+                postings.last = before
             else:
                 after.before = before
-            place.before = None
-            place.after = None
-            self._drop_row(row)
-            place = place.other
+            posting.before = None
+            posting.after = None
+            self._drop_if_empty(postings)
+            posting = posting.other
         if first is not None:
-            del self._places[entry]
+            del self._by_entry[entry]
 
-    def place(self, entry: QueueEntry, row: Row) -> Place:
-        """Return the place of an entry in a row that contains it."""
-        place: Place | None = self._places[entry]
-        while place is not None and place.row is not row:
-            place = place.other
-        assert place is not None, "a cursor of a row stands on entries of the row"
-        return place
+    def posting(self, entry: QueueEntry, postings: PostingList) -> Posting:
+        """Return the posting of an entry in a posting list that contains it."""
+        posting: Posting | None = self._by_entry[entry]
+        while posting is not None and posting.postings is not postings:
+            posting = posting.other
+        assert posting is not None, "a cursor of a posting list stands on entries of the list"
+        return posting
 
-    # ---- rows for cursors
+    # ---- posting lists for cursors
 
-    def row_for(self, entry_filter: EntryFilter | None) -> Row | None:
-        """Return the row of all entries that a filter may let pass.
+    def postings_for(self, entry_filter: EntryFilter | None) -> PostingList | None:
+        """Return the posting list of all entries that a filter may let pass.
 
         None if it demands no value of an indexed header.
 
-        The caller must call `release` once for each row that this returns.
+        The caller must call `release` once for each posting list that this returns.
         """
         if entry_filter is None:
             return None
         for name, value in entry_filter.demands:
             if name in self.names:
-                row = self._row(self.names.index(name), value)
-                row.users += 1
-                if row.entries is None:
-                    row.entries = RowEntries(self, row)
-                return row
+                postings = self._posting_list(self.names.index(name), value)
+                postings.users += 1
+                if postings.entries is None:
+                    postings.entries = PostingListEntries(self, postings)
+                return postings
         return None
 
-    def release(self, row: Row) -> None:
-        """Release the row for one of its users."""
-        row.users -= 1
-        self._drop_row(row)
+    def release(self, postings: PostingList) -> None:
+        """Release the posting list for one of its users."""
+        postings.users -= 1
+        self._drop_if_empty(postings)
 
-    def served_rows(self, entry: QueueEntry) -> list[Row]:
-        """Return the rows of `entry`, or nothing if no row has consumers."""
-        rows: list[Row] = []
-        place = self._places.get(entry) if self.served else None
-        while place is not None:
-            rows.append(place.row)
-            place = place.other
-        return rows
+    def served_postings(self, entry: QueueEntry) -> list[PostingList]:
+        """Return the posting lists of `entry`, or nothing if no posting list has consumers."""
+        served: list[PostingList] = []
+        posting = self._by_entry.get(entry) if self.served else None
+        while posting is not None:
+            served.append(posting.postings)
+            posting = posting.other
+        return served
 
-    def _row(self, header: i64, value: object) -> Row:
-        row = self.rows[header].get(value)
-        if row is None:
-            row = self.rows[header][value] = Row(header, value)
-        return row
+    def _posting_list(self, header: i64, value: object) -> PostingList:
+        postings = self.posting_lists[header].get(value)
+        if postings is None:
+            postings = self.posting_lists[header][value] = PostingList(header, value)
+        return postings
 
-    def _drop_row(self, row: Row) -> None:
-        if row.users == 0 and row.first is None:
-            del self.rows[row.header][row.value]
+    def _drop_if_empty(self, postings: PostingList) -> None:
+        if postings.users == 0 and postings.first is None:
+            del self.posting_lists[postings.header][postings.value]
 
 
 def is_value(value: object) -> bool:

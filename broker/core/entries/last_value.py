@@ -14,7 +14,7 @@ from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.entries.list import Latest, QueueEntryList
 from broker.core.message import Message
-from broker.core.view import Headers, identity
+from broker.core.message_view import Headers, identity
 
 
 @final

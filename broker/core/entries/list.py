@@ -13,7 +13,7 @@ from mypy_extensions import i64, mypyc_attr, trait
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import ACQUIRED, RANK_SHIFT, QueueEntry
 from broker.core.message import NOWHERE, Message
-from broker.core.view import Headers
+from broker.core.message_view import Headers
 
 ARRIVAL_MASK: Final[i64] = (1 << RANK_SHIFT) - 1
 
@@ -144,7 +144,7 @@ class QueueEntryList:
         """Return a text that names the place of `entry`, also after `entry` has left the queue."""
         return str(int(entry.order))
 
-    def stand_in(self, mark: str) -> QueueEntry:
+    def placeholder(self, mark: str) -> QueueEntry:
         """Return an unlinked entry at the place that `mark` names. Raises ValueError."""
         return QueueEntry(self.head.message, _order(mark))
 

@@ -22,7 +22,7 @@ NO_NUMBER: Final[i64] = -1
 
 @final
 @mypyc_attr(acyclic=True)
-class Block:
+class CountedBlock:
     """A stretch of neighbours, beginning with `first`: their count, and the range of their numbers.
 
     The range covers all entries that have ever been in the block: it grows and never shrinks.
@@ -124,13 +124,13 @@ class Places:
         self.end: QueueEntry = entries.head
         self.idle: i64 = 0  # changes since the latest question
         self._entries = entries
-        self._blocks: list[Block] = []
+        self._blocks: list[CountedBlock] = []
         self._all = Sums()
         self._ready = Sums()
 
     # ---- changes
 
-    def linked(self, entry: QueueEntry) -> None:
+    def note_linked(self, entry: QueueEntry) -> None:
         """Count `entry`, which is new and linked at its place."""
         if not self._counts(entry) or entry.prev is self.end:  # else it may have the order of `end`
             return
@@ -146,7 +146,7 @@ class Places:
         self._all.add(index, 1)
         self._ready.add(index, 1)
 
-    def changed(self, entry: QueueEntry, ready: i64) -> None:
+    def note_ready_change(self, entry: QueueEntry, ready: i64) -> None:
         """Note that `entry` has become ready (1), or is not ready any more (-1)."""
         self.idle += 1
         if self._counts(entry):
@@ -154,7 +154,7 @@ class Places:
             self._blocks[index].ready += ready
             self._ready.add(index, ready)
 
-    def unlinked(self, entry: QueueEntry) -> None:
+    def note_unlinked(self, entry: QueueEntry) -> None:
         """Uncount `entry`, which is not ready any more and is about to be unlinked."""
         self.idle += 1
         if not self._counts(entry):
@@ -196,7 +196,7 @@ class Places:
         while entry is not None and most > 0:
             if block is None or block.count >= BLOCK:
                 self._note_last(block, count, ready)
-                block = Block(entry)
+                block = CountedBlock(entry)
                 self._blocks.append(block)
                 self._all.append(0)
                 self._ready.append(0)
@@ -242,19 +242,19 @@ class Places:
             other = following
         return before
 
-    def reaches(self, stand_in: QueueEntry) -> bool:
-        """Whether all entries up to the place of `stand_in`, which need not be linked, have been counted."""
-        return self._entries.next(self.end) is None or stand_in.precedes(self.end)
+    def reaches(self, placeholder: QueueEntry) -> bool:
+        """Whether all entries up to `placeholder`, which need not be linked, have been counted."""
+        return self._entries.next(self.end) is None or placeholder.precedes(self.end)
 
-    def last_up_to(self, stand_in: QueueEntry) -> QueueEntry:
+    def last_up_to(self, placeholder: QueueEntry) -> QueueEntry:
         """Return the last counted entry at or before a place, or the head of the list."""
         self.idle = 0
-        if not self._blocks or stand_in.precedes(self._blocks[0].first):
+        if not self._blocks or placeholder.precedes(self._blocks[0].first):
             return self._entries.head
-        entry = self._blocks[self._block_of(stand_in)].first
+        entry = self._blocks[self._block_of(placeholder)].first
         while entry is not self.end:
             following = entry.next
-            if following is None or stand_in.precedes(following):
+            if following is None or placeholder.precedes(following):
                 break
             entry = following
         return entry
@@ -302,7 +302,7 @@ class Places:
                 low = middle
         return low
 
-    def _note_last(self, block: Block | None, count: i64, ready: i64) -> None:
+    def _note_last(self, block: CountedBlock | None, count: i64, ready: i64) -> None:
         """Update the sums after the counts of the last block have changed from these."""
         if block is not None:
             last: i64 = len(self._blocks) - 1
@@ -312,12 +312,12 @@ class Places:
     def _split(self, index: i64) -> None:
         """Split a block into two."""
         whole = self._blocks[index]
-        parts: list[Block] = []
+        parts: list[CountedBlock] = []
         entry: QueueEntry | None = whole.first
         left = whole.count
         while entry is not None and left > 0:
             if not parts or parts[-1].count >= BLOCK:
-                parts.append(Block(entry))
+                parts.append(CountedBlock(entry))
             parts[-1].note(entry, self._entries.arrival(entry))
             entry = entry.next
             left -= 1

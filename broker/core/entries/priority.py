@@ -14,7 +14,7 @@ from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import RANK_SHIFT, QueueEntry
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.message import Message
-from broker.core.view import Headers
+from broker.core.message_view import Headers
 
 
 @final

@@ -12,7 +12,7 @@ from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.message import Message
-from broker.core.view import Headers, SortKey, key_of_text, key_text, sort_key
+from broker.core.message_view import Headers, SortKey, key_of_text, key_text, sort_key
 
 BLOCK: Final[i64] = 512  # entries of a block at most
 
@@ -36,7 +36,7 @@ class SortedEntry(QueueEntry):
 
 
 @final
-class Block:
+class SortedBlock:
     """A few hundred neighbours with their keys in a list beside them, so that a search makes no calls."""
 
     def __init__(self, entries: list[QueueEntry], keys: list[Any]) -> None:
@@ -58,7 +58,7 @@ class SortedEntryList(QueueEntryList):
         self.block: i64 = BLOCK
         self._header = header
         self._headers = headers
-        self._blocks: list[Block] = []
+        self._blocks: list[SortedBlock] = []
         self._ends: list[Any] = []  # the last key of each block
 
     @staticmethod
@@ -113,10 +113,10 @@ class SortedEntryList(QueueEntryList):
         key = entry.key
         return f"{key[2]} {key_text((key[0], key[1]))}"
 
-    def stand_in(self, mark: str) -> QueueEntry:
+    def placeholder(self, mark: str) -> QueueEntry:
         """An unlinked entry at the place that `mark` names. Raises ValueError."""
         number, _, key = mark.partition(" ")
-        return SortedEntry(self.head.message, super().stand_in(number).order, key_of_text(key))
+        return SortedEntry(self.head.message, super().placeholder(number).order, key_of_text(key))
 
     def _add_last(self, entry: SortedEntry) -> None:
         """Append an entry to the last block, or to a new block if the last one is full."""
@@ -126,14 +126,14 @@ class SortedEntryList(QueueEntryList):
             block.keys.append(entry.key)
             self._ends[-1] = entry.key
         else:
-            self._blocks.append(Block([entry], [entry.key]))
+            self._blocks.append(SortedBlock([entry], [entry.key]))
             self._ends.append(entry.key)
 
     def _split(self, at: i64) -> None:
         """Make a separate block of the first half of a block."""
         block = self._blocks[at]
         middle = len(block.keys) >> 1
-        self._blocks.insert(at, Block(block.entries[:middle], block.keys[:middle]))
+        self._blocks.insert(at, SortedBlock(block.entries[:middle], block.keys[:middle]))
         self._ends.insert(at, block.keys[middle - 1])
         del block.entries[:middle]
         del block.keys[:middle]

@@ -191,7 +191,7 @@ class Operation(Transaction):
         """Abort: the log has failed."""
         self._unreserve()
         self.abort()
-        self.failed(reason)
+        self.on_commit_failed(reason)
 
     def _refusal_text(self, number: int, why: str) -> str:
         return f"message {number} of {len(self.publishes)}: {why}"

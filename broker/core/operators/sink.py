@@ -41,7 +41,7 @@ from broker.core.vhosts.vhost import VirtualHost
 
 
 @final
-class Row:
+class BatchRow:
     """A message to publish to an exchange; `keys`: all its routing keys, [] for `routing_key` alone."""
 
     def __init__(self, message: Message, exchange: str, routing_key: str, keys: list[str]) -> None:
@@ -54,14 +54,14 @@ class Row:
 Known = set[tuple[str, str]]
 """Exchanges and routing keys."""
 
-OpenRows = Callable[[bytes, "VirtualHost", "Known | None"], list[Row]]
+OpenRows = Callable[[bytes, "VirtualHost", "Known | None"], list[BatchRow]]
 """Returns the rows of a stored chunk, for publishing in a virtual host; made anew for each call.
 
 Rows without headers whose exchange and routing key are known are left out.
 """
 
 
-def no_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
+def no_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[BatchRow]:
     """Refuse to read rows, in brokers that only inspect a log."""
     raise NotImplementedError
 
@@ -161,7 +161,7 @@ def content_of(chunk: Message, virtual_host: VirtualHost) -> bytes:
 class RowPublish(HeldPublish):
     """The publish of a row. `nowhere`: the row is mandatory, and its route leads to no queue."""
 
-    def __init__(self, route: Route, row: Row, mandatory: bool) -> None:
+    def __init__(self, route: Route, row: BatchRow, mandatory: bool) -> None:
         super().__init__(route, row.message, row.keys, False)
         row.message.address = route.address
         self.mandatory = mandatory
@@ -248,11 +248,11 @@ class Move(Operation):
         self.remove(entry)
         self._told = done
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Report success."""
         self._told("")
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Report that the log has failed."""
         self._told(f"the log has failed: {reason}")
 
@@ -553,13 +553,13 @@ class Sinks:
         """The sinks of a virtual host."""
         return [sink for sink in self._sinks.values() if sink.virtual_host is virtual_host]
 
-    def found(self, virtual_host: VirtualHost, query: str) -> Sink | None:
+    def find_sink(self, virtual_host: VirtualHost, query: str) -> Sink | None:
         """Return the sink of a query; None: there is none."""
         return self._sinks.get((virtual_host.name, query))
 
     def existing(self, virtual_host: VirtualHost, query: str) -> Sink:
         """Return the sink of a query. Raises NotFound."""
-        sink = self.found(virtual_host, query)
+        sink = self.find_sink(virtual_host, query)
         if sink is None:
             raise NotFound(f"no sink '{query}' in vhost '{virtual_host.name}'")
         return sink
@@ -577,7 +577,7 @@ class Sinks:
         """
         check_length("sink name", query)
         self._registry.store.require()
-        sink = self.found(virtual_host, query)
+        sink = self.find_sink(virtual_host, query)
         if sink is None:
             if len(self.of(virtual_host)) >= SINKS_MAX:
                 raise LimitReached(f"vhost '{virtual_host.name}' has {SINKS_MAX} sinks already")
@@ -650,7 +650,7 @@ def _apply(sink: Sink, change: Change) -> None:
     if not isinstance(described, list):
         raise ValueError(f"a sink needs a list of attempts: {change}")
     before = sink.attempts | {int(each.number): each for each in sink.moving}
-    found: dict[int, Attempt] = {}
+    attempts: dict[int, Attempt] = {}
     for each in described:
         numbers = _numbers({"attempt": each}, "attempt")
         if len(numbers) != 4:
@@ -658,14 +658,14 @@ def _apply(sink: Sink, change: Change) -> None:
         number = numbers[0]
         sink.virtual_host.topology.numbers.reserve(number)
         known = before.pop(number, None)
-        found[number] = known if known is not None else Attempt(sink.virtual_host, *numbers)
+        attempts[number] = known if known is not None else Attempt(sink.virtual_host, *numbers)
     for gone in before.values():
         sink.dispose_attempt(gone)
     try:
-        sink.moving = [found.pop(number) for number in _numbers(change, "moving")]
+        sink.moving = [attempts.pop(number) for number in _numbers(change, "moving")]
     except KeyError as error:
         raise ValueError(f"a sink has no attempt {error}: {change}") from error
-    sink.attempts = found
+    sink.attempts = attempts
 
 
 def _numbers(change: Change, field: str) -> list[int]:

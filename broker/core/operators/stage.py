@@ -126,7 +126,7 @@ class Stage:
         self._mark(entry)
         context = self.holder.context
         if context.behind or context.late is not None:
-            context.passed(entry)
+            context.move_past(entry)
         else:
             context.last = entry
         self._coming.append(entry)
@@ -142,7 +142,7 @@ class Stage:
     def step(self, first: i64, now: i64) -> Change:
         """Stage the marked messages, acknowledge those before `first`, and return the record for the log.
 
-        When the record is on disk, call `durable`, then `settle_some` until it returns false. If the log
+        When the record is on disk, call `note_durable`, then `settle_some` until it returns false. If the log
         fails, call `undo`.
         """
         coming, self._coming = self._coming, []
@@ -170,7 +170,7 @@ class Stage:
             del self._marks[: len(self._marks) - self.retain]
         self.oldest = max(self.oldest, self._marks[0] if self._marks else self.first)
 
-    def durable(self) -> None:
+    def note_durable(self) -> None:
         """Note that the last step is on disk."""
         self.behind = self.next
         self.times = [each for each in self.times if each[0] > self.first]
@@ -254,18 +254,18 @@ class Stage:
 
     def _all_runs(self) -> list[int]:
         """Return the runs of all messages from `kept` on."""
-        found: list[int] = []
+        all_runs: list[int] = []
         for _, runs in self._runs:
-            found += runs
-        extra = sum(found[1::2]) - int(self.next - self.kept)  # have left
+            all_runs += runs
+        extra = sum(all_runs[1::2]) - int(self.next - self.kept)  # have left
         at = 0
         while extra > 0:
-            gone = min(extra, found[at + 1])
-            found[at] += gone if found[at] else 0
-            found[at + 1] -= gone
+            gone = min(extra, all_runs[at + 1])
+            all_runs[at] += gone if all_runs[at] else 0
+            all_runs[at + 1] -= gone
             extra -= gone
-            at += 0 if found[at + 1] else 2
-        return found[at:]
+            at += 0 if all_runs[at + 1] else 2
+        return all_runs[at:]
 
     def recover(
         self,
@@ -379,13 +379,13 @@ class Stages:
         self._stages: dict[Queue, dict[str, Stage]] = {}
         self._staged: dict[tuple[int, str], _StagedState] = {}  # until recovery is over
 
-    def found(self, queue: Queue, reader: str) -> Stage | None:
+    def find_stage(self, queue: Queue, reader: str) -> Stage | None:
         """Return the stage of a reader; None: it has none."""
         return self._stages.get(queue, {}).get(reader)
 
     def existing(self, queue: Queue, reader: str) -> Stage:
         """Return the stage of a reader. Raises NotFound."""
-        stage = self.found(queue, reader)
+        stage = self.find_stage(queue, reader)
         if stage is None or queue.deleted:
             raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' has no reader '{reader}'")
         return stage
@@ -473,16 +473,16 @@ class Stages:
     def recover(self) -> None:
         """Restore all stages after recovery, before the broker serves clients."""
         staged, self._staged = self._staged, {}
-        found: dict[int, dict[int, QueueEntry]] = {}
+        by_queue: dict[int, dict[int, QueueEntry]] = {}
         for (number, reader), each in staged.items():
             queue = self._registry.queue_numbered(number)
             if queue is None:
                 continue
-            if number not in found:
-                found[number] = {int(entry.message.sequence): entry for entry in queue.entries}
+            if number not in by_queue:
+                by_queue[number] = {int(entry.message.sequence): entry for entry in queue.entries}
             stage = Stage(queue, reader, each.incarnation)
             stage.epoch = each.epoch
-            here = found[number]
+            here = by_queue[number]
             entries = [here.get(sequence) if sequence else None for sequence in each.numbers]
             available = [entry if entry and entry.state == AVAILABLE else None for entry in entries]
             stage.recover(

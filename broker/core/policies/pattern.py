@@ -131,12 +131,12 @@ def _compiled(text: str) -> Any:
     try:
         return re2.compile(text, _OPTIONS)
     except re2.error as error:
-        said = error.args[0].decode(errors="replace")[:ERROR_MAX]
-        if said.startswith("pattern too large"):
+        reason = error.args[0].decode(errors="replace")[:ERROR_MAX]
+        if reason.startswith("pattern too large"):
             raise UnsupportedPattern("could take too long to match: it repeats too much") from error
-        if said.startswith("invalid repetition size"):
-            said += ", and RE2 repeats a part 1000 times at most, repeats within repeats included"
-        raise UnsupportedPattern(f"is not a regular expression of RE2: {said}") from error
+        if reason.startswith("invalid repetition size"):
+            reason += ", and RE2 repeats a part 1000 times at most, repeats within repeats included"
+        raise UnsupportedPattern(f"is not a regular expression of RE2: {reason}") from error
     except UnicodeEncodeError as half:
         raise UnsupportedPattern("is not a regular expression: it has half a character") from half
 

@@ -120,9 +120,9 @@ def read_branches(text: str, ignore_case: bool) -> list[Branch]:
 def _tokens(text: str) -> list[Token]:
     tokens: list[Token] = []
     properties = 0
-    for found in _TOKEN.finditer(text):
-        piece = found.group()
-        at = found.start() + 1
+    for match in _TOKEN.finditer(text):
+        piece = match.group()
+        at = match.start() + 1
         first = piece[0]
         if piece.startswith("(?#") and piece[-1] == ")":
             continue
@@ -135,7 +135,7 @@ def _tokens(text: str) -> list[Token]:
         elif first in "*+?" or (first == "{" and _COUNTED.fullmatch(piece)):
             tokens.append(_repeat(piece, at, tokens))
         elif first == "\\":
-            if len(piece) == 2 and piece[1] in "pPx" and text.startswith("{", found.end()):
+            if len(piece) == 2 and piece[1] in "pPx" and text.startswith("{", match.end()):
                 raise _unclosed("{", at)
             properties += piece[1:2] in ("p", "P")
             tokens.append(_escape(piece, at))
@@ -227,7 +227,7 @@ class _Reader:
         """Read alternatives up to the end of their group, each into one row or more."""
         if depth > DEPTH_MAX:
             raise UnsupportedPattern(f"has more than {DEPTH_MAX} groups within groups")
-        done: list[Row] = []
+        finished: list[Row] = []
         rows: list[Row] = [[self._flags_in_force()]]
         while self.next < len(self._tokens):
             token = self._tokens[self.next]
@@ -235,7 +235,7 @@ class _Reader:
                 break
             self.next += 1
             if token.kind == BAR:
-                done += rows
+                finished += rows
                 rows = [[self._flags_in_force()]]
                 continue
             if token.kind == FLAGS:
@@ -247,14 +247,14 @@ class _Reader:
                 pieces = self._group(token, depth)
             else:
                 pieces = [[self._repeated(_Item(token.kind, token.text, token.at))]]
-            if len(rows) * len(pieces) + len(done) > BRANCHES_MAX:
+            if len(rows) * len(pieces) + len(finished) > BRANCHES_MAX:
                 raise UnsupportedPattern(f"has more than {BRANCHES_MAX} branches with look-aheads")
             if len(pieces) == 1:
                 for row in rows:
                     row += pieces[0]
             else:
                 rows = [row + piece for row in rows for piece in pieces]
-        return done + rows
+        return finished + rows
 
     def _group(self, opening: Token, depth: int) -> list[Row]:
         """Read a group: a single part if no look-ahead is in the group, else the rows of its alternatives."""
@@ -342,11 +342,11 @@ def _misplaced(look: _Item, where: str) -> UnsupportedPattern:
 
 def _changed(flags: str, spelt: str) -> str:
     """The flags in force behind `(?i-s)` or within `(?i-s:`."""
-    found = _FLAGS.fullmatch(spelt)
-    if found is None:
+    match = _FLAGS.fullmatch(spelt)
+    if match is None:
         return flags
-    off = found[2] or ""
-    return "".join(each for each in _FLAG_NAMES if (each in flags or each in found[1]) and each not in off)
+    off = match[2] or ""
+    return "".join(each for each in _FLAG_NAMES if (each in flags or each in match[1]) and each not in off)
 
 
 def _spelt(flags: str, complete: bool = False) -> str:

@@ -416,11 +416,11 @@ class MergedPolicies:
             key = name if exchange else name.removeprefix(ARGUMENT_PREFIX)
             if (key == ALTERNATE_EXCHANGE) if exchange else (name != key and key in QUEUE_KEYS):
                 claims.setdefault(key, []).append(SourcedValue(ARGUMENT, name, value))
-        found: dict[str, EffectiveValue] = {}
+        values: dict[str, EffectiveValue] = {}
         for key in sorted(claims):
             value = held[key if exchange else ARGUMENT_PREFIX + key]
-            found[key] = _explained(value, claims[key])
-        return found
+            values[key] = _explained(value, claims[key])
+        return values
 
     def alternate_exchange_of(self, arguments: dict[str, object]) -> object:
         """Return the effective alternate exchange of an exchange declared with `arguments`, or None."""

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Address, Message, set_descent
+from broker.core.message_view import MessageView
 from broker.core.publishing.routed_message import RoutedMessage
 from broker.core.queues.dead_letter_backlog import backlog_of, existing_backlog, first_of_lane
 from broker.core.queues.death import (
@@ -39,7 +40,6 @@ from broker.core.routing.graph import Exchange, Route
 from broker.core.routing.routes import resolve_letter
 from broker.core.routing.topology import Topology
 from broker.core.schedule import LETTER
-from broker.core.view import MessageView
 
 NO_VIEW: Final = MessageView()
 _CAUSES: Final = (
@@ -230,23 +230,23 @@ class DeadLetters:
             Notice(death.queue.name, REASONS[death.reason], date, rules.dead_letter_key is None, death.past),
         )
         route = _route(death, exchange)
-        found = resolve_letter(
+        resolution = resolve_letter(
             self._topology, route, [route.address.routing_key, *letter.copies], letter.view
         )
-        queues = list(found.queues)
+        queues = list(resolution.queues)
         cycles = 0
         if death.reason != REJECTED:
             queues = [queue for queue in queues if not letter.ends_cycle(queue.name)]
             if death.reason >= QUEUE_EXPIRED and death.queue in queues:
                 queues.remove(death.queue)
-            cycles = len(found.queues) - len(queues)
+            cycles = len(resolution.queues) - len(queues)
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date
         copy.died = True
         set_descent(copy, old)
         copy.body = old.body
-        found.delay_message(copy, host.schedule)
-        passage = RoutedMessage(copy, queues, found.keepers, DEAD_LETTER_SOURCE)
+        resolution.delay_message(copy, host.schedule)
+        passage = RoutedMessage(copy, queues, resolution.keepers, DEAD_LETTER_SOURCE)
         passage.remove_full_queues(behind)
         death.passage = passage
         death.apart = route.by_message or bool(letter.copies) or cycles > 0

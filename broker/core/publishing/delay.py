@@ -10,15 +10,15 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.errors import PreconditionFailed
 from broker.core.message import BY_CLOCK, DELAYED, NOT_BY_CLOCK, NOT_DELAYED, Message, copy_of
+from broker.core.message_view import MessageView, milliseconds
 from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER, Source
 from broker.core.routing.graph import Exchange, Keeper
-from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import DELAY, delay_of
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.schedule import RETRY_MS, HeldMessage, Schedule, Timetable
 from broker.core.values import show, type_name
-from broker.core.view import MessageView, milliseconds
 
 DELIVERY_TIME: Final = "x-delivery-time"
 

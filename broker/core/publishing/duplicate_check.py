@@ -8,12 +8,12 @@ from mypy_extensions import i64
 
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import KNOWN, NEVER, Message
+from broker.core.message_view import MessageView
 from broker.core.names import is_short
 from broker.core.queues.duplicates import memory_of, new_mark
 from broker.core.queues.queue import Queue
-from broker.core.routing.host import RoutingHost
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.values import show, type_name
-from broker.core.view import MessageView
 
 PRODUCER: Final = "x-producer"
 SEQUENCE: Final = "x-sequence"

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.delivery.journal import QUEUE_FULL
 from broker.core.message import DELAYED, TELLS_ARRIVAL, Address, Message
+from broker.core.message_view import MessageView
 from broker.core.names import check_length
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import delay
@@ -28,7 +29,6 @@ from broker.core.routing.graph import Binding, Exchange, Resolution, Route
 from broker.core.routing.routes import open_exchange, refresh_route, resolve_route
 from broker.core.routing.topology import Topology
 from broker.core.schedule import FAN_OUT, PROPERTIES, QUEUES
-from broker.core.view import MessageView
 
 
 @final
@@ -82,11 +82,11 @@ class Publisher:
         """Resolve the queues of one message of a route, and its delay. Raises the errors of `refresh`."""
         self.refresh(route)
         topology = self.topology
-        found = Resolution(self.host.chance)
-        found.resolve(route.exchange, keys, view, topology.exchanges)
-        topology.no_local.remove_queues(found, route.publisher)
-        found.delay_message(message, self._schedule)
-        return found
+        resolution = Resolution(self.host.chance)
+        resolution.resolve(route.exchange, keys, view, topology.exchanges)
+        topology.no_local.remove_queues(resolution, route.publisher)
+        resolution.delay_message(message, self._schedule)
+        return resolution
 
     # ---- publishes
 
@@ -156,8 +156,10 @@ class Publisher:
 
         Raises the errors of `publish`.
         """
-        found = self.resolve(route, message, keys, view)
-        return self._publish(RoutedMessage(message, list(found.queues), found.keepers, source), immediate)
+        resolution = self.resolve(route, message, keys, view)
+        return self._publish(
+            RoutedMessage(message, list(resolution.queues), resolution.keepers, source), immediate
+        )
 
     def _publish(self, passage: RoutedMessage, immediate: bool) -> Outcome:
         check_enqueue(passage.queues)
@@ -211,9 +213,9 @@ class Publisher:
     ) -> bool:
         """Route a message that an exchange has delayed, by the bindings as they are now."""
         host = self.host
-        found = Resolution(host.chance)
-        found.resolve(source, keys, host.views(message, self._store), self.topology.exchanges)
-        passage = RoutedMessage(message, list(found.queues), found.keepers, DELAY_SOURCE)
+        resolution = Resolution(host.chance)
+        resolution.resolve(source, keys, host.views(message, self._store), self.topology.exchanges)
+        passage = RoutedMessage(message, list(resolution.queues), resolution.keepers, DELAY_SOURCE)
         for queue in passage.queues:
             if queue.rules is not None and queue.rules.refuses(message) and not queue.rules.passes_on:
                 return False
@@ -232,13 +234,13 @@ class Publisher:
         view = host.views(message, self._store)
         if not binding.applies(view):
             return
-        found = Resolution(host.chance)
-        found.add_binding(binding)
-        found.visit_pending([message.address.routing_key], view, self.topology.exchanges)
-        queues = [queue for queue in found.queues if not is_refused(host, message, [queue])]
+        resolution = Resolution(host.chance)
+        resolution.add_binding(binding)
+        resolution.visit_pending([message.address.routing_key], view, self.topology.exchanges)
+        queues = [queue for queue in resolution.queues if not is_refused(host, message, [queue])]
         set_date(host, message, queues)
-        found.delay_message(message, self._schedule)
-        passage = RoutedMessage(message, queues, found.keepers, BROKER)
+        resolution.delay_message(message, self._schedule)
+        passage = RoutedMessage(message, queues, resolution.keepers, BROKER)
         passage.identify_republished(host)
         self._append_to(passage)
         if passage.queues or passage.keepers:

@@ -23,8 +23,8 @@ from broker.core.publishing.routed_message import RoutedMessage, set_date
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import OWN_SOURCE
 from broker.core.queues.state import QueueState
-from broker.core.routing.host import RoutingHost
 from broker.core.routing.topology import Topology
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.schedule import RECEIPT, Chore
 from broker.core.values import show, type_name
 

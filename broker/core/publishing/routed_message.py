@@ -17,7 +17,7 @@ from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import Source
 from broker.core.routing.graph import Keeper
-from broker.core.routing.host import RoutingHost
+from broker.core.routing.virtual_host import RoutingHost
 
 
 def unlogged_copy(message: Message, queues: list[Queue], keepers: list[Keeper]) -> Message:

@@ -79,7 +79,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
         notify_consumer(queue, consumer)
     if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
-        consumer.target.activity_changed(consumer, True, ATTACHED)
+        consumer.target.on_activity_changed(consumer, True, ATTACHED)
     if election is not None and consumer.acquires:
         election.note_attached(consumer)
     if gate is not None and consumer.acquires:
@@ -168,7 +168,7 @@ def remove_consumer(queue: Queue, consumer: QueueConsumer) -> None:
     queue.manager.remove(consumer)
     consumer.target.consumers.remove(consumer)
     if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
-        consumer.target.activity_changed(consumer, False, DETACHED)
+        consumer.target.on_activity_changed(consumer, False, DETACHED)
 
 
 def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
@@ -186,7 +186,7 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
         return None
     entry = next_in_time(queue, consumer)
     if entry is not None:
-        _hand_over(queue, consumer, entry)
+        _acquire_for_get(queue, consumer, entry)
     return entry
 
 
@@ -208,10 +208,10 @@ def get_chosen(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None
     The caller has called `begin_get` and `may_take`.
     """
     consumer.context = Cursor(queue.entries)  # no other cursor moves
-    _hand_over(queue, consumer, entry)
+    _acquire_for_get(queue, consumer, entry)
 
 
-def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+def _acquire_for_get(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     if consumer.acquires:
         if entry.timer is not None:
             stop_timer(queue, entry)

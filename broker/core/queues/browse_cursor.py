@@ -13,9 +13,9 @@ from broker.core.arguments.consumer import FIRST, LAST, NEXT, NO_TIME, BrowseRan
 from broker.core.entries.cursor import SCAN_BUDGET, Cursor
 from broker.core.entries.entry import AVAILABLE, EntryFilter, QueueEntry
 from broker.core.entries.list import QueueEntryList
+from broker.core.message_view import Views, bare_view
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue, open_browser_context
-from broker.core.view import Views, bare_view
 
 ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last AVAILABLE one
 

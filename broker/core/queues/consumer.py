@@ -66,7 +66,7 @@ class ConsumerTarget:
     depends on the size of the message, or on a window of the session; otherwise the queue does not ask.
 
     The call-outs must not call back into the queue, with two exceptions: `deliver` may restore credit as its
-    last act, and `shown_all` removes the consumer.
+    last act, and `on_snapshot_end` removes the consumer.
     """
 
     def __init__(self, peers: TargetSession) -> None:
@@ -127,23 +127,23 @@ class ConsumerTarget:
         """
         raise NotImplementedError
 
-    def no_messages_available(self, consumer: QueueConsumer) -> None:
+    def on_no_messages(self, consumer: QueueConsumer) -> None:
         """Note that `consumer` found no entry, although it has credit."""
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
+    def on_acquisition_removed(self, entry: QueueEntry) -> None:
         """Note that a deleted queue has taken back an entry of this target.
 
         Settling or releasing the entry has no effect. The client does not know this, so its credit is
         restored when it settles the delivery.
         """
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """Note that the queue was deleted, and `consumer` with it."""
 
-    def shown_all(self, consumer: QueueConsumer) -> None:
+    def on_snapshot_end(self, consumer: QueueConsumer) -> None:
         """Remove `consumer`, a browser that has seen its whole snapshot, from its queue."""
 
-    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+    def on_activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """Note that `consumer`, which acquires, is served from now on, or no longer.
 
         `why` is ATTACHED, ELECTED, ...
@@ -215,9 +215,9 @@ class QueueConsumer(Holder):
         self.prev: QueueConsumer | None = None
         self.next: QueueConsumer | None = None
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
+    def on_acquisition_removed(self, entry: QueueEntry) -> None:
         """Inform the target that a deleted queue has taken `entry` back."""
-        self.target.acquisition_removed(entry)
+        self.target.on_acquisition_removed(entry)
 
     def notify_work(self) -> None:
         """Request a turn, because the queue may have work. Never delivers from here."""

@@ -21,7 +21,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.counters import Counters
-from broker.core.entries.cursor import SCAN_BUDGET, Cursor, Row
+from broker.core.entries.cursor import SCAN_BUDGET, Cursor, PostingList
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.list import QueueEntryList
 from broker.core.ports import MessageStore
@@ -58,10 +58,11 @@ class QueueConsumerManager:
     A waiting basic.get is in `gets` instead of `all`, and otherwise like any consumer. `levels`: the
     INTERESTED and NOTIFIED consumers per rank and context, highest rank first. Only levels with a consumer
     that wants work are listed, so the cost of a message does not grow with the number of priorities. A single
-    listed level may stay there without such a consumer. Browsers are in no level. `row_levels`: the levels of
-    consumers that see one row of an index. `strict`: consumers of one priority are not served round-robin.
-    The consumer attached first goes first, so each consumer has its own rank. Otherwise the rank is the
-    priority. A change takes effect when the queue has no acquiring consumer. [ActiveMQ strictOrderDispatch]
+    listed level may stay there without such a consumer. Browsers are in no level. `posting_levels`: the
+    levels of consumers that see one posting list of an index. `strict`: consumers of one priority are not
+    served round-robin. The consumer attached first goes first, so each consumer has its own rank. Otherwise
+    the rank is the priority. A change takes effect when the queue has no acquiring consumer. [ActiveMQ
+    strictOrderDispatch]
     `gate`: no consumer is served while the gate is shut; None: no gate. `purges`: no consumer is served while
     the first of these purges runs; the other purges wait. `returns`: no consumer is served while entries are
     being requeued. `discards`: a large number of refused entries that are leaving in slices. `undeliverable`:
@@ -79,7 +80,7 @@ class QueueConsumerManager:
         self.non_acquiring = QueueConsumerList()
         self.not_interested = QueueConsumerList()
         self.levels: list[ConsumerLevel] = []
-        self.row_levels: dict[Row, list[ConsumerLevel]] = {}
+        self.posting_levels: dict[PostingList, list[ConsumerLevel]] = {}
         self._levels: dict[tuple[int, Cursor], ConsumerLevel] = {}
         self.acquiring: i64 = 0
         self.interested: i64 = 0
@@ -220,8 +221,8 @@ class QueueConsumerManager:
     def _level(self, rank: i64, context: Cursor) -> ConsumerLevel:
         level = self._levels.get((int(rank), context))
         if level is None:
-            row = context.row
-            home = self.levels if row is None else self.row_levels.setdefault(row, [])
+            postings = context.postings
+            home = self.levels if postings is None else self.posting_levels.setdefault(postings, [])
             level = self._levels[int(rank), context] = ConsumerLevel(rank, context, home)
         return level
 
@@ -382,7 +383,7 @@ def pass_baton(queue: ConsumedQueue, left: QueueConsumer | None = None) -> None:
         elif level.notified.head is None:  # else the NOTIFIED consumer sees the same entries
             _look(queue, level, level.interested.head)
         if queue.discipline is not None:
-            queue.discipline.passed_on()
+            queue.discipline.notify_another()
         return
     levels = queue.manager.levels
     if levels and levels[0].notified.head is None:
@@ -417,10 +418,10 @@ def found_nothing(queue: ConsumedQueue, consumer: QueueConsumer) -> None:
         return
     if consumer.state == NOTIFIED:
         queue.manager.move(consumer, INTERESTED)
-    consumer.target.no_messages_available(consumer)
+    consumer.target.on_no_messages(consumer)
     extent = consumer.extent
     if extent is not None and extent.snapshot:
-        consumer.target.shown_all(consumer)
+        consumer.target.on_snapshot_end(consumer)
 
 
 def is_outranked(queue: ConsumedQueue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
@@ -531,26 +532,26 @@ def levels_for(queue: ConsumedQueue, entry: QueueEntry) -> list[ConsumerLevel]:
     everyone = queue.manager.levels
     if queue.index is None:
         return everyone
-    found: list[ConsumerLevel] = []
-    row_levels = queue.manager.row_levels
-    for row in queue.index.served_rows(entry):
-        found += row_levels.get(row, ())
-    if not found:
+    levels: list[ConsumerLevel] = []
+    posting_levels = queue.manager.posting_levels
+    for postings in queue.index.served_postings(entry):
+        levels += posting_levels.get(postings, ())
+    if not levels:
         return everyone
     for level in everyone:
-        found.append(level)
-    found.sort(key=_rank_and_turn)
-    return found
+        levels.append(level)
+    levels.sort(key=_rank_and_turn)
+    return levels
 
 
 def all_levels(queue: ConsumedQueue) -> list[ConsumerLevel]:
     """Return all levels of consumers for which there may be an entry."""
-    found = list(queue.manager.levels)
+    levels = list(queue.manager.levels)
     if queue.index is not None:
-        for row in queue.index.served:
-            if row.first is not None:
-                found += queue.manager.row_levels.get(row, ())
-    return found
+        for postings in queue.index.served:
+            if postings.first is not None:
+                levels += queue.manager.posting_levels.get(postings, ())
+    return levels
 
 
 def _rank_and_turn(level: ConsumerLevel) -> tuple[int, int]:
@@ -630,7 +631,7 @@ def wake_waiters(queue: ConsumedQueue, entry: QueueEntry) -> None:
     for consumer in list(queue.waiters.get(entry, ())):
         stop_waiting(queue, consumer)
     if queue.rules is not None and queue.rules.room_waiters:
-        queue.rules.room_made()
+        queue.rules.on_room_made()
 
 
 def wake_for_earlier(queue: ConsumedQueue, entry: QueueEntry) -> None:

@@ -119,14 +119,14 @@ class DeadLetterBacklog(BacklogHook):
         """Return up to `most` deaths after the one with this number; 0: the first ones."""
         numbers = self._numbers
         waiting = self._waiting
-        found: list[Death] = []
+        deaths: list[Death] = []
         at: i64 = bisect_right(numbers, number)
-        while at < len(numbers) and len(found) < most:
+        while at < len(numbers) and len(deaths) < most:
             death = waiting.get(numbers[at])
             if death is not None:
-                found.append(death)
+                deaths.append(death)
             at += 1
-        return found
+        return deaths
 
     def find(self, sequence: i64, arrival: i64) -> Death | None:
         """Return the death of the message with this sequence in the log, or, if that is 0, this arrival."""
@@ -142,7 +142,7 @@ class DeadLetterBacklog(BacklogHook):
         `is_logged`: the log has the record already.
         """
         queue = self.queue
-        self.host.backlog_began(self)
+        self.host.watch_backlog(self)
         count_dead(queue, death.message.size)
         self.numbers += 1
         death.number = self.numbers
@@ -226,7 +226,7 @@ class DeadLetterBacklog(BacklogHook):
         if self.queue.rules is not None:
             self.queue.rules.reserved -= 1
             self.queue.rules.reserved_bytes -= death.message.size
-            self.queue.rules.room_made()
+            self.queue.rules.on_room_made()
 
     def release(self, deaths: list[Death]) -> None:
         """Return seized `deaths` to their places, unchanged."""
@@ -286,10 +286,10 @@ class DeadLetterBacklog(BacklogHook):
 
     def stop(self) -> None:
         """Stop all tries: the queue is deleted."""
-        self.host.backlog_ended(self)
+        self.host.forget_backlog(self)
         left = [rules for lane in self._lanes.values() for rules in lane.stop_waiting()]
         for rules in left:  # not before all lanes have stopped, or one of them would be woken
-            rules.room_made()
+            rules.on_room_made()
         self._due.clear()
         self.schedule.cancel(self)
         self._waiting.clear()
@@ -361,7 +361,7 @@ class DeadLetterBacklog(BacklogHook):
             self._due.appendleft(lane)
         for rules in waited_for:
             if rules not in lane.sought:
-                rules.room_made()  # for other lanes that wait there
+                rules.on_room_made()  # for other lanes that wait there
         return arrived
 
     def _try(self, death: Death) -> bool:
@@ -398,7 +398,7 @@ class DeadLetterBacklog(BacklogHook):
     def _end(self, lane: Lane) -> None:
         """Remove an empty lane."""
         for rules in lane.stop_waiting():
-            rules.room_made()
+            rules.on_room_made()
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
@@ -417,11 +417,11 @@ class DeadLetterBacklog(BacklogHook):
         """Update queue and schedule: messages may have left, so the backlog may be empty."""
         queue = self.queue
         if queue.rules is not None and queue.rules.room_waiters:
-            queue.rules.room_made()
+            queue.rules.on_room_made()
         if not self._lanes:
             self._next = 0
             self.schedule.cancel(self)
-            self.host.backlog_ended(self)
+            self.host.forget_backlog(self)
             if queue.entries.lifespan is not None:
                 queue.entries.lifespan.look()
             if queue.rules is not None:

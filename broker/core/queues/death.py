@@ -9,11 +9,11 @@ from mypy_extensions import i64
 
 from broker.core.entries.entry import HELD, Holder, QueueEntry
 from broker.core.message import Message, uid_of
+from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.hooks import EXPIRED, REJECTED, BacklogHook, LimitsHook, RoomWaiter
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
-from broker.core.view import MessageView
+from broker.core.queues.virtual_host import QueueHost
 
 NO_PLACE: Final[i64] = -1
 _HELD: Final = "held"
@@ -242,10 +242,10 @@ class DeathHost(QueueHost):
         """Dead-letter a message that waits in its backlog; False: it still waits."""
         raise NotImplementedError
 
-    def backlog_began(self, backlog: BacklogHook) -> None:
+    def watch_backlog(self, backlog: BacklogHook) -> None:
         """Retry the messages of `backlog` when routes change."""
         raise NotImplementedError
 
-    def backlog_ended(self, backlog: BacklogHook) -> None:
+    def forget_backlog(self, backlog: BacklogHook) -> None:
         """Forget `backlog`, in which no message waits any more."""
         raise NotImplementedError

@@ -16,8 +16,8 @@ from mypy_extensions import i64
 from broker.core.arguments.queue import DEDUP_LIMIT, DEDUP_PRODUCERS, DEDUP_WINDOW, number_argument
 from broker.core.message import NEVER, REMEMBERED, Address, Message
 from broker.core.queues.hooks import MemoryHook
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
+from broker.core.queues.virtual_host import QueueHost
 
 LIMIT: Final = 100_000  # ids, unless the queue says otherwise
 SLICE: Final[i64] = 2000  # the marks forgotten in one turn: a millisecond or two
@@ -199,35 +199,35 @@ class DuplicatesMemory(MemoryHook):
             self._watch()
         elif self._is_off():
             self.queue.memory = None
-            self.host.changed()
+            self.host.on_routes_changed()
         return False
 
     def _forget_ids(self, most: i64) -> i64:
         """Forget up to `most` ids that are too old, too many, or superseded at recovery. Return how many."""
-        done: i64 = 0
-        while done < most and self._outdated:
+        count: i64 = 0
+        while count < most and self._outdated:
             self._settle(self._outdated.pop())
-            done += 1
+            count += 1
         date = self.host.schedule.date()
         limit = self.limit if self.window > 0 else 0
-        while done < most and self.ids:
+        while count < most and self.ids:
             oldest = next(iter(self.ids.values()))
             if len(self.ids) <= limit and oldest.date + self.window > date:
                 break
             self.ids.popitem(last=False)
             self._settle(oldest)
-            done += 1
-        return done
+            count += 1
+        return count
 
     def _forget_producers(self, most: i64) -> i64:
         """Forget up to `most` producers that are too many. Return how many."""
-        done: i64 = 0
-        while done < most and len(self.producers) > self.producers_max:
+        count: i64 = 0
+        while count < most and len(self.producers) > self.producers_max:
             _, progress = self.producers.popitem(last=False)
             for mark, _ in progress.logged:
                 self._settle(mark)
-            done += 1
-        return done
+            count += 1
+        return count
 
     def _settle_passed(self, progress: Progress) -> None:
         logged = progress.logged
@@ -289,5 +289,5 @@ def apply(queue: Queue, host: QueueHost) -> None:
             return
         memory = DuplicatesMemory(queue, host)
         queue.memory = memory
-        host.changed()  # resolved routes depend on this
+        host.on_routes_changed()  # resolved routes depend on this
     memory.apply(effective)

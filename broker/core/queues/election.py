@@ -43,8 +43,8 @@ from broker.core.queues.consumer import (
 )
 from broker.core.queues.consumers import clear_blocker, set_blocker, suspend
 from broker.core.queues.hooks import ElectionHook, GateHook, Stops
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import Schedule, TimedTask
 
 EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless configured otherwise
@@ -130,10 +130,10 @@ class Election(ElectionHook):
             heapify(self._candidates)
         active = self.active
         if active is None or self._takes_over(newcomer, active):
-            self._hand_over(newcomer)
+            self._elect(newcomer)
 
     def note_detached(self) -> None:
-        """Note that a consumer is detached and its entries are released: O(log n) amortised."""
+        """Elect the next consumer if the active one was detached: O(log n) amortised."""
         left = self.active
         if left is None or left.state != REMOVED:
             return
@@ -142,7 +142,7 @@ class Election(ElectionHook):
             heappop(candidates)
         if left.inflight > 0 and EXCLUSIVE_TAKEOVER not in self.queue.effective:
             self._leavers.append(left)
-        self._hand_over(candidates[0][2] if candidates else None)
+        self._elect(candidates[0][2] if candidates else None)
         if self.draining and not self._single_active:
             self._limit_drain()
 
@@ -180,7 +180,8 @@ class Election(ElectionHook):
             return newcomer.priority == PREEMPTS_EQUALS and not self._single_active
         return newcomer.priority > active.priority
 
-    def _hand_over(self, successor: QueueConsumer | None) -> None:
+    def _elect(self, successor: QueueConsumer | None) -> None:
+        """Make `successor` the active consumer; None ends the election. Its service may wait for a drain."""
         old = self.active
         had_begun = self.has_begun
         self.active = successor
@@ -213,14 +214,14 @@ class Election(ElectionHook):
         active = self.active
         if active is not None:
             set_blocker(self.queue, active, BLOCKED_BY_STANDBY, False)
-            active.target.activity_changed(active, True, ELECTED)
+            active.target.on_activity_changed(active, True, ELECTED)
             return
         if not self.everyone:
             self.queue.election = None
         bystanders = self._bystanders()
         clear_blocker(self.queue, bystanders, BLOCKED_BY_STANDBY)
         for consumer in bystanders:
-            consumer.target.activity_changed(consumer, True, ELECTION_OVER)
+            consumer.target.on_activity_changed(consumer, True, ELECTION_OVER)
 
     def _limit_drain(self) -> None:
         """Limit the time of the drain, unless there is no limit."""
@@ -238,7 +239,7 @@ class Election(ElectionHook):
     def _stop_serving(self, consumer: QueueConsumer) -> None:
         if consumer.state != REMOVED:
             set_blocker(self.queue, consumer, BLOCKED_BY_STANDBY, True)
-            consumer.target.activity_changed(consumer, False, OUTRANKED)
+            consumer.target.on_activity_changed(consumer, False, OUTRANKED)
 
     def _stop_all(self) -> None:
         """Suspend all consumers that are no candidates, at once, so that none takes over from another."""
@@ -246,7 +247,7 @@ class Election(ElectionHook):
         for consumer in stopped:
             suspend(self.queue, consumer, BLOCKED_BY_STANDBY)
         for consumer in stopped:
-            consumer.target.activity_changed(consumer, False, OUTRANKED)
+            consumer.target.on_activity_changed(consumer, False, OUTRANKED)
 
     def _bystanders(self) -> list[QueueConsumer]:
         return [each for each in self.queue.manager.acquiring_consumers() if not self.is_candidate(each)]
@@ -393,7 +394,7 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     was = stopped(queue)
     queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.host is not None:
-        queue.host.changed()  # resolved routes depend on this
+        queue.host.on_routes_changed()  # resolved routes depend on this
     if DEQUEUE in names and DEQUEUE not in was:
         for consumer in queue.manager.acquiring_consumers():
             suspend(queue, consumer, BLOCKED_BY_STOP)  # no consumer takes over

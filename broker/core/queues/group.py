@@ -13,9 +13,9 @@ from mypy_extensions import i64
 from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, EntryGroup, QueueEntry
 from broker.core.message import Message
+from broker.core.message_view import Views
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import OwnedGroups, QueueConsumer
-from broker.core.view import Views
 
 
 @final

@@ -123,9 +123,9 @@ class GroupRelease(Chore):
         """Free up to `budget` groups."""
         groups = self._groups
         queue = groups.queue
-        found = self._shut(budget) if self._holdings else self._next(budget)
+        freed = self._shut(budget) if self._holdings else self._next(budget)
         if not queue.deleted:
-            groups.free_calm(found)
+            groups.free_calm(freed)
         if self._holdings or self._calm:
             return True
         groups.release = None
@@ -150,12 +150,12 @@ class GroupRelease(Chore):
         if not self._calm:
             return []
         calm = self._calm[-1]
-        found = calm[-most:]
-        found.reverse()
+        freed = calm[-most:]
+        freed.reverse()
         del calm[-most:]
         if not calm:
             self._calm.pop()
-        return found
+        return freed
 
 
 def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:

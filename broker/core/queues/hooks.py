@@ -211,7 +211,7 @@ class Discipline:
     def note_withdrawal(self, entries: list[QueueEntry]) -> None:
         """Note that the transaction that would have removed `entries` has been rolled back."""
 
-    def passed_on(self) -> None:
+    def notify_another(self) -> None:
         """Notify another consumer that alone may have an entry, because a NOTIFIED one has dropped out."""
 
     def note_attached(self, consumer: QueueConsumer) -> None:
@@ -322,7 +322,7 @@ class LimitsHook(Chore):
         """Whether the queue, which refuses publishes when it is full, has no room for a message now."""
         raise NotImplementedError
 
-    def room_made(self) -> None:
+    def on_room_made(self) -> None:
         """Try the next waiting dead letters soon, because the queue has more room."""
         raise NotImplementedError
 
@@ -415,11 +415,11 @@ class QueueRetry(Chore):
         """Apply the arguments from now on. HELD entries keep their times."""
         raise NotImplementedError
 
-    def note_return(self, entry: QueueEntry, outcome: i64) -> None:
-        """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
+    def count_return(self, entry: QueueEntry, outcome: i64) -> None:
+        """Count the return of `entry`, still ACQUIRED, if a return with this outcome counts."""
         raise NotImplementedError
 
-    def delays(self, outcome: i64) -> bool:
+    def has_delay_for(self, outcome: i64) -> bool:
         """Whether an entry that is returned with this outcome waits."""
         raise NotImplementedError
 
@@ -456,7 +456,7 @@ class ElectionHook:
         raise NotImplementedError
 
     def note_detached(self) -> None:
-        """Note that a consumer is detached and its entries are released."""
+        """Elect the next consumer if the active one was detached. The detached one's entries are released."""
         raise NotImplementedError
 
     def note_delivery_end(self) -> None:

@@ -17,7 +17,7 @@ from broker.core.queues.hooks import EXPIRED
 from broker.core.queues.queue import Queue, dead_letter, drop, next_in_time, stop_timer
 from broker.core.queues.source import BROKER, Source
 
-HAND_OVER_MAX: Final[i64] = 200  # entries delivered early for an entry that must not wait
+EARLY_DELIVERIES_MAX: Final[i64] = 200  # entries delivered early for an entry that must not wait
 
 
 def enqueue_immediate(queue: Queue, message: Message, source: Source = BROKER) -> bool:
@@ -71,7 +71,7 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
         consumer = _first_ready(queue, discipline.contenders(entry), entry)
     if consumer is None:
         return False
-    _hand_over(queue, consumer, entry)
+    _deliver_to(queue, consumer, entry)
     return True
 
 
@@ -114,7 +114,7 @@ def _first_ready(queue: Queue, consumers: list[QueueConsumer], entry: QueueEntry
     return None
 
 
-def hand_over(queue: Queue) -> bool:
+def deliver_next(queue: Queue) -> bool:
     """Deliver some consumer's next entry at this very moment; false if no consumer can take an entry.
 
     A message that is only on disk is not delivered so: a failing read must affect only its consumer's
@@ -137,8 +137,8 @@ def deliver_or_expire(queue: Queue, entry: QueueEntry) -> None:
     NOTIFIED consumers have not pulled yet. Otherwise they would have received all these entries by now.
     """
     _wake_for(queue, entry)
-    for _ in range(HAND_OVER_MAX):
-        if not hand_over(queue):
+    for _ in range(EARLY_DELIVERIES_MAX):
+        if not deliver_next(queue):
             break
         if entry.state != AVAILABLE:
             return
@@ -153,7 +153,7 @@ def _first_fit(consumers: QueueConsumerList, entry: QueueEntry) -> QueueConsumer
     return consumer
 
 
-def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+def _deliver_to(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     if entry.timer is not None:
         stop_timer(queue, entry)
     queue.acquire(entry, consumer)

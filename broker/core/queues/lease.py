@@ -27,7 +27,7 @@ class LeaseHolder:
         """Whether this delivery is still to be settled."""
         raise NotImplementedError
 
-    def leases_ended(self, numbers: list[i64]) -> None:
+    def on_leases_ended(self, numbers: list[i64]) -> None:
         """Release these deliveries, oldest first and all unsettled."""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class Lease(Chore):
         if ends:
             self.schedule.set(self, ends[0][0])
         if ended:
-            holder.leases_ended(ended)
+            holder.on_leases_ended(ended)
         return False
 
     def is_idle(self) -> bool:

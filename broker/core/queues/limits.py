@@ -40,7 +40,7 @@ from broker.core.queues.hooks import (
     LimitsHook,
     RoomWaiter,
 )
-from broker.core.queues.immediate import deliver_or_expire, hand_over
+from broker.core.queues.immediate import deliver_next, deliver_or_expire
 from broker.core.queues.queue import Queue, dead_letter, take_out
 
 ADMITTED_FOR: Final[i64] = 1000  # entries dropped for a new one at once; a later step drops further ones
@@ -56,7 +56,7 @@ def admit_one_more(rules: Limits, entry: QueueEntry) -> None:
         rules.victims.offer(entry)
     if rules.overflow != DROP_HEAD:
         return
-    while rules.is_over_limits() and hand_over(rules.queue):
+    while rules.is_over_limits() and deliver_next(rules.queue):
         pass
     make_room(rules, ADMITTED_FOR)
 
@@ -245,13 +245,13 @@ class Limits(LimitsHook):
             self.expires = expires
             self.used = self.schedule.now()
         if self.careful != was_careful:
-            self.host.changed()  # resolved routes depend on this
+            self.host.on_routes_changed()  # resolved routes depend on this
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)
             self.trimming = self.is_over_limits()
         self.arm()
-        self.room_made()
+        self.on_room_made()
         if self.queue.backlog is not None:
             self.queue.backlog.try_soon()
 
@@ -300,7 +300,7 @@ class Limits(LimitsHook):
         """Whether the queue, if it were empty, would accept the message."""
         return self.max_length > 0 and message.size <= self.max_bytes
 
-    def room_made(self) -> None:
+    def on_room_made(self) -> None:
         """Try the next waiting dead letters soon, because the queue has more room."""
         for lane in self.room_waiters:
             if not lane.is_woken:
@@ -317,7 +317,7 @@ class Limits(LimitsHook):
         self.reserved += count
         self.reserved_bytes += size
         if count < 0 and self.room_waiters:
-            self.room_made()
+            self.on_room_made()
 
     # ---- entries
 
@@ -453,7 +453,7 @@ class Limits(LimitsHook):
         if self.leaving != NOT_LEAVING:
             self._dead_letter_slice(budget)
             if queue.messages + self._delayed() == 0:
-                self.host.queue_unused(queue)
+                self.host.delete_unused_queue(queue)
                 return False
         elif self.expires >= 0 and not self._is_used():
             if self._is_spared():
@@ -462,7 +462,7 @@ class Limits(LimitsHook):
                 )  # never too early: the queue may become empty long before the next check
             elif now - self.used >= self.expires:
                 if not self.starts_dead_lettering(QUEUE_EXPIRED):
-                    self.host.queue_unused(queue)
+                    self.host.delete_unused_queue(queue)
                 return False
         for _ in range(budget):
             timer = self.timers.first()
@@ -524,7 +524,7 @@ class Limits(LimitsHook):
             owner = entry.owner
             dead_letter(queue, entry, self.leaving)
             if owner is not None:
-                owner.acquisition_removed(entry)
+                owner.on_acquisition_removed(entry)
             entry = entries.next(entries.head)
         if room > 0 and self.timetable is not None:
             for message in self.timetable.take(room):

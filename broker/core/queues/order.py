@@ -15,6 +15,7 @@ from broker.core.arguments.queue import (
     has_groups,
 )
 from broker.core.entries.entry import AVAILABLE, Holder, QueueEntry
+from broker.core.message_view import Views
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import notify, notify_if_unnotified, notify_one
 from broker.core.queues.group import GroupKeys
@@ -23,7 +24,6 @@ from broker.core.queues.hooks import Discipline, able_consumers, first_idle
 from broker.core.queues.queue import Queue
 from broker.core.queues.state import owns
 from broker.core.schedule import Schedule
-from broker.core.view import Views
 
 
 @final
@@ -124,7 +124,7 @@ class StrictOrder(Discipline):
         else:
             notify_if_unnotified(self.queue, first)
 
-    def passed_on(self) -> None:
+    def notify_another(self) -> None:
         """Notify another consumer of the session whose transaction has all entries in flight."""
         first = self._first(self._holder) if self._batch else None
         if first is not None and all(consumer.state != NOTIFIED for consumer in self._able(first)):

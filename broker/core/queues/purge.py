@@ -151,7 +151,7 @@ class Purge(Chore):
             cursor = self._cursor = Cursor(self.queue.entries)
             begin_browsing(self.queue, cursor)
         if cursor.last is not last:
-            cursor.passed(last)
+            cursor.move_past(last)
 
     def _end(self) -> None:
         self.over = True
@@ -253,8 +253,8 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
 def dispose(queue: Queue, schedule: Schedule) -> None:
     """Remove the consumers and all contents of a deleted queue, which no client can reach any more.
 
-    Targets learn of the deletion through `consumer_cancelled`. The deliveries of clients are taken back, of
-    which they learn through `acquisition_removed`.
+    Targets learn of the deletion through `on_consumer_cancelled`. The queue takes back the deliveries of
+    clients, and reports each of them through `on_acquisition_removed`.
     """
     cut_off(queue, schedule)
     if queue.journal is not None:
@@ -280,7 +280,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     reset_counts(queue)
     remains.do_due_work()
     for consumer in consumers:
-        consumer.target.consumer_cancelled(consumer)
+        consumer.target.on_consumer_cancelled(consumer)
 
 
 def disposal_cost(queue: Queue) -> i64:
@@ -344,7 +344,7 @@ class DeletedContents(Chore):
             self._queue.retry = None
             self._queue.backlog = None
         for owner, taken_back in taken:
-            owner.acquisition_removed(taken_back)
+            owner.on_acquisition_removed(taken_back)
         return is_unfinished
 
     def _remove_entry(self, entry: QueueEntry) -> None:

@@ -22,7 +22,7 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import CRASH, is_stream
 from broker.core.counters import Counters
-from broker.core.entries.cursor import SCAN_BUDGET, Cursor, Row
+from broker.core.entries.cursor import SCAN_BUDGET, Cursor, PostingList
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, EntryFilter, QueueEntry
 from broker.core.entries.list import Latest, QueueEntryList
 from broker.core.errors import PreconditionFailed, Unsupported
@@ -56,9 +56,9 @@ from broker.core.queues.hooks import (
     Stops,
     StreamSink,
 )
-from broker.core.queues.host import QueueHost
 from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import count_linked, make_acquired, make_dequeued
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.queues.volatile import Volatile
 
 
@@ -159,7 +159,7 @@ class Queue(ConsumedQueue):
             if consumer.state == INTERESTED:
                 manager.move(consumer, NOTIFIED)
         else:
-            consumer.context.passed(entry)
+            consumer.context.move_past(entry)
             if self.stream is not None and self.journal is not None:
                 self.journal.shown(entry, consumer)
         target.use_credit(size)
@@ -174,7 +174,7 @@ class Queue(ConsumedQueue):
         """Acquire the next entry of the consumer's context for delivery: AVAILABLE → ACQUIRED."""
         context = consumer.context
         if context.behind or context.late is not None:
-            context.passed(entry)
+            context.move_past(entry)
         else:
             context.last = entry
         make_acquired(self, entry, consumer)
@@ -217,7 +217,7 @@ class Queue(ConsumedQueue):
         if self.discipline is not None:
             self.discipline.note_departure(entry, owner)
         if message.marks != 0 and self.host is not None:
-            self.host.consumed(message, self)
+            self.host.write_consumption_receipts(message, self)
 
     def discard(self, entry: QueueEntry) -> None:
         """Reject `entry`, which is dead-lettered: ACQUIRED → DEQUEUED. Ignored where `settle` is."""
@@ -231,7 +231,7 @@ class Queue(ConsumedQueue):
         if self.discipline is not None:
             self.discipline.note_arrival(entry)
         if self.places is not None:
-            self.places.linked(entry)
+            self.places.note_linked(entry)
         if self.index is not None or not self.entries.in_order:
             place_entry(self, entry)
         return entry
@@ -364,7 +364,7 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
             notified += 1
 
 
-FILTERS_MAX: Final = 64  # for a queue or a row of its index: each filter sees each message there
+FILTERS_MAX: Final = 64  # for a queue or a posting list of its index: each filter sees each message there
 
 
 def join_context(queue: Queue, entry_filter: EntryFilter | None) -> Cursor:
@@ -375,37 +375,37 @@ def join_context(queue: Queue, entry_filter: EntryFilter | None) -> Cursor:
     """
     if entry_filter is None:
         return queue.context
-    row = None if queue.index is None else queue.index.row_for(entry_filter)
-    contexts = queue.filtered if row is None else row.contexts
+    postings = None if queue.index is None else queue.index.postings_for(entry_filter)
+    contexts = queue.filtered if postings is None else postings.contexts
     for context in contexts:
         assert context.filter is not None, "every context in `filtered` has a filter"
         if context.filter.key == entry_filter.key:
             context.users += 1
-            if row is not None and queue.index is not None:
-                queue.index.release(row)  # each context counts as one user
+            if postings is not None and queue.index is not None:
+                queue.index.release(postings)  # each context counts as one user
             return context
     if len(contexts) >= FILTERS_MAX:
-        if row is not None and queue.index is not None:
-            queue.index.release(row)
+        if postings is not None and queue.index is not None:
+            queue.index.release(postings)
         raise PreconditionFailed(
             f"queue '{queue.name}' in vhost '{queue.vhost}' has consumers with {FILTERS_MAX} different "
             "selectors, and no more are allowed"
         )
-    context = Cursor(_entries(queue, row), entry_filter)
+    context = Cursor(_entries(queue, postings), entry_filter)
     context.users = 1
-    context.row = row
+    context.postings = postings
     contexts.append(context)
-    if row is not None and queue.index is not None:
-        queue.index.served[row] = None
+    if postings is not None and queue.index is not None:
+        queue.index.served[postings] = None
     queue.alike = False
     return context
 
 
 def open_browser_context(queue: Queue, entry_filter: EntryFilter | None) -> Cursor:
     """Return a cursor for browsing the entries that a filter lets pass, from the first one on."""
-    row = None if queue.index is None else queue.index.row_for(entry_filter)
-    context = Cursor(_entries(queue, row), entry_filter)
-    context.row = row
+    postings = None if queue.index is None else queue.index.postings_for(entry_filter)
+    context = Cursor(_entries(queue, postings), entry_filter)
+    context.postings = postings
     return context
 
 
@@ -417,20 +417,20 @@ def leave_context(queue: Queue, context: Cursor) -> None:
     if context.users > 0:
         return
     index = queue.index
-    row = context.row
-    if row is None or index is None:
+    postings = context.postings
+    if postings is None or index is None:
         queue.filtered.remove(context)
     else:
-        row.contexts.remove(context)
-        if not row.contexts:
-            del index.served[row]
-            queue.manager.row_levels.pop(row, None)
-        index.release(row)
+        postings.contexts.remove(context)
+        if not postings.contexts:
+            del index.served[postings]
+            queue.manager.posting_levels.pop(postings, None)
+        index.release(postings)
     queue.alike = not queue.filtered and queue.discipline is None and (index is None or not index.served)
 
 
-def _entries(queue: Queue, row: Row | None) -> QueueEntryList:
-    return queue.entries if row is None or row.entries is None else row.entries
+def _entries(queue: Queue, postings: PostingList | None) -> QueueEntryList:
+    return queue.entries if postings is None or postings.entries is None else postings.entries
 
 
 def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
@@ -462,7 +462,7 @@ def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
     if queue.index is not None:
         queue.index.remove(entry, depth)
     if queue.places is not None:
-        queue.places.unlinked(entry)
+        queue.places.note_unlinked(entry)
 
 
 def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:

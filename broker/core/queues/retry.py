@@ -45,9 +45,9 @@ from broker.core.chance import Chance
 from broker.core.entries.entry import QueueEntry, Timer
 from broker.core.entries.timers import Timers
 from broker.core.queues.hooks import QueueRetry
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue, append_count, offer_again
 from broker.core.queues.state import make_available, make_held
+from broker.core.queues.virtual_host import QueueHost
 
 _JITTER_STEPS: Final = 1 << 30
 _TYPES: Final[dict[str, int]] = {
@@ -158,8 +158,8 @@ class Retry(QueueRetry):
         self.counted = FAILURES if counted is None else outcomes_of(counted)
         self.backoff = backoff_of(effective)
 
-    def note_return(self, entry: QueueEntry, outcome: i64) -> None:
-        """Note whether the return of `entry`, still ACQUIRED, counts with this outcome."""
+    def count_return(self, entry: QueueEntry, outcome: i64) -> None:
+        """Count the return of `entry`, still ACQUIRED, if a return with this outcome counts."""
         if self.counted & outcome == 0:
             entry.uncounted += 1
             if self.counted & CRASH != 0 or self.queue.entries.annotations_of(entry):  # the log has a count
@@ -167,7 +167,7 @@ class Retry(QueueRetry):
         elif self.counted & CRASH == 0:
             append_count(self.queue, entry)
 
-    def delays(self, outcome: i64) -> bool:
+    def has_delay_for(self, outcome: i64) -> bool:
         """Whether an entry that is returned with this outcome waits."""
         backoff = self.backoff
         return backoff is not None and backoff.outcomes & outcome != 0
@@ -175,7 +175,7 @@ class Retry(QueueRetry):
     def hold_all(self, entries: list[QueueEntry]) -> None:
         """Hold `entries`, which have just been returned, for their times: AVAILABLE → HELD."""
         backoff = self.backoff
-        assert backoff is not None, "the caller has called `delays`"
+        assert backoff is not None, "the caller has called `has_delay_for`"
         queue = self.queue
         for entry in entries:
             returns = max(entry.delivery_count, 1)

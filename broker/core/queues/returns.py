@@ -17,7 +17,6 @@ from broker.core.message import TELLS_CONSUMED
 from broker.core.queues.consumer import BLOCKED_BY_RETURNS, QueueConsumer, TargetSession
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.hooks import DROP_HEAD, EXHAUSTED, REJECTED, DiscardsHook, Settlement
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import (
     Queue,
     append_count,
@@ -31,6 +30,7 @@ from broker.core.queues.queue import (
     replace_outdated,
 )
 from broker.core.queues.state import QueueState, make_available, make_dequeued, owns
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import Schedule
 
 SLICE: Final[i64] = 5000  # deliveries processed in one turn: one or two milliseconds
@@ -225,7 +225,7 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
         queue.acked += count
         queue.counters.acked += count
     linked = queue.entries
-    told = queue.logged and not logged
+    append_settles = queue.logged and not logged
     context = queue.context
     discipline = queue.discipline
     plain = discipline is None and not context.has_behind and not queue.filtered
@@ -235,7 +235,7 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
         message = entry.message
         if journal is not None:
             journal.settled(entry, consumer)
-        if told and message.sequence != 0:
+        if append_settles and message.sequence != 0:
             queue.store.append_settle(message, queue)
         if context.last is entry or (not plain and concerns_cursors(queue, entry)):
             queue.unlink(entry)
@@ -244,7 +244,7 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
         if discipline is not None:
             discipline.note_departure(entry, consumer)
         if message.marks != 0 and queue.host is not None:
-            queue.host.consumed(message, queue)
+            queue.host.write_consumption_receipts(message, queue)
     if queue.election is not None:
         queue.election.note_delivery_end()
 
@@ -360,7 +360,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if queue.deleted:
         return
     retry = queue.retry
-    delayed = retry is not None and retry.delays(outcome)
+    delayed = retry is not None and retry.has_delay_for(outcome)
     back = entries
     outdated: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
@@ -415,7 +415,7 @@ def _select_requeued(
             outdated.append(entry)
             continue
         if retry is not None:
-            retry.note_return(entry, outcome)
+            retry.count_return(entry, outcome)
         if is_exhausted(queue, entry):
             exhausted.append(entry)
         else:
@@ -462,10 +462,10 @@ def deliver_again(queue: Queue, entry: QueueEntry, owner: QueueConsumer) -> bool
         return False  # the queue has taken the entry back
     retry = queue.retry
     if retry is not None:
-        if retry.delays(RECOVER):
+        if retry.has_delay_for(RECOVER):
             release(queue, [entry], owner, RECOVER)
             return False
-        retry.note_return(entry, RECOVER)
+        retry.count_return(entry, RECOVER)
     if is_exhausted(queue, entry):
         dead_letter_returned(queue, entry)
         return False
@@ -562,7 +562,7 @@ class ReturnedDeliveries(EndedDeliveries):
         self._paused: dict[Queue, i64] = {}  # paused queues, with the count of their runs
         for consumer, _ in runs:
             queue = queue_of(consumer)
-            if consumer.acquires and not (queue.retry is not None and queue.retry.delays(outcome)):
+            if consumer.acquires and not (queue.retry is not None and queue.retry.has_delay_for(outcome)):
                 self._pause(queue)
 
     def process(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:

@@ -55,13 +55,13 @@ def is_message_id(text: str) -> bool:
 class Search:
     """A search for one entry of a queue, in steps between which other work is done.
 
-    `found`: the entry, if there is one, when `step` has returned true. The entry is linked until other work
+    `entry`: the entry, if there is one, when `step` has returned true. The entry is linked until other work
     runs.
     """
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.found: QueueEntry | None = None
+        self.entry: QueueEntry | None = None
 
     def step(self, most: i64) -> bool:
         """Look at up to `most` entries. Return whether the search is over."""
@@ -92,7 +92,7 @@ class IdSearch(Search):
         over = entry is None and not places.extend(most)
         if over:
             entry = self._find()
-        self.found = entry
+        self.entry = entry
         return over or entry is not None
 
     def _find(self) -> QueueEntry | None:
@@ -128,7 +128,7 @@ class PlaceSearch(Search):
             if entry is None:
                 return not more
             if not is_late(queue, entry):
-                self.found = entry
+                self.entry = entry
                 return True
             most -= LATE_COST
         return False
@@ -153,7 +153,7 @@ class FirstSearch(Search):
             if entry is None:
                 return not cursor.more
             if not is_late(self.queue, entry):
-                self.found = entry
+                self.entry = entry
                 return True
             most -= LATE_COST
         return False

@@ -207,7 +207,7 @@ def places_of(queue: QueueState) -> Places:
 
 def note_change(queue: QueueState, places: Places, entry: QueueEntry, ready: i64) -> None:
     """Note that `entry` is ready now (1), or not any more (-1); drop places that were not used for long."""
-    places.changed(entry, ready)
+    places.note_ready_change(entry, ready)
     if places.idle > IDLE_MIN and places.is_idle:
         queue.places = None
 
@@ -224,7 +224,7 @@ def end_browsing(queue: QueueState, cursor: Cursor) -> None:
     browsers = queue.browsers
     if browsers is not None:
         browsers.remove(cursor)
-        if cursor.row is not None and queue.index is not None:
-            queue.index.release(cursor.row)
+        if cursor.postings is not None and queue.index is not None:
+            queue.index.release(cursor.postings)
         if not browsers.cursors:
             queue.browsers = None

@@ -6,8 +6,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.queues.host import QueueHost
 from broker.core.queues.state import QueueState
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import TimedTask
 
 NOTE_MS: Final = 10_000  # the interval of checks of the number of messages
@@ -57,7 +57,7 @@ class Volatile(TimedTask):
         self._noted = at_risk
         self._exact = found.get("exact") is True
 
-    def restarted(self) -> None:
+    def note_restart(self) -> None:
         """Count the messages at risk as lost, after all definitions have been restored."""
         self.lost += self._noted
         self.estimated = self.estimated or not self._exact

@@ -46,13 +46,13 @@ class NoLocal:
         """Forget a deleted queue."""
         self._bindings.pop(queue, None)
 
-    def remove_queues(self, found: Resolution, publisher: tuple[str, ...]) -> None:
+    def remove_queues(self, resolution: Resolution, publisher: tuple[str, ...]) -> None:
         """Remove the queues that must not receive the messages of a publisher with these names."""
         if not publisher or not self._bindings:
             return
-        for queue in list(found.queues):
+        for queue in list(resolution.queues):
             if queue in self._bindings and self._excluded_publisher(queue) in publisher:
-                del found.queues[queue]
+                del resolution.queues[queue]
 
     def _excluded_publisher(self, queue: Queue) -> object:
         """Return the name of the publisher whose messages the queue must not receive, None without one.
@@ -87,11 +87,11 @@ class Bindings(Chore):
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
         """Return the bindings that lead to a queue or exchange, without the one of the default exchange."""
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         for source, parallel in self._by_destination.get(destination, {}).items():
             if not source.deleted:
-                found.extend(parallel.values())
-        return found
+                bindings.extend(parallel.values())
+        return bindings
 
     def add(self, binding: Binding) -> bool:
         """Add a binding between existing objects; False: the binding exists already."""
@@ -106,7 +106,7 @@ class Bindings(Chore):
             return False
         parallel[binding.key] = binding
         source.link(binding)
-        source.changed()
+        source.on_bindings_changed()
         return True
 
     def remove(self, binding: Binding) -> None:
@@ -119,12 +119,12 @@ class Bindings(Chore):
             del source.outgoing[destination]
             self._forget(source, destination)
         source.unlink(binding)
-        source.changed()
+        source.on_bindings_changed()
 
     def note_renamed(self, queue: Queue) -> None:
         """Inform the sources of a queue's bindings that the queue has another name."""
         for source in self._by_destination.get(queue, {}):
-            source.changed()
+            source.on_bindings_changed()
 
     def remove_node(self, deleted: Queue | Exchange) -> list[Exchange]:
         """Remove the bindings of a deleted queue or exchange. Return the exchanges that have none left."""
@@ -136,7 +136,7 @@ class Bindings(Chore):
             if source.deleted:
                 continue  # the bindings of the exchange are deleted with it
             del source.outgoing[deleted]
-            source.changed()
+            source.on_bindings_changed()
             self._deleted.append((source, {deleted: parallel}))
             if not source.outgoing:
                 left.append(source)

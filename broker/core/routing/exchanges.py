@@ -6,11 +6,11 @@ from typing import Final, final
 
 from broker.core.arguments.consumer import SELECTOR
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import MessageView
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Description, Destinations, Exchange, Resolution
 from broker.core.routing.topic import TopicTrie
 from broker.core.values import show, type_name
-from broker.core.view import MessageView
 
 X_MATCH: Final = "x-match"
 _STRINGS: Final = (str, bytes, bytearray)
@@ -102,12 +102,12 @@ class DefaultExchange(Exchange):
         super().__init__(Description("", DIRECT, True, False, False, {}))
         self._queues = queues
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add the queues named by the keys."""
         for key in keys:
             queue = self._queues.get(key)
             if queue is not None:
-                found.add_queue(queue)
+                resolution.add_queue(queue)
 
 
 @final
@@ -118,12 +118,12 @@ class DirectExchange(Exchange):
         super().__init__(described)
         self._by_key: dict[str, Destinations] = {}
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add the destinations bound with exactly one of the keys."""
         for key in keys:
             destinations = self._by_key.get(key)
             if destinations is not None:
-                found.add_destinations(destinations, view)
+                resolution.add_destinations(destinations, view)
 
     def _link(self, binding: Binding) -> None:
         destinations = self._by_key.get(binding.routing_key)
@@ -147,9 +147,9 @@ class FanoutExchange(Exchange):
         super().__init__(described)
         self._all = Destinations()
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add all destinations."""
-        found.add_destinations(self._all, view)
+        resolution.add_destinations(self._all, view)
 
     def _link(self, binding: Binding) -> None:
         self._all.add(binding)
@@ -166,10 +166,10 @@ class TopicExchange(Exchange):
         super().__init__(described)
         self.trie = TopicTrie()
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add the destinations of all patterns that match."""
         for key in keys:
-            self.trie.match(key, view, found)
+            self.trie.match(key, view, resolution)
 
     def _link(self, binding: Binding) -> None:
         self.trie.add(binding)
@@ -190,15 +190,15 @@ class HeadersExchange(Exchange):
         """Refuse an unknown `x-match`."""
         check_headers_binding(binding.arguments)
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add the destinations of all bindings whose fields match the headers."""
-        found.by_message = True
+        resolution.by_message = True
         if view is None:
             return
         headers = view.headers()
         for binding, pattern in self._patterns.items():
             if pattern.matches(headers) and binding.applies(view):
-                found.add_binding(binding)
+                resolution.add_binding(binding)
 
     def _link(self, binding: Binding) -> None:
         self._patterns[binding] = HeaderPattern(binding.arguments)

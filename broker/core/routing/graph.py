@@ -13,12 +13,12 @@ from broker.core.arguments.consumer import selector_argument
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.chance import Chance
 from broker.core.message import Address, Message
+from broker.core.message_view import MessageView
 from broker.core.policies.policy import NO_POLICIES, MergedPolicies
 from broker.core.queues.hooks import LetterRoute
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
 from broker.core.values import fingerprint
-from broker.core.view import MessageView
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -411,11 +411,11 @@ class Exchange:
             self.conditional -= 1
         self._unlink(binding)
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Note that `outgoing` has changed, or the name of a destination has."""
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
-        """Add to `found` the destinations of messages with these keys, or of the message in `view`."""
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
+        """Add to `resolution` the destinations of messages with these keys, or of the message in `view`."""
         raise NotImplementedError
 
     def _link(self, binding: Binding) -> None:

@@ -9,9 +9,9 @@ from typing import Final, final
 
 from broker.core.chance import hash_of
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import MessageView
 from broker.core.routing.graph import Binding, Description, Exchange, Resolution
 from broker.core.values import encode, show, type_name
-from broker.core.view import MessageView
 
 SLOTS: Final = 65536
 _TWO_TO_64: Final = float(2**64)
@@ -59,11 +59,11 @@ class Slots:
         if not self._owners:
             self._owners = [None] * SLOTS
         slot = number % SLOTS
-        found = self._owners[slot]
-        if found is None:
-            found = find_lowest_draw(number, choices)
-            self._owners[slot] = found
-        return found
+        owner = self._owners[slot]
+        if owner is None:
+            owner = find_lowest_draw(number, choices)
+            self._owners[slot] = owner
+        return owner
 
 
 def find_lowest_draw(number: int, choices: list[Choice]) -> Choice:
@@ -102,10 +102,10 @@ class ChoosingExchange(Exchange):
         self.chooses_by_message = False
         self._choices: list[Choice] | None = None
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add the chosen destination."""
         if self.chooses_by_message or self.conditional != 0:
-            found.by_message = True
+            resolution.by_message = True
             if view is None:
                 return
         choices = self._choices
@@ -114,10 +114,10 @@ class ChoosingExchange(Exchange):
             if self.conditional == 0:
                 self._choices = choices
         if choices:
-            found.add_binding(self.choose(choices, keys, view, found).binding)
+            resolution.add_binding(self.choose(choices, keys, view, resolution).binding)
 
     def choose(
-        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, resolution: Resolution
     ) -> Choice:
         """Return one of the choices, at least one; `view` is None unless `chooses_by_message`."""
         raise NotImplementedError
@@ -137,7 +137,7 @@ class ChoosingExchange(Exchange):
                     heaviest[name] = binding
         return [Choice(binding, self.weight_of(binding)) for _, binding in sorted(heaviest.items())]
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Forget the choices, whose set or names have changed."""
         self._choices = None
 
@@ -184,7 +184,7 @@ class ConsistentHashExchange(ChoosingExchange):
             raise PreconditionFailed(f"The binding key must be greater than 0: '{key}'")
 
     def choose(
-        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, resolution: Resolution
     ) -> Choice:
         """Return the owner of the hash."""
         number = hash_of(self._hashed(keys, view))
@@ -215,9 +215,9 @@ class ConsistentHashExchange(ChoosingExchange):
             )
         return value
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Forget the choices and the slots, whose choices or names have changed."""
-        super().changed()
+        super().on_bindings_changed()
         self._slots.clear()
 
 
@@ -226,7 +226,7 @@ class ModulusHashExchange(ChoosingExchange):
     """An exchange that chooses by a hash of the keys modulo the count of destinations. [x-modulus-hash]"""
 
     def choose(
-        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, resolution: Resolution
     ) -> Choice:
         """Return the choice with the number of the hash, in the order of their names."""
         return choices[hash_of("\0".join(keys).encode("utf-8", "surrogateescape")) % len(choices)]
@@ -240,10 +240,10 @@ class RandomExchange(ChoosingExchange):
         self.chooses_by_message = True
 
     def choose(
-        self, choices: list[Choice], keys: list[str], view: MessageView | None, found: Resolution
+        self, choices: list[Choice], keys: list[str], view: MessageView | None, resolution: Resolution
     ) -> Choice:
         """Return a random choice; all are equally likely."""
-        return choices[found.chance.below(len(choices))] if len(choices) > 1 else choices[0]
+        return choices[resolution.chance.below(len(choices))] if len(choices) > 1 else choices[0]
 
 
 @final

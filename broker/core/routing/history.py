@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import PreconditionFailed
 from broker.core.message import BY_CLOCK, DELAYED, Message, copy_of
+from broker.core.message_view import MessageView
 from broker.core.queues.queue import Queue, drop
 from broker.core.routing.graph import (
     Binding,
@@ -18,7 +19,6 @@ from broker.core.routing.graph import (
     Resolution,
 )
 from broker.core.values import show, type_name
-from broker.core.view import MessageView
 
 REPLAY_BYTES: Final = 16 * 1024 * 1024  # read, copied and appended in one step
 
@@ -115,14 +115,14 @@ class RecentHistoryExchange(Exchange):
         super().keep_in(queue)
         self.history = History(queue, self._length)
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Add all destinations, and the history."""
-        found.by_message = True
+        resolution.by_message = True
         if view is None:
             return
         if view.headers().get(NO_STORE) is not True and self.history is not None:
-            found.keepers.append(self.history)
-        found.add_destinations(self._all, view)
+            resolution.keepers.append(self.history)
+        resolution.add_destinations(self._all, view)
 
     def _link(self, binding: Binding) -> None:
         self._all.add(binding)

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import DELAYED_TYPE
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import MessageView
 from broker.core.routing.exchanges import (
     DIRECT,
     FANOUT,
@@ -30,7 +31,6 @@ from broker.core.routing.hashed import (
     RandomExchange,
 )
 from broker.core.routing.history import RECENT_HISTORY, RecentHistoryExchange
-from broker.core.view import MessageView
 
 DELAYED: Final = "x-delayed-message"
 DELAY: Final = "x-delay"
@@ -70,18 +70,18 @@ class DelayedExchange(Exchange):
         """Check a binding as the routing exchange does."""
         self._routing.check(binding)
 
-    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, resolution: Resolution) -> None:
         """Delay a message with a delay; route all others."""
-        found.by_message = True
+        resolution.by_message = True
         if view is None:
             return
         delay = delay_of(view)
         if delay > 0 and self.delays is not None:
-            found.matched = True
-            found.delay = delay
-            found.keepers.append(self.delays)
+            resolution.matched = True
+            resolution.delay = delay
+            resolution.keepers.append(self.delays)
         else:
-            self._routing.match(keys, view, found)
+            self._routing.match(keys, view, resolution)
 
     def forget_keeper(self) -> None:
         """Forget the delayed messages."""
@@ -91,9 +91,9 @@ class DelayedExchange(Exchange):
         """Whether the message has a delay."""
         return delay_of(view) > 0
 
-    def changed(self) -> None:
+    def on_bindings_changed(self) -> None:
         """Pass the change to the routing exchange."""
-        self._routing.changed()
+        self._routing.on_bindings_changed()
 
     def _link(self, binding: Binding) -> None:
         self._routing.link(binding)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from broker.core.errors import AccessRefused, ExchangeReplaced
+from broker.core.message_view import MessageView
 from broker.core.queues.election import is_stopped
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import NO_QUEUES, Exchange, Resolution, Route
 from broker.core.routing.topology import Topology
-from broker.core.view import MessageView
 
 
 def open_exchange(topology: Topology, name: str) -> Exchange:
@@ -43,12 +43,12 @@ def refresh_route(topology: Topology, route: Route) -> None:
 
 def resolve_route(topology: Topology, route: Route) -> None:
     """Resolve the queues of a route from its exchange, and make the route valid."""
-    found = Resolution(topology.host.chance)
-    found.resolve(route.exchange, [route.address.routing_key], None, topology.exchanges)
-    topology.no_local.remove_queues(found, route.publisher)
-    queues = NO_QUEUES if found.by_message else list(found.queues)
+    resolution = Resolution(topology.host.chance)
+    resolution.resolve(route.exchange, [route.address.routing_key], None, topology.exchanges)
+    topology.no_local.remove_queues(resolution, route.publisher)
+    queues = NO_QUEUES if resolution.by_message else list(resolution.queues)
     logged: list[Queue] = []
-    careful = found.by_message
+    careful = resolution.by_message
     for queue in queues:
         if queue.logged:
             logged.append(queue)
@@ -65,7 +65,7 @@ def resolve_route(topology: Topology, route: Route) -> None:
     else:
         route.logged = logged or NO_QUEUES
         careful = careful or bool(logged)
-    route.by_message = found.by_message
+    route.by_message = resolution.by_message
     route.careful = careful
     route.epoch = topology.epoch
 
@@ -76,12 +76,12 @@ def resolve_letter(topology: Topology, route: Route, keys: list[str], view: Mess
     Raises:
         NotFound: the route is stale, and its exchange has been deleted.
     """
-    found = Resolution(topology.host.chance)
+    resolution = Resolution(topology.host.chance)
     if route.epoch != topology.epoch:
         route.exchange = topology.existing_exchange(route.address.exchange)
         resolve_route(topology, route)
     if route.by_message or len(keys) != 1:
-        found.resolve(route.exchange, keys, view, topology.exchanges)
+        resolution.resolve(route.exchange, keys, view, topology.exchanges)
     else:
-        found.queues = dict.fromkeys(route.queues)
-    return found
+        resolution.queues = dict.fromkeys(route.queues)
+    return resolution

@@ -6,8 +6,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.message_view import MessageView
 from broker.core.routing.graph import Binding, Destinations, Resolution
-from broker.core.view import MessageView
 
 SINGLE: Final = "*"  # a single word, which may be empty
 ANY: Final = "#"  # any number of words, also none
@@ -99,8 +99,8 @@ class TopicTrie:
         while words and path.pop().is_empty():
             _cut(path[-1], words.pop())
 
-    def match(self, routing_key: str, view: MessageView | None, found: Resolution) -> None:
-        """Add the destinations of every pattern that matches `routing_key` to `found`."""
+    def match(self, routing_key: str, view: MessageView | None, resolution: Resolution) -> None:
+        """Add the destinations of every pattern that matches `routing_key` to `resolution`."""
         self._turn += 1
         nodes: list[TopicNode] = []
         self._reach(self.root, nodes)
@@ -124,7 +124,7 @@ class TopicTrie:
         self.looked_at += len(nodes)
         for node in nodes:
             if node.destinations is not None:
-                found.add_destinations(node.destinations, view)
+                resolution.add_destinations(node.destinations, view)
 
     def _reach(self, node: TopicNode, nodes: list[TopicNode]) -> None:
         """Add a node to a step of the walk, and also its `#` child, which matches no word too.

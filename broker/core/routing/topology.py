@@ -20,8 +20,8 @@ from broker.core.queues.volatile import Volatile
 from broker.core.routing.bindings import Bindings, NoLocal
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange
 from broker.core.routing.graph import Binding, Exchange
-from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import DelayedExchange, new_exchange
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.schedule import ENTRIES
 from broker.core.streams.list import new_entry_list
 
@@ -142,7 +142,7 @@ class Topology:
             self.numbers.queues[number] = queue
         if exclusive_owner is not None:
             self._owned.setdefault(exclusive_owner, {})[queue] = None
-        self.host.changed()
+        self.host.on_routes_changed()
         return queue
 
     def rename_queue(self, queue: Queue, name: str) -> None:
@@ -154,7 +154,7 @@ class Topology:
         queue.name = name
         self.queues[name] = queue
         self.bindings.note_renamed(queue)
-        self.host.changed()
+        self.host.on_routes_changed()
         if queue.journal is not None:
             queue.journal.renamed()
 
@@ -173,10 +173,10 @@ class Topology:
         if owner is not None:
             self._disown(owner, queue)
         left = _auto_delete_exchanges(self.bindings.remove_node(queue))
-        self.host.changed()
+        self.host.on_routes_changed()
         self.host.schedule.allowance.use(disposal_cost(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.host.schedule)
-        self.host.node_removed(queue)
+        self.host.on_node_removed(queue)
         self.no_local.forget_queue(queue)
         return left
 
@@ -203,33 +203,33 @@ class Topology:
                 self.numbers.queues[number] = queue
         self.exchanges[exchange.name] = exchange
         self.host.cover_exchange(exchange)
-        self.host.changed()
+        self.host.on_routes_changed()
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
         """Remove an exchange with its bindings, both ways. Return the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
         exchange.deleted = True
         left = _auto_delete_exchanges(self.bindings.remove_node(exchange))
-        self.host.changed()
+        self.host.on_routes_changed()
         kept = exchange.kept
         if kept is not None:
             self.numbers.queues.pop(kept.number, None)
             dispose(kept, self.host.schedule)
             exchange.forget_keeper()
-        self.host.node_removed(exchange)
+        self.host.on_node_removed(exchange)
         return left
 
     def add_binding(self, binding: Binding) -> None:
         """Add a binding between existing objects, unless it exists already."""
         if self.bindings.add(binding):
             self.no_local.add(binding)
-            self.host.changed()
+            self.host.on_routes_changed()
 
     def remove_binding(self, binding: Binding) -> list[Exchange]:
         """Remove a binding. Return its source if this was the last binding of an auto-delete exchange."""
         self.bindings.remove(binding)
         self.no_local.remove(binding)
-        self.host.changed()
+        self.host.on_routes_changed()
         return [] if binding.source.outgoing else _auto_delete_exchanges([binding.source])
 
     def _disown(self, owner: object, queue: Queue) -> None:
@@ -243,7 +243,7 @@ class Topology:
         self.queues = {}
         self.exchanges = {}
         self._owned = {}
-        self.host.changed()
+        self.host.on_routes_changed()
 
 
 def _auto_delete_exchanges(sources: list[Exchange]) -> list[Exchange]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import final
 
+from broker.core.message_view import MessageView
 from broker.core.selector.expression import (
     AND_LEVEL,
     COMPARISON_LEVEL,
@@ -21,7 +22,6 @@ from broker.core.selector.expression import (
     Literal,
 )
 from broker.core.selector.like import Like
-from broker.core.view import MessageView
 
 
 @final
@@ -227,11 +227,11 @@ def opposite(condition: Expression) -> Expression:
 def demands_of(condition: Expression) -> list[tuple[str, str | int]]:
     """Return the equalities that a condition needs to be true: identifiers, and their strings or integers."""
     if isinstance(condition, Junction):
-        found: list[tuple[str, str | int]] = []
+        demands: list[tuple[str, str | int]] = []
         if condition.word == "AND":
             for operand in condition.operands:
-                found += demands_of(operand)
-        return found
+                demands += demands_of(operand)
+        return demands
     if not isinstance(condition, Comparison) or condition.sign != "=":
         return []
     left, right = condition.left, condition.right

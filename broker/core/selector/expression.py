@@ -10,8 +10,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.message_view import MessageView
 from broker.core.selector.lexer import is_plain
-from broker.core.view import MessageView
 
 # how tightly an expression binds, for the parentheses of its canonical text
 OR_LEVEL: Final[i64] = 1

@@ -56,9 +56,9 @@ class Piece:
             return -1
         left = (1 << places) - 1
         for character, offsets in self.offsets.items():
-            found = _places(text, character, start, end)
+            positions = _places(text, character, start, end)
             for offset in offsets:
-                left &= found >> offset
+                left &= positions >> offset
             if not left:
                 return -1
         return start + (left & -left).bit_length() - 1

@@ -174,14 +174,14 @@ class Parser:
         if not self._at_sign(signs):
             return first
         _need(first, (NUMBER, ANYTHING), start)
-        found: list[str] = []
+        operators: list[str] = []
         operands: list[Expression] = []
         while self._at_sign(signs):
-            found.append(self._take_any().text)
+            operators.append(self._take_any().text)
             start = self._token().position
             operand = self._product() if signs[0] == "+" else self._signed()
             operands.append(_need(operand, (NUMBER, ANYTHING), start))
-        return self._arithmetic(first, found, operands)
+        return self._arithmetic(first, operators, operands)
 
     def _arithmetic(self, first: Expression, signs: list[str], operands: list[Expression]) -> Expression:
         return Arithmetic(first, signs, operands, True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, final
 
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import Criterion, MessageView
 from broker.core.selector.condition import demands_of
 from broker.core.selector.parser import parse
-from broker.core.view import Criterion, MessageView
 
 LENGTH_MAX: Final = 4096  # characters
 

@@ -26,10 +26,10 @@ from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.entries.sorted import SortedEntryList
 from broker.core.message import NOWHERE, Message
+from broker.core.message_view import Headers
 from broker.core.ports import StoredStream, StreamPage
 from broker.core.queues.queue import Queue
 from broker.core.queues.search import LOGGED, UNLOGGED, Search
-from broker.core.view import Headers
 
 _NOTHING: Final = Message(NOWHERE, b"", 0, False, 0)
 
@@ -171,7 +171,7 @@ class StreamEntryList(QueueEntryList):
         assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
         return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
 
-    def stand_in(self, mark: str) -> QueueEntry:
+    def placeholder(self, mark: str) -> QueueEntry:
         """The place of a cursor that sees these offsets next. Raises ValueError."""
         offsets = [int(offset) for offset in mark.split(".")]
         if len(offsets) != len(self.partitions) or not all(0 <= offset < 1 << 62 for offset in offsets):
@@ -202,7 +202,7 @@ class RowSearch(Search):
         for partition in range(len(entries.partitions)):
             entry = entries.row(partition, self._order - 1)
             if entry is not None:
-                self.found = entry
+                self.entry = entry
                 break
         return True
 

@@ -26,13 +26,13 @@ from broker.core.arguments.rule import ANY_SIZE, Arguments, age_milliseconds, in
 from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import milliseconds
 from broker.core.names import is_short
 from broker.core.ports import NO_PARTITION, StoredStream
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue
 from broker.core.streams.list import StreamEntry, StreamEntryList
 from broker.core.streams.progress import StreamOffsets
-from broker.core.view import milliseconds
 
 STREAM_OFFSET: Final = "x-stream-offset"
 STREAM_FILTER: Final = "x-stream-filter"
@@ -64,7 +64,7 @@ def stream_extent(arguments: Arguments, queue: str, date: int) -> BrowseRange:
     name = arguments.get(CONSUMER_NAME, "")
     if not isinstance(name, str) or not is_short(name):
         raise invalid(CONSUMER_NAME, queue, name, "is not a string of at most 255 bytes")
-    found = StreamExtent(snapshot=snapshot, values=values, unfiltered=unfiltered, name=name)
+    extent = StreamExtent(snapshot=snapshot, values=values, unfiltered=unfiltered, name=name)
     if PARTITION in arguments:
         partition = arguments[PARTITION]
         if name:
@@ -72,19 +72,19 @@ def stream_extent(arguments: Arguments, queue: str, date: int) -> BrowseRange:
         number = partition if isinstance(partition, int) and not isinstance(partition, bool) else -1
         if not 0 <= number < PARTITIONS_MAX:
             raise invalid(PARTITION, queue, partition, "is not the number of a partition")
-        found.partition = number
+        extent.partition = number
     if isinstance(offset, datetime):
-        found.since = max(milliseconds(offset), 0)
+        extent.since = max(milliseconds(offset), 0)
     elif isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < ANY_SIZE:
-        found.offset = offset
+        extent.offset = offset
     elif isinstance(offset, str) and offset in BEGINNINGS:
-        found.beginning = offset
+        extent.beginning = offset
     elif isinstance(offset, str) and is_age(offset):
-        found.since = max(date - age_milliseconds(offset), 0)
+        extent.since = max(date - age_milliseconds(offset), 0)
     else:
         allowed = f"{', '.join(BEGINNINGS)}, an offset, a timestamp, or an interval as 12h"
         raise invalid(STREAM_OFFSET, queue, offset, f"is not one of {allowed}")
-    return found
+    return extent
 
 
 def _values(arguments: Arguments, queue: str) -> tuple[bytes, ...]:

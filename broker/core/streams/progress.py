@@ -13,8 +13,8 @@ from broker.core.entries.cursor import Cursor, CursorProgress
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import TimedTask
 from broker.core.streams.list import StreamEntry, StreamEntryList
 
@@ -60,13 +60,13 @@ class StreamOffsets(TimedTask):
         attached = self._attached.get(name)
         return self.kept.get(name, offsets) if attached is None else attached.offsets()
 
-    def settled(self) -> None:
+    def note_settled(self) -> None:
         """Note that a consumer has settled messages."""
         if self.due == 0:
             schedule = self._host.schedule
             schedule.set(self, schedule.after(NOTE_MS))
 
-    def detached(self, progress: StreamProgress) -> None:
+    def note_detached(self, progress: StreamProgress) -> None:
         """Store the offsets of a consumer that was detached."""
         if self._attached.get(progress.name) is progress:
             self._look()
@@ -127,7 +127,7 @@ class StreamOffsets(TimedTask):
         if not self._changed:
             return
         if self._host.store.failure:
-            self.settled()
+            self.note_settled()
             return
         self._changed = False
         self._host.note_queue(self._queue)
@@ -167,7 +167,7 @@ class StreamProgress(CursorProgress):
         for entry in entries:
             assert isinstance(entry, StreamEntry), "streams have StreamEntry only"
             self._unsettled[entry.partition].pop(entry.order, None)
-        self._offsets.settled()
+        self._offsets.note_settled()
 
     def offsets(self) -> list[int]:
         """Return where the consumer continues in each partition."""
@@ -180,7 +180,7 @@ class StreamProgress(CursorProgress):
 
     def end(self) -> None:
         """Store the offsets: the consumer was detached, and its unsettled messages are not processed."""
-        self._offsets.detached(self)
+        self._offsets.note_detached(self)
 
 
 def _are_offsets(found: object) -> bool:

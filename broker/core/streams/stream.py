@@ -25,10 +25,10 @@ from broker.core.ports import NO_PARTITION, StoredStream
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.consumers import notify_browsers
 from broker.core.queues.hooks import StreamSink
-from broker.core.queues.host import QueueHost
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import Source
 from broker.core.queues.state import count_rows
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import TimedTask
 from broker.core.streams.list import StreamEntryList
 from broker.core.streams.offsets import stream_context
@@ -38,21 +38,22 @@ FILTER_VALUE: Final = "x-stream-filter-value"
 PARTITION_KEY: Final = "x-partition-key"
 _FILTER_VALUE: Final = FILTER_VALUE.encode()
 _PARTITION_KEY: Final = PARTITION_KEY.encode()
-TRIM_MS: Final[i64] = 10_000  # the interval of checks for rows that have become too old
+RETENTION_MS: Final[i64] = 10_000  # the interval of checks for rows that have become too old
 
 
 @final
 class QueueStream(StreamSink):
     """The rows of `queue` in `partitions`. Each keeps `bytes_max` of files, for `age_max` ms; 0: no limit.
 
-    `found`: the first offset of each partition when the stream was opened, before retention removed any row.
+    `first_at_open`: the first offset of each partition when the stream was opened, before retention removed
+    any row.
     """
 
     def __init__(self, queue: Queue, host: QueueHost, partitions: list[StoredStream]) -> None:
         self.queue = queue
         self.host = host
         self.partitions = partitions
-        self.found = [int(stored.first) for stored in partitions]
+        self.first_at_open = [int(stored.first) for stored in partitions]
         self.bytes_max: i64 = 0
         self.age_max: i64 = 0
         self.offsets = StreamOffsets(queue, host)
@@ -65,7 +66,7 @@ class QueueStream(StreamSink):
         entries.partitions = partitions
         for stored in partitions:
             stored.watch(self)
-            self.rows_durable(stored.behind)
+            self.on_rows_durable(stored.behind)
         self.apply(queue.effective)
 
     def apply(self, effective: dict[str, object]) -> None:
@@ -88,7 +89,7 @@ class QueueStream(StreamSink):
         """Make the cursor of a consumer that is being attached."""
         return stream_context(self.queue, consumer, self.offsets)
 
-    def rows_durable(self, behind: i64) -> None:
+    def on_rows_durable(self, behind: i64) -> None:
         """Notify the waiting consumers of rows that have become durable."""
         queue = self.queue
         self._entries.sequence = max(self._entries.sequence, behind)
@@ -96,9 +97,9 @@ class QueueStream(StreamSink):
         if queue.manager.non_acquiring.head is not None:
             notify_browsers(queue)
         if self.bytes_max > 0 and queue.ready_bytes > self.bytes_max:
-            self.trim()
+            self.apply_retention()
 
-    def trim(self) -> None:
+    def apply_retention(self) -> None:
         """Remove rows beyond the retention limits."""
         oldest: i64 = 0
         if self.age_max > 0:
@@ -106,7 +107,7 @@ class QueueStream(StreamSink):
         journal = self.queue.journal
         for stored in self.partitions:
             first = stored.first
-            stored.trim(self.bytes_max, oldest)
+            stored.apply_retention(self.bytes_max, oldest)
             if journal is not None and stored.first > first:
                 journal.trimmed(first, stored.first - 1, stored.first - first)
         self._count()
@@ -172,15 +173,15 @@ class RetentionTimer(TimedTask):
             self._stream = None
 
     def do_due_work(self) -> None:
-        """Trim the stream, and again after a while if age matters."""
+        """Apply the limits of retention, and again after a while if age matters."""
         stream = self._stream
         if stream is None:
             return
         schedule = stream.host.schedule
         if stream.age_max > 0 or stream.bytes_max > 0:
-            stream.trim()
+            stream.apply_retention()
         if stream.age_max > 0:
-            schedule.set(self, schedule.after(TRIM_MS))
+            schedule.set(self, schedule.after(RETENTION_MS))
         else:
             schedule.cancel(self)
 

@@ -58,7 +58,7 @@ from broker.core.queues.returns import (
 from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import QueueState, owns
 from broker.core.routing.graph import Keeper, Route
-from broker.core.routing.host import RoutingHost
+from broker.core.routing.virtual_host import RoutingHost
 
 # outcomes of a delivery
 SETTLE: Final = 0
@@ -384,8 +384,8 @@ class HeldPublish:
         publisher.refresh(route)
         if self.keys or route.by_message:
             view = host.views(message, host.store)
-            found = publisher.resolve(route, message, self.keys or [route.address.routing_key], view)
-            passage = RoutedMessage(message, list(found.queues), found.keepers, source)
+            resolution = publisher.resolve(route, message, self.keys or [route.address.routing_key], view)
+            passage = RoutedMessage(message, list(resolution.queues), resolution.keepers, source)
         else:
             passage = RoutedMessage(message, route.queues, NO_KEEPERS, source)
         if not self.own:
@@ -427,8 +427,8 @@ class HeldPublish:
 class Transaction(DurableWaiter):
     """A transaction, made for one commit.
 
-    A subclass implements `committed` and `failed`, one of which is called, once. `source`: the session of the
-    publishes, or how an operation puts messages into queues.
+    A subclass implements `on_committed` and `on_commit_failed`. The transaction calls one of them, once.
+    `source`: the session of the publishes, or how an operation puts messages into queues.
     """
 
     def __init__(self, publisher: Publisher, source: Source = BROKER) -> None:
@@ -439,11 +439,11 @@ class Transaction(DurableWaiter):
         self.settlements: list[HeldSettlement] = []
         self.receipts = PreparedReceipts(publisher.receipts)
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Report that everything has been done and is durable."""
         raise NotImplementedError
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Report that the log has failed: nothing was done, and the held settlements have been released."""
         raise NotImplementedError
 
@@ -488,7 +488,7 @@ class Transaction(DurableWaiter):
     def commit(self) -> None:
         """Publish and settle everything, publishes first.
 
-        `committed` is called when everything is durable, perhaps at once.
+        `on_committed` is called when everything is durable, perhaps at once.
 
         Raises:
             NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
@@ -561,7 +561,7 @@ class Transaction(DurableWaiter):
 
     def _done(self) -> None:
         self._unreserve()
-        self.committed()
+        self.on_committed()
 
     def on_store_failed(self, reason: str) -> None:
         """Release everything: the batch is perhaps not on disk."""
@@ -569,4 +569,4 @@ class Transaction(DurableWaiter):
             settlement.restore_counts()
         self._unreserve()
         release_held(self.settlements)
-        self.failed(reason)
+        self.on_commit_failed(reason)

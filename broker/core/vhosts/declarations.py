@@ -81,14 +81,14 @@ class Declarations:
         check_kind(kind)
         refuse_default_exchange(name)
         where = self._exchange_text(name)
-        found = self._topology.exchanges.get(name)
-        if found is not None:
-            assert_same_field("type", found.kind, kind, where)
-            assert_same_field("durable", found.durable, durable, where)
-            assert_same_field("auto_delete", found.auto_delete, auto_delete, where)
-            assert_same_field("internal", found.internal, internal, where)
-            assert_same_exchange_arguments(found.arguments, arguments, where)
-            return found
+        existing = self._topology.exchanges.get(name)
+        if existing is not None:
+            assert_same_field("type", existing.kind, kind, where)
+            assert_same_field("durable", existing.durable, durable, where)
+            assert_same_field("auto_delete", existing.auto_delete, auto_delete, where)
+            assert_same_field("internal", existing.internal, internal, where)
+            assert_same_exchange_arguments(existing.arguments, arguments, where)
+            return existing
         check_name("exchange", name)
         check_exchange_arguments(arguments, where)
         if durable:
@@ -164,19 +164,19 @@ class Declarations:
             check_name("queue", name)
         durable = durable and exclusive_owner is None
         where = self._queue_text(name)
-        found = self._topology.queues.get(name)
+        existing = self._topology.queues.get(name)
         if self._host.default_queue_type is not None and durable and not auto_delete:
             arguments = with_queue_type(
-                arguments, self._host.default_queue_type, found.arguments if found else None
+                arguments, self._host.default_queue_type, existing.arguments if existing else None
             )
-        if found is not None:
-            if found.exclusive_owner is not exclusive_owner:
+        if existing is not None:
+            if existing.exclusive_owner is not exclusive_owner:
                 raise locked(self._queue_text(name))
-            assert_same_field("durable", found.durable, durable, where)
-            assert_same_field("auto_delete", found.auto_delete, auto_delete, where)
-            assert_same_queue_arguments(found.arguments, arguments, where)
-            touch(found)
-            return found
+            assert_same_field("durable", existing.durable, durable, where)
+            assert_same_field("auto_delete", existing.auto_delete, auto_delete, where)
+            assert_same_queue_arguments(existing.arguments, arguments, where)
+            touch(existing)
+            return existing
         check_queue_arguments(arguments, where)
         if self._host.queues_max is not None and len(self._topology.queues) >= self._host.queues_max:
             raise LimitReached(
@@ -330,10 +330,10 @@ class Declarations:
             StoreFailed: the binding is durable and the log has stopped.
         """
         refuse_default_exchange(exchange)
-        found = self._topology.queues.get(queue)
-        if found is not None:
-            self.check_owner(found, owner)
-        self._unbind(exchange, found, routing_key, arguments)
+        existing = self._topology.queues.get(queue)
+        if existing is not None:
+            self.check_owner(existing, owner)
+        self._unbind(exchange, existing, routing_key, arguments)
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]

@@ -25,9 +25,9 @@ from broker.core.queues.queue import Queue
 from broker.core.queues.returns import restore_annotations
 from broker.core.queues.volatile import LOST
 from broker.core.routing.graph import Binding, Exchange, binding_key
-from broker.core.routing.host import RoutingHost
 from broker.core.routing.kinds import new_exchange
 from broker.core.routing.topology import Topology, last_number
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.streams.list import StreamEntryList
 from broker.core.streams.progress import OFFSETS
 from broker.core.values import decode_table

@@ -10,9 +10,9 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entries.list import EmptyListener
 from broker.core.publishing.delay import count_delayed
-from broker.core.queues.host import QueueHost
 from broker.core.queues.purge import cut_off, disposal_cost, dispose
 from broker.core.queues.queue import Queue
+from broker.core.queues.virtual_host import QueueHost
 from broker.core.routing.graph import Exchange
 from broker.core.routing.topology import Topology
 from broker.core.schedule import Chore, Schedule, TimedTask
@@ -61,7 +61,7 @@ class Lifespan(TimedTask, EmptyListener):
             return
         if self.messages and (queue.messages + count_delayed(queue)):
             return
-        self._host.queue_unused(queue)
+        self._host.delete_unused_queue(queue)
 
 
 SLICE: Final[i64] = 50  # dependents notified in one turn, each of which may write a frame
@@ -74,7 +74,7 @@ class Dependent:
     def __init__(self, node: Queue | Exchange) -> None:
         self.node = node
 
-    def node_deleted(self) -> None:
+    def on_node_deleted(self) -> None:
         """Note that the node is deleted; called in a later turn, never inside the step that deletes it."""
         raise NotImplementedError
 
@@ -99,10 +99,10 @@ class Dependents(Chore):
 
     def remove(self, dependent: Dependent) -> None:
         """Forget a dependent, which has ended or was notified."""
-        found = self._by_node.get(dependent.node)
-        if found is not None:
-            found.pop(dependent, None)
-            if not found:
+        dependents = self._by_node.get(dependent.node)
+        if dependents is not None:
+            dependents.pop(dependent, None)
+            if not dependents:
                 del self._by_node[dependent.node]
                 self.check_lifespan(dependent.node)
 
@@ -131,15 +131,15 @@ class Dependents(Chore):
         while self._deleted and budget > 0:
             budget -= 1
             node = self._deleted[0]
-            found = self._by_node.get(node)
-            if found is None:  # all have left meanwhile
+            dependents = self._by_node.get(node)
+            if dependents is None:  # all have left meanwhile
                 self._deleted.popleft()
                 continue
-            dependent, _ = found.popitem()
-            if not found:
+            dependent, _ = dependents.popitem()
+            if not dependents:
                 del self._by_node[node]
                 self._deleted.popleft()
-            dependent.node_deleted()
+            dependent.on_node_deleted()
         return bool(self._deleted)
 
 

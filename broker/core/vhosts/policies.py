@@ -169,7 +169,7 @@ class Policies:
         held = alternate if isinstance(alternate, str) else None
         if held != exchange.alternate:
             exchange.alternate = held
-            self._host.changed()
+            self._host.on_routes_changed()
 
     def explain_queue(self, queue: Queue) -> dict[str, EffectiveValue]:
         """Return the value, the source and the overridden claims of each effective key of a queue."""

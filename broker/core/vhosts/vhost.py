@@ -9,6 +9,7 @@ from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.delivery.journal import SILENT, Journal
 from broker.core.message import Message
+from broker.core.message_view import Views
 from broker.core.ports import MessageStore
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import Delays
@@ -17,19 +18,18 @@ from broker.core.publishing.receipts import Receipts
 from broker.core.publishing.routed_message import RoutedMessage
 from broker.core.queues.death import Death, LetterWriter, bare_letter
 from broker.core.queues.hooks import BacklogHook
-from broker.core.queues.host import ignore_report
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import DELAY_SOURCE
 from broker.core.queues.state import QueueState
+from broker.core.queues.virtual_host import ignore_report
 from broker.core.routing.graph import Exchange, Keeper
-from broker.core.routing.host import RoutingHost
 from broker.core.routing.topology import QueueNumbers, Topology
+from broker.core.routing.virtual_host import RoutingHost
 from broker.core.schedule import Schedule
 from broker.core.vhosts.changes import queue_change
 from broker.core.vhosts.declarations import Declarations
 from broker.core.vhosts.deletion import Dependents, Disposal
 from broker.core.vhosts.policies import Policies
-from broker.core.view import Views
 
 
 @final
@@ -87,26 +87,26 @@ class VirtualHost(RoutingHost):
 
     # ---- as queues see it
 
-    def changed(self) -> None:
+    def on_routes_changed(self) -> None:
         """Make resolved routes stale, and retry dead letters that wait for a route."""
         self.topology.epoch += 1
         self.dead_letters.retry_backlogs()
 
-    def consumed(self, message: Message, queue: QueueState) -> None:
+    def write_consumption_receipts(self, message: Message, queue: QueueState) -> None:
         """Write the receipts for a message that has been consumed from `queue`."""
         self.receipts.write_consumption(message, queue)
 
-    def queue_unused(self, queue: QueueState) -> None:
+    def delete_unused_queue(self, queue: QueueState) -> None:
         """Delete a queue that was unused for as long as its arguments say."""
-        found = self.topology.queues.get(queue.name)
-        if found is queue and found is not None:
-            self.declarations.force_delete(found)
+        existing = self.topology.queues.get(queue.name)
+        if existing is queue and existing is not None:
+            self.declarations.force_delete(existing)
 
     def note_queue(self, queue: QueueState) -> None:
         """Append the queue's definition, which contains the change."""
-        found = self.topology.queues.get(queue.name)
-        if found is queue and found is not None:
-            self.store.append_definition(queue_change(self.name, found))
+        existing = self.topology.queues.get(queue.name)
+        if existing is queue and existing is not None:
+            self.store.append_definition(queue_change(self.name, existing))
 
     def dead_letter(self, death: Death) -> None:
         """Dead-letter a message that has left its queue."""
@@ -116,11 +116,11 @@ class VirtualHost(RoutingHost):
         """Dead-letter a message that waits in its backlog."""
         return self.dead_letters.try_again(death)
 
-    def backlog_began(self, backlog: BacklogHook) -> None:
+    def watch_backlog(self, backlog: BacklogHook) -> None:
         """Retry the messages of `backlog` when routes change."""
         self.dead_letters.backlogs[backlog] = None
 
-    def backlog_ended(self, backlog: BacklogHook) -> None:
+    def forget_backlog(self, backlog: BacklogHook) -> None:
         """Forget `backlog`, in which no message waits any more."""
         self.dead_letters.backlogs.pop(backlog, None)
 
@@ -134,7 +134,7 @@ class VirtualHost(RoutingHost):
         """Apply the policies that match an exchange."""
         self.policies.cover_exchange(exchange)
 
-    def node_removed(self, node: Queue | Exchange) -> None:
+    def on_node_removed(self, node: Queue | Exchange) -> None:
         """Inform dependent objects that a queue or an exchange has been deleted."""
         self.dependents.notify_soon(node)
 

@@ -110,9 +110,9 @@ class FileReplay(StoredLog):
         """Return the identity in the newest readable batch; 0 if none is found."""
         for number in reversed(numbers):
             scanner = self.scanner(number, 0)
-            found = scanner.next()
+            has_record = scanner.next()
             self.disk.close(scanner.fd)
-            if found:
+            if has_record:
                 return scanner.identity
         return 0
 

@@ -247,10 +247,10 @@ class Replay:
         if queue not in queues:
             return
         if message.references > 1 or len(queues) > 1:
-            done = self.settled.setdefault(sequence, [])
-            if queue in done:
+            settled_queues = self.settled.setdefault(sequence, [])
+            if queue in settled_queues:
                 return
-            done.append(queue)
+            settled_queues.append(queue)
         message.references -= 1
         if message.references == 0:
             self.settled.pop(sequence, None)
@@ -269,8 +269,8 @@ class Replay:
             return
         if message.segment != segment.number:
             segment.needs.add(message.segment)
-        done = self.settled.get(sequence)
-        if done is None or self.records.queue not in done:
+        settled_queues = self.settled.get(sequence)
+        if settled_queues is None or self.records.queue not in settled_queues:
             self.counts.note(
                 sequence, self.records.queue, self.records.count, self.records.annotations(), segment
             )
@@ -283,8 +283,8 @@ class Replay:
     def queues_of(self, message: Message) -> list[int]:
         """Return the queues that hold a live message."""
         queues = self.pages[message.sequence // PAGE].queues[message.sequence % PAGE]
-        done = self.settled.get(message.sequence, ())
-        return [queue for queue in queues if queue not in done]
+        settled_queues = self.settled.get(message.sequence, ())
+        return [queue for queue in queues if queue not in settled_queues]
 
     def definitions(self) -> list[dict[str, object]]:
         """Return the changes that rebuild the durable topology, in order."""

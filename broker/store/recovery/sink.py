@@ -21,7 +21,7 @@ class RecoverySink:
         """Apply a change as it was appended, or as `definitions` returned it."""
         raise NotImplementedError
 
-    def defined(self) -> None:
+    def on_definitions_end(self) -> None:
         """Note that every definition has been given; messages follow."""
 
     def has(self, queue: int) -> bool:

@@ -183,7 +183,7 @@ class _KeepingSyncer(DiskSyncer):
         self.disk.rename(path, path + KEPT_SUFFIX)
         self.disk.sync_directory(self.directory)
         if self.target is not None:
-            self.target.removed(name, "")
+            self.target.on_removed(name, "")
 
 
 def check(directory: str, disk: Disk) -> CheckReport:
@@ -276,12 +276,12 @@ class _Repair:
         report.strangers = [files.path(name) for name in sorted(names) if is_stranger(name)]
         counter = _Counter(report)
         self.void = Delivery(self.log, self.storage, salvage, counter).run()
-        found = salvage.report
-        report.batches = found.batches
-        report.messages = found.messages
-        report.definitions = found.definitions
-        if found.torn:
-            report.torn = f"{found.torn} at offset {found.torn_offset}, {found.torn_bytes} bytes"
+        salvaged = salvage.report
+        report.batches = salvaged.batches
+        report.messages = salvaged.messages
+        report.definitions = salvaged.definitions
+        if salvaged.torn:
+            report.torn = f"{salvaged.torn} at offset {salvaged.torn_offset}, {salvaged.torn_bytes} bytes"
         report.damages = salvage.damages
         report.loss = salvage.loss
         self._read_streams(salvage, counter.queues)

@@ -79,9 +79,9 @@ class Salvage(FileReplay):
         identity = super().find_identity(numbers)
         for number in [] if identity else numbers:
             scanner = self.scanner(number, 0)
-            found = scanner.skip_damage() and scanner.next()
+            has_record = scanner.skip_damage() and scanner.next()
             self.disk.close(scanner.fd)
-            if found:
+            if has_record:
                 return scanner.identity
         return identity
 

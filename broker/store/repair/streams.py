@@ -85,12 +85,12 @@ def _read(file: StoredFile, disk: Disk, fd: int) -> Iterator[UnreadableChunk | N
             header = Header(disk.read(fd, HEADER_BYTES, position))
         except (ChunkDamagedError, OSError):
             return  # readable at the start, damaged since: readers will find the damage
-        found: UnreadableChunk | None = None
+        unreadable: UnreadableChunk | None = None
         try:
             Chunk(disk.read(fd, header.size, position))
         except (ChunkDamagedError, OSError) as error:
-            found = UnreadableChunk(file, position, header.first, str(error))
-        yield found
+            unreadable = UnreadableChunk(file, position, header.first, str(error))
+        yield unreadable
         position += header.size
 
 
@@ -176,14 +176,14 @@ class StreamSalvage:
 
     def run(self) -> None:
         """Read everything. Raises OSError."""
-        found = self.files.find_segments()
-        if self.all_rows and found:
-            self.next = self.first = max(self.first, found[0].first)
+        segments = self.files.find_segments()
+        if self.all_rows and segments:
+            self.next = self.first = max(self.first, segments[0].first)
         if not self.all_rows:
-            found = [segment for segment in found if segment.first < self.committed]
-        for index, segment in enumerate(found):
-            last = index + 1 == len(found)
-            following = found[index + 1].first if not last else self.committed
+            segments = [segment for segment in segments if segment.first < self.committed]
+        for index, segment in enumerate(segments):
+            last = index + 1 == len(segments)
+            following = segments[index + 1].first if not last else self.committed
             if following <= self.first and not last:
                 continue
             if segment.first > self.next:
@@ -255,12 +255,12 @@ class StreamSalvage:
         position = at
         while position < size:
             window = self.disk.read(fd, WINDOW + len(MAGIC), int(position))
-            found = window.find(MAGIC)
-            while found >= 0:
-                header = self._chunk(fd, position + found, size, limit)
+            magic_at = window.find(MAGIC)
+            while magic_at >= 0:
+                header = self._chunk(fd, position + magic_at, size, limit)
                 if header is not None:
-                    return position + found, header
-                found = window.find(MAGIC, found + 1)
+                    return position + magic_at, header
+                magic_at = window.find(MAGIC, magic_at + 1)
             position += WINDOW
         return start, None
 

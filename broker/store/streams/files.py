@@ -178,13 +178,13 @@ class StreamSegment:
 
     def before_offset(self, offset: i64) -> i64:
         """Return the position of a marked chunk at or before the chunk with this offset."""
-        found: i64 = bisect_right(self.offsets, offset)
-        return self.positions[max(found - 1, 0)] if self.positions else 0
+        index: i64 = bisect_right(self.offsets, offset)
+        return self.positions[max(index - 1, 0)] if self.positions else 0
 
     def before_time(self, time: i64) -> i64:
         """Return the position of a marked chunk before which all rows are earlier than this time."""
-        found: i64 = bisect_right(self.times, time - 1)
-        return self.positions[max(found - 1, 0)] if self.positions else 0
+        index: i64 = bisect_right(self.times, time - 1)
+        return self.positions[max(index - 1, 0)] if self.positions else 0
 
     def add_damage(self, position: i64, first: i64, behind: i64, following: i64) -> None:
         """Note that rows `first` to `behind` are unreadable, from a position to the `following` chunk."""
@@ -194,18 +194,18 @@ class StreamSegment:
 
     def offset_at(self, position: i64) -> i64:
         """Return the first offset of the marked chunk at a position."""
-        found: i64 = bisect_right(self.positions, position)
-        return self.offsets[max(found - 1, 0)] if self.offsets else self.first
+        index: i64 = bisect_right(self.positions, position)
+        return self.offsets[max(index - 1, 0)] if self.offsets else self.first
 
     def mark_behind(self, position: i64) -> i64:
         """Return the next marked chunk behind a position; -1: there is none."""
-        found: i64 = bisect_right(self.positions, position)
-        return self.positions[found] if found < len(self.positions) else -1
+        index: i64 = bisect_right(self.positions, position)
+        return self.positions[index] if index < len(self.positions) else -1
 
     def lost_behind(self, position: i64) -> i64:
         """Return the position of the first chunk with lost rows behind a position; -1: there is none."""
-        found: i64 = bisect_right(self.lost, position)
-        return self.lost[found] if found < len(self.lost) else -1
+        index: i64 = bisect_right(self.lost, position)
+        return self.lost[index] if index < len(self.lost) else -1
 
 
 WINDOW: Final = 65536  # bytes that are read at once to walk over chunks,
@@ -217,7 +217,7 @@ _log = structlog.get_logger("amqpd.store")
 
 
 @final
-class Place:
+class ChunkPosition:
     """The position of a chunk. `header` has the offsets of its rows."""
 
     def __init__(self, segment: StreamSegment, position: i64, header: Header) -> None:
@@ -317,7 +317,7 @@ class StreamSegments(StreamStorage):
         except ChunkDamagedError as error:
             raise LogDamaged(self.path(segment), int(position), str(error)) from error
 
-    def find(self, offset: i64) -> Place | None:
+    def find(self, offset: i64) -> ChunkPosition | None:
         """Return the chunk with this offset, or with the next one that is kept; None: not written yet.
 
         Raises OSError, LogDamaged.
@@ -389,7 +389,7 @@ class StreamSegments(StreamStorage):
                 return max(self.first, place.header.first + row)
         return self.next
 
-    def following(self, place: Place) -> Place | None:
+    def following(self, place: ChunkPosition) -> ChunkPosition | None:
         """Return the chunk behind another one; None if there is none yet. Raises OSError, LogDamaged."""
         return self.find(place.header.behind)
 
@@ -398,7 +398,7 @@ class StreamSegments(StreamStorage):
         place = self.find(offset)
         return None if place is None or place.header.first >= behind else self.extent(place, behind)
 
-    def extent(self, place: Place, behind: i64) -> StreamExtent:
+    def extent(self, place: ChunkPosition, behind: i64) -> StreamExtent:
         """Return whole chunks of one file from a place on, up to the one with the row before `behind`.
 
         The extent has at least one chunk, and ends before lost rows. Raises OSError, LogDamaged.
@@ -467,7 +467,7 @@ class StreamSegments(StreamStorage):
                 return first + (position - start) * rows // length
             start += length
 
-    def load(self, place: Place) -> Chunk:
+    def load(self, place: ChunkPosition) -> Chunk:
         """Read a chunk. Raises OSError, LogDamaged."""
         segment = place.segment
         data = self.disk.read(self.open_for_reading(segment), place.header.size, int(place.position))
@@ -476,7 +476,7 @@ class StreamSegments(StreamStorage):
         except ChunkDamagedError as error:
             raise LogDamaged(self.path(segment), int(place.position), str(error)) from error
 
-    def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> Place | None:
+    def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> ChunkPosition | None:
         """Walk from the chunk at `position` to the one that has `offset`, and rows from `time` on.
 
         Unreadable headers are stepped over; None: no readable chunk follows in the file.
@@ -501,29 +501,29 @@ class StreamSegments(StreamStorage):
                 self.note_damage(segment, position, expected, str(error))
                 continue
             if header.behind > offset and header.last_time >= time:
-                return Place(segment, position, header)
+                return ChunkPosition(segment, position, header)
             position += header.size
             expected = header.behind
         return None
 
-    def _search(self, segment: StreamSegment, position: i64, first: i64) -> Place | None:
+    def _search(self, segment: StreamSegment, position: i64, first: i64) -> ChunkPosition | None:
         """Return the next whole chunk of the stream in a file behind a position without one."""
         position += 1
         fd = self.open_for_reading(segment)
         while position < segment.end:
             window = self.disk.read(fd, WINDOW + len(MAGIC), int(position))
-            found = window.find(MAGIC)
-            while found >= 0:
-                at = position + found
+            magic_at = window.find(MAGIC)
+            while magic_at >= 0:
+                at = position + magic_at
                 try:
                     header = Header(self.disk.read(fd, HEADER_BYTES, int(at)))
                     fits = header.incarnation == self.incarnation and header.first >= first
                     if fits and header.behind <= segment.next and at + header.size <= segment.end:
                         Chunk(self.disk.read(fd, header.size, int(at)))
-                        return Place(segment, at, header)
+                        return ChunkPosition(segment, at, header)
                 except ChunkDamagedError:
                     pass
-                found = window.find(MAGIC, found + 1)
+                magic_at = window.find(MAGIC, magic_at + 1)
             position += WINDOW
         return None
 
@@ -591,9 +591,9 @@ class StreamFiles(StreamSegments):
         """
         self.first = first
         self.next = committed
-        found = self.find_segments()
-        for index, segment in enumerate(found):
-            following = found[index + 1].first if index + 1 < len(found) else committed
+        segments = self.find_segments()
+        for index, segment in enumerate(segments):
+            following = segments[index + 1].first if index + 1 < len(segments) else committed
             if segment.first >= committed:
                 self.disk.unlink(self.path(segment))  # now, because another file may soon have this name
             if segment.first >= committed or following <= first:
@@ -658,7 +658,7 @@ class StreamFiles(StreamSegments):
         self.segments.append(segment)
         return segment
 
-    def synced(self, appended: Appended) -> None:
+    def note_synced(self, appended: Appended) -> None:
         """Note that a chunk's file is synced."""
         appended.segment.unsynced = False
         self.open_files.release(appended.segment)
@@ -669,7 +669,7 @@ class StreamFiles(StreamSegments):
         assert segment is self.segments[-1], "the last one first"
         segment.cut(appended.end, appended.next, appended.last_time)
         if not appended.unsynced:
-            self.synced(appended)
+            self.note_synced(appended)
         self.bytes -= appended.size
         self.next = segment.next
         if segment.end > 0:
@@ -681,7 +681,7 @@ class StreamFiles(StreamSegments):
 
     # ---- removing
 
-    def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> list[str]:
         """Remove the oldest files while `bytes_max` bytes remain without them, or all rows precede `oldest`.
 
         0 and 0: no limit. The file that is being written stays, and so does one that is about to be synced.
@@ -725,26 +725,26 @@ class StreamFiles(StreamSegments):
 
         Called for files that have not been recovered. Raises OSError.
         """
-        found = [segment for segment in self.find_segments() if segment.first < behind]
-        while len(found) > 1 and found[1].first <= first:
-            found.pop(0)
+        segments = [segment for segment in self.find_segments() if segment.first < behind]
+        while len(segments) > 1 and segments[1].first <= first:
+            segments.pop(0)
         expected = first
         chained = 0
         try:
-            for segment in found:
+            for segment in segments:
                 if segment.first > expected:
                     return False
                 self.scan(segment, max(first, segment.first))
                 headers = self.headers(segment)
                 while segment.next < behind and segment.end < headers.size:
                     header = self.header(headers, segment)
-                    self.load(Place(segment, segment.end, header))
+                    self.load(ChunkPosition(segment, segment.end, header))
                     segment.add(header)
                     chained = chain_checksum(chained, header.crc)
                 expected = segment.next
         except LogDamaged:
             return False
         finally:
-            for segment in found:
+            for segment in segments:
                 self.open_files.close_file(segment)
         return bool(expected == behind and chained == checksum)

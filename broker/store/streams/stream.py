@@ -148,9 +148,9 @@ class Stream(StoredStream):
         """Set the watcher of rows that become durable."""
         self.watcher = watcher
 
-    def trim(self, bytes_max: i64, oldest: i64) -> None:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> None:
         """Remove old rows."""
-        self.streams.trim(self, bytes_max, oldest)
+        self.streams.apply_retention(self, bytes_max, oldest)
 
     def drop(self) -> None:
         """Drop the stream: the queue has been deleted."""
@@ -173,7 +173,7 @@ class Stream(StoredStream):
         self.waiting = 0
         self.checksum = 0
         if self.watcher is not None:
-            self.watcher.rows_durable(self.durable)
+            self.watcher.on_rows_durable(self.durable)
 
 
 PAGES_MAX: Final = 32  # streams whose latest read chunk stays in memory
@@ -210,9 +210,9 @@ class Streams:
         else:
             segment_bytes = self.segment_bytes
         stored = self.storage.open_stream(number, self.log.identity, segment_bytes)
-        found = self.recovered.pop(number, None)
-        if found is not None:
-            self.storage.recover_stream(number, found[0], found[1])
+        known = self.recovered.pop(number, None)
+        if known is not None:
+            self.storage.recover_stream(number, known[0], known[1])
         if number in self.last:
             self.storage.store_again(number, self.last[number])
         stream = Stream(self, stored, partition)
@@ -239,7 +239,7 @@ class Streams:
             stream = _own(chunk.stream)
             stream.durable = stream.stored.next
             if stream.watcher is not None:
-                stream.watcher.rows_durable(stream.durable)
+                stream.watcher.on_rows_durable(stream.durable)
         if batch.dead_files:
             self.storage.remove_stream_parts(batch.dead_files)
         for number in batch.dead_streams:
@@ -262,9 +262,9 @@ class Streams:
 
     # ---- removing
 
-    def trim(self, stream: Stream, bytes_max: i64, oldest: i64) -> None:
-        """Remove old rows (`StreamStorage.trim`); their parts are deleted when the record is durable."""
-        names = stream.stored.trim(bytes_max, oldest)
+    def apply_retention(self, stream: Stream, bytes_max: i64, oldest: i64) -> None:
+        """Remove old rows; the files of the rows are deleted when the record is durable."""
+        names = stream.stored.apply_retention(bytes_max, oldest)
         if names and not self.log.stopped:
             batch = self.log.filling
             if batch.is_empty():

@@ -132,17 +132,17 @@ class Client(PullingTarget):
             self.world.woken(self)
             super().notify_work()
 
-    def no_messages_available(self, consumer: QueueConsumer) -> None:
-        with self.world.calls.out("no_messages_available"):
+    def on_no_messages(self, consumer: QueueConsumer) -> None:
+        with self.world.calls.out("on_no_messages"):
             self.world.drained(self, consumer)
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
-        with self.world.calls.out("acquisition_removed"):
+    def on_acquisition_removed(self, entry: QueueEntry) -> None:
+        with self.world.calls.out("on_acquisition_removed"):
             self.world.queue_deleted()
             self.take_back([held for held in self.held if held.entry is entry])
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        with self.world.calls.out("consumer_cancelled"):  # entries shown to a browser
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        with self.world.calls.out("on_consumer_cancelled"):  # entries shown to a browser
             self.world.queue_deleted()
             self.take_back([held for held in self.held if held.consumer is consumer])
 
@@ -167,5 +167,5 @@ class Terms(LeaseHolder):
         held = self.held[number]
         return held in self.client.held and not held.in_transaction
 
-    def leases_ended(self, numbers: list[int]) -> None:
-        self.client.world.leases_ended([self.held.pop(number) for number in numbers])
+    def on_leases_ended(self, numbers: list[int]) -> None:
+        self.client.world.on_leases_ended([self.held.pop(number) for number in numbers])

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from broker.core.message import Message
+from broker.core.message_view import MessageView
 from broker.core.publishing.delay import delays_of
 from broker.core.queues.queue import Queue
 from broker.core.schedule import HeldMessage, soonest_first
-from broker.core.view import MessageView
 from tests.simulation.queues import checks
 from tests.simulation.queues.delays import DELAY, DELIVERY_TIME, RETRY, Wait
 from tests.simulation.queues.life import NoteView, content_of

@@ -125,7 +125,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         profile="groups",
     ),
     "groups of JMS are none": Mutant(
-        "core/view.py",
+        "core/message_view.py",
         "        return headers.get(_JMS_GROUP_ID) if value is None else value\n",
         "        return value\n",
         profile="groups",

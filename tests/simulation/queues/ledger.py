@@ -5,13 +5,13 @@ from __future__ import annotations
 from broker.core.arguments.queue import FULL
 from broker.core.broker import Broker
 from broker.core.message import uid_of
+from broker.core.message_view import Views
 from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.queue import Queue
-from broker.core.view import Views
 from broker.journal.recorder import QueueRecorder, Recorder
 from protocol.journal.decoder import Decoder, Names
 from protocol.journal.encoder import Encoder
-from protocol.journal.rows import Row, block_rows
+from protocol.journal.rows import EventRow, block_rows
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Seen
 from tests.support.core.hand_clock import HandClock
@@ -83,7 +83,7 @@ class Ledger:
                 self._check(row.seq == self._seq, f"event {row.seq} follows {self._seq - 1}")
                 self._apply(row)
 
-    def _apply(self, row: Row) -> None:
+    def _apply(self, row: EventRow) -> None:
         op, uid, number = row.op, row.msg_uid, row.queue_id
         if number is None:
             return
@@ -101,7 +101,7 @@ class Ledger:
             return
         self._change(row, self.queues[number])
 
-    def _change(self, row: Row, entries: dict[int, int]) -> None:
+    def _change(self, row: EventRow, entries: dict[int, int]) -> None:
         op, uid, place = row.op, row.msg_uid, row.qpos
         if op == "purge":
             assert place is not None
@@ -129,7 +129,7 @@ class Ledger:
                 del entries[uid]
                 self._holders.pop((row.queue_id, uid), None)
 
-    def _hand_over(self, row: Row, uid: int) -> None:
+    def _hand_over(self, row: EventRow, uid: int) -> None:
         """Check that a single consumer at a time has a message, and returns or acknowledges it."""
         key, actor = (row.queue_id, uid), (row.conn, row.channel, row.consumer)
         holder = self._holders.get(key)

@@ -9,11 +9,11 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.message import NEVER, Message
+from broker.core.message_view import MessageView, Views
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queues.death import LetterWriter
 from broker.core.routing.graph import Route
 from broker.core.selector.selector import Selector
-from broker.core.view import MessageView, Views
 from broker.store.restore import Recovered, close
 from broker.store.sync import DiskSyncer
 from tests.simulation.queues.journal import Journal

@@ -230,7 +230,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "what waits takes no part in an overflow": Mutant(
         "core/queues/limits.py",
-        "    while rules.is_over_limits() and hand_over(rules.queue):\n",
+        "    while rules.is_over_limits() and deliver_next(rules.queue):\n",
         "    while False:\n",
         profile="ring",
     ),
@@ -299,7 +299,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "content cannot be read while queues are restored": Mutant(
         "store/start.py",
-        "        self.log.segments = found.segments\n",
+        "        self.log.segments = stored.segments\n",
         "",
         profile="log, kinds",
     ),

@@ -122,11 +122,11 @@ class Errand(Operation):
             self.job.settle()
         super().on_durable(batch)
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         self.world.seen("operation: " + self.kind)
         self.world.pending.remove(self)
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         raise AssertionError(reason)
 
 

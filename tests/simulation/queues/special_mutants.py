@@ -194,7 +194,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "routes are not told that a queue is renamed": Mutant(
         "core/routing/topology.py",
-        "        self.bindings.note_renamed(queue)\n        self.host.changed()\n",
+        "        self.bindings.note_renamed(queue)\n        self.host.on_routes_changed()\n",
         "        self.bindings.note_renamed(queue)\n",
         seeds=600,
         profile="renamed, in the log",

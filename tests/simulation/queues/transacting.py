@@ -128,14 +128,14 @@ class Commit(Transaction):
             self.job.settle()
         super().on_durable(batch)
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         world = self.job.world
         world.seen("transaction: committed")
         world.pending.remove(self)
         on_disk = self.job.doubt <= world.book.journal.durable
         checks.check(world.seen, "U3", on_disk, "a duplicate is confirmed too early")
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         raise AssertionError(reason)
 
 

@@ -12,6 +12,7 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import BY_CLOCK, DELAYED, Message
+from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.dead_letter_backlog import existing_backlog
@@ -20,7 +21,6 @@ from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import release_entries
 from broker.core.routing.graph import Route
-from broker.core.view import MessageView
 from tests.simulation.queues import checks, delaying
 from tests.simulation.queues.book import Book
 from tests.simulation.queues.calling import Calls
@@ -201,7 +201,7 @@ class World:
         self.book.revive(client.takers[consumer].queue)
         checks.check_end(self.seen, client.takers[consumer], self.clock.now)
 
-    def leases_ended(self, ended: list[Held]) -> None:
+    def on_leases_ended(self, ended: list[Held]) -> None:
         """Deliveries were kept too long."""
         for held in ended:
             checks.check(self.seen, "L1", held.ends == self.clock.now, f"{held.ends} at {self.clock.now}")

@@ -81,7 +81,7 @@ class ChanceClient:
         self._settle_down()
         self._listen()
         if connection.state != CLOSED:
-            connection.lost("gone")
+            connection.on_lost("gone")
         self._settle_down()
 
     def _forget(self) -> None:

@@ -159,7 +159,7 @@ class RecordingEdge:
     def release(self, reason: int) -> None:
         self.holds &= ~reason
 
-    def logged_in(self) -> None:
+    def on_logged_in(self) -> None:
         assert not self.closed
 
     def limit_close(self, seconds: int) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from broker.adapters.formats.amqp10 import View10
-from broker.core.view import MessageView
+from broker.core.message_view import MessageView
 from protocol.amqp091 import properties as basic
 from protocol.amqp10.types import Char, Decimal, Symbol, Timestamp, Ubyte, Uint, Ulong
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string

@@ -52,10 +52,10 @@ class UserBench(BrokerBench):
         self.gate = gate(self.users)
         super().__init__(self.gate)
         connections = self.server.connections
-        self.users.changed = connections.rights_changed
-        self.users.deleted = connections.user_deleted
-        self.broker.leaving += [connections.vhost_deleted, self.users.forget_vhost]
-        self.broker.left.append(connections.vhost_released)
+        self.users.on_rights_changed = connections.on_rights_changed
+        self.users.on_deleted = connections.on_user_deleted
+        self.broker.leaving += [connections.on_vhost_deleted, self.users.forget_vhost]
+        self.broker.left.append(connections.on_vhost_released)
         for name in ("boss", "ann"):
             self.users.add(name, quick_password(name))
         self.users.permit("boss", "/", ALL, ALL, ALL)

@@ -57,9 +57,9 @@ class PendingLogin:
 
     def answered(self, right: bool) -> None:
         if right:
-            self.applicant.accepted(self.user, b"")
+            self.applicant.on_accepted(self.user, b"")
         else:
-            self.applicant.refused(self.user, "wrong")
+            self.applicant.on_refused(self.user, "wrong")
 
     def abandon(self) -> None:
         pass

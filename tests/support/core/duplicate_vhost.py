@@ -3,10 +3,10 @@
 from typing import Any
 
 from broker.core.message import Message
+from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue
-from broker.core.view import MessageView
 from tests.support.core.timed_vhost import VhostBench
 
 

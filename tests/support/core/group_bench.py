@@ -6,10 +6,10 @@ from typing import Any
 from broker.core.entries.entry import EntryFilter
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.message import Message
+from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.group import GroupKeys
 from broker.core.queues.groups import Groups
-from broker.core.view import MessageView
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.queue_bench import QueueBench, message, number_of
 

@@ -3,8 +3,8 @@
 from typing import Final
 
 from broker.core.message import Message
+from broker.core.message_view import Headers, MessageView
 from broker.core.ports import MessageStore
-from broker.core.view import Headers, MessageView
 
 KEY: Final = "key"
 

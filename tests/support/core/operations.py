@@ -31,8 +31,8 @@ class RecordedOperation(Operation):
         super().__init__(vhost.publisher, queue, QueueConsumer(KeepingTarget(), queue, no_ack=True))
         self.end = ""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         self.end = "committed"
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         self.end = reason

@@ -139,17 +139,17 @@ class Client(PullingTarget):
         self.notified += 1
         super().notify_work()
 
-    def no_messages_available(self, consumer: QueueConsumer) -> None:
+    def on_no_messages(self, consumer: QueueConsumer) -> None:
         self.drained += 1
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
+    def on_acquisition_removed(self, entry: QueueEntry) -> None:
         self.restore_credit(entry.message.size)
         self.removed.append(entry)
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         self.cancelled.append(consumer)
 
-    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+    def on_activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         self.activities.append((active, why))
 
     def ack(self, *numbers: int) -> None:

@@ -8,7 +8,7 @@ from types import CodeType
 from broker.core.delivery.session import Connection, PullingTarget
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.attach import attach, detach, get_one
-from broker.core.queues.immediate import enqueue_immediate, hand_over
+from broker.core.queues.immediate import deliver_next, enqueue_immediate
 from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, dead_letter, take_out
 from broker.core.queues.returns import deliver_again, discard_all, release, settle_all
@@ -30,7 +30,7 @@ ENTRANCES: tuple[Callable[..., object], ...] = (
     dispose,
     enqueue_immediate,
     get_one,
-    hand_over,
+    deliver_next,
     mark,
     release,
     settle_all,

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.message_view import MessageView
 from broker.core.ports import DurableWaiter
-from broker.core.view import MessageView
 from tests.support.core.timed_vhost import VhostBench
 from tests.support.core.topology import RecordingStore
 

@@ -84,7 +84,7 @@ class ListStream(StoredStream):
     def watch(self, watcher: StreamWatcher | None) -> None:
         self.watcher = watcher
 
-    def trim(self, bytes_max: int, oldest: int) -> None:
+    def apply_retention(self, bytes_max: int, oldest: int) -> None:
         self.trims.append((bytes_max, oldest))
 
     def drop(self) -> None:
@@ -94,7 +94,7 @@ class ListStream(StoredStream):
         """Make all appended rows durable."""
         self.durable = len(self.rows)
         if self.watcher is not None:
-            self.watcher.rows_durable(self.durable)
+            self.watcher.on_rows_durable(self.durable)
 
 
 class ListStore(RecordingStore):
@@ -128,7 +128,7 @@ class Reader(PullingTarget):
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         self.deliveries.append(entry)
 
-    def shown_all(self, consumer: QueueConsumer) -> None:
+    def on_snapshot_end(self, consumer: QueueConsumer) -> None:
         self.ended = True
 
     def settle(self, *offsets: int) -> None:

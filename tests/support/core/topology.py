@@ -171,7 +171,7 @@ class KeepingTarget(PullingTarget):
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         self.taken.append(entry)
 
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         self.cancelled += 1
 
 

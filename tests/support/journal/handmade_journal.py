@@ -10,7 +10,7 @@ from protocol.journal import records as r
 from protocol.journal.decoder import Decoder
 from protocol.journal.encoder import Encoder
 from protocol.journal.names import LINK, OPERATOR, QUEUE, ROUTE, SESSION, Name
-from protocol.journal.rows import Row, rows
+from protocol.journal.rows import EventRow, rows
 from tests.support.daemon.daemon import PATIENCE_S
 
 NODE = "n-1"
@@ -85,7 +85,7 @@ def file_of(scribe: EventWriter, lives: int) -> bytes:
     return data
 
 
-def rows_of(data: bytes) -> list[Row]:
+def rows_of(data: bytes) -> list[EventRow]:
     """The events of a file, which is whole."""
     decoder = Decoder(data)
     found = list(rows(decoder))
@@ -93,7 +93,7 @@ def rows_of(data: bytes) -> list[Row]:
     return found
 
 
-def out_of_turn(events: Iterable[Row]) -> list[str]:
+def out_of_turn(events: Iterable[EventRow]) -> list[str]:
     """Steps of a journal of deliveries and acknowledgements by others than who had the message."""
     holders: dict[tuple[object, object], tuple[object, ...] | None] = {}
     full: set[object] = set()
@@ -124,7 +124,7 @@ def wait_for(folder: Path, op: str, count: int = 1) -> None:
         time.sleep(0.02)
 
 
-def _rows(folder: Path) -> list[Row]:
+def _rows(folder: Path) -> list[EventRow]:
     try:
         return list(JournalReader(folder).rows())
     except JournalError:  # nothing has been written yet

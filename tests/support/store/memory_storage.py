@@ -110,7 +110,7 @@ class MemoryStream(StreamStorage):
                     return chunk.header.first + row
         return self.next
 
-    def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
+    def apply_retention(self, bytes_max: i64, oldest: i64) -> list[str]:
         """Remove the oldest chunks but the last one; their names are their first offsets."""
         gone: list[str] = []
         while len(self.chunks) > 1 and bytes_max > 0 and self.bytes - len(self.chunks[0]) >= bytes_max:
@@ -142,7 +142,7 @@ class MemoryStorage(BatchStorage):
         assert batch is not None, "a batch is in flight"
         self.batch = None
         self._keep(batch)
-        self.listener.durable()
+        self.listener.on_batch_durable()
 
     def answer_all(self) -> None:
         """Make the batch in flight durable, and those that follow it by themselves."""
@@ -157,7 +157,7 @@ class MemoryStorage(BatchStorage):
         batch.segment.end = batch.segment.written
         for chunk in reversed(batch.chunks):
             self.streams[chunk.number].take_back()
-        self.listener.failed("no room", True)
+        self.listener.on_batch_failed("no room", True)
 
     def lose(self, kept: bool) -> None:
         """Lose the answer for the batch in flight, which is `kept` or not."""
@@ -166,7 +166,7 @@ class MemoryStorage(BatchStorage):
         self.batch = None
         if kept:
             self._keep(batch)
-        self.listener.failed("nobody answers")
+        self.listener.on_batch_failed("nobody answers")
 
     def _keep(self, batch: Batch) -> None:
         segment = batch.segment
@@ -186,7 +186,7 @@ class MemoryStorage(BatchStorage):
         self.kept.owner = self
         if former is not None:
             former.batch = None
-            former.listener.deposed("a newer owner")
+            former.listener.on_deposed("a newer owner")
 
     def replay(self) -> StoredLog:
         """Replay the segments that the newest one lists."""

@@ -17,7 +17,7 @@ class StreamSink(RecordingSink):
         self.numbers = numbers
         self.streams: list[Stream] = []
 
-    def defined(self) -> None:
+    def on_definitions_end(self) -> None:
         """Open them."""
         assert self.log is not None
         self.streams = [self.log.streams.open(number) for number in self.numbers]

@@ -174,13 +174,13 @@ async def test_the_alarms_check_names_the_resources_that_block_publishers(
 ) -> None:
     answer = await ask(app, "/health/alarms")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
-    shortage.update(memory=True, disk=True)
+    shortage.set_shortages(memory=True, disk=True)
     answer = await ask(app, "/health/alarms")
     assert answer.status_code == 503
     assert answer.json() == {"status": "alarm", "reason": "low on memory & disk", "publishers_held": 0}
     answer = await ask(app, "/health/ready")
     assert (answer.status_code, answer.json()["alarms"]) == (200, "low on memory & disk")
-    shortage.update(memory=False, disk=False)
+    shortage.set_shortages(memory=False, disk=False)
     assert (await ask(app, "/health/alarms")).status_code == 200
 
 

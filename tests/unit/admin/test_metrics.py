@@ -77,7 +77,7 @@ class FakeLog:
 
 def exposition(broker: FakeBroker, log: FakeLog | None = None) -> Exposition:
     shortage = Shortage(Connections(HandClock().schedule))
-    shortage.update(memory=False, disk=True)
+    shortage.set_shortages(memory=False, disk=True)
     resources = Resources(shortage, "", 1000, 2000)
     measured = Measured(broker, log or FakeLog(), FakeMeasures(counts=(0, 4, 0), sum=0.02), resources)
     return Exposition(AdminState("1.2.3", "pure Python", measured, lambda: ""))

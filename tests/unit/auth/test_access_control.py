@@ -25,15 +25,15 @@ class Caller:
     def __init__(self) -> None:
         self.told: list[tuple[str, str | bytes]] = []
 
-    def challenged(self, challenge: bytes) -> None:
+    def on_challenge(self, challenge: bytes) -> None:
         self.told.append(("challenged", challenge))
 
-    def accepted(self, user: str, proof: bytes) -> None:
+    def on_accepted(self, user: str, proof: bytes) -> None:
         self.told.append(("accepted", user))
         if proof:
             self.told.append(("proof", proof))
 
-    def refused(self, user: str, why: str) -> None:
+    def on_refused(self, user: str, why: str) -> None:
         self.told.append(("refused", user))
 
 

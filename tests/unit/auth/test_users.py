@@ -253,7 +253,7 @@ def ann_and_bob() -> Users:
 def heard(users: Users) -> list[str]:
     """Names of users whose rights change from now on."""
     names: list[str] = []
-    users.changed = names.append
+    users.on_rights_changed = names.append
     return names
 
 
@@ -339,7 +339,7 @@ def test_a_virtual_host_that_is_gone(ann_and_bob: Users) -> None:
 def test_each_permission_change_notifies_of_its_user(ann_and_bob: Users) -> None:
     names = heard(ann_and_bob)
     gone: list[str] = []
-    ann_and_bob.deleted = gone.append
+    ann_and_bob.on_deleted = gone.append
     ann_and_bob.permit("ann", "/", "", "", "")
     ann_and_bob.permit_topic("ann", "/", "t", "", "")
     ann_and_bob.forget_topic("ann", "/")

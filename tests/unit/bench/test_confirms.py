@@ -13,7 +13,7 @@ def confirms_of(*batches: tuple[int, int]) -> tuple[Confirms, Histogram]:
     histogram = Histogram()
     confirms = Confirms(histogram)
     for count, time in batches:
-        confirms.sent(count, time)
+        confirms.note_sent(count, time)
     return confirms, histogram
 
 
@@ -79,7 +79,7 @@ def test_every_tag_is_settled_once_however_the_confirms_come(batches: list[int],
     confirms, histogram = confirms_of()
     settled: set[int] = set()
     for time, count in enumerate(batches):
-        confirms.sent(count, time)
+        confirms.note_sent(count, time)
         open_tags = [tag for tag in range(1, confirms.published + 1) if tag not in settled]
         tag = data.draw(st.sampled_from(open_tags))
         multiple = data.draw(st.booleans())
@@ -95,7 +95,7 @@ def test_long_runs_do_not_gather_memory() -> None:
     confirms, histogram = confirms_of()
 
     for time in range(20_000):
-        confirms.sent(2, time)
+        confirms.note_sent(2, time)
         confirms.settle(2 * time + 1, 2 * time + 1, nack=False, now=time)
         confirms.settle(2 * time + 2, 2 * time + 2, nack=False, now=time)
 

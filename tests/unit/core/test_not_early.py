@@ -60,7 +60,7 @@ class Holder(LeaseHolder):
     def is_unsettled(self, number: i64) -> bool:
         return not self.ended
 
-    def leases_ended(self, numbers: list[i64]) -> None:
+    def on_leases_ended(self, numbers: list[i64]) -> None:
         self.ended = True
 
 

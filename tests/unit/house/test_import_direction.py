@@ -23,7 +23,7 @@ CORE = (
     ("entries", "policies"),
     ("arguments",),
     ("selector",),
-    ("view", "ports", "schedule", "message", "values", "names", "errors", "counters", "chance"),
+    ("message_view", "ports", "schedule", "message", "values", "names", "errors", "counters", "chance"),
 )
 STORE = (
     ("restore", "repair"),
@@ -32,7 +32,7 @@ STORE = (
     ("group_commit",),
     ("upkeep",),
     ("space",),
-    ("stand_ins", "held", "appender"),
+    ("substitutes", "held", "appender"),
     ("streams",),
     ("commit", "state"),
     ("recovery",),

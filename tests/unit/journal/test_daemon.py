@@ -14,7 +14,7 @@ from broker.adapters.formats.either import view_of
 from broker.journal.journal import SLICE, create_journal
 from broker.journal.reader import JournalReader
 from config.settings import Settings
-from protocol.journal.rows import Row
+from protocol.journal.rows import EventRow
 from tests.support.core.topology import add_queue, consume, new_broker, publish
 from tests.support.journal.handmade_journal import NODE, EventWriter, rows_of
 
@@ -55,7 +55,7 @@ class Keeper:
         for each in turns:
             each()
 
-    def checkpoints(self) -> list[Row]:
+    def checkpoints(self) -> list[EventRow]:
         """Return the checkpoints so far."""
         self.journaling.writer.flush()
         return [row for row in JournalReader(self.folder).rows() if row.op == "checkpoint"]

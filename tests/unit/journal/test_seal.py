@@ -11,7 +11,7 @@ from protocol.journal import records as r
 from protocol.journal.columns import SCHEMA, table_of
 from protocol.journal.decoder import Decoder
 from protocol.journal.files import OPEN
-from protocol.journal.rows import Row, rows
+from protocol.journal.rows import EventRow, rows
 from tests.support.journal.handmade_journal import EventWriter, write_file
 
 HOUR = 3600.0
@@ -30,10 +30,10 @@ def test_columns_are_what_rows_are() -> None:
     data = complete_file()
     table = table_of(Decoder(data))
     assert table.schema == SCHEMA
-    assert tuple(table.schema.names) == Row._fields
+    assert tuple(table.schema.names) == EventRow._fields
     at = table.schema.get_field_index("ts")
     found = table.set_column(at, "ts", table["ts"].cast("int64")).to_pylist()
-    assert [Row(**each) for each in found] == list(rows(Decoder(data)))
+    assert [EventRow(**each) for each in found] == list(rows(Decoder(data)))
     assert len(found) == 2 * (len(r.OPS) - 1)
 
 

@@ -10,7 +10,7 @@ import pytest
 from broker.journal.verification import Verification
 from broker.journal.writer import FULL, LIFECYCLE, OFF, JournalWriter
 from protocol.journal import records as r
-from protocol.journal.rows import Row
+from protocol.journal.rows import EventRow
 from tests.support.journal.handmade_journal import NODE, EventWriter, rows_of
 
 MIB = 2**20
@@ -64,7 +64,7 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "live").glob("*"))
 
 
-def rows(folder: Path) -> list[Row]:
+def rows(folder: Path) -> list[EventRow]:
     """Return the rows of all files, in order."""
     return [row for path in sorted((folder / "live").glob("*")) for row in rows_of(path.read_bytes())]
 

@@ -64,10 +64,10 @@ def test_a_network_of_ipv6_counts_as_one_address(callers: HttpConnections) -> No
 
 def test_a_logged_in_connection_is_not_closed_before_its_answer(callers: HttpConnections) -> None:
     phones = arrive(callers, "10.0.0.1", 4)
-    callers.logged_in(phones[0])
+    callers.on_logged_in(phones[0])
     (fifth,) = arrive(callers, "10.0.0.1", 1)
     assert ends(phones) == ["", "closed", "", ""]
-    callers.request_answered(phones[0])
+    callers.on_request_answered(phones[0])
     arrive(callers, "10.0.0.1", 1)
     assert phones[0].end == "closed"
     assert fifth.end == ""
@@ -76,7 +76,7 @@ def test_a_logged_in_connection_is_not_closed_before_its_answer(callers: HttpCon
 def test_a_new_connection_is_refused_if_all_connections_are_logged_in(callers: HttpConnections) -> None:
     phones = arrive(callers, "10.0.0.1", 4)
     for phone in phones:
-        callers.logged_in(phone)
+        callers.on_logged_in(phone)
     (fifth,) = arrive(callers, "10.0.0.1", 1)
     assert ends(phones) == [""] * 4
     assert fifth.end == "refused"
@@ -111,10 +111,10 @@ def test_descriptors_that_answers_take_are_counted() -> None:
     callers = HttpConnections(strangers, 1000, 1000, Clock())
     phones = arrive(callers, "10.0.0.1", 5)
     for phone in phones:
-        callers.logged_in(phone)
+        callers.on_logged_in(phone)
     assert len(arrived(strangers, 40)) == 5 * DESCRIPTORS
     for phone in phones:
-        callers.request_answered(phone)
+        callers.on_request_answered(phone)
         callers.remove(phone)
     assert len(callers) == 0
 
@@ -133,10 +133,10 @@ def test_strangers_on_the_admin_port_do_not_displace_amqp_strangers() -> None:
 def test_closed_connections_are_forgotten(callers: HttpConnections, strangers: Strangers) -> None:
     phones = arrive(callers, "10.0.0.1", 7)
     for phone in phones:
-        callers.logged_in(phone)
+        callers.on_logged_in(phone)
         callers.remove(phone)
         callers.remove(phone)
-        callers.request_answered(phone)
+        callers.on_request_answered(phone)
     assert len(callers) == 0
     assert (callers._networks, callers._busy) == ({}, set())
     assert strangers._descriptors == 0

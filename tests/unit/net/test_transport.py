@@ -44,7 +44,7 @@ class Door:
     def add(self, transport: Transport) -> None:
         assert transport.connection is None
 
-    logged_in = remove = add
+    on_logged_in = remove = add
 
 
 def transport_on(bench: BrokerBench, socket: Socket) -> Transport:

@@ -10,9 +10,9 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.core.message import Message, piece_of
+from broker.core.message_view import bare_view
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
-from broker.core.view import bare_view
 from broker.store.definition_text import Describe
 from broker.store.log import Log
 from broker.store.recovery.sink import RecoveryReport, RecoverySink
@@ -147,7 +147,7 @@ def test_an_undone_batch_loses_its_publishes_and_keeps_its_settles() -> None:
     assert (log.full, log.stopped, lost.sequence) == (True, False, 0)
 
     storage.answer_all()  # the settles, in the reserve
-    storage.listener.has_room()
+    storage.listener.on_room()
 
     assert log.failure == ""
     kept_now = publish(log, [queue], b"kept")
@@ -218,7 +218,7 @@ def test_rows_of_a_stream_become_durable_with_their_batch() -> None:
     log.commit()
     storage.run_out()
     storage.answer_all()
-    storage.listener.has_room()
+    storage.listener.on_room()
     add(stream, b"third", time=9)
     log.commit()
     storage.answer_all()
@@ -235,7 +235,7 @@ def test_rows_of_a_stream_become_durable_with_their_batch() -> None:
     assert extent is not None
     assert Chunk(os.pread(extent.fd, extent.size, extent.position)).header.first == 2
     os.close(extent.fd)
-    stream.trim(1, 0)
+    stream.apply_retention(1, 0)
     log.commit()
     assert (stream.first, len(kept.chunks[7])) == (2, 1)
     stream.drop()

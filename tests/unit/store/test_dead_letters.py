@@ -175,7 +175,7 @@ def test_a_stand_in_settles_the_original_message() -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_a_transaction_that_settles_the_last_that_stands_in_settles_the_message(settled: bool) -> None:
+def test_a_transaction_that_settles_the_last_substitute_settles_the_message(settled: bool) -> None:
     disk, log, deferred, message, letter = standing_in(B, C)
     if settled:
         log.append_settle(letter, C)
@@ -186,7 +186,7 @@ def test_a_transaction_that_settles_the_last_that_stands_in_settles_the_message(
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-def test_transactions_that_settle_all_that_stands_in_settle_the_message(batches: int) -> None:
+def test_transactions_that_settle_all_substitutes_settle_the_message(batches: int) -> None:
     disk, log, deferred, message, letter = standing_in(B, C)
     log.append_transacted_settle(letter, B)
     if batches == 2:
@@ -234,7 +234,7 @@ def test_a_message_settled_otherwise_meanwhile_counts_once(last: bool) -> None:
 def test_a_transaction_that_failed_settles_nothing_of_the_next_one() -> None:
     disk, log, deferred, _, letter = standing_in(B, C)
     log.append_transacted_settle(letter, B)
-    log.stand_ins.take_over([])
+    log.substitutes.take_over([])
     log.append_transacted_settle(letter, C)
     make_durable(log, deferred)
     assert letter.references == 2
@@ -292,7 +292,7 @@ def test_a_letter_that_was_settled_before_its_batch_failed() -> None:
     assert places(disk) == []
 
 
-def test_no_stand_in_is_made_for_a_message_that_was_never_durable() -> None:
+def test_no_substitute_is_made_for_a_message_that_was_never_durable() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
     letter = letter_of(message)

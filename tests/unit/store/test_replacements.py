@@ -6,7 +6,7 @@ import pytest
 
 from broker.core.message import Message
 from broker.store.file_commit import INLINE_WRITE_MAX
-from broker.store.stand_ins import STANDS_IN
+from broker.store.substitutes import SUBSTITUTE
 from tests.support.store.bad_disk import fill_disk, log_on_bad_disk, make_durable, places
 from tests.support.store.hand_log import ADDRESS, logged_queue, new_message, publish
 
@@ -249,7 +249,7 @@ def test_a_replacement_may_be_replaced_while_the_disk_is_full() -> None:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_dead_letter_of_what_has_replaced_it_stands_in_only_from_its_queue(full: bool) -> None:
+def test_a_dead_letter_of_what_has_replaced_it_is_a_substitute_only_from_its_queue(full: bool) -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     make_durable(log, deferred)
@@ -264,7 +264,7 @@ def test_a_dead_letter_of_what_has_replaced_it_stands_in_only_from_its_queue(ful
     log.append_death(of_b, [C], new, B)
     log.append_death(of_a, [C], new, A)
     make_durable(log, deferred)
-    assert (of_a.sequence, new.sequence, old.references) == (STANDS_IN, 0, 1)
+    assert (of_a.sequence, new.sequence, old.references) == (SUBSTITUTE, 0, 1)
     log.append_settle(of_a, C)
     make_durable(log, deferred)
     assert places(disk) == ([] if full else [(b"dead in B", [3])])

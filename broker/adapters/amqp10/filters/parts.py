@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from broker.adapters.formats.amqp091 import ContentView
 from broker.adapters.formats.amqp10 import View10
-from broker.core.view import MessageView
+from broker.core.message_view import MessageView
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.lookup import header_at, property_at, short_string
 from protocol.amqp10.conditions import DecodeError

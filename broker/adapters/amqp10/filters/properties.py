@@ -9,7 +9,7 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.filters.parts import parts_of
-from broker.core.view import Criterion, MessageView
+from broker.core.message_view import Criterion, MessageView
 from protocol.amqp10 import properties as p
 from protocol.amqp10.types import Char, Decimal, Map, Symbol, Timestamp
 
@@ -174,16 +174,16 @@ def _pairs(value: object) -> list[tuple[str, object]]:
         pairs = value.items()
     else:
         raise ValueError("is not a map")
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, wanted in pairs:
         if not isinstance(name, str) or isinstance(name, Char):
             raise ValueError("has a key that is not a string")
-        if name in found:
+        if name in values:
             raise ValueError(f"has '{name}' twice")
-        found[str(name)] = wanted
-        if len(found) > FIELDS_MAX:
+        values[str(name)] = wanted
+        if len(values) > FIELDS_MAX:
             raise ValueError(f"has more than {FIELDS_MAX} fields")
-    return list(found.items())
+    return list(values.items())
 
 
 def _is_expected(value: object, expected: str) -> bool:

@@ -12,10 +12,10 @@ from broker.adapters.amqp10.link_arguments import FILTERS as LINK_FILTERS
 from broker.adapters.formats.amqp10 import NOTHING, simple_value
 from broker.adapters.formats.either import SelectorFilter
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import Criterion, MessageView
 from broker.core.names import is_short
 from broker.core.ports import MessageStore
 from broker.core.selector.selector import Selector
-from broker.core.view import Criterion, MessageView
 from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.types import Char, Described, Map, Timestamp
 

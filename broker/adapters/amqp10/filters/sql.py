@@ -20,6 +20,7 @@ from broker.adapters.amqp10.filters.sql_tokens import (
     sql_tokens,
 )
 from broker.core.errors import PreconditionFailed
+from broker.core.message_view import Criterion, MessageView
 from broker.core.selector.condition import Comparison, In, demands_of
 from broker.core.selector.expression import (
     NUMBER,
@@ -33,7 +34,6 @@ from broker.core.selector.expression import (
 from broker.core.selector.lexer import SIGN, WORD, Token
 from broker.core.selector.parser import Parser
 from broker.core.selector.selector import LENGTH_MAX
-from broker.core.view import Criterion, MessageView
 
 _NUMBERS: Final = count(1)
 

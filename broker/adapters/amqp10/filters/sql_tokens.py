@@ -71,17 +71,17 @@ def sql_tokens(text: str) -> list[Token]:
 
 
 def _skip_spaces(text: str, start: int) -> int:
-    found = _SPACES.match(text, start)
-    return start if found is None else found.end()
+    match = _SPACES.match(text, start)
+    return start if match is None else match.end()
 
 
 def _token_at(text: str, start: int) -> Token:
-    found = _TOKEN.match(text, start)
-    if found is None:
+    match = _TOKEN.match(text, start)
+    if match is None:
         raise refusal(start + 1, f"{text[start]!r} begins nothing that an SQL filter knows")
-    written = found.group()
+    written = match.group()
     position = start + 1
-    what = found.lastgroup
+    what = match.lastgroup
     if what == "string":
         quote = written[0]
         return Token(STRING, written, written[1:-1].replace(quote * 2, quote), position)

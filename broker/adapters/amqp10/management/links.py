@@ -40,14 +40,14 @@ class Pair(LinkPair):
         self.open += 1
         self._management.handle_request(request)
 
-    def link_ended(self) -> None:
+    def on_link_ended(self) -> None:
         """End the pair if both links have ended."""
         if self.requests is None and self.responses is None:
             self._management.close()
             self.waiting.clear()
             self._session.pairs.pop(self.name, None)
 
-    def response_sent(self) -> None:
+    def on_response_sent(self) -> None:
         """Count a response that has been sent, and grant credit for a further request."""
         self.open -= 1
         if self.requests is not None:
@@ -108,7 +108,7 @@ class RequestLink(Link10):
     def release_all(self, closed: bool) -> None:
         """Remove this link from the pair."""
         self._pair.requests = None
-        self._pair.link_ended()
+        self._pair.on_link_ended()
 
 
 @final
@@ -140,7 +140,7 @@ class ResponseLink(Sender):
             number: int = delivery_id
             tag = number.to_bytes(4, "big")
             self.sending = SplitTransfer(self.template, delivery_id, tag, True, [pair.waiting.popleft()])
-            pair.response_sent()
+            pair.on_response_sent()
             send_more(session, self)
 
     def continue_sending(self) -> None:
@@ -153,7 +153,7 @@ class ResponseLink(Sender):
         if self.sending is not None:
             abort_delivery(self.session, self)
         self._pair.responses = None
-        self._pair.link_ended()
+        self._pair.on_link_ended()
 
     def _send_flow(self, drain: bool) -> None:
         credit = self.credit

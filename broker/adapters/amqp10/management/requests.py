@@ -114,10 +114,10 @@ def text_field(fields: Fields, name: str, default: str | None = None) -> str:
 
 def arguments_field(fields: Fields) -> Fields:
     """Return the arguments in a body as a field table. Raises Refused for values that no table can have."""
-    given = fields.get("arguments", {})
-    if not isinstance(given, dict):
+    arguments = fields.get("arguments", {})
+    if not isinstance(arguments, dict):
         raise Refused(BAD_REQUEST, "property 'arguments' is not a map with each name once")
-    return {_name(name): _field(str(name), value) for name, value in given.items()}
+    return {_name(name): _field(str(name), value) for name, value in arguments.items()}
 
 
 def arguments_map(table: Fields) -> dict[object, object]:
@@ -205,10 +205,10 @@ class BindingEnds:
 def ends_in_query(target: Target) -> BindingEnds:
     """Return the ends that a query names. Raises Refused."""
     query = target.query
-    given = [name for name in _KINDS if name in query]
-    if "src" not in query or len(given) != 1:
+    kinds = [name for name in _KINDS if name in query]
+    if "src" not in query or len(kinds) != 1:
         raise Refused(BAD_REQUEST, f"'{target.text}' needs src, one of dstq and dste, and may have a key")
-    return BindingEnds(query["src"], _KINDS[given[0]], query[given[0]], query.get("key"))
+    return BindingEnds(query["src"], _KINDS[kinds[0]], query[kinds[0]], query.get("key"))
 
 
 def binding_in_path(target: Target) -> tuple[BindingEnds, str, str]:
@@ -266,20 +266,20 @@ class Request:
 
         Fields that could be read are set also after an error; `message_id` is the first one.
         """
-        found = _RequestSections(data)
-        if found.properties != NONE:
+        sections = _RequestSections(data)
+        if sections.properties != NONE:
             try:
-                self._read_properties(data, found.properties, found.properties_end)
+                self._read_properties(data, sections.properties, sections.properties_end)
             except DecodeError as error:
                 raise Refused(BAD_REQUEST, error.text) from None
         if len(data) > REQUEST_BYTES_MAX:
             text = f"request of {len(data)} bytes, at most {REQUEST_BYTES_MAX} are taken"
             raise Refused(TOO_LARGE, text)
-        if found.fault:
-            raise Refused(BAD_REQUEST, found.fault)
-        if found.properties == NONE:
+        if sections.fault:
+            raise Refused(BAD_REQUEST, sections.fault)
+        if sections.properties == NONE:
             raise Refused(BAD_REQUEST, "request without properties")
-        self.body = found.body()
+        self.body = sections.body()
 
     def _read_properties(self, data: bytes, value: i64, end: i64) -> None:
         """Read the properties. Raises DecodeError, Refused."""
@@ -409,7 +409,7 @@ class RequestContext:
         elif not self.dropped:
             self._send(response(answer.status, self.request.message_id, answer.body))
 
-    def log_failed(self, reason: str) -> None:
+    def on_log_failed(self, reason: str) -> None:
         """Refuse the request: the log has failed, so the change may not be on disk."""
         self.send_answer(self._refusal(UNAVAILABLE, f"the log has failed: {reason}"))
 
@@ -442,4 +442,4 @@ class _OnDisk(DurableWaiter):
 
     def on_store_failed(self, reason: str) -> None:
         """Refuse the request."""
-        self._context.log_failed(reason)
+        self._context.on_log_failed(reason)

@@ -75,5 +75,5 @@ def test_revoking_read_permission_during_a_search_closes_the_channel(
     consume(client, get_position=FAR, browse=browse)
     assert client.frames() == []
     monkeypatch.setattr(bench.door, "is_allowed", lambda user, vhost, what, name: what != READ)
-    client.connection.rights_changed()
+    client.connection.on_rights_changed()
     assert names(client, 1) == ["Channel.Close"]

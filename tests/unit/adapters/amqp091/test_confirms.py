@@ -156,7 +156,7 @@ def test_a_return_comes_before_its_ack(client: Client091, bench: BrokerBench) ->
 
 def test_a_lost_connection_gets_no_confirms(client: Client091, bench: BrokerBench) -> None:
     client.publish("d", persistent=True)
-    client.connection.lost("")
+    client.connection.on_lost("")
     client.frames()
     bench.store.complete()
     assert client.frames() == []

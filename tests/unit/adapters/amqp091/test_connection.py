@@ -40,7 +40,7 @@ def test_an_answer_about_a_peer_that_has_left(bench: BrokerBench) -> None:
     client = bench.connect()
     client.send(Connection.StartOk({}, "PLAIN", "\0guest\0guest"))
     client.frames()
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     bench.door.asked[0](True)
     assert client.frames() == []
 
@@ -84,7 +84,7 @@ def test_a_store_that_fails_refuses_the_durable_change(bench: BrokerBench) -> No
 def test_a_durable_answer_to_a_connection_that_is_gone(bench: BrokerBench) -> None:
     client = bench.open()
     client.send(Queue.Declare(queue="d", durable=True), 1)
-    client.connection.lost("")
+    client.connection.on_lost("")
     bench.store.complete()
     assert client.frames() == []
 

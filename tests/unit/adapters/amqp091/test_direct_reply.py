@@ -87,7 +87,7 @@ def test_a_client_that_is_gone_leaves_no_name_behind(bench: BrokerBench) -> None
     client, name = requester(bench)
     responder = bench.open()
     responder.publish(name)  # and remembers where that goes
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     assert bench.server.replies == {}
     responder.publish(name)
     bench.turns.run()

@@ -189,7 +189,7 @@ def test_closing_or_losing_the_connection_ends_a_waiting_get(bench: BrokerBench,
     assert names(client) == ["Connection.CloseOk"]
     other = bench.open()
     get(other)
-    other.connection.lost("")
+    other.connection.on_lost("")
     other.publish("q")
     bench.clock.advance(2000)
     assert queue_of(bench) == (0, 0, 0)

@@ -176,7 +176,7 @@ def test_bytes_behind_a_long_request_are_read_up_to_a_limit(bench: BrokerBench) 
 def test_requests_received_before_the_socket_is_lost_are_done(bench: BrokerBench) -> None:
     client = bench.open()
     write(client, declarations("lost"))
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     assert client.connection.is_open()
     bench.clock.advance(0)
     assert len(bench.broker.vhosts["/"].topology.queues) == len(declarations("lost"))

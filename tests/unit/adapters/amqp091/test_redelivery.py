@@ -17,7 +17,7 @@ def test_the_second_connection_gets_back_what_the_first_held(bench: BrokerBench)
         client.publish("q")
     bench.turns.run()
     client.frames()
-    client.connection.lost("")
+    client.connection.on_lost("")
     bench.turns.run()
     assert client.frames() == []
     assert bench.broker.vhosts["/"].topology.queues["q"].ready == 6

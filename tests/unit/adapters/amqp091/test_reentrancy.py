@@ -21,15 +21,15 @@ from tests.support.core.queue_entrances import ENTRANCES, names_by_code
 
 CALLS = names_by_code(
     (
-        PullingTarget.no_messages_available,
+        PullingTarget.on_no_messages,
         Target091.deliver,
-        Target091.acquisition_removed,
-        Target091.consumer_cancelled,
-        Target091.shown_all,
-        Target091.activity_changed,
+        Target091.on_acquisition_removed,
+        Target091.on_consumer_cancelled,
+        Target091.on_snapshot_end,
+        Target091.on_activity_changed,
         WaitingGet.deliver,
-        WaitingGet.acquisition_removed,
-        WaitingGet.consumer_cancelled,
+        WaitingGet.on_acquisition_removed,
+        WaitingGet.on_consumer_cancelled,
     )
 )
 CODES = names_by_code(ENTRANCES)
@@ -107,7 +107,7 @@ def test_targets_do_not_call_back_into_the_queue_during_a_call(bench: BrokerBenc
             client.send(Queue.Delete(queue=name), 1)
         go_on(bench)
     assert watch.called >= {name for name in CALLS.values() if not name.startswith("WaitingGet.acq")}
-    assert watch.caught == {("Target091.shown_all", "detach")}
+    assert watch.caught == {("Target091.on_snapshot_end", "detach")}
 
 
 @watchable

@@ -111,7 +111,7 @@ def test_a_log_that_has_failed_refuses_the_commit(bench: BrokerBench) -> None:
 
 def test_a_connection_lost_before_the_sync_does_not_undo_the_commit(bench: BrokerBench) -> None:
     client = working(bench)
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 1), (0, 0), (0, 0))
     bench.store.complete()
     assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((0, 0), (1, 0), (1, 0))
@@ -120,7 +120,7 @@ def test_a_connection_lost_before_the_sync_does_not_undo_the_commit(bench: Broke
 
 def test_a_store_failure_after_a_lost_connection_undoes_the_commit(bench: BrokerBench) -> None:
     client = working(bench)
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     bench.store.fail("no disk")
     assert (counts(bench, "in"), counts(bench, "out"), counts(bench, "aside")) == ((1, 0), (0, 0), (0, 0))
 

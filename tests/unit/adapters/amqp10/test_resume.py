@@ -177,7 +177,7 @@ def test_a_link_may_be_detached_before_all_its_deliveries_are_resumed(count: int
     bench = bench_with_queues()
     first = Client10(bench)
     tags = delivered(first, count)
-    first.connection.lost("gone")
+    first.connection.on_lost("gone")
     client = Client10(bench)
     flow = credit_flow(count)
     flow.incoming_window = window

@@ -109,7 +109,7 @@ def test_a_message_that_cannot_be_read_goes_back_to_its_queue(
     client.receives("q", snd_settle_mode=settled)
     *_, closed = (made.performative for made in client.written())
     assert isinstance(closed, Close)
-    client.connection.lost("gone")
+    client.connection.on_lost("gone")
     bench.turns.run()
 
     assert (queue.unacked, queue.ready) == (0, 1)

@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from broker.adapters.formats.amqp10 import View10
+from broker.core.message_view import PROPERTIES
 from broker.core.publishing.delay import due_date
 from broker.core.routing.kinds import DELAY, delay_of
-from broker.core.view import PROPERTIES
 from protocol.amqp10.types import (
     Array,
     Byte,

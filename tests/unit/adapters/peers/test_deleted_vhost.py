@@ -79,7 +79,7 @@ def test_connections_to_a_deleted_vhost_do_not_count_for_its_successor() -> None
     again = bench.enter("ann", "other")
     bench.clock.advance(0)
     assert (methods_of(ann), methods_of(again)) == ([FORCED], [])
-    ann.connection.lost("")
+    ann.connection.on_lost("")
     assert connections.in_vhost("other") == [again.connection]
     assert connections.of_user("ann") == [again.connection]
 
@@ -109,7 +109,7 @@ def test_a_client_may_disconnect_during_the_deletion_of_its_vhost() -> None:
         client.publish("q0")
     bench.turns.run()
     delete(bench)
-    ann.connection.lost("reset")
+    ann.connection.on_lost("reset")
     bench.turns.run()
     bench.clock.advance(0)
     assert methods_of(boss)[-1] == FORCED

@@ -90,7 +90,7 @@ def settle(bench: BrokerBench) -> None:
 
 def lose(client: Client) -> None:
     """Close the socket of a client."""
-    client.connection.lost("gone")
+    client.connection.on_lost("gone")
     client.edge.connection = None
 
 
@@ -172,17 +172,17 @@ def commit_and_go(bench: BrokerBench) -> None:
 
 def hold_and_go(bench: BrokerBench) -> None:
     client = use(bench)
-    bench.server.shortage.update(True, False)
+    bench.server.shortage.set_shortages(True, False)
     client.publish("shared")
     lose(client)
-    bench.server.shortage.update(False, False)
+    bench.server.shortage.set_shortages(False, False)
 
 
 def hold_and_go_on(bench: BrokerBench) -> None:
     client = use(bench)
-    bench.server.shortage.update(True, False)
+    bench.server.shortage.set_shortages(True, False)
     client.publish("shared")
-    bench.server.shortage.update(False, False)
+    bench.server.shortage.set_shortages(False, False)
     lose(client)
 
 
@@ -292,10 +292,10 @@ def be_closed10(bench: BrokerBench) -> None:
 
 def hold10(bench: BrokerBench) -> None:
     client = use10(bench)
-    bench.server.shortage.update(True, False)
+    bench.server.shortage.set_shortages(True, False)
     client.publish(4)
     lose(client)
-    bench.server.shortage.update(False, False)
+    bench.server.shortage.set_shortages(False, False)
 
 
 def transact10(bench: BrokerBench) -> None:

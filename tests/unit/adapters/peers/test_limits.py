@@ -85,7 +85,7 @@ def test_the_connections_of_a_virtual_host(bench: UserBench) -> None:
     assert ended(bench.knock("boss")) == (
         "530 NOT_ALLOWED - access to vhost '/' refused for user 'boss': connection limit (1) is reached"
     )
-    boss.connection.lost("reset")
+    boss.connection.on_lost("reset")
     bench.enter("boss")
     bench.broker.limit_vhost("/", 0, None)
     assert ended(bench.knock("boss")) is not None

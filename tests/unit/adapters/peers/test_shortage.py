@@ -21,11 +21,11 @@ def bench() -> BrokerBench:
 
 
 def short(bench: BrokerBench, memory: bool = True, disk: bool = False) -> None:
-    bench.server.shortage.update(memory, disk)
+    bench.server.shortage.set_shortages(memory, disk)
 
 
 def enough(bench: BrokerBench) -> None:
-    bench.server.shortage.update(memory=False, disk=False)
+    bench.server.shortage.set_shortages(memory=False, disk=False)
 
 
 def client_of(bench: BrokerBench, capabilities: FieldTable | None = None) -> Client091:
@@ -204,7 +204,7 @@ def test_a_held_publisher_that_vanishes(bench: BrokerBench) -> None:
     client = client_of(bench)
     short(bench)
     client.connection.receive(publish_bytes("q") * 3)
-    client.connection.lost("reset")
+    client.connection.on_lost("reset")
     assert len(bench.server.shortage.held) == 0
     enough(bench)
     assert ready(bench) == 1

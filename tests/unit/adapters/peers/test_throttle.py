@@ -17,7 +17,7 @@ class BrakeBench:
         self.busy, self.idle, self.reader = (self.broker_bench.open() for _ in range(3))
         for client in (self.busy, self.idle):
             client.publish("q")
-        self.broker_bench.open().connection.lost("")
+        self.broker_bench.open().connection.on_lost("")
 
     def held(self) -> list[bool]:
         """Whether the broker has stopped reading from the busy client, the idle client and the reader."""

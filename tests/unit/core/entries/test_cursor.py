@@ -22,7 +22,7 @@ def take(context: Cursor) -> QueueEntry | None:
     """Take the next entry, as an acquiring consumer does."""
     entry = context.get_next_available_entry()
     if entry is not None:
-        context.passed(entry)
+        context.move_past(entry)
         entry.state = ACQUIRED
     return entry
 
@@ -484,7 +484,7 @@ class Viewer(Client):
         self.consumer.extent = extent
         attach(bench.queue, self.consumer)
 
-    def shown_all(self, consumer: QueueConsumer) -> None:
+    def on_snapshot_end(self, consumer: QueueConsumer) -> None:
         self.ended += 1
         self.cancel()
 

@@ -1,4 +1,4 @@
-"""Consumers of the same value of an indexed header share a row of entries, and others are not woken."""
+"""Consumers of the same value of an indexed header share a posting list, and others are not woken."""
 
 import pytest
 
@@ -110,21 +110,21 @@ def test_a_returned_entry_is_found_again_in_its_order() -> None:
     assert bench.got(plain) == [1, 3, 5]
 
 
-def test_rows_go_when_nobody_needs_them() -> None:
+def test_posting_lists_go_when_nobody_needs_them() -> None:
     bench = IndexBench()
     bench.publish(kind="a")
     client = bench.client("kind = 'b'")
     browser = bench.client("kind = 'a'", acquires=False)
     index = bench.queue.index
     assert index is not None
-    assert list(index.rows[0]) == ["a", "b"]
+    assert list(index.posting_lists[0]) == ["a", "b"]
     plain = bench.client("")
     assert (bench.got(plain), bench.got(browser)) == ([1], [1])
     plain.ack()
     client.cancel()
-    assert list(index.rows[0]) == ["a"]
+    assert list(index.posting_lists[0]) == ["a"]
     browser.cancel()
-    assert index.rows == [{}, {}]
+    assert index.posting_lists == [{}, {}]
     assert bench.queue.alike
 
 
@@ -161,7 +161,7 @@ def test_entries_from_before_a_restart_are_indexed() -> None:
     assert Counting.asked <= 2
 
 
-def test_a_deleted_queue_lets_go_of_its_rows() -> None:
+def test_a_deleted_queue_lets_go_of_its_posting_lists() -> None:
     bench = IndexBench()
     for _ in range(20):
         bench.publish(kind="a")
@@ -169,8 +169,8 @@ def test_a_deleted_queue_lets_go_of_its_rows() -> None:
     index = bench.queue.index
     assert index is not None
     bench.vhost.declarations.delete_queue("q", False, False)
-    row = index.rows[0]["a"]
-    assert (row.first, row.last) == (None, None)
+    postings = index.posting_lists[0]["a"]
+    assert (postings.first, postings.last) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ import pytest
 
 from broker.core.entries.entry import AVAILABLE, DEQUEUED
 from broker.core.entries.last_value import LastValueEntryList, LatestValues
+from broker.core.message_view import identity
 from broker.core.operators.operation import mark, unmark
 from broker.core.queues.consumer import make_holder
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue, drop_outdated
 from broker.core.vhosts.definitions import restore_message
-from broker.core.view import identity
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.key_header import HEADERS, KEY
 from tests.support.core.purge import purge

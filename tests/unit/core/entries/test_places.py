@@ -45,12 +45,12 @@ def check(queue: Queue, random: Random) -> None:
         assert [places.nth(at, only_ready) for at in range(len(entries) + 1)] == [*entries, None]
         assert [places.place(entry, only_ready) for entry in entries] == list(range(len(entries)))
     for number, entry in enumerate(everything):
-        stand_in = queue.entries.stand_in(queue.entries.mark(entry))
-        assert places.reaches(stand_in) == (number + 1 < len(counted) or len(counted) == len(everything))
+        placeholder = queue.entries.placeholder(queue.entries.mark(entry))
+        assert places.reaches(placeholder) == (number + 1 < len(counted) or len(counted) == len(everything))
         if number < len(counted):
             found = places.find(NO_NUMBER, queue.entries.arrival(entry))
             assert found is entry
-            assert places.last_up_to(stand_in) is entry
+            assert places.last_up_to(placeholder) is entry
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -95,7 +95,7 @@ def test_a_question_about_a_long_queue_looks_at_few_entries() -> None:
     assert far < near + 200
     search = IdSearch(bench.queue, f"mem-{99 * BLOCK + 6}")
     assert lines_executed(lambda: search.step(1)) < 20 * BLOCK
-    assert search.found is places.nth(99 * BLOCK + 5, True)
+    assert search.entry is places.nth(99 * BLOCK + 5, True)
 
 
 def test_unused_places_are_dropped() -> None:
@@ -120,15 +120,15 @@ def test_a_search_goes_on_in_steps_and_sees_what_changes_between_them() -> None:
     drop(bench.queue, next(iter(bench.queue.entries)))
     assert not search.step(4)
     assert search.step(4)
-    assert search.found is not None
-    assert message_id(bench.queue, search.found) == "mem-12"
+    assert search.entry is not None
+    assert message_id(bench.queue, search.entry) == "mem-12"
     beyond = PlaceSearch(bench.queue, 19)
     assert beyond.step(100)
-    assert beyond.found is None
+    assert beyond.entry is None
     missing = IdSearch(bench.queue, "log-7")
     while not missing.step(5):
         pass
-    assert missing.found is None
+    assert missing.entry is None
 
 
 def test_strings_in_the_form_of_an_id() -> None:

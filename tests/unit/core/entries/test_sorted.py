@@ -10,8 +10,8 @@ import pytest
 from broker.core.entries.entry import QueueEntry
 from broker.core.entries.sorted import SortedEntryList
 from broker.core.message import Message
+from broker.core.message_view import Headers, MessageView, sort_key
 from broker.core.ports import MessageStore
-from broker.core.view import Headers, MessageView, sort_key
 from tests.support.core.key_header import HEADERS, KEY
 from tests.support.core.queue_bench import QueueBench, message, number_of
 

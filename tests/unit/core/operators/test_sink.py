@@ -10,7 +10,7 @@ from broker.core.broker import Broker
 from broker.core.errors import LimitReached, NotFound, PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
 from broker.core.operators import sink as sinks_module
-from broker.core.operators.sink import Attempt, Known, Row, Sink, objection
+from broker.core.operators.sink import Attempt, BatchRow, Known, Sink, objection
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.topology import (
@@ -26,10 +26,11 @@ Sent = list[tuple[str, str]]
 """Exchanges and routing keys."""
 
 
-def open_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
+def open_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[BatchRow]:
     """Chunks of these tests are JSON: exchanges and routing keys."""
     return [
-        Row(Message(NOWHERE, b"", 0, True, 0), exchange, key, []) for exchange, key in json.loads(content)
+        BatchRow(Message(NOWHERE, b"", 0, True, 0), exchange, key, [])
+        for exchange, key in json.loads(content)
     ]
 
 
@@ -142,7 +143,7 @@ def test_a_sink_serves_the_checkpoint_of_its_batches() -> None:
     assert [bench.sink.serves(each) for each in ("mine", "other", "")] == [True, False, True]
     bench.commit(1)
     assert not bench.sink.serves("other"), "a commit without a checkpoint leaves it"
-    again = rebuilt(bench.store.changes).sinks.found(bench.vhost, "query")
+    again = rebuilt(bench.store.changes).sinks.find_sink(bench.vhost, "query")
     assert again is not None
     assert again.checkpoint == "mine"
 

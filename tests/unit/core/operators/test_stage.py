@@ -37,7 +37,7 @@ def advance(broker: Broker, stage: Stage, acknowledged: int, rows: int) -> None:
         if stage.take_one() < 0:
             break
     broker.staging.append(stage, stage.step(acknowledged, 0))
-    stage.durable()
+    stage.note_durable()
     while stage.settle_some():
         pass
 
@@ -160,7 +160,7 @@ def test_released_entries_are_consumed_in_order() -> None:
     with pytest.raises(NotFound, match="queue 'q' in vhost '/' has no reader 'r'"):
         broker.staging.existing(queue, "r")
     again = restarted(store.changes, store)
-    assert again.staging.found(again.vhosts["/"].topology.queues["q"], "r") is None
+    assert again.staging.find_stage(again.vhosts["/"].topology.queues["q"], "r") is None
 
 
 def test_a_purge_leaves_what_is_staged_and_a_deletion_takes_it_along() -> None:

@@ -403,7 +403,7 @@ def test_messages_come_back_into_queues_as_their_policies_want_them() -> None:
     sink = Recovered(broker)
     for change in store.changes:
         sink.apply(change)
-    sink.defined()
+    sink.on_definitions_end()
     queue = broker.vhosts["/"].topology.queues["q"]
     message = Message(Address("", "q"), b"", 0, True, 0)
     message.date = clock.date()

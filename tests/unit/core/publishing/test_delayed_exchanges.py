@@ -5,13 +5,13 @@ import pytest
 from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Address, Message
+from broker.core.message_view import MessageView
 from broker.core.publishing.delay import UNREADABLE_WAIT_MS, UNSYNCED_MAX
 from broker.core.publishing.outcome import ROUTED
 from broker.core.queues.attach import get_one
 from broker.core.queues.returns import release_entries
 from broker.core.routing.kinds import DELAY_MAX, delay_of
 from broker.core.schedule import RETRY_MS
-from broker.core.view import MessageView
 from broker.store.restore import Recovered
 from protocol.amqp091.properties import Properties
 from tests.support.core.delayed_exchange import DelayBench, bind_new_queue, entries, headers_of

@@ -15,10 +15,10 @@ from tests.support.core.receipt_vhost import BOTH, ReceiptBench, receipt_body
 class Job(Transaction):
     """A transaction without a waiting client."""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         """Do nothing: the message is on disk."""
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         """Do nothing: the message is not on disk."""
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.message import NEVER, REMEMBERED, Message
+from broker.core.message_view import MessageView
 from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED
 from broker.core.queues.duplicates import SLICE, memory_of, new_mark
 from broker.core.vhosts.definitions import restore_message
-from broker.core.view import MessageView
 from tests.support.core.duplicate_vhost import DuplicateBench, contents_of
 from tests.support.core.policies import set_policy
 from tests.support.core.purge import purge

@@ -21,7 +21,7 @@ class Holder(LeaseHolder):
         self.questions += 1
         return number in self.unsettled
 
-    def leases_ended(self, numbers: list[i64]) -> None:
+    def on_leases_ended(self, numbers: list[i64]) -> None:
         self.unsettled -= set(numbers)
         self.ended.append((self.clock.now, list(numbers)))
 

@@ -41,10 +41,10 @@ class Job(Transaction):
 
     ended = ""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         self.ended += "committed"
 
-    def failed(self, reason: str) -> None:
+    def on_commit_failed(self, reason: str) -> None:
         self.ended += reason
 
 

@@ -363,7 +363,7 @@ def test_bindings_are_unlinked_in_slices_too() -> None:
 class Pledge(Transaction):
     """A transaction without a waiting client."""
 
-    def committed(self) -> None:
+    def on_committed(self) -> None:
         pass
 
 
@@ -408,7 +408,7 @@ class Sender(Dependent):
         self._told = told
         vhost.dependents.add(self)
 
-    def node_deleted(self) -> None:
+    def on_node_deleted(self) -> None:
         """Leave, as every dependent does, and make others leave."""
         self._told.append(self)
         for sender in [self, *self.others]:

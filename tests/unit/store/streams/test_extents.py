@@ -135,7 +135,7 @@ def test_an_extent_outlives_the_trim_of_its_rows() -> None:
     stream = a_stream(5)
     extent = stream.extent(0, 3)
     assert extent is not None
-    stream.trim(1, 0)
+    stream.apply_retention(1, 0)
     assert stream.first > 3
     assert chunks(taken(stream, extent))[0].header.first == 0
 

@@ -27,7 +27,7 @@ class Watcher(StreamWatcher):
     def __init__(self) -> None:
         self.told: list[int] = []
 
-    def rows_durable(self, behind: int) -> None:
+    def on_rows_durable(self, behind: int) -> None:
         """Remember."""
         self.told.append(behind)
 
@@ -138,9 +138,9 @@ def test_files_are_let_go_of_when_the_log_says_so_on_disk(durably: bool, by_age:
     segments = chunks_of(stream).segments
     assert [segment.first for segment in segments] == [0, 2, 4, 6, 8, 10]
     if by_age:
-        stream.trim(0, 3000)
+        stream.apply_retention(0, 3000)
     else:
-        stream.trim(segments[0].end * 3, 0)
+        stream.apply_retention(segments[0].end * 3, 0)
     assert (stream.first, stream.next) == (6, 12)
     assert bodies(stream)[0] == b"3" * 50
     there = {name for name in disk.names(FOLDER) if name.startswith("stream-")}
@@ -164,7 +164,7 @@ def test_the_file_that_is_written_to_stays_however_little_is_to_be_kept() -> Non
     log, (stream,), _ = open_streams(FOLDER, SimDisk(random.Random(1)), 1)
     add(stream, b"one", b"two")
     log.commit()
-    stream.trim(1, 10**15)
+    stream.apply_retention(1, 10**15)
     assert (stream.first, bodies(stream)) == (0, [b"one", b"two"])
     log.close()
 

@@ -280,7 +280,7 @@ def test_consumers_with_equal_filters_share_a_cursor_over_the_row_that_they_dema
         attach(queue, consumers[-1])
     context = consumers[0].context
     assert consumers[1].context is context
-    assert context.row is not None
+    assert context.postings is not None
     assert [pull(consumer) for consumer in consumers] == [2, 0]
     assert [entry.message.content for entry in takers[0].taken] == contents[2::2]
     effort = context.effort

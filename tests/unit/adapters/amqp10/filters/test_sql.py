@@ -10,7 +10,7 @@ from broker.adapters.amqp10.filters.sql import SqlFilter
 from broker.adapters.formats.amqp091 import ContentView
 from broker.adapters.formats.amqp10 import View10
 from broker.core.errors import PreconditionFailed
-from broker.core.view import MessageView
+from broker.core.message_view import MessageView
 from protocol.amqp10.types import Char, Float, Int, Symbol, Timestamp, Ubyte, Uint, Ulong
 from tests.support.amqp10.contents import content10
 from tests.support.core.topology import content_of

@@ -286,14 +286,14 @@ def test_declaring_new_objects_is_refused_during_the_memory_alarm(client: Manage
         ("PUT", "/exchanges/x", exchange),
         ("POST", "/bindings", binding | {"arguments": {}}),
     ]
-    shortage.update(memory=True, disk=False)
+    shortage.set_shortages(memory=True, disk=False)
     refusal = (403, "nothing new can be declared while the broker is low on memory")
     assert [client.ask(*each) for each in asked[:2]] == [refusal, refusal]
-    shortage.update(memory=False, disk=True)
+    shortage.set_shortages(memory=False, disk=True)
     assert client.ask(*asked[0])[0] == 201
-    shortage.update(memory=True, disk=False)
+    shortage.set_shortages(memory=True, disk=False)
     assert client.ask(*asked[2]) == refusal
-    shortage.update(memory=False, disk=False)
+    shortage.set_shortages(memory=False, disk=False)
     assert [client.ask(*each)[0] for each in asked] == [200, 204, 204]
-    shortage.update(memory=True, disk=False)
+    shortage.set_shortages(memory=True, disk=False)
     assert [client.ask(*each)[0] for each in asked] == [200, 204, 204], "they are there already"

@@ -8,13 +8,13 @@ from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
 from broker.core.message import Message
+from broker.core.message_view import Views
 from broker.core.ports import MessageStore
 from broker.core.queues.death import DeathHost, LetterWriter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Exchange, Keeper
 from broker.core.schedule import Schedule
-from broker.core.view import Views
 
 
 class RoutingHost(DeathHost):
@@ -56,7 +56,7 @@ class RoutingHost(DeathHost):
         """Apply the policies that match a new exchange."""
         raise NotImplementedError
 
-    def node_removed(self, node: Queue | Exchange) -> None:
+    def on_node_removed(self, node: Queue | Exchange) -> None:
         """Inform dependent objects that a queue or an exchange has been deleted."""
         raise NotImplementedError
 

@@ -223,12 +223,12 @@ def key_of_text(text: str) -> SortKey:
     if name not in _READERS or not kind.isdecimal() or not 0 <= int(kind) <= _ANYTHING_ELSE[0]:
         raise ValueError(f"'{text}' names no value")
     try:
-        found = _READERS[name](value)
+        parsed = _READERS[name](value)
     except ArithmeticError as error:
         raise ValueError(f"'{text}' names no value") from error
-    if (int(kind) == _OCTETS) != isinstance(found, bytes) or found != found:
+    if (int(kind) == _OCTETS) != isinstance(parsed, bytes) or parsed != parsed:
         raise ValueError(f"'{text}' names no value")
-    return int(kind), found
+    return int(kind), parsed
 
 
 _READERS: Final[dict[str, Any]] = {

@@ -1,7 +1,7 @@
 """Dead letters in the log: a message leaves one queue and arrives in others, both or neither.
 
 Both records are in one batch, the removal last. If that batch does not reach the disk, or the log accepts no
-appends because the disk is full, the letter becomes a stand-in for the message. The log goes on holding the
+appends because the disk is full, the letter becomes a substitute for the message. The log goes on holding the
 message: after a crash it is at its place. When all queues have released the letter, the message is settled.
 """
 
@@ -17,7 +17,7 @@ from broker.core.ports import LoggedQueue
 from broker.store.batch import LetteredRemoval
 from broker.store.state import LogState
 
-STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only by its origin
+SUBSTITUTE: Final[i64] = -1  # the sequence of a letter that the log knows only by its origin
 
 
 @final
@@ -36,73 +36,73 @@ class Origin:
 
 
 @final
-class StandIn:
+class Substitution:
     """The link from a letter to its origin.
 
-    The link ends when `place`, or if None all queues, has released the letter.
+    The link ends when `only_queue`, or if None all queues, has released the letter.
     """
 
-    def __init__(self, origin: Origin, place: LoggedQueue | None) -> None:
+    def __init__(self, origin: Origin, only_queue: LoggedQueue | None) -> None:
         self.origin = origin
-        self.place = place
+        self.only_queue = only_queue
 
     def ends(self, queue: LoggedQueue, left: i64) -> bool:
         """Whether the link ends when `queue` releases the letter and `left` queues still hold the letter."""
-        return left <= 0 if self.place is None else self.place is queue
+        return left <= 0 if self.only_queue is None else self.only_queue is queue
 
 
 @final
-class StandIns:
-    """The letters that are stand-ins for messages.
+class Substitutes:
+    """The letters that are substitutes for messages.
 
-    A letter of a stand-in is a stand-in for the same message.
+    A letter of a substitute is a substitute for the same message.
 
-    A message that has replaced another one in a queue is a stand-in too, for as long as it is in that queue.
-    A message that has replaced messages in several queues is a stand-in for each of them.
+    A message that has replaced another one in a queue is a substitute too, while it is in that queue.
+    A message that has replaced messages in several queues is a substitute for each of them.
     """
 
     def __init__(self, log: LogState) -> None:
         self.log = log
-        self.letters: dict[Message, list[StandIn]] = {}
+        self.letters: dict[Message, list[Substitution]] = {}
         # transactions that are not durable yet:
         self._leaving: dict[Message, set[LoggedQueue]] = {}  # the queues that will release a letter
-        self._ending: dict[Origin, set[StandIn]] = {}  # the links of an origin that will end
+        self._ending: dict[Origin, set[Substitution]] = {}  # the links of an origin that will end
 
     def append(
         self, letter: Message, queues: Sequence[LoggedQueue], message: Message, queue: LoggedQueue
     ) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`."""
         log = self.log
-        stands_in = message.sequence == STANDS_IN
+        is_substitute = message.sequence == SUBSTITUTE
         origins = self._origins(message, queue)
-        if log.failure or (stands_in and origins):
+        if log.failure or (is_substitute and origins):
             self._add(letter, len(queues), None, origins)
-            if stands_in:
+            if is_substitute:
                 self.settle(message, queue)
             return
         log.append_message(letter, queues)
-        if not stands_in:
+        if not is_substitute:
             self._append_removal(letter, message, queue, False)
 
     def append_burial(self, message: Message, queue: LoggedQueue) -> None:
         """Append that `queue` no longer holds `message`, whose letter is a row of the batch being filled.
 
-        If that batch fails, a letter that no queue holds becomes the message's stand-in.
+        If that batch fails, a letter that no queue holds becomes the message's substitute.
         """
         nobody = copy_of(message, b"")
         nobody.references = 1
         self._append_removal(nobody, message, queue, False)
 
     def append_replacement(self, message: Message, replaced: Message, queue: LoggedQueue) -> None:
-        """Append that `queue` has `message` in the place of `replaced`, which is logged or a stand-in."""
+        """Append that `queue` has `message` in the place of `replaced`, which is logged or a substitute."""
         origins = self._origins(replaced, queue)
         if message.sequence >= self._first_sequence():
             if origins:
                 self._append_removal(message, replaced, queue, True)
         elif message.sequence <= 0 and message.persistent:  # the batch has failed
-            stands_in = replaced.sequence == STANDS_IN
+            is_substitute = replaced.sequence == SUBSTITUTE
             self._add(message, 1, queue, origins)
-            if stands_in:
+            if is_substitute:
                 self.settle(replaced, queue)
         else:  # the new message is durable, or need not be
             self.log.append_settle(replaced, queue)
@@ -126,23 +126,23 @@ class StandIns:
         log.filling.burials.append(LetteredRemoval(letter, message, queue, replaced))
 
     def settle(self, letter: Message, queue: LoggedQueue) -> None:
-        """Note that a queue has released a stand-in."""
+        """Note that a queue has released a substitute."""
         letter.references -= 1
         leaving = self._leaving.get(letter)
         if leaving is not None:
             leaving.discard(queue)
             if not leaving:
                 del self._leaving[letter]
-        left: list[StandIn] = []
-        for stand_in in self.letters.pop(letter):
-            origin = stand_in.origin
-            if not stand_in.ends(queue, letter.references):
-                left.append(stand_in)
+        left: list[Substitution] = []
+        for substitution in self.letters.pop(letter):
+            origin = substitution.origin
+            if not substitution.ends(queue, letter.references):
+                left.append(substitution)
                 continue
             origin.letters -= 1
             ending = self._ending.get(origin)
             if ending is not None:
-                ending.discard(stand_in)
+                ending.discard(substitution)
                 if not ending:
                     del self._ending[origin]
             if origin.letters == 0:
@@ -152,41 +152,41 @@ class StandIns:
         if left:
             self.letters[letter] = left
             if leaving and letter.references <= len(leaving):
-                for stand_in in left:
-                    if stand_in.place is None:
-                        self._note_ending(stand_in)
+                for substitution in left:
+                    if substitution.only_queue is None:
+                        self._note_ending(substitution)
         else:
             letter.sequence = 0
 
     def append_transacted_settle(self, letter: Message, queue: LoggedQueue) -> None:
-        """Append that a transaction settles a letter. The letter's message is settled with the last stand-in.
+        """Append that a transaction settles a letter. The last substitute settles the letter's message.
 
-        Other stand-ins may have been settled by this transaction or by an earlier one, which is done before
+        Other substitutes may have been settled by this transaction or by an earlier one, which is done before
         this one.
         """
         leaving = self._leaving.setdefault(letter, set())
         leaving.add(queue)
         left: i64 = letter.references - len(leaving)
-        for stand_in in self.letters[letter]:
-            if stand_in.ends(queue, left):
-                self._note_ending(stand_in)
+        for substitution in self.letters[letter]:
+            if substitution.ends(queue, left):
+                self._note_ending(substitution)
 
-    def _note_ending(self, stand_in: StandIn) -> None:
+    def _note_ending(self, substitution: Substitution) -> None:
         """Note that transactions will end this link."""
-        origin = stand_in.origin
-        self._ending.setdefault(origin, set()).add(stand_in)
+        origin = substitution.origin
+        self._ending.setdefault(origin, set()).add(substitution)
         self._settle_with_last_letter(origin)
 
     def _settle_with_last_letter(self, origin: Origin) -> None:
-        """Settle a message with the last of these transactions, if it has no other stand-in."""
+        """Settle a message with the last of these transactions, if it has no other substitute."""
         if not origin.leaving and len(self._ending.get(origin, ())) == origin.letters:
             origin.leaving = True
             self.log.append_transacted_settle(origin.message, origin.queue)
 
     def take_over(self, burials: list[LetteredRemoval]) -> None:
-        """Turn the burials of failed batches into stand-ins; the publishes of these batches are disowned.
+        """Turn the burials of failed batches into substitutes; the publishes of these batches are disowned.
 
-        A message that was published in these batches was never confirmed, and needs no stand-in.
+        A message that was published in these batches was never confirmed, and needs no substitute.
         """
         for origin in self._ending:
             origin.leaving = False
@@ -196,12 +196,12 @@ class StandIns:
             message = burial.message
             if message.sequence == 0:
                 continue
-            stands_in = message.sequence == STANDS_IN
+            is_substitute = message.sequence == SUBSTITUTE
             waits = burial.references > 0 and burial.letter.sequence <= 0  # neither on disk nor settled
             if waits:
-                place = burial.queue if burial.replaced else None
-                self._add(burial.letter, burial.references, place, self._origins(message, burial.queue))
-            if stands_in:
+                only_queue = burial.queue if burial.replaced else None
+                self._add(burial.letter, burial.references, only_queue, self._origins(message, burial.queue))
+            if is_substitute:
                 self.settle(message, burial.queue)
             elif not waits:
                 self.log.append_settle(message, burial.queue)
@@ -211,20 +211,20 @@ class StandIns:
         if message.sequence > 0:
             return [Origin(message, queue)]
         return [
-            stand_in.origin
-            for stand_in in self.letters.get(message, [])
-            if stand_in.place is None or stand_in.place is queue
+            substitution.origin
+            for substitution in self.letters.get(message, [])
+            if substitution.only_queue is None or substitution.only_queue is queue
         ]
 
     def _add(
-        self, letter: Message, references: i64, place: LoggedQueue | None, origins: list[Origin]
+        self, letter: Message, references: i64, only_queue: LoggedQueue | None, origins: list[Origin]
     ) -> None:
         if not origins:
             return
-        letter.sequence = STANDS_IN
-        if place is None:
+        letter.sequence = SUBSTITUTE
+        if only_queue is None:
             letter.references = references
         for origin in origins:
             origin.letters += 1
-        stand_ins = [StandIn(origin, place) for origin in origins]
-        self.letters[letter] = self.letters.get(letter, []) + stand_ins
+        substitutes = [Substitution(origin, only_queue) for origin in origins]
+        self.letters[letter] = self.letters.get(letter, []) + substitutes

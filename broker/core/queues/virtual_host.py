@@ -8,11 +8,11 @@ from mypy_extensions import i64
 
 from broker.core.chance import Chance
 from broker.core.message import Message
+from broker.core.message_view import Headers, Views
 from broker.core.ports import MessageStore
 from broker.core.queues.hooks import Settlement
 from broker.core.queues.state import QueueState
 from broker.core.schedule import Schedule
-from broker.core.view import Headers, Views
 
 
 def ignore_report(text: str) -> None:
@@ -46,15 +46,15 @@ class QueueHost:
         self.warn = trouble
         self.settlements: list[Settlement] = []
 
-    def changed(self) -> None:
+    def on_routes_changed(self) -> None:
         """Make resolved routes stale, and retry dead letters that wait for a route."""
         raise NotImplementedError
 
-    def consumed(self, message: Message, queue: QueueState) -> None:
+    def write_consumption_receipts(self, message: Message, queue: QueueState) -> None:
         """Write the receipts for a message with marks that was consumed from `queue`."""
         raise NotImplementedError
 
-    def queue_unused(self, queue: QueueState) -> None:
+    def delete_unused_queue(self, queue: QueueState) -> None:
         """Delete a queue that was unused for as long as its arguments say. [RabbitMQ x-expires]"""
         raise NotImplementedError
 
