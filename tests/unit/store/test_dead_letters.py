@@ -163,7 +163,7 @@ def test_a_batch_that_does_not_fit_leaves_the_message_where_it_was() -> None:
     assert places(disk) == [(b"one", [1])]
 
 
-def test_a_stand_in_settles_the_original_message() -> None:
+def test_a_substitute_settles_the_original_message() -> None:
     disk, log, deferred, message, letter = standing_in(B, C)
     log.append_settle(letter, B)
     make_durable(log, deferred)
@@ -241,7 +241,7 @@ def test_a_transaction_that_failed_settles_nothing_of_the_next_one() -> None:
     assert places(disk) == [(b"one", [1])]
 
 
-def test_dead_letters_of_stand_ins_stand_in_while_the_disk_is_full() -> None:
+def test_dead_letters_of_substitutes_become_substitutes_while_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
     make_durable(log, deferred)
@@ -303,7 +303,7 @@ def test_no_substitute_is_made_for_a_message_that_was_never_durable() -> None:
     assert places(disk) == []
 
 
-def test_after_a_full_disk_stand_ins_stay_and_new_dead_letters_are_logged() -> None:
+def test_after_a_full_disk_substitutes_stay_and_new_dead_letters_are_logged() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, new = publish(log, [A], b"old"), publish(log, [A], b"new")
     make_durable(log, deferred)
