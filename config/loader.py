@@ -19,6 +19,8 @@ from config.values import is_none, is_off, parse_folder
 
 PREFIX: Final = "AMQPD_"
 CONFIG: Final = "config"
+LEVELS_MAX: Final = 16
+"""Maximum levels of lists and tables in the value of a setting. A correct value has a single list at most."""
 
 NOT_SETTINGS: Final = frozenset({"AMQPD_COMPILE"})
 """Variables of the same prefix that belong to the build."""
@@ -112,18 +114,44 @@ def _read_file(file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
     except OSError as error:
         problems.append(f"config = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
         return {}
+    except UnicodeDecodeError as error:
+        problem = f"not a TOML file: not valid UTF-8 at byte {error.start}"
+        problems.append(f"config = {str(path)!r} ({file.source}): {problem}")
+        return {}
+    except RecursionError:
+        problem = f"a value is nested more than {LEVELS_MAX} levels deep"
+        problems.append(f"config = {str(path)!r} ({file.source}): {problem}")
+        return {}
     except ValueError as error:  # ValueError: also for a number of thousands of digits
         problems.append(f"config = {str(path)!r} ({file.source}): not a TOML file: {error}")
         return {}
     given: dict[str, GivenValue] = {}
     for key, value in content.items():
-        if key in Settings.model_fields:
+        if key in Settings.model_fields and _is_too_deep(value):
+            problems.append(
+                f"{key} (file {path}:{key}): nested more than {LEVELS_MAX} levels deep; "
+                f"allowed: {allowed_values(key)}"
+            )
+        elif key in Settings.model_fields:
             given[key] = GivenValue(value, f"file {path}:{key}")
         else:
             problems.append(
                 f"{key} (file {path}:{key}): no such setting; {_suggest_names(key, Settings.model_fields)}"
             )
     return given
+
+
+def _is_too_deep(value: object) -> bool:
+    """Whether a value has too many levels to be checked and shown."""
+    containers = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(LEVELS_MAX):
+        containers = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, (dict, list))
+        ]
+    return bool(containers)
 
 
 def _check_first_user(given: Mapping[str, GivenValue], problems: list[str]) -> None:

@@ -220,6 +220,38 @@ def test_a_file_that_is_not_toml(file: Path, content: bytes) -> None:
     assert refusal({"config": str(file)}).startswith(f"config = '{file}' (flag --config): not a TOML file: ")
 
 
+@pytest.mark.parametrize(
+    "name", ["listen", "websocket_origins", "sasl_mechanisms", "default_pass", "heartbeat"]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "NAME = " + "[" * 17 + "]" * 17,
+        "NAME = " + "[" * 300 + "]" * 300,
+        "NAME = " + "[" * 450 + "]" * 450,
+        "NAME.a" + ".a" * 5000 + " = 1",
+    ],
+    ids=["17 lists", "300 lists", "450 lists", "5000 tables"],
+)
+def test_a_value_of_many_levels_is_refused_by_its_name(file: Path, name: str, value: str) -> None:
+    file.write_text(value.replace("NAME", name))
+    text = refusal({"config": str(file)})
+    assert text.startswith(f"{name} (file {file}:{name}): nested more than 16 levels deep; allowed: ")
+
+
+@pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, "{a=" * 5000 + "1" + "}" * 5000, "[" * 100_000])
+def test_a_file_of_many_levels_is_refused(file: Path, value: str) -> None:
+    file.write_text(f"listen = {value}")
+    text = refusal({"config": str(file)})
+    assert text == f"config = '{file}' (flag --config): a value is nested more than 16 levels deep"
+
+
+def test_a_file_that_is_not_utf_8_names_the_byte(file: Path) -> None:
+    file.write_bytes(b'data_dir = "\xff"')
+    text = refusal({"config": str(file)})
+    assert text == f"config = '{file}' (flag --config): not a TOML file: not valid UTF-8 at byte 12"
+
+
 @pytest.mark.parametrize("secret", ["", 12345, ["hush", "hush"]])
 def test_a_secret_is_never_shown(secret: object, file: Path) -> None:
     file.write_text(f"default_pass = {secret!r}\nheartbeat = -1\n")
