@@ -1,4 +1,4 @@
-"""Load the settings: flag before environment before file before default.
+"""Load the settings: flag before environment before settings file before defaults file before default.
 
 A wrong key or value is refused. The refusal names the key, the place that set it, and the allowed values.
 Secrets stay hidden.
@@ -19,6 +19,9 @@ from config.values import is_none, is_off, parse_folder
 
 PREFIX: Final = "AMQPD_"
 CONFIG: Final = "config"
+CONFIG_DEFAULTS: Final = "config_defaults"
+"""The name of the defaults file: a settings file of an installation, such as the container image's."""
+
 LEVELS_MAX: Final = 16
 """Maximum levels of lists and tables in the value of a setting. A correct value has a single list at most."""
 
@@ -54,16 +57,18 @@ class LoadedSettings:
 def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> LoadedSettings:
     """Load the settings from `flags` (by setting name; None or an empty list: not set), environment and file.
 
-    `flags["config"]` or AMQPD_CONFIG names the file. Raises SettingsError.
+    `flags["config"]` or AMQPD_CONFIG names the settings file. AMQPD_CONFIG_DEFAULTS names the defaults file.
+    Raises SettingsError.
     """
     problems: list[str] = []
     given = _read_environment(environ, problems)
     for name, value in flags.items():
         if value is not None and value != []:
             given[name] = GivenValue(value, f"flag {flag(name)}")
-    file = given.pop(CONFIG, None)
-    if file is not None:
-        given = _read_file(file, problems) | given
+    for name in (CONFIG, CONFIG_DEFAULTS):
+        file = given.pop(name, None)
+        if file is not None:
+            given = _read_file(name, file, problems) | given
     _check_first_user(given, problems)
     _check_tls(given, problems)
     settings = _validate(given, problems)
@@ -92,7 +97,7 @@ def _validate(given: Mapping[str, GivenValue], problems: list[str]) -> Settings 
 
 
 def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, GivenValue]:
-    names = {variable(name): name for name in (*Settings.model_fields, CONFIG)}
+    names = {variable(name): name for name in (*Settings.model_fields, CONFIG, CONFIG_DEFAULTS)}
     given: dict[str, GivenValue] = {}
     for key, value in sorted(environ.items()):
         if key in names:
@@ -102,28 +107,28 @@ def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     return given
 
 
-def _read_file(file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
+def _read_file(name: str, file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
     try:
         path = parse_folder(str(file.value))
     except ValueError as error:
-        problems.append(f"config = {str(file.value)!r} ({file.source}): {error}")
+        problems.append(f"{name} = {str(file.value)!r} ({file.source}): {error}")
         return {}
     try:
         with path.open("rb") as stream:
             content = tomllib.load(stream)
     except OSError as error:
-        problems.append(f"config = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
+        problems.append(f"{name} = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
         return {}
     except UnicodeDecodeError as error:
         problem = f"not a TOML file: not valid UTF-8 at byte {error.start}"
-        problems.append(f"config = {str(path)!r} ({file.source}): {problem}")
+        problems.append(f"{name} = {str(path)!r} ({file.source}): {problem}")
         return {}
     except RecursionError:
         problem = f"a value is nested more than {LEVELS_MAX} levels deep"
-        problems.append(f"config = {str(path)!r} ({file.source}): {problem}")
+        problems.append(f"{name} = {str(path)!r} ({file.source}): {problem}")
         return {}
     except ValueError as error:  # ValueError: also for a number of thousands of digits
-        problems.append(f"config = {str(path)!r} ({file.source}): not a TOML file: {error}")
+        problems.append(f"{name} = {str(path)!r} ({file.source}): not a TOML file: {error}")
         return {}
     given: dict[str, GivenValue] = {}
     for key, value in content.items():

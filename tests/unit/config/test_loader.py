@@ -38,6 +38,29 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
     assert load({"config": str(file)}, {"AMQPD_CONFIG": "/nowhere"}).settings.heartbeat == 1
 
 
+def test_the_file_before_the_defaults_file_before_the_default(file: Path, tmp_path: Path) -> None:
+    defaults = tmp_path / "defaults.toml"
+    defaults.write_text('heartbeat = 1\nchannel_max = 1\nadmin = "h:1"\n')
+    file.write_text('channel_max = 2\nadmin = "off"\n')
+    loaded = load({"config": str(file)}, {"AMQPD_CONFIG_DEFAULTS": str(defaults)})
+    settings = loaded.settings
+    assert (settings.heartbeat, settings.channel_max, settings.admin) == (1, 2, None)
+    assert loaded.sources["heartbeat"] == f"file {defaults}:heartbeat"
+    assert loaded.sources["channel_max"] == f"file {file}:channel_max"
+    assert load({}, {"AMQPD_CONFIG_DEFAULTS": str(defaults)}).settings.channel_max == 1
+
+
+def test_a_wrong_defaults_file(tmp_path: Path) -> None:
+    missing = {"AMQPD_CONFIG_DEFAULTS": str(tmp_path / "none.toml")}
+    assert refusal({}, missing).startswith(
+        f"config_defaults = '{tmp_path}/none.toml' (environment AMQPD_CONFIG"
+    )
+    defaults = tmp_path / "defaults.toml"
+    defaults.write_text("lisen = 1\n")
+    text = refusal({}, {"AMQPD_CONFIG_DEFAULTS": str(defaults)})
+    assert text == f"lisen (file {defaults}:lisen): no such setting; did you mean listen or tls_listen?"
+
+
 NEEDED: dict[str, dict[str, object]] = {
     "tls_listen": {"tls_certificate": "/c"},
     "websocket_tls_listen": {"tls_certificate": "/c"},
