@@ -20,13 +20,12 @@ FROM ${BASE}
 RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin amqpd \
     && install -d -o amqpd -g amqpd -m 0700 /var/lib/amqpd
 COPY --from=build /opt/amqpd /opt/amqpd
-COPY docker/healthcheck.py /opt/amqpd/healthcheck.py
+COPY docker/healthcheck.py docker/defaults.toml /opt/amqpd/
 USER 10001
-# guest may log in from loopback only, which is inside the container: set AMQPD_DEFAULT_USER and AMQPD_DEFAULT_PASS
+# guest may log in from loopback only, which is inside the container: set AMQPD_DEFAULT_USER and AMQPD_DEFAULT_PASS.
+# No variable is a setting here: it would win over the settings file of an operator.
 ENV PATH=/opt/amqpd/bin:$PATH \
-    AMQPD_LISTEN=0.0.0.0:5672 \
-    AMQPD_ADMIN=0.0.0.0:15672 \
-    AMQPD_DATA_DIR=/var/lib/amqpd
+    AMQPD_CONFIG_DEFAULTS=/opt/amqpd/defaults.toml
 VOLUME /var/lib/amqpd
 EXPOSE 5671 5672 15671 15672
 HEALTHCHECK --interval=20s --timeout=5s --start-period=60s \

@@ -237,8 +237,9 @@ def import_definitions(
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
     with _errors_in_one_line():
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        offline.import_definitions(folder, text, vhost)
+        is_standard_input = file == "-"
+        content = sys.stdin.buffer.read() if is_standard_input else Path(file).read_bytes()
+        offline.import_definitions(folder, content, vhost, "standard input" if is_standard_input else file)
 
 
 @contextmanager
@@ -250,7 +251,7 @@ def _errors_in_one_line() -> Iterator[None]:
 
     try:
         yield
-    except (OfflineError, StoreError, BrokerError, OSError, UnicodeDecodeError) as error:
+    except (OfflineError, StoreError, BrokerError, OSError) as error:
         for line in str(error).splitlines():
             typer.echo(f"amqpd: {line}", err=True)
         raise typer.Exit(2) from error

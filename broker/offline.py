@@ -95,8 +95,10 @@ def unusable_expressions(changes: Iterable[Change]) -> list[str]:
     return [*broker.objections(), *users.objections()]
 
 
-def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
+def import_definitions(folder: Path, content: bytes, vhost: str | None, name: str) -> None:
     """Import definitions into the log of a folder, all or none. A missing folder is created.
+
+    `content`: the JSON document. `name`: the file of the document, for errors.
 
     Raises OfflineError with a line for each wrong object, StoreError, StoreFailed, OSError.
     """
@@ -104,9 +106,9 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
     from broker.admin.json_documents import JsonError, read_json
 
     try:
-        document = read_json(text)
+        document = read_json(content)
     except JsonError as error:
-        raise OfflineError(str(error)) from error
+        raise OfflineError(f"{name}: {error}") from error
     with open_log(folder) as closed:
         if vhost is not None and vhost not in closed.broker.vhosts:
             raise OfflineError(f"there is no vhost '{vhost}'")

@@ -1,4 +1,4 @@
-"""Load the settings: flag before environment before file before default.
+"""Load the settings: flag before environment before settings file before defaults file before default.
 
 A wrong key or value is refused. The refusal names the key, the place that set it, and the allowed values.
 Secrets stay hidden.
@@ -19,6 +19,11 @@ from config.values import is_none, is_off, parse_folder
 
 PREFIX: Final = "AMQPD_"
 CONFIG: Final = "config"
+CONFIG_DEFAULTS: Final = "config_defaults"
+"""The name of the defaults file: a settings file of an installation, such as the container image's."""
+
+LEVELS_MAX: Final = 16
+"""Maximum levels of lists and tables in the value of a setting. A correct value has a single list at most."""
 
 NOT_SETTINGS: Final = frozenset({"AMQPD_COMPILE"})
 """Variables of the same prefix that belong to the build."""
@@ -52,16 +57,18 @@ class LoadedSettings:
 def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> LoadedSettings:
     """Load the settings from `flags` (by setting name; None or an empty list: not set), environment and file.
 
-    `flags["config"]` or AMQPD_CONFIG names the file. Raises SettingsError.
+    `flags["config"]` or AMQPD_CONFIG names the settings file. AMQPD_CONFIG_DEFAULTS names the defaults file.
+    Raises SettingsError.
     """
     problems: list[str] = []
     given = _read_environment(environ, problems)
     for name, value in flags.items():
         if value is not None and value != []:
             given[name] = GivenValue(value, f"flag {flag(name)}")
-    file = given.pop(CONFIG, None)
-    if file is not None:
-        given = _read_file(file, problems) | given
+    for name in (CONFIG, CONFIG_DEFAULTS):
+        file = given.pop(name, None)
+        if file is not None:
+            given = _read_file(name, file, problems) | given
     _check_first_user(given, problems)
     _check_tls(given, problems)
     settings = _validate(given, problems)
@@ -90,7 +97,7 @@ def _validate(given: Mapping[str, GivenValue], problems: list[str]) -> Settings 
 
 
 def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, GivenValue]:
-    names = {variable(name): name for name in (*Settings.model_fields, CONFIG)}
+    names = {variable(name): name for name in (*Settings.model_fields, CONFIG, CONFIG_DEFAULTS)}
     settings: dict[str, GivenValue] = {}
     for key, value in sorted(environ.items()):
         if key in names:
@@ -100,30 +107,56 @@ def _read_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
     return settings
 
 
-def _read_file(file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
+def _read_file(name: str, file: GivenValue, problems: list[str]) -> dict[str, GivenValue]:
     try:
         path = parse_folder(str(file.value))
     except ValueError as error:
-        problems.append(f"config = {str(file.value)!r} ({file.source}): {error}")
+        problems.append(f"{name} = {str(file.value)!r} ({file.source}): {error}")
         return {}
     try:
         with path.open("rb") as stream:
             content = tomllib.load(stream)
     except OSError as error:
-        problems.append(f"config = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
+        problems.append(f"{name} = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
+        return {}
+    except UnicodeDecodeError as error:
+        problem = f"not a TOML file: not valid UTF-8 at byte {error.start}"
+        problems.append(f"{name} = {str(path)!r} ({file.source}): {problem}")
+        return {}
+    except RecursionError:
+        problem = f"a value is nested more than {LEVELS_MAX} levels deep"
+        problems.append(f"{name} = {str(path)!r} ({file.source}): {problem}")
         return {}
     except ValueError as error:  # ValueError: also for a number of thousands of digits
-        problems.append(f"config = {str(path)!r} ({file.source}): not a TOML file: {error}")
+        problems.append(f"{name} = {str(path)!r} ({file.source}): not a TOML file: {error}")
         return {}
     settings: dict[str, GivenValue] = {}
     for key, value in content.items():
-        if key in Settings.model_fields:
+        if key in Settings.model_fields and _is_too_deep(value):
+            problems.append(
+                f"{key} (file {path}:{key}): nested more than {LEVELS_MAX} levels deep; "
+                f"allowed: {allowed_values(key)}"
+            )
+        elif key in Settings.model_fields:
             settings[key] = GivenValue(value, f"file {path}:{key}")
         else:
             problems.append(
                 f"{key} (file {path}:{key}): no such setting; {_suggest_names(key, Settings.model_fields)}"
             )
     return settings
+
+
+def _is_too_deep(value: object) -> bool:
+    """Whether a value has too many levels to be checked and shown."""
+    containers = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(LEVELS_MAX):
+        containers = [
+            item
+            for container in containers
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, (dict, list))
+        ]
+    return bool(containers)
 
 
 def _check_first_user(given: Mapping[str, GivenValue], problems: list[str]) -> None:

@@ -50,13 +50,15 @@ def ready(address: str, secure: bool = False) -> bool:
 
 
 def setting(name: str, arguments: Sequence[str]) -> str:
-    """Return a setting as the broker has loaded it: flag before environment before file before default.
+    """Return a setting as the broker has loaded it: flag, environment, settings file, defaults file, default.
 
     `arguments`: the command line of the broker. A list is one text with commas between its items.
     """
     found = given(name, arguments)
     if found is None:
         found = from_file(name, given("config", arguments))
+    if found is None:
+        found = from_file(name, os.environ.get("AMQPD_CONFIG_DEFAULTS"))
     return (DEFAULTS.get(name, "") if found is None else found).strip()
 
 

@@ -192,7 +192,7 @@ def _check_value(value: object, where: str) -> None:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise PreconditionFailed(f"an argument of {where} is no Unicode text: {value!r}") from error
+            raise PreconditionFailed(f"an argument of {where} is not valid UTF-8: {value!a}") from error
     elif isinstance(value, int) and not _I64_MIN <= value <= _I64_MAX:
         raise PreconditionFailed(f"an argument of {where} does not fit into 64 bits: {value}")
 
@@ -250,7 +250,8 @@ class _Reader:
             encoded = content.encode() if isinstance(content, str) else content
             self._text = encoded.decode("utf-8-sig")
         except UnicodeError as error:
-            raise JsonError(f"not JSON: {error}") from error
+            place = f" at byte {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+            raise JsonError(f"not JSON: not valid UTF-8{place}") from error
         self._decoder = json.JSONDecoder(parse_float=self._number, parse_constant=self._number)
         self._odd = False  # whether the value read last has a number that JSON does not have
         self._at = 0
@@ -323,20 +324,20 @@ def _check_values(value: Any, place: str) -> None:
     while waiting:
         value, place = waiting.pop()
         if isinstance(value, str):
-            _check_text(value, place)
+            _check_text(value, place or "the value")
         elif isinstance(value, float):
             if not math.isfinite(value):
                 raise JsonError(f"{place or 'the value'} is {value}, a number that JSON does not have")
         elif isinstance(value, dict):
             for name, member in value.items():
-                _check_text(name, place)
+                _check_text(name, f"a name in {place}" if place else "a name")
                 waiting.append((member, f"{place}.{name}" if place else name))
         elif isinstance(value, list):
             waiting += [(element, f"{place}[{index}]") for index, element in enumerate(value)]
 
 
-def _check_text(text: str, place: str) -> None:
+def _check_text(text: str, subject: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise JsonError(f"{place or 'a name'} has half a character: {text!a}") from error
+        raise JsonError(f"{subject} is not valid UTF-8: {text!a}") from error

@@ -196,7 +196,7 @@ class Broker(Registry):
         """Make a virtual host, or find it.
 
         Raises:
-            PreconditionFailed: the name is empty, longer than 255 bytes or no Unicode text.
+            PreconditionFailed: the name is empty, longer than 255 bytes or not valid UTF-8.
             StoreFailed: the log has stopped.
         """
         vhost = self.vhosts.get(name)

@@ -29,7 +29,7 @@ def check_name(kind: str, name: str) -> None:
 
     Raises:
         AccessRefused: the name begins with `amq.`.
-        PreconditionFailed: the name is longer than 255 bytes, no Unicode text, or has a line break. Clients
+        PreconditionFailed: the name is longer than 255 bytes, not valid UTF-8, or has a line break. Clients
             of AMQP 0-9-1 could not name the object, and would reach another one.
     """
     if name.startswith(RESERVED_PREFIX):
@@ -43,12 +43,12 @@ def check_length(what: str, text: str) -> None:
     """Refuse a text that does not fit into a short string.
 
     Raises:
-        PreconditionFailed: the text has too many bytes, or half a character, which UTF-8 cannot encode.
+        PreconditionFailed: the text has too many bytes, or is not valid UTF-8.
     """
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise PreconditionFailed(f"{what} {text!a} has half a character") from error
+        raise PreconditionFailed(f"{what} {text!a} is not valid UTF-8") from error
     if size > SHORT_STRING_BYTES_MAX:
         raise PreconditionFailed(f"{what} is {size} bytes long, at most {SHORT_STRING_BYTES_MAX} are allowed")
 

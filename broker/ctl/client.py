@@ -121,7 +121,7 @@ class Client:
             raise UnreachableError(
                 f"no answer from {self._base}: {getattr(error, 'reason', error)}"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
             raise UnreachableError(f"{self._base} does not answer as amqpd's HTTP API does") from error
 
 
@@ -151,12 +151,12 @@ def _require_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValueError(f"{text!r} is not UTF-8") from error
+        raise InvalidValueError(f"{text!r} is not valid UTF-8") from error
 
 
 def _reason(status: int, content: bytes) -> str:
     try:
         document = json.loads(content)
         return str(document["reason"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):  # RecursionError: nested too deeply
         return f"HTTP {status}"

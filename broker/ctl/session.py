@@ -46,7 +46,9 @@ def open_session(context: typer.Context) -> Iterator[Session]:
         raise _end_command(str(error), REFUSED) from error
     except UnreachableError as error:
         raise _end_command(str(error), UNREACHABLE) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise _end_command("standard input is not valid UTF-8", REFUSED) from error
+    except OSError as error:
         raise _end_command(str(error), REFUSED) from error
 
 

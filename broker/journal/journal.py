@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import structlog
 
@@ -15,13 +15,22 @@ from broker.core.message_view import Views
 from broker.core.queues.queue import Queue
 from broker.journal.catalogue import ServedJournal
 from broker.journal.recorder import Recorder, WatchedQueue
-from broker.journal.writer import FULL, JournalWriter
+from broker.journal.writer import FULL, OFF, JournalWriter
 from config.settings import Settings
 
 FLUSH_SECONDS: Final = 0.05
 CHECKPOINT_TICKS: Final = 60
 SLICE: Final = 5000  # queues described in one turn
 
+
+class Timer(Protocol):
+    """A scheduled call."""
+
+    def cancel(self) -> object:
+        """Cancel the call."""
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
 OffLoop = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 
 _log = structlog.get_logger("amqpd")
@@ -46,7 +55,7 @@ class BrokerJournal:
         clock: Callable[[], int],
         views: Views,
         soon: Callable[[Callable[[], None]], object],
-        later: Callable[[float, Callable[[], None]], object],
+        later: CallLater,
         off_loop: OffLoop,
         mandatory: bool,
         synced: bool,
@@ -59,8 +68,9 @@ class BrokerJournal:
         self._off_loop = off_loop
         self._mandatory = mandatory
         self._synced = synced
-        self._flushes = False
+        self._flush_timer: Timer | None = None
         self._syncs = False
+        self._sync_failure = ""
         self._ticks = 0
         self._failure = ""
         self._first = writer.encoder.seq
@@ -103,13 +113,18 @@ class BrokerJournal:
     def stop(self, closed: bool) -> None:
         """Record the broker's stop with the messages that a restart recovers, and close the file.
 
-        `closed`: the log was closed cleanly. Otherwise the next start records the contents, after a gap.
+        `closed`: the log was closed cleanly. Otherwise the next start records the contents, after a gap. The
+        loop still runs for a while. No later event may begin another file, which would look like a crash.
         """
         if self.recorder.on:
             if closed:
                 for recorder in self._recorders():
                     recorder.stopped()
             self.writer.close(closed)
+        self.recorder.limit = OFF
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
 
     def served(self) -> ServedJournal:
         """Return the files for readers."""
@@ -134,29 +149,42 @@ class BrokerJournal:
     def _wait(self) -> None:
         """Schedule the flush: this is the first record of a turn."""
         self._soon(self._turn_over)
-        if not self._flushes:
-            self._flushes = True
-            self._later(FLUSH_SECONDS, self._flush)
+        if self._flush_timer is None:
+            self._flush_timer = self._later(FLUSH_SECONDS, self._flush)
 
     def _turn_over(self) -> None:
         self.recorder.stale = True
 
     def _flush(self) -> None:
-        self._flushes = False
+        self._flush_timer = None
         self.writer.flush()
 
     def _sync(self) -> None:
+        """Begin a sync of the open file, unless another sync is still running."""
         fd = self.writer.to_sync()
         if fd < 0 or self._syncs:
             return
-        self._syncs = True
-        copy = os.dup(fd)  # the file may be completed meanwhile
+        try:
+            copy = os.dup(fd)  # the file may be completed meanwhile
+        except OSError as error:
+            self._tell_sync(str(error))
+            return
         self._off_loop(lambda: _sync_and_close(copy), self._after_sync)
+        self._syncs = True
 
     def _after_sync(self, error: BaseException | None) -> None:
         self._syncs = False
-        if error is not None:
-            _log.error("the journal cannot be synced", reason=str(error))
+        self._tell_sync("" if error is None else str(error))
+
+    def _tell_sync(self, failure: str) -> None:
+        """Log a new failure of the sync, or its end. The next tick tries again."""
+        if failure == self._sync_failure:
+            return
+        self._sync_failure = failure
+        if failure:
+            _log.error("the journal cannot be synced", reason=failure)
+        else:
+            _log.warning("the journal is synced again")
 
     def _tell(self) -> None:
         """Log a new failure of the journal, or its end."""
@@ -195,7 +223,7 @@ def create_journal(
     broker: Broker,
     views: Views,
     soon: Callable[[Callable[[], None]], object],
-    later: Callable[[float, Callable[[], None]], object],
+    later: CallLater,
     off_loop: OffLoop,
 ) -> BrokerJournal:
     """Create the journal of a broker before its recovery; its file is created with the first record.

@@ -10,7 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import JOURNAL, LEVELS, OFF, OUTCOMES, is_stream
-from broker.core.delivery.journal import Journal, Operator
+from broker.core.delivery.journal import IMMEDIATE, Journal, Operator
 from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.message import Address, Message
@@ -66,7 +66,7 @@ PARAMETER: Final = "parameter"
 NAME_LENGTH: Final = 255  # characters
 _REFUSALS: Final = [
     r.reason_number(name)
-    for name in ("queue_full", "stopped", "no_permission", "not_found", "log_failed", "invalid")
+    for name in ("queue_full", "stopped", "no_permission", "not_found", "log_failed", "invalid", "immediate")
 ]
 
 CURRENT: Final[ContextVar[Operator | None]] = ContextVar("operator", default=None)
@@ -359,6 +359,10 @@ class QueueRecorder(WatchedQueue):
         if self.recorder.limit > 0:
             self._step(r.EXPIRE, entry, None, 0, _IMMEDIATE)
 
+    def refused(self, message: Message, source: Source) -> None:
+        """Record that the queue refuses an immediate message whose value it has."""
+        self.recorder.refused(source, message.address, message, IMMEDIATE, self.queue)
+
     # ---- records
 
     def _step(self, op: i64, entry: QueueEntry, consumer: Holder | None, flags: i64, reason: i64) -> None:
@@ -422,6 +426,9 @@ class StreamRecorder(WatchedQueue):
         """Do nothing: the row was recorded when it was appended."""
 
     def unwanted(self, entry: QueueEntry) -> None:
+        """Do nothing: streams take immediate messages."""
+
+    def refused(self, message: Message, source: Source) -> None:
         """Do nothing: streams take immediate messages."""
 
     def appended(self, message: Message, offset: i64, source: Source) -> None:

@@ -119,9 +119,9 @@ class JournalWriter:
     def free_bytes(self) -> int:
         """Return the free space on the journal's disk; -1 if the system does not report it."""
         folder = self._live
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
         try:
+            while not folder.exists() and folder != folder.parent:
+                folder = folder.parent
             stat = os.statvfs(folder)
         except OSError:
             return -1

@@ -93,20 +93,25 @@ class GroupCommit(CommitListener):
             return
         try:
             if self.storage.prepare(log.filling.segment):
-                self.storage.submit(self._seal())
+                self.storage.submit(self._begin_next())
                 if not log.stopped:
                     self.appender.describe()  # while the storage is busy
         except Exception as error:
             self._stop_broken(error)
 
-    def _seal(self) -> Batch:
-        log = self.log
-        batch = log.filling
-        segment = batch.segment
+    def _seal_filling(self) -> Batch:
+        """Seal the batch being filled, with its end in its segment, and return the batch."""
+        batch = self.log.filling
         self.streams.seal(batch)
-        batch.seal(log.identity)
-        segment.end = batch.end
+        batch.seal(self.log.identity)
+        batch.segment.end = batch.end
+        return batch
+
+    def _begin_next(self) -> Batch:
+        """Seal the batch being filled, begin the next one, and return the sealed batch."""
+        batch = self._seal_filling()
         self._begin(batch)
+        segment = batch.segment
         writer = batch.writer
         if len(writer) > WRITER_KEPT_MAX:
             writer = BytesWriter()
@@ -230,16 +235,11 @@ class GroupCommit(CommitListener):
 
     def _commit_now(self) -> None:
         """Make the batch being filled durable here and now, for the start and the stop. Raises OSError."""
-        log = self.log
-        batch = log.filling
-        segment = batch.segment
-        self.streams.seal(batch)
-        batch.seal(log.identity)
-        segment.end = batch.end
+        batch = self._seal_filling()
         self.storage.store(batch)
         self._begin(batch)
         batch.writer.truncate(0)
-        self.appender.fill(segment, batch.writer)
+        self.appender.fill(batch.segment, batch.writer)
         self.on_batch_durable()
 
     def close(self) -> None:

@@ -74,14 +74,22 @@ class Reader:
         end, outer = self._enter()
         table: dict[str, object] = {}
         while self.position < end:
-            name = self.take(self.take(1)[0]).decode(errors=self._names)
+            raw = self.take(self.take(1)[0])
+            try:
+                name = raw.decode(errors=self._names)
+            except UnicodeDecodeError as e:
+                raise ValueError(f"a field name is not valid UTF-8 at byte {e.start}") from e
             table[name] = self.value()
         self._leave(outer)
         return table
 
     def short_string(self) -> str:
         """Read a short string."""
-        return self.take(self.take(1)[0]).decode()
+        raw = self.take(self.take(1)[0])
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as e:
+            raise ValueError(f"a short string is not valid UTF-8 at byte {e.start}") from e
 
     def long_string(self) -> str | bytes:
         """Read a long string; bytes if not UTF-8."""

@@ -73,7 +73,9 @@ class Properties:
         try:
             return value[1:].decode()
         except UnicodeDecodeError as e:
-            raise ProtocolError(SYNTAX_ERROR, f"a property of the content header is not UTF-8: {e}") from e
+            raise ProtocolError(
+                SYNTAX_ERROR, f"a property of the content header is not valid UTF-8 at byte {e.start}"
+            ) from e
 
     def octets(self, index: int) -> bytes | None:
         """Return the bytes of a property that is a short string, None if absent."""

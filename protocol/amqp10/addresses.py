@@ -190,4 +190,4 @@ def unquote(address: str, part: str) -> str:
     try:
         return octets.decode()
     except UnicodeDecodeError as e:
-        raise AddressError(f"address '{address}' has quoted bytes that are not UTF-8") from e
+        raise AddressError(f"address '{address}' has quoted bytes that are not valid UTF-8") from e

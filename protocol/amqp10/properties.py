@@ -110,7 +110,7 @@ def read_text(data: bytes, value: i64, end: i64, index: int) -> str | None:
         return _content(raw).decode("ascii" if kind == _SYMBOL else "utf-8")
     except UnicodeDecodeError:
         raise DecodeError(
-            f"properties.{NAMES[index]} is not {'ASCII' if kind == _SYMBOL else 'UTF-8'}"
+            f"properties.{NAMES[index]} is not {'ASCII' if kind == _SYMBOL else 'valid UTF-8'}"
         ) from None
 
 

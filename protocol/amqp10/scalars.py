@@ -97,7 +97,7 @@ def _string(data: bytes, p: int, stop: int) -> object:
     try:
         return data[p:stop].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DecodeError(f"string that is not UTF-8 at byte {p + error.start}") from None
+        raise DecodeError(f"string that is not valid UTF-8 at byte {p + error.start}") from None
 
 
 def _symbol(data: bytes, p: int, stop: int) -> object:

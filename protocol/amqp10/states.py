@@ -142,4 +142,4 @@ def _read_error(state: DeliveryState, data: bytes, start: i64, end: i64) -> None
         state.condition = condition.decode("ascii")
         state.description = None if description is None else description.decode("utf-8")
     except UnicodeDecodeError:
-        raise DecodeError("error: condition is not ASCII, or description is not UTF-8") from None
+        raise DecodeError("error: condition is not ASCII, or description is not valid UTF-8") from None

@@ -9,7 +9,7 @@ from protocol.amqp10.conditions import DecodeError
 def check_text(raw: bytes) -> None:
     """Raise DecodeError unless the bytes of a string are UTF-8."""
     if not is_text(raw):
-        raise DecodeError("string that is not UTF-8")
+        raise DecodeError("string that is not valid UTF-8")
 
 
 def is_text(raw: bytes) -> bool:

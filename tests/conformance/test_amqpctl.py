@@ -156,6 +156,12 @@ def test_definitions(control: Amqpctl, api: Api, vhost: str, tmp_path: Path) -> 
     refused = control("import_definitions", "-", stdin=wrong, status=1)
     assert [line.split(":")[0] for line in refused.stderr.splitlines()] == ["amqpctl", "amqpctl"]
     control("import_definitions", "-", stdin="{", status=2)
+    for content, words in ((b'{"a": "\xff"}', "is not valid UTF-8 at byte 7"), (b"[" * 999, "levels deep")):
+        file.write_bytes(content)
+        refused = control("import_definitions", str(file), status=2)
+        said = "".join(refused.stderr.replace("│", " ").split())
+        assert str(file) in said
+        assert words.replace(" ", "") in said
     control("import_definitions", str(tmp_path / "absent"), status=1)
 
 
@@ -195,8 +201,10 @@ def test_an_invalid_address_is_reported(control: Amqpctl, url: str) -> None:
 
 def test_arguments_that_are_not_utf_8_are_told(control: Amqpctl, vhost: str) -> None:
     done = control("delete_queue", "\udcff", "-p", vhost, status=2)
-    assert done.stderr == "amqpctl: '\\udcff' is not UTF-8\n"
-    assert control("list_vhosts", status=2, user="\udcff", password="x").stderr.endswith("is not UTF-8\n")
+    assert done.stderr == "amqpctl: '\\udcff' is not valid UTF-8\n"
+    assert control("list_vhosts", status=2, user="\udcff", password="x").stderr.endswith(
+        "is not valid UTF-8\n"
+    )
 
 
 def test_the_password_goes_to_the_broker_and_to_nobody_else(control: Amqpctl) -> None:

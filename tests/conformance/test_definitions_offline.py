@@ -104,7 +104,25 @@ def test_errors_are_listed_by_line_and_nothing_is_imported(data: str) -> None:
         "amqpd: queue 's': 'vhost' is missing",
     ]
     assert amqpd("definitions", "export", "--data-dir", data).stdout == before
-    assert "not JSON" in amqpd("definitions", "import", "-", "--data-dir", data, stdin="{", status=2).stderr
+    refused = amqpd("definitions", "import", "-", "--data-dir", data, stdin="{", status=2)
+    assert refused.stderr.startswith("amqpd: standard input: not JSON: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"a": "\xff"}', "not JSON: not valid UTF-8 at byte 7"),
+        (b"[" * 300 + b"]" * 300, "the JSON document is nested more than 128 levels deep"),
+        (b"[" * 100_000, "the JSON document is nested more than 128 levels deep"),
+    ],
+)
+def test_the_refusal_of_a_document_names_its_file(
+    data: str, tmp_path: Path, content: bytes, words: str
+) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_bytes(content)
+    refused = amqpd("definitions", "import", str(file), "--data-dir", data, status=2)
+    assert refused.stderr == f"amqpd: {file}: {words}\n"
 
 
 def test_definitions_that_the_log_cannot_keep_are_refused(data: str) -> None:
@@ -181,7 +199,8 @@ def test_a_broker_loads_definitions_when_it_starts(start_daemon: DaemonStarter, 
     ("content", "words"),
     [
         ("{", "not JSON"),
-        (r'{"vhosts": [{"name": "\ud800"}]}', "vhosts[0].name has half a character"),
+        ("[" * 300 + "]" * 300, "the JSON document is nested more than 128 levels deep"),
+        (r'{"vhosts": [{"name": "\ud800"}]}', "vhosts[0].name is not valid UTF-8"),
         ('{"queues": [{"name": "q", "vhost": "v"}]}', "queue 'q' in vhost 'v': there is no vhost 'v'"),
         (None, "cannot be read: No such file or directory"),
     ],

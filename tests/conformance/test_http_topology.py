@@ -114,7 +114,7 @@ def test_reserved_names_and_names_that_are_too_long(api: Api, vhost: str) -> Non
     assert "reserved prefix" in api.refused(401, "PUT", "queues", vhost, "amq.q", body={})["reason"]
     assert "256 bytes" in api.refused(400, "PUT", "queues", vhost, "q" * 256, body={})["reason"]
     answer = api.client.put(f"{api.base}/api/queues/{vhost}/%FF", json={})
-    assert (answer.status_code, answer.json()["reason"]) == (400, "'%FF' in the path is not UTF-8")
+    assert (answer.status_code, answer.json()["reason"]) == (400, "'%FF' in the path is not valid UTF-8")
 
 
 def test_line_breaks_are_removed_from_declared_names(api: Api, vhost: str) -> None:

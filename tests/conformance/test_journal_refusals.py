@@ -133,6 +133,26 @@ def test_bodies_that_are_too_large(
     assert sizes == [MIB + 1, 1_100_000]
 
 
+@pytest.mark.parametrize("level", ["full", "off"])
+def test_an_immediate_message_whose_value_the_queue_has(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path, level: str
+) -> None:
+    daemon = start_daemon("--journal", level)
+    channel = connect(daemon.address).channel()
+    latest: FieldTable = {"x-last-value-key": "k", "x-journal": "lifecycle"}
+    channel.declare("latest", durable=True, arguments=latest)
+    value = Basic.Properties(delivery_mode=2, message_id="m", headers={"k": "v"})
+    channel.publish(b"", "latest", properties=value)
+    channel.publish(b"", "latest", properties=value, immediate=True)
+    channel.returned()
+    stop(daemon, channel.peer)
+
+    assert refusals(folder) == [("immediate", "latest", "latest")]
+    (refused,) = cat(folder, "refuse")
+    assert (refused["message_id"], refused["user"], refused["channel"]) == ("m", "guest", channel.number)
+    assert [event["quantity"] for event in cat(folder, "checkpoint")][-1:] == [1]
+
+
 def test_links_of_senders(start_daemon: DaemonStarter, connect: Connector, meet: Meet, folder: Path) -> None:
     daemon = start_daemon(*FULL)
     channel = with_queues(daemon, connect)

@@ -83,6 +83,18 @@ def test_lists_and_defaults_of_the_settings_file(tmp_path: Path, monkeypatch: py
     assert setting("admin", ["amqpd", "serve"]) == "127.0.0.1:15672"
 
 
+def test_the_defaults_file_of_the_image_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AMQPD_ADMIN", "AMQPD_LISTEN", "AMQPD_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AMQPD_CONFIG_DEFAULTS", str(ROOT / "docker" / "defaults.toml"))
+    file = tmp_path / "amqpd.toml"
+    file.write_text('admin = "off"\n')
+    command = ["amqpd", "serve", f"--config={file}"]
+    assert setting("admin", command) == "off"
+    assert setting("listen", command) == "0.0.0.0:5672"
+    assert setting("admin", ["amqpd", "serve"]) == "0.0.0.0:15672"
+
+
 def test_an_admin_server_over_tls_alone_is_asked(
     start_daemon: DaemonStarter, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

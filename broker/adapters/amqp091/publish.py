@@ -89,7 +89,7 @@ def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
     try:
         return data[p + 1 : end].decode(), end
     except UnicodeDecodeError as e:
-        raise ProtocolError(SYNTAX_ERROR, "a name in Basic.Publish is not UTF-8", BASIC_PUBLISH) from e
+        raise ProtocolError(SYNTAX_ERROR, "a name in Basic.Publish is not valid UTF-8", BASIC_PUBLISH) from e
 
 
 def return_message(

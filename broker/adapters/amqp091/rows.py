@@ -177,7 +177,9 @@ class Checker:
         try:
             exchange, routing_key = name.decode(), key.decode()
         except UnicodeDecodeError as error:
-            raise PreconditionFailed(f"exchange {name!r} or routing key {key!r} is not UTF-8") from error
+            raise PreconditionFailed(
+                f"exchange {name!r} or routing key {key!r} is not valid UTF-8"
+            ) from error
         check_length("exchange name", exchange)
         check_length("routing key", routing_key)
         self._rights.require(WRITE, EXCHANGES, exchange)

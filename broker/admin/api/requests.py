@@ -59,7 +59,7 @@ def decode_name(text: str) -> str:
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
-        raise bad_request(f"'{text}' in the path is not UTF-8") from error
+        raise bad_request(f"'{text}' in the path is not valid UTF-8") from error
 
 
 Name = Annotated[str, Path(), AfterValidator(decode_name)]

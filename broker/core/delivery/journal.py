@@ -21,6 +21,7 @@ NO_PERMISSION: Final = 2
 NOT_FOUND: Final = 3
 LOG_FAILED: Final = 4
 INVALID: Final = 5
+IMMEDIATE: Final = 6  # the message is immediate, and a last-value queue has its value
 
 
 def refusal_of(error: BrokerError) -> i64:
@@ -93,7 +94,7 @@ class Journal:
     ) -> None:
         """Record that a message from `source` was refused.
 
-        `queue`: the `Queue` that is full or stopped, if there is one.
+        `queue`: the `Queue` that refuses the message, if there is one.
         """
 
     def refused_by(self, source: Source, message: Message, error: BrokerError) -> None:

@@ -572,7 +572,7 @@ class Sinks:
 
         Raises:
             LimitReached: the virtual host has too many sinks.
-            PreconditionFailed: the name is empty, longer than 255 bytes or no Unicode text.
+            PreconditionFailed: the name is empty, longer than 255 bytes or not valid UTF-8.
             StoreFailed: the log has stopped.
         """
         check_length("sink name", query)

@@ -401,7 +401,7 @@ class Stages:
             Unsupported: the queue is a stream.
             ResourceLocked, QueueStopped: basic.get is refused for the queue.
             LimitReached: the queue has too many readers.
-            PreconditionFailed: the name is longer than 255 bytes or no Unicode text.
+            PreconditionFailed: the name is longer than 255 bytes or not valid UTF-8.
             StoreFailed: the log has stopped.
         """
         refuse_stream(queue, "staged: read it as a stream")

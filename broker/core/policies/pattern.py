@@ -52,7 +52,7 @@ class NamePattern:
         """Whether the expression matches a name, or routing key, of up to 255 bytes."""
         try:
             octets = name.encode()
-        except UnicodeEncodeError:  # bytes of a key that are no UTF-8: for RE2 they are no character
+        except UnicodeEncodeError:  # the key is not valid UTF-8: for RE2 such bytes are no character
             octets = "".join("\ufffd" if 0xD800 <= ord(each) <= 0xDFFF else each for each in name).encode()
         return any(branch.matches(octets) for branch in self._branches)
 
@@ -137,8 +137,8 @@ def _compiled(text: str) -> Any:
         if reason.startswith("invalid repetition size"):
             reason += ", and RE2 repeats a part 1000 times at most, repeats within repeats included"
         raise UnsupportedPattern(f"is not a regular expression of RE2: {reason}") from error
-    except UnicodeEncodeError as half:
-        raise UnsupportedPattern("is not a regular expression: it has half a character") from half
+    except UnicodeEncodeError as invalid:
+        raise UnsupportedPattern("is not a regular expression: it is not valid UTF-8") from invalid
 
 
 def _places(name: bytes) -> list[int]:

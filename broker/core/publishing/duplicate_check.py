@@ -168,7 +168,7 @@ def _id(view: MessageView) -> str:
     try:
         key.encode()
     except UnicodeEncodeError as error:
-        raise PreconditionFailed(f"invalid message-id {key!r}: it is not UTF-8") from error
+        raise PreconditionFailed(f"invalid message-id {key!r}: it is not valid UTF-8") from error
     return key
 
 

@@ -108,6 +108,10 @@ class QueueJournal:
         """Record that `entry` was to be delivered immediately, and no consumer could get it."""
         raise NotImplementedError
 
+    def refused(self, message: Message, source: Source) -> None:
+        """Record that the queue, a last-value queue, refuses an immediate message whose value it has."""
+        raise NotImplementedError
+
     def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
         """Record that all entries from the place `first` to the place `last` leave, `count` together.
 

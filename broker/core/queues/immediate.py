@@ -33,6 +33,8 @@ def enqueue_immediate(queue: Queue, message: Message, source: Source = BROKER) -
     if latest is not None and latest.holds(message):  # the message would replace an entry and then be dropped
         if queue.logged and message.sequence != 0:
             queue.store.append_settle(message, queue)
+        if queue.journal is not None:
+            queue.journal.refused(message, source)
         return False
     entry = queue.link(message)
     if queue.journal is not None:

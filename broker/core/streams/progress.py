@@ -78,7 +78,7 @@ class StreamOffsets(TimedTask):
 
         Raises:
             PreconditionFailed: a consumer of that name is attached, there are too many names, or this one is
-                longer than 255 bytes or no Unicode text.
+                longer than 255 bytes or not valid UTF-8.
         """
         check_length("consumer name", name)
         if name in self._attached:

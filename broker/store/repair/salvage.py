@@ -230,7 +230,7 @@ class Salvage(FileReplay):
         try:
             text = records.data[records.content_at : records.content_at + records.length]
             return len(json.loads(text)["definitions"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):  # damaged bytes
             return 0
 
     def _note_gap(self, segment: i64, first_sequence: i64) -> None:

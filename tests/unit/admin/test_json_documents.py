@@ -63,11 +63,11 @@ def test_members_and_elements_are_steps() -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        (r'{"a": [0, {"b-c": "\ud800"}]}', r"a[1].b-c has half a character: '\ud800'"),
-        (r'{"a": "x\uDC00"}', r"a has half a character: 'x\udc00'"),
-        (r'{"\ud83d": 1}', r"a name has half a character"),
-        (r'{"v": {"\udfff": 1}}', r"v has half a character"),
-        (r'"\uD83D"', "half a character"),
+        (r'{"a": [0, {"b-c": "\ud800"}]}', r"a[1].b-c is not valid UTF-8: '\ud800'"),
+        (r'{"a": "x\uDC00"}', r"a is not valid UTF-8: 'x\udc00'"),
+        (r'{"\ud83d": 1}', r"a name is not valid UTF-8: '\ud83d'"),
+        (r'{"v": {"\udfff": 1}}', r"a name in v is not valid UTF-8: '\udfff'"),
+        (r'"\uD83D"', r"the value is not valid UTF-8: '\ud83d'"),
         ('{"v": NaN}', "v is nan"),
         ('{"v": [-Infinity]}', "v[0] is -inf"),
         ('{"v": {"w": 1e999}}', "v.w is inf, a number that JSON does not have"),
@@ -115,6 +115,10 @@ def test_valid_values_that_look_invalid_are_read(text: str, value: Any) -> None:
 )
 def test_invalid_json_is_refused(text: str | bytes) -> None:
     assert problem(text).startswith("not JSON: ")
+
+
+def test_json_of_invalid_octets_names_their_place() -> None:
+    assert problem(b'{"a": "\xff"}') == "not JSON: not valid UTF-8 at byte 7"
 
 
 def nested(levels: int, *marks: str) -> str:

@@ -38,6 +38,29 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
     assert load({"config": str(file)}, {"AMQPD_CONFIG": "/nowhere"}).settings.heartbeat == 1
 
 
+def test_the_file_before_the_defaults_file_before_the_default(file: Path, tmp_path: Path) -> None:
+    defaults = tmp_path / "defaults.toml"
+    defaults.write_text('heartbeat = 1\nchannel_max = 1\nadmin = "h:1"\n')
+    file.write_text('channel_max = 2\nadmin = "off"\n')
+    loaded = load({"config": str(file)}, {"AMQPD_CONFIG_DEFAULTS": str(defaults)})
+    settings = loaded.settings
+    assert (settings.heartbeat, settings.channel_max, settings.admin) == (1, 2, None)
+    assert loaded.sources["heartbeat"] == f"file {defaults}:heartbeat"
+    assert loaded.sources["channel_max"] == f"file {file}:channel_max"
+    assert load({}, {"AMQPD_CONFIG_DEFAULTS": str(defaults)}).settings.channel_max == 1
+
+
+def test_a_wrong_defaults_file(tmp_path: Path) -> None:
+    missing = {"AMQPD_CONFIG_DEFAULTS": str(tmp_path / "none.toml")}
+    assert refusal({}, missing).startswith(
+        f"config_defaults = '{tmp_path}/none.toml' (environment AMQPD_CONFIG"
+    )
+    defaults = tmp_path / "defaults.toml"
+    defaults.write_text("lisen = 1\n")
+    text = refusal({}, {"AMQPD_CONFIG_DEFAULTS": str(defaults)})
+    assert text == f"lisen (file {defaults}:lisen): no such setting; did you mean listen or tls_listen?"
+
+
 NEEDED: dict[str, dict[str, object]] = {
     "tls_listen": {"tls_certificate": "/c"},
     "websocket_tls_listen": {"tls_certificate": "/c"},
@@ -218,6 +241,38 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_file_that_is_not_toml(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     assert refusal({"config": str(file)}).startswith(f"config = '{file}' (flag --config): not a TOML file: ")
+
+
+@pytest.mark.parametrize(
+    "name", ["listen", "websocket_origins", "sasl_mechanisms", "default_pass", "heartbeat"]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        "NAME = " + "[" * 17 + "]" * 17,
+        "NAME = " + "[" * 300 + "]" * 300,
+        "NAME = " + "[" * 450 + "]" * 450,
+        "NAME.a" + ".a" * 5000 + " = 1",
+    ],
+    ids=["17 lists", "300 lists", "450 lists", "5000 tables"],
+)
+def test_a_value_of_many_levels_is_refused_by_its_name(file: Path, name: str, value: str) -> None:
+    file.write_text(value.replace("NAME", name))
+    text = refusal({"config": str(file)})
+    assert text.startswith(f"{name} (file {file}:{name}): nested more than 16 levels deep; allowed: ")
+
+
+@pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, "{a=" * 5000 + "1" + "}" * 5000, "[" * 100_000])
+def test_a_file_of_many_levels_is_refused(file: Path, value: str) -> None:
+    file.write_text(f"listen = {value}")
+    text = refusal({"config": str(file)})
+    assert text == f"config = '{file}' (flag --config): a value is nested more than 16 levels deep"
+
+
+def test_a_file_that_is_not_utf_8_names_the_byte(file: Path) -> None:
+    file.write_bytes(b'data_dir = "\xff"')
+    text = refusal({"config": str(file)})
+    assert text == f"config = '{file}' (flag --config): not a TOML file: not valid UTF-8 at byte 12"
 
 
 @pytest.mark.parametrize("secret", ["", 12345, ["hush", "hush"]])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -20,8 +21,20 @@ from tests.support.journal.handmade_journal import NODE, EventWriter, rows_of
 
 MINUTE = 60  # ticks
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+NO_DESCRIPTOR = OSError(errno.EMFILE, "Too many open files")
 
 Work = tuple[Callable[[], None], Callable[[BaseException | None], None]]
+
+
+class Timer:
+    """A call that the loop runs when its time has come."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
 
 class Keeper:
@@ -32,16 +45,29 @@ class Keeper:
         self.folder = folder
         self.broker = new_broker()
         self.turns: list[Callable[[], None]] = []
+        self.timers: list[Timer] = []
         self.work: list[Work] = []
         self.journaling = create_journal(
             Settings.model_validate(said | {"journal": level} | settings),
             self.broker,
             view_of,
             soon=lambda turn: self.turns.append(turn),
-            later=lambda _, __: None,
+            later=self.later,
             off_loop=lambda work, done: self.work.append((work, done)),
         )
         self.vhost = self.broker.declare_vhost("/")
+
+    def later(self, _: float, call: Callable[[], None]) -> Timer:
+        """Schedule a call."""
+        self.timers.append(Timer(call))
+        return self.timers[-1]
+
+    def run_timers(self) -> None:
+        """Run the scheduled calls that were not cancelled."""
+        timers, self.timers = self.timers, []
+        for timer in timers:
+            if not timer.is_cancelled:
+                timer.call()
 
     def tick(self, count: int = 1) -> None:
         """Let seconds pass."""
@@ -180,15 +206,68 @@ def test_a_file_may_be_ended_while_it_is_synced(tmp_path: Path, synced: list[int
     assert synced == [only_file(tmp_path)]
 
 
-def test_a_sync_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+def sync_lines(lines: list[MutableMapping[str, Any]]) -> list[tuple[str, str | None]]:
+    """The log lines about syncs: the event and the reason."""
+    return [(line["event"], line.get("reason")) for line in lines if "synced" in line["event"]]
+
+
+def test_a_sync_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync="second")
     keeper.journaling.start("1")
     add_queue(keeper.vhost, "q")
-    keeper.tick()
     with capture_logs() as lines:
-        keeper.work[0][1](NO_SPACE)
-    assert [(line["event"], line["reason"]) for line in lines] == [
-        ("the journal cannot be synced", str(NO_SPACE))
+        for error in (NO_SPACE, NO_SPACE, None, None):
+            keeper.tick()
+            ((_, done),) = keeper.work
+            keeper.work.clear()
+            done(error)
+    assert sync_lines(lines) == [
+        ("the journal cannot be synced", str(NO_SPACE)),
+        ("the journal is synced again", None),
     ]
-    keeper.tick()
-    assert len(keeper.work) == 2
+
+
+def test_a_sync_without_a_descriptor_is_told_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = Keeper(tmp_path, "full", journal_sync="second")
+    keeper.journaling.start("1")
+    add_queue(keeper.vhost, "q")
+    with capture_logs() as lines:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "dup", raise_no_descriptor)
+            keeper.tick(2)
+        assert keeper.work == []
+        keeper.tick()
+        ((work, done),) = keeper.work
+        work()
+        done(None)
+    assert sync_lines(lines) == [
+        ("the journal cannot be synced", str(NO_DESCRIPTOR)),
+        ("the journal is synced again", None),
+    ]
+
+
+def raise_no_descriptor(_: int) -> int:
+    raise NO_DESCRIPTOR
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_nothing_is_journaled_after_the_stop(tmp_path: Path, closed: bool) -> None:
+    keeper = Keeper(tmp_path, "full")
+    keeper.journaling.start("1")
+    for number in range(SLICE + 1):
+        add_queue(keeper.vhost, str(number))
+    keeper.turn()
+    keeper.tick(MINUTE - 1)
+    keeper.journaling.tick()  # the checkpoints of the last queue wait for the next turn
+    publish(keeper.vhost, "", "0")
+    keeper.journaling.stop(closed)
+    assert all(timer.is_cancelled for timer in keeper.timers)
+
+    before = {path.name: path.read_bytes() for path in (tmp_path / "live").iterdir()}
+    publish(keeper.vhost, "", "0")
+    keeper.turn()
+    keeper.run_timers()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "live").iterdir()} == before
+    assert not any(name.endswith(".open") for name in before)

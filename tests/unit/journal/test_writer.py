@@ -300,3 +300,14 @@ def test_an_open_file_is_offered_for_sync(make: Make) -> None:
     os.fsync(writer.to_sync())
     writer.close()
     assert writer.to_sync() == -1
+
+
+def test_a_folder_that_may_not_be_searched_has_unknown_room(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    writer = make()
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert writer.free_bytes() == -1

@@ -84,7 +84,7 @@ def test_no_name_makes_a_search_long(expression: str) -> None:
         (r"\p{Greek", "is not a regular expression: nothing closes the { at character 1"),
         ("(?#a", "is not a regular expression: nothing closes the (?# at character 1"),
         ("a**", "is not a regular expression: it repeats a repeat at character 3"),
-        ("\ud800", "is not a regular expression: it has half a character"),
+        ("\ud800", "is not a regular expression: it is not valid UTF-8"),
         ("a{5,2}", "is not a regular expression of RE2: invalid repetition size: {5,2}"),
         ("a{2000}", "is not a regular expression of RE2: invalid repetition size: {2000}, and RE2 repeats"),
         ("((a?){500}){500}", "is not a regular expression of RE2: invalid repetition size: {500}, and RE2"),

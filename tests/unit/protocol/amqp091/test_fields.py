@@ -102,6 +102,18 @@ def test_a_malformed_table_is_refused(entries: bytes) -> None:
         Reader(table_bytes(entries) + b"behind the table").table()
 
 
+@pytest.mark.parametrize(
+    ("entries", "what"),
+    [(b"\1q\2k\xff", "a short string"), (b"\2q\xff\1k", "a short string"), (None, "a field name")],
+)
+def test_a_text_in_arguments_that_is_not_utf_8_is_named(entries: bytes | None, what: str) -> None:
+    payload = struct.pack(">IH", c.QUEUE_DECLARE, 0) + b"\1q\0" + table_bytes(b"\2k\xffV")
+    if entries is not None:
+        payload = struct.pack(">IH", c.QUEUE_BIND, 0) + entries + b"\0\0" + table_bytes(b"")
+    with pytest.raises(ProtocolError, match=f"{what} is not valid UTF-8 at byte 1"):
+        decode_method(c.QUEUE_DECLARE if entries is None else c.QUEUE_BIND, payload)
+
+
 def test_a_name_in_a_message_that_is_not_utf_8_can_be_told() -> None:
     table = Reader(table_bytes(b"\2\xff\xfeV")).table()
     assert [name.encode(errors="surrogateescape") for name in table] == [b"\xff\xfe"]

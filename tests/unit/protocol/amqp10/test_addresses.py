@@ -72,7 +72,7 @@ def test_an_address_names(address: str | None, kind: str, name: str, key: str | 
         ("/queues/a/b", "a segment after"),
         ("/queues/%4", "hexadecimal"),
         ("/queues/%zz", "hexadecimal"),
-        ("/queues/%FF", "not UTF-8"),
+        ("/queues/%FF", "not valid UTF-8"),
         ("/exchanges/", "default exchange"),
         ("/exchanges//q", "default exchange"),
         ("/exchanges/amq.default/q", "default exchange"),

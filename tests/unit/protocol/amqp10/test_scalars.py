@@ -140,7 +140,7 @@ def test_properties_of_other_types_are_refused_by_name(place: int, value: bytes,
 
 def test_text_that_is_no_text_is_refused() -> None:
     data = compound(0xC0, [b"\x53\x01", NULL, b"\xa1\x01\xff"])
-    with pytest.raises(DecodeError, match=r"properties.to is not UTF-8"):
+    with pytest.raises(DecodeError, match=r"properties.to is not valid UTF-8"):
         read_text(data, 0, len(data), TO)
     with pytest.raises(DecodeError, match=r"properties.message-id"):
         read_text(data, 0, len(data), MESSAGE_ID)

@@ -129,7 +129,7 @@ def test_a_decimal_that_came_over_0_9_1_is_shown(client: ManagementClient) -> No
         ("q", {"exclusive": True, "arguments": {"x-queue-type": "quorum"}}, 400, "invalid property"),
         ("", {}, 400, "declare queue with empty name not allowed"),
         ("%0Aq", {}, 400, "Bad name '\nq': line feed and carriage return characters not allowed"),
-        ("%F0%28", {}, 400, "has quoted bytes that are not UTF-8"),
+        ("%F0%28", {}, 400, "has quoted bytes that are not valid UTF-8"),
         ("%zz", {}, 400, "has a % without two hexadecimal digits after it"),
         ("amq.q", {}, 403, "queue name 'amq.q' contains reserved prefix 'amq.*'"),
         ("n" * 256, {}, 400, "queue name is 256 bytes long, at most 255 are allowed"),
