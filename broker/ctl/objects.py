@@ -86,7 +86,8 @@ def parse_json(text: str | bytes, name: str = "") -> Any:
     except UnicodeDecodeError as error:
         raise typer.BadParameter(f"{name} is not valid UTF-8 at byte {error.start}") from error
     except ValueError as error:
-        raise typer.BadParameter(f"{name or text} is not JSON: {error}") from error
+        shown = text if isinstance(text, str) else "the JSON text"
+        raise typer.BadParameter(f"{name or shown} is not JSON: {error}") from error
     except RecursionError:  # some 900 levels
         value = _TOO_DEEP
     if value is _TOO_DEEP or _levels_of(value) > LEVELS_MAX:
