@@ -237,9 +237,9 @@ def import_definitions(
 
     folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
     with _errors_in_one_line():
-        is_standard_input = file == "-"
-        content = sys.stdin.buffer.read() if is_standard_input else Path(file).read_bytes()
-        offline.import_definitions(folder, content, vhost, "standard input" if is_standard_input else file)
+        name = "standard input" if file == "-" else file
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        offline.import_definitions(folder, content, vhost, name)
 
 
 @contextmanager

@@ -75,19 +75,16 @@ def alter_queue(
 _TOO_DEEP: Final = object()
 
 
-def parse_json(text: str | bytes, name: str = "") -> Any:
+def parse_json(text: str, name: str = "") -> Any:
     """Return the value of a JSON text, which refusals call `name`, or else by its content.
 
     Raises:
         typer.BadParameter: the text is not JSON, or has more levels than the broker's HTTP API takes.
     """
     try:
-        value = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
-    except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{name} is not valid UTF-8 at byte {error.start}") from error
+        value = json.loads(text)
     except ValueError as error:
-        shown = text if isinstance(text, str) else "the JSON text"
-        raise typer.BadParameter(f"{name or shown} is not JSON: {error}") from error
+        raise typer.BadParameter(f"{name or text} is not JSON: {error}") from error
     except RecursionError:  # some 900 levels
         value = _TOO_DEEP
     if value is _TOO_DEEP or _levels_of(value) > LEVELS_MAX:
@@ -194,9 +191,13 @@ def import_definitions(
 ) -> None:
     """Import definitions from a file: all of them, or none and a line for each wrong object."""
     with open_session(context) as session:
-        is_standard_input = file == "-"
-        content = sys.stdin.buffer.read() if is_standard_input else Path(file).read_bytes()
-        document = parse_json(content, "standard input" if is_standard_input else file)
+        name = "standard input" if file == "-" else file
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise typer.BadParameter(f"{name} is not valid UTF-8 at byte {error.start}") from error
+        document = parse_json(text, name)
         session.client.post("definitions", *([] if vhost is None else [vhost]), body=document)
 
 
