@@ -139,7 +139,7 @@ def test_refused_rows_fail_the_task(spark: SparkSession, broker: Broker) -> None
 @pytest.mark.parametrize(
     ("columns", "options", "reason"),
     [
-        ("id", {"routingKey": "q"}, "column 'id' means nothing to a sink"),
+        ("id", {"routingKey": "q"}, "column 'id' is unknown to a sink"),
         ("'x' AS exchange", {"routingKey": "q"}, "column 'value' is missing"),
         ("id AS value", {"routingKey": "q"}, "column 'value' is bigint"),
         ("'x' AS value", {}, "option 'routingKey' or a column 'routing_key'"),

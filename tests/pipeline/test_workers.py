@@ -60,7 +60,7 @@ def test_an_interpreter_without_the_package_is_named_with_what_to_do(bare: Path)
 
 
 def test_an_interpreter_that_is_not_there_is_named(bare: Path) -> None:
-    words = "PipelineError Spark's workers start '/nowhere/python', which is not there: activate"
+    words = "PipelineError Spark's workers start '/nowhere/python', which does not exist: activate"
     for line, name in zip(
         run_job(bare, PYSPARK_PYTHON="/nowhere/python"), ("amqp", "amqp-journal"), strict=True
     ):
