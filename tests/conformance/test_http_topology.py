@@ -81,7 +81,7 @@ HALF = r'"\ud800"'
             "POST",
             "definitions/{v}",
             '{"queues": [{"name": "", "arguments": {HALF: 1}}]}',
-            "queues[0].arguments",
+            "a name in queues[0].arguments",
         ),
     ],
 )

@@ -160,7 +160,9 @@ def test_an_older_copy_of_a_checkpoint_is_refused(
     shutil.copytree(tmp_path / "now", tmp_path / "before")
     broker.publish("older", numbers(100, 400))
     copy.run()
-    with pytest.raises(PySparkException, match="its checkpoint is new or older, and needs another 'sinkName'"):
+    with pytest.raises(
+        PySparkException, match="its checkpoint is new or older, and needs another 'sinkName'"
+    ):
         Copy(spark, broker, tmp_path / "before", "older").run()
     assert sorted(copy.taken(), key=int) == numbers(0, 400)
 
