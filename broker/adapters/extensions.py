@@ -37,6 +37,7 @@ from broker.core.streams.offsets import (
     STREAM_OFFSET,
 )
 from broker.core.streams.stream import FILTER_VALUE, PARTITION_KEY
+from broker.core.transactions.transaction import INDEPENDENT
 
 
 class Extension(NamedTuple):
@@ -205,6 +206,11 @@ PUBLISHED_HEADERS: Final[Extensions] = {
     RECEIPT_ON: Extension(
         "arrival, consumed, or both with a comma between them",
         "Events that give a receipt: the message has arrived in a queue, or is acknowledged there.",
+    ),
+    INDEPENDENT: Extension(
+        "a boolean",
+        "Whether the message is stored at once and stays stored, even if the transaction in which it is "
+        "sent is rolled back. Without a transaction the header has no effect.",
     ),
     PRODUCER: Extension(
         "a string of 1 to 255 bytes",

@@ -17,16 +17,16 @@ from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.message import Address, Message
 from broker.core.publishing.delay import mark_delay
-from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, ROUTED, Outcome
+from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, Outcome
 from broker.core.publishing.publisher import Publisher
 from broker.core.queues.source import Source
 from broker.core.routing.graph import Route
 from broker.core.schedule import PROPERTIES
-from broker.core.transactions.transaction import HeldPublish
+from broker.core.transactions.transaction import INDEPENDENT, HeldPublish, is_independent
 from broker.core.values import type_name
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091 import constants as c
-from protocol.amqp091 import methods
+from protocol.amqp091 import lookup, methods
 from protocol.amqp091.constants import BASIC_PUBLISH
 from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, RECEIPTS, REPLIES, SPECIAL
 from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
@@ -180,6 +180,7 @@ class HeldPublish091(HeldPublish):
             return_message(self.channel, self.publication, self.message, outcome)
 
 
+_INDEPENDENT: Final = INDEPENDENT.encode()
 DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that are decoded before routing
 
 
@@ -188,9 +189,10 @@ def publish_special(
 ) -> Outcome:
     """Publish a message that is immediate, routed by more than its key, or has `traits` in SPECIAL.
 
-    In a transaction every message comes here, is held, and counts as routed. Otherwise this function returns
-    and raises what Publisher.publish does. Raises PreconditionFailed for a property that the publisher may
-    not set in this way, and ProtocolError for a property that does not decode.
+    In a transaction every message comes here. Unless it is independent, it is held and counts as routed.
+    Otherwise this function returns and raises what Publisher.publish does. Raises PreconditionFailed for a
+    property that the publisher may not set in this way, and ProtocolError for a property that does not
+    decode.
     """
     route = publication.route
     publisher = channel.publisher
@@ -223,9 +225,34 @@ def publish_special(
             message.expiration = parse_expiration(properties.text(EXPIRATION))
     if keys:
         keys = [route.address.routing_key, *keys]
-    if channel.transaction is not None:
-        channel.transaction.hold_publish(HeldPublish091(channel, publication, message, keys))
-        return ROUTED
+    transaction = channel.transaction
+    if transaction is not None:
+        if not _is_independent(message):
+            transaction.hold_publish(HeldPublish091(channel, publication, message, keys))
+            return ROUTED
+        outcome = _publish_now(channel, publication, message, keys, view)
+        if outcome is REFUSED:
+            text = f"independent message: a queue to which key '{route.address.routing_key}' routes is full"
+            raise PreconditionFailed(text)
+        transaction.note_independent(message)
+        return outcome
+    return _publish_now(channel, publication, message, keys, view)
+
+
+def _is_independent(message: Message) -> bool:
+    """Whether the transaction does not hold the message. Raises PreconditionFailed, see `is_independent`."""
+    content = message.content
+    assert content is not None
+    position = lookup.header_at(content, _INDEPENDENT)
+    return position != lookup.NOWHERE and is_independent(lookup.header_value(content, position))
+
+
+def _publish_now(
+    channel: ChannelState, publication: Publication, message: Message, keys: list[str], view: View091 | None
+) -> Outcome:
+    """Publish a message that no transaction holds. `keys`: all routing keys; []: the publication's alone."""
+    route = publication.route
+    publisher = channel.publisher
     if publication.replies is not None:
         publication.replies.deliver(message, channel.server.counters)
         return ROUTED

@@ -212,10 +212,11 @@ class ChannelTransaction(Transaction):
     """The transaction of a channel: the work of the next tx.commit."""
 
     def hold_publish(self, publish: HeldPublish) -> None:
-        """Hold a publish; return 1, as if a queue had taken it.
+        """Hold a publish. Raises PreconditionFailed when the transaction holds too much."""
+        raise NotImplementedError
 
-        Raises PreconditionFailed when the transaction holds too much.
-        """
+    def note_independent(self, message: Message) -> None:
+        """Note that a queue has an independent message: the next commit or rollback waits for the disk."""
         raise NotImplementedError
 
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:

@@ -10,7 +10,8 @@ from pamqp import commands
 from broker.adapters.amqp091.state import ChannelState, ChannelTransaction, Handler
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.errors import PreconditionFailed
-from broker.core.message import held_bytes
+from broker.core.message import ON_ITS_WAY, Message, held_bytes
+from broker.core.ports import DurableWaiter
 from broker.core.queues.queue import queue_of
 from broker.core.schedule import ENTRIES
 from broker.core.transactions.transaction import RELEASE, HeldPublish, HeldSettlement
@@ -43,6 +44,11 @@ class Transaction091(ChannelTransaction):
                 f"transaction of {self.bytes} bytes is larger than configured max size {limit}"
             )
         self.publishes.append(publish)
+
+    def note_independent(self, message: Message) -> None:
+        """Note that a queue has an independent message: the next commit or rollback waits for the disk."""
+        if message.sequence != 0 or message.marks & ON_ITS_WAY:
+            self.independent_batch = self.host.store.batch
 
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
         """Hold the settlements of these unacknowledged deliveries."""
@@ -112,7 +118,7 @@ class Transaction091(ChannelTransaction):
         channel = self.channel
         if channel.is_open():
             channel.reply(methods.method_frame(channel.number, c.TX_COMMIT_OK))
-        self._release_connection()
+        release_connection(channel)
 
     def on_commit_failed(self, reason: str) -> None:
         """Close the channel: the log has failed."""
@@ -121,13 +127,14 @@ class Transaction091(ChannelTransaction):
         if channel.is_open():
             text = f"the transaction was not committed: the log has failed: {reason}"
             channel.fail(PRECONDITION_FAILED, text, c.TX_COMMIT)
-        self._release_connection()
+        release_connection(channel)
 
-    def _release_connection(self) -> None:
-        """Take frames again: the connection may be open although the channel has been closed meanwhile."""
-        connection = self.channel.connection
-        if connection.is_open():
-            connection.release(HELD_FOR_REPLY)
+
+def release_connection(channel: ChannelState) -> None:
+    """Take frames again: the connection may be open although the channel has been closed meanwhile."""
+    connection = channel.connection
+    if connection.is_open():
+        connection.release(HELD_FOR_REPLY)
 
 
 def select(channel: ChannelState, frame: commands.Tx.Select) -> None:
@@ -159,10 +166,49 @@ def commit(channel: ChannelState, frame: commands.Tx.Commit) -> None:
 def rollback(channel: ChannelState, frame: commands.Tx.Rollback) -> None:
     """tx.rollback: settled deliveries become unacknowledged again and stay with the channel.
 
+    The answer is sent when all independent messages are on disk. No frames are taken before.
     [amqp-0-9-1 1.9.2.5]
     """
-    _transaction(channel).roll_back("")
-    channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
+    transaction = _transaction(channel)
+    transaction.roll_back("")
+    batch = transaction.independent_batch
+    transaction.independent_batch = 0
+    reply = RollbackReply(channel)
+    if batch > channel.server.store.durable:
+        channel.server.store.wait(reply)
+        if not reply.ended:
+            channel.connection.hold(HELD_FOR_REPLY)
+    else:
+        channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
+
+
+@final
+class RollbackReply(DurableWaiter):
+    """The answer to tx.rollback, which waits for independent messages to be on disk.
+
+    `ended`: the client has an answer.
+    """
+
+    def __init__(self, channel: ChannelState) -> None:
+        self.channel = channel
+        self.ended = False
+
+    def on_durable(self, batch: i64) -> None:
+        """Send tx.rollback-ok."""
+        self.ended = True
+        channel = self.channel
+        if channel.is_open():
+            channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
+        release_connection(channel)
+
+    def on_store_failed(self, reason: str) -> None:
+        """Close the channel: the log has failed."""
+        self.ended = True
+        channel = self.channel
+        if channel.is_open():
+            text = f"independent messages of the transaction were not stored: the log has failed: {reason}"
+            channel.fail(PRECONDITION_FAILED, text, c.TX_ROLLBACK)
+        release_connection(channel)
 
 
 def _transaction(channel: ChannelState) -> Transaction091:

@@ -28,6 +28,7 @@ from broker.core.publishing.delay import mark_delay
 from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, UNROUTED, Outcome
 from broker.core.routing.graph import Route
 from broker.core.schedule import METHOD, PROPERTIES
+from broker.core.transactions.transaction import INDEPENDENT, is_independent
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import AddressError, node_of
@@ -192,6 +193,11 @@ def _publish(link: IncomingLink, route: Route, message: Message, received: Recei
     virtual_host = link.session.vhost
     publisher = virtual_host.publisher
     layout = received.layout
+    view: View10 | None = None
+    if link.transaction is not None:
+        view = View10(received.content)
+        if is_independent(view.headers().get(INDEPENDENT)):
+            link.transaction = None  # the outcome and a refusal do not concern the transaction either
     transaction = link.transaction
     if layout.properties != NONE:
         user = read_user_id(received.data, layout.properties, layout.properties_end)
@@ -204,7 +210,8 @@ def _publish(link: IncomingLink, route: Route, message: Message, received: Recei
     if not received.needs_view and received.ttl == NONE and not route.by_message and transaction is None:
         return publisher.publish(route, message, link.session)
     virtual_host.schedule.allowance.use(PROPERTIES)
-    view = View10(received.content)
+    if view is None:
+        view = View10(received.content)
     rights = link.session.peer.rights
     keys: list[str] = []
     if received.ttl != NONE:

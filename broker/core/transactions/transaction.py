@@ -7,6 +7,9 @@ very many settlements are done in slices. So no consumer sees a message of a tra
 and its settled deliveries stay with their holders until then. Rejected deliveries are dead-lettered in the
 same two steps: the letters are written and routed with the checks.
 
+A message whose header `x-independent` is true is no part of its transaction: the adapters publish it at once.
+[Bernstein & Newcomer 4.5, Nontransactional Queuing]
+
 Between the two steps, publishes of other connections get ahead of the transaction's; after a restart they may
 be behind it. Their order was never promised: neither publisher had an answer before the other began.
 """
@@ -59,6 +62,27 @@ from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import QueueState, owns
 from broker.core.routing.graph import Keeper, Route
 from broker.core.routing.virtual_host import RoutingHost
+from broker.core.values import show, type_name
+
+INDEPENDENT: Final = "x-independent"
+
+
+def is_independent(value: object) -> bool:
+    """Whether a message is published at once, whatever happens to the transaction in which it is sent.
+
+    `value`: the value of the message's header `x-independent`; None without the header.
+    [Bernstein & Newcomer 4.5, Nontransactional Queuing]
+
+    Raises:
+        PreconditionFailed: the value is not a boolean.
+    """
+    if value is None or isinstance(value, bool):
+        return value is True
+    raise PreconditionFailed(
+        f"invalid header '{INDEPENDENT}' of a message: '{show(value)}' of type '{type_name(value)}' "
+        "is not a boolean"
+    )
+
 
 # outcomes of a delivery
 SETTLE: Final = 0
@@ -429,9 +453,12 @@ class Transaction(DurableWaiter):
 
     A subclass implements `on_committed` and `on_commit_failed`. The transaction calls one of them, once.
     `source`: the session of the publishes, or how an operation puts messages into queues.
+    `independent_batch`: the batch with the latest independent message of the client; 0: none. The client has
+    the answer to its commit when this batch is on disk, even if the transaction itself appends nothing.
     """
 
     def __init__(self, publisher: Publisher, source: Source = BROKER) -> None:
+        self.independent_batch: i64 = 0
         self.publisher = publisher
         self.host = publisher.host
         self.source = source
@@ -500,7 +527,7 @@ class Transaction(DurableWaiter):
         except Exception:  # after any error, the room is released
             self._unreserve()
             raise
-        if appended:
+        if appended or self.independent_batch > self.host.store.durable:
             self.host.store.wait(self)
         else:
             self.on_durable(0)

@@ -7,6 +7,7 @@ from broker.adapters.amqp091.channel import Channel as ChannelOf091
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.queues.queue import Queue as CoreQueue
 from tests.support.adapters.connection_without_socket import BrokerBench, Client091
+from tests.support.amqp091.frames import publish_bytes
 
 
 @pytest.fixture
@@ -284,3 +285,67 @@ def test_a_transaction_knows_which_deliveries_it_has_settled(bench: BrokerBench)
     assert channel.transaction.tags() == set()
     client.send(Basic.Ack(0, True), 1)
     assert channel.transaction.tags() == set(range(1, 10))
+
+
+def independent(client: Client091) -> None:
+    """Publish an independent message to `out` in a transaction."""
+    client.send(Tx.Select(), 1)
+    client.frames()
+    properties = Basic.Properties(headers={"x-independent": True}, delivery_mode=2)
+    client.connection.receive(publish_bytes("out", b"violation", properties=properties))
+
+
+def test_a_rollback_waits_for_independent_messages_to_be_on_disk(bench: BrokerBench) -> None:
+    client = bench.open()
+    independent(client)
+    client.send(Tx.Rollback(), 1)
+    assert client.frames() == []
+    assert client.edge.holds == HELD_FOR_REPLY
+    bench.store.complete()
+    (answer,) = client.frames()
+    assert isinstance(answer, Tx.RollbackOk)
+    assert client.edge.holds == 0
+    client.send(Tx.Rollback(), 1)
+    (answer,) = client.frames()
+    assert isinstance(answer, Tx.RollbackOk)
+    assert counts(bench, "out") == (1, 0)
+
+
+def test_an_otherwise_empty_commit_waits_for_independent_messages(bench: BrokerBench) -> None:
+    client = bench.open()
+    independent(client)
+    client.send(Tx.Commit(), 1)
+    assert client.frames() == []
+    bench.store.complete()
+    (answer,) = client.frames()
+    assert isinstance(answer, Tx.CommitOk)
+    client.send(Tx.Commit(), 1)
+    (answer,) = client.frames()
+    assert isinstance(answer, Tx.CommitOk)
+
+
+def test_a_store_failure_before_the_sync_of_an_independent_message_fails_the_rollback(
+    bench: BrokerBench,
+) -> None:
+    client = bench.open()
+    independent(client)
+    client.send(Tx.Rollback(), 1)
+    bench.store.fail("no disk")
+    (closed,) = client.frames()
+    assert isinstance(closed, Channel.Close)
+    assert (closed.class_id, closed.method_id) == (90, 30)
+    assert closed.reply_text == (
+        "PRECONDITION_FAILED - independent messages of the transaction were not stored: "
+        "the log has failed: no disk"
+    )
+    assert client.edge.holds == 0
+
+
+def test_a_connection_lost_during_a_rollback_gets_no_answer(bench: BrokerBench) -> None:
+    client = bench.open()
+    independent(client)
+    client.send(Tx.Rollback(), 1)
+    client.connection.on_lost("reset")
+    bench.store.complete()
+    assert client.frames() == []
+    assert counts(bench, "out") == (1, 0)
