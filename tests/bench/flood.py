@@ -80,8 +80,8 @@ def start(folder: Path) -> Daemon:
 
 def ports_of(daemon: Daemon) -> dict[str, int]:
     """The port of each protocol, as the ready line says."""
-    said = daemon.stdout.text()
-    found = {name: re.search(rf"(?:^|\s){name}=\S+?:(\d+)", said) for name in PORTS}
+    output = daemon.stdout.text()
+    found = {name: re.search(rf"(?:^|\s){name}=\S+?:(\d+)", output) for name in PORTS}
     return {name: int(match[1]) for name, match in found.items() if match is not None}
 
 

@@ -27,8 +27,8 @@ LARGE = b"\x00\x53\x75\xb0\x00\x20\x00\x00" + b"d" * 0x200000
 
 def modified(failed: object = False, **annotations: object) -> Modified:
     """Return a modified outcome with these annotations; underscores mean hyphens."""
-    said: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in annotations.items()}
-    return Modified(delivery_failed=bool(failed), message_annotations=said)
+    fields: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in annotations.items()}
+    return Modified(delivery_failed=bool(failed), message_annotations=fields)
 
 
 def annotations_of(delivery: Delivery) -> dict[str, object]:

@@ -30,9 +30,9 @@ def expect_tagged(state: object, why: str = "amqp:not-found") -> None:
 
 def expect_tagged_detach(session: PeerSession10, why: str = "amqp:not-found") -> None:
     """The link is detached for this reason, and the error names the delivery."""
-    said = session.expect(Detach)
-    assert said.error is not None
-    assert (said.closed, said.error.condition, said.error.info) == (True, why, {"delivery-tag": TAG})
+    detach = session.expect(Detach)
+    assert detach.error is not None
+    assert (detach.closed, detach.error.condition, detach.error.info) == (True, why, {"delivery-tag": TAG})
 
 
 @pytest.mark.spec("anonterm-1.0", "2.1")

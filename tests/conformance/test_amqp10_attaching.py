@@ -235,12 +235,12 @@ def test_no_more_is_dropped_than_was_allowed(session: PeerSession10, node: str) 
     one = session.encode_transfer(0, b"")
     session.peer.send(one * allowed.link_credit)
     while True:
-        said, _ = session.read()
-        if not isinstance(said, Flow):
+        frame, _ = session.read()
+        if not isinstance(frame, Flow):
             break
-    assert isinstance(said, End)
-    assert said.error is not None
-    assert said.error.condition == "amqp:session:errant-link"
+    assert isinstance(frame, End)
+    assert frame.error is not None
+    assert frame.error.condition == "amqp:session:errant-link"
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")

@@ -20,9 +20,9 @@ def full(channel: PeerChannel, node: str) -> str:
 
 def drained(session: PeerSession10, count: int, available: int = 0, handle: int = 0) -> None:
     """The broker says once that it has used up all it was allowed."""
-    said = session.expect(Flow)
-    assert (said.handle, said.drain, said.echo) == (handle, True, False), said
-    assert (said.delivery_count, said.link_credit, said.available) == (count & LAST, 0, available), said
+    flow = session.expect(Flow)
+    assert (flow.handle, flow.drain, flow.echo) == (handle, True, False), flow
+    assert (flow.delivery_count, flow.link_credit, flow.available) == (count & LAST, 0, available), flow
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.8")
@@ -141,7 +141,7 @@ def test_each_drain_has_an_end(session: PeerSession10, node: str) -> None:
 @pytest.mark.spec("amqp-1.0", "2.6.7")
 def test_many_drains_in_one_write_are_answered(session: PeerSession10, full: str) -> None:
     session.receives(full)
-    said = Flow(
+    frame = Flow(
         next_incoming_id=0,
         incoming_window=2048,
         next_outgoing_id=0,
@@ -151,7 +151,7 @@ def test_many_drains_in_one_write_are_answered(session: PeerSession10, full: str
         link_credit=20,
         drain=True,
     )
-    session.peer.send(session.encode(said) * 20)
+    session.peer.send(session.encode(frame) * 20)
     for number in range(10):
         assert session.delivery().id == number
     drained(session, 20)
@@ -241,14 +241,14 @@ def test_a_sender_is_allowed_more_in_time(session: PeerSession10, node: str) -> 
         session.transfer(0, None, sent)
         sent += 1
         while True:
-            said, _ = session.read()
-            if isinstance(said, Disposition):
+            frame, _ = session.read()
+            if isinstance(frame, Disposition):
                 break
-            assert isinstance(said, Flow)
-            if said.handle is not None:
-                assert said.delivery_count is not None
-                assert said.link_credit is not None
-                left = said.delivery_count + said.link_credit
+            assert isinstance(frame, Flow)
+            if frame.handle is not None:
+                assert frame.delivery_count is not None
+                assert frame.link_credit is not None
+                left = frame.delivery_count + frame.link_credit
         assert max(left, limit) > sent
 
 
@@ -281,9 +281,9 @@ def test_deliveries_beyond_the_credit(session: PeerSession10, node: str) -> None
     for number in range(allowed.link_credit + 1):
         session.transfer(0, None, number)
     while True:
-        said, _ = session.read()
-        assert not isinstance(said, Transfer)
-        if not isinstance(said, Flow | Disposition):
+        frame, _ = session.read()
+        assert not isinstance(frame, Transfer)
+        if not isinstance(frame, Flow | Disposition):
             break
-    assert said.error is not None  # type: ignore[attr-defined]
-    assert said.error.condition == "amqp:link:transfer-limit-exceeded"  # type: ignore[attr-defined]
+    assert frame.error is not None  # type: ignore[attr-defined]
+    assert frame.error.condition == "amqp:link:transfer-limit-exceeded"  # type: ignore[attr-defined]

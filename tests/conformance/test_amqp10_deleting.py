@@ -177,18 +177,18 @@ def test_earlier_transfers_are_answered_before_the_detach(
     session.peer.send(b"".join([*before, delete, *behind]))  # deleted while the log is yet to sync
     answered = 0
     while True:
-        said, _ = session.read()
-        if isinstance(said, Detach):
+        frame, _ = session.read()
+        if isinstance(frame, Detach):
             break
-        if isinstance(said, Disposition):
-            assert (said.first, said.state, said.settled) == (answered, Accepted(), True)
-            assert said.last is not None
-            answered = said.last + 1
+        if isinstance(frame, Disposition):
+            assert (frame.first, frame.state, frame.settled) == (answered, Accepted(), True)
+            assert frame.last is not None
+            answered = frame.last + 1
         else:
-            assert isinstance(said, Transfer | Flow)
+            assert isinstance(frame, Transfer | Flow)
     assert answered == 50
-    assert said.error is not None
-    assert (said.handle, said.error.condition) == (0, "amqp:resource-deleted")
+    assert frame.error is not None
+    assert (frame.handle, frame.error.condition) == (0, "amqp:resource-deleted")
     session.expect_silence()
 
 
@@ -273,10 +273,10 @@ def test_a_virtual_host_goes_with_its_queues(meet: Meet, api: Api, vhost: str) -
     session.receives("q", 1, 1)
     api.delete("vhosts", vhost)
     gone = []
-    while not isinstance(said := session.read()[0], Close):
-        assert isinstance(said, Detach)
-        gone.append(said.handle)
+    while not isinstance(frame := session.read()[0], Close):
+        assert isinstance(frame, Detach)
+        gone.append(frame.handle)
     assert set(gone) <= {0, 1}
     assert len(gone) == len(set(gone))
-    assert said.error is not None
-    assert said.error.condition == "amqp:connection:forced"
+    assert frame.error is not None
+    assert frame.error.condition == "amqp:connection:forced"

@@ -48,10 +48,10 @@ def attach_target(session: PeerSession10, policy: object, *capabilities: str) ->
 
 def expect_detached(session: PeerSession10) -> int:
     """Expect that a link ends with its node; return the handle."""
-    said = session.expect(Detach)
-    assert said.error is not None
-    assert said.error.condition == "amqp:resource-deleted"
-    return said.handle
+    detach = session.expect(Detach)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:resource-deleted"
+    return detach.handle
 
 
 def is_there(api: Api, name: str) -> bool:

@@ -29,8 +29,8 @@ def properties(
     address: str, handle: int = 0, source: dict[str, object] | None = None, **asked: object
 ) -> Attach:
     """Return the arguments as link properties; an underscore means a hyphen."""
-    said: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in asked.items()}
-    return receiver(None, handle, source=Source(address=address, **(source or {})), properties=said)  # type: ignore[arg-type]
+    fields: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in asked.items()}
+    return receiver(None, handle, source=Source(address=address, **(source or {})), properties=fields)  # type: ignore[arg-type]
 
 
 def described(
@@ -53,8 +53,8 @@ def prefixed(
 
 def bare(address: str, handle: int = 0, source: dict[str, object] | None = None, **asked: object) -> Attach:
     """Ask by filters without descriptors, as some clients make them."""
-    said: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in asked.items()}
-    return receiver(None, handle, source=Source(address=address, filter=said, **(source or {})))  # type: ignore[arg-type]
+    fields: dict[str, object] = {Symbol(name.replace("_", "-")): value for name, value in asked.items()}
+    return receiver(None, handle, source=Source(address=address, filter=fields, **(source or {})))  # type: ignore[arg-type]
 
 
 WAYS = pytest.mark.parametrize("asks", [properties, described, prefixed, bare])
@@ -118,9 +118,9 @@ def test_an_exclusive_consumer_is_served_alone(
     attached(session, receiver(node, 3), credit=10)
     fill(channel, node, 3)
     assert seen(session, 1, 3) == [b"0", b"1", b"2"]
-    told = {each["consumer_tag"]: each for each in api.get("queues", "/", node)["consumer_details"]}
-    assert told["receives 1"]["activity_status"] == "single_active"
-    assert told["receives 1"]["arguments"] == {"x-exclusive-consumer": True}
+    consumers = {each["consumer_tag"]: each for each in api.get("queues", "/", node)["consumer_details"]}
+    assert consumers["receives 1"]["activity_status"] == "single_active"
+    assert consumers["receives 1"]["arguments"] == {"x-exclusive-consumer": True}
     session.detach(1)
     fill(channel.peer.channel(2), node, 1)
     assert seen(session, 2, 1) == [b"0"]
@@ -357,9 +357,9 @@ def test_exclusive_consumers_of_activemq(
     session.sends(where, 4)
     session.publish(4, 1)
     session.settle(session.delivery(1).id)
-    told = {each["consumer_tag"]: each for each in api.get("queues", "/", node)["consumer_details"]}
-    assert told["receives 2"]["arguments"] == {"x-exclusive-consumer": True}
-    assert told["receives 3"]["arguments"] == {"x-priority": 5}
+    consumers = {each["consumer_tag"]: each for each in api.get("queues", "/", node)["consumer_details"]}
+    assert consumers["receives 2"]["arguments"] == {"x-exclusive-consumer": True}
+    assert consumers["receives 3"]["arguments"] == {"x-priority": 5}
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,9 @@ def test_a_message_in_very_many_transfers(
         sent += len(chosen)
         while not last and session.expect(Flow).next_incoming_id != sent:
             pass
-    while not isinstance(said := session.read()[0], Disposition):
-        assert isinstance(said, Flow)
-    assert said.state == Accepted()
+    while not isinstance(frame := session.read()[0], Disposition):
+        assert isinstance(frame, Flow)
+    assert frame.state == Accepted()
     assert channel.take(node).body == body
     bystander.expect_progress()
 
@@ -147,8 +147,8 @@ def test_a_peer_that_asks_and_does_not_read_is_not_listened_to(
     target = Target(address="x" * 30_000)  # the answers repeat the address
     frames = []
     for number in range(2500):
-        said = Attach(name=f"{number}", handle=0, role=True, source=Source(address="q"), target=target)
-        frames += [session.encode(said), session.encode(Detach(handle=0, closed=True))]
+        frame = Attach(name=f"{number}", handle=0, role=True, source=Source(address="q"), target=target)
+        frames += [session.encode(frame), session.encode(Detach(handle=0, closed=True))]
     before = resident_bytes(daemon)
     with written(peer, frames) as writing:
         for _ in range(200):

@@ -37,9 +37,14 @@ def sends(
 
 def answer(session: PeerSession10, delivery_id: int, state: DeliveryState) -> None:
     """Expect the broker's state of a delivery, which this side must settle."""
-    said = session.expect(Disposition)
-    assert (said.role, said.first, said.last, said.settled) == (True, delivery_id, delivery_id, False)
-    assert said.state == state
+    disposition = session.expect(Disposition)
+    assert (disposition.role, disposition.first, disposition.last, disposition.settled) == (
+        True,
+        delivery_id,
+        delivery_id,
+        False,
+    )
+    assert disposition.state == state
 
 
 def settle(session: PeerSession10, delivery_id: int) -> None:

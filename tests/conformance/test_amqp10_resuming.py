@@ -261,11 +261,11 @@ def test_a_large_delivery_is_resumed_in_many_frames(begin: Begins, channel: Peer
     more = True
     while more:
         session.flow()
-        said, part = session.read()
-        assert isinstance(said, Transfer)
-        assert (said.delivery_tag, said.resume) == (tag, True)
+        frame, part = session.read()
+        assert isinstance(frame, Transfer)
+        assert (frame.delivery_tag, frame.resume) == (tag, True)
         payload += part
-        more = said.more
+        more = frame.more
     assert payload.endswith(body)
     session.settle(1)
     session.detach()

@@ -119,12 +119,12 @@ def test_as_many_as_are_kept_are_resumed_at_once(begin: Begins, channel: PeerCha
     assert answer.incomplete_unsettled is False
     again = set()
     for _ in tags:
-        said, _ = session.read()
-        assert isinstance(said, Transfer)
-        assert said.resume
-        assert said.delivery_tag is not None
-        assert said.settled == (states[said.delivery_tag] is not None)
-        again.add(said.delivery_tag)
+        frame, _ = session.read()
+        assert isinstance(frame, Transfer)
+        assert frame.resume
+        assert frame.delivery_tag is not None
+        assert frame.settled == (states[frame.delivery_tag] is not None)
+        again.add(frame.delivery_tag)
     assert again == set(tags)
     session.settle(KEPT + 10, 2 * KEPT + 9)
     session.detach()

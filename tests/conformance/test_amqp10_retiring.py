@@ -50,8 +50,8 @@ def test_a_retired_delivery_stays_retired_though_the_link_has_ended(
         controller.commit(txn_id)
     else:
         session.transfer(CONTROLLER, controller.message(Discharge(txn_id=txn_id)), 5000)
-        said = [session.expect(Disposition) for _ in range(2)]
-        assert Accepted() in [each.state for each in said if each.role]
+        dispositions = [session.expect(Disposition) for _ in range(2)]
+        assert Accepted() in [each.state for each in dispositions if each.role]
     assert channel.counts(node)[0] == (1 if fails else 0)
 
 
@@ -67,9 +67,13 @@ def test_a_receiver_that_retires_without_settling_gets_the_settlement_at_the_com
     session.settle(delivery.id, state=within(txn_id, Accepted()), settled=False)
     session.expect_silence()
     session.transfer(CONTROLLER, controller.message(Discharge(txn_id=txn_id)), 5000)
-    said = {each.role: each for each in (session.expect(Disposition), session.expect(Disposition))}
-    assert (said[True].first, said[True].state) == (5000, Accepted())
-    assert (said[False].first, said[False].settled, said[False].state) == (delivery.id, True, Accepted())
+    dispositions = {each.role: each for each in (session.expect(Disposition), session.expect(Disposition))}
+    assert (dispositions[True].first, dispositions[True].state) == (5000, Accepted())
+    assert (dispositions[False].first, dispositions[False].settled, dispositions[False].state) == (
+        delivery.id,
+        True,
+        Accepted(),
+    )
     session.detach(0)
     assert channel.counts(node)[0] == 0
 
@@ -122,8 +126,8 @@ def test_a_failure_counts_when_the_transaction_is_committed(
     session.settle(first.id, state=within(txn_id, Modified(delivery_failed=failed)))
     session.expect_silence()
     session.transfer(CONTROLLER, controller.message(Discharge(txn_id=txn_id)), 5000)
-    said = [session.read() for _ in range(2)]
-    (payload,) = [payload for each, payload in said if isinstance(each, Transfer)]
+    frames = [session.read() for _ in range(2)]
+    (payload,) = [payload for each, payload in frames if isinstance(each, Transfer)]
     header, _ = decode_composite(payload)
     assert isinstance(header, Header)
     assert (header.first_acquirer, header.delivery_count) == (False, int(failed))

@@ -171,9 +171,9 @@ def test_the_window_is_opened_again_at_its_half(meet: Meet, first: int) -> None:
 
 @pytest.mark.spec("amqp-1.0", "2.7.5")
 def test_a_link_that_is_not_there(meet: Meet) -> None:
-    for said in (Transfer(handle=9, delivery_id=0, delivery_tag=b"t"), Detach(handle=9), flow(handle=9)):
+    for frame in (Transfer(handle=9, delivery_id=0, delivery_tag=b"t"), Detach(handle=9), flow(handle=9)):
         peer, _ = opened(meet)
-        peer.write(said)
+        peer.write(frame)
         expect_end(peer, "amqp:session:unattached-handle", "handle 9")
 
 

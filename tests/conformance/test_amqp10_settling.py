@@ -231,11 +231,11 @@ def test_settling_in_receiver_second_mode_grants_the_sender_credit(
         session.transfer(0, None, number)
     answered = 0
     while answered < count:
-        said, _ = session.read()
-        if isinstance(said, Disposition):
-            assert (said.first, said.settled) == (answered, False)
-            assert said.last is not None
-            answered = said.last + 1
+        frame, _ = session.read()
+        if isinstance(frame, Disposition):
+            assert (frame.first, frame.settled) == (answered, False)
+            assert frame.last is not None
+            answered = frame.last + 1
     session.expect_silence()
     session.settle(first, last, receiver=False)
     more = session.expect(Flow)

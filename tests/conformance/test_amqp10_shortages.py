@@ -86,8 +86,10 @@ def test_transfers_beyond_the_window_before_the_alarm_end_the_session(hoard: Hoa
     hoard.fill()
     assert publisher.expect(Flow).incoming_window == 0
     window = publisher.begun.incoming_window
-    said = b"".join(publisher.encode_transfer(0, None, number, settled=True) for number in range(window + 1))
-    publisher.peer.send(said)
+    frames = b"".join(
+        publisher.encode_transfer(0, None, number, settled=True) for number in range(window + 1)
+    )
+    publisher.peer.send(frames)
     publisher.expect_end("amqp:session:window-violation", f"transfer {window}")
 
 

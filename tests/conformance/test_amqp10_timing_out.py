@@ -56,11 +56,11 @@ def declared(controller: Controller, count: int, first: int) -> list[object]:
         session.transfer(CONTROLLER, controller.message(Declare()), number)
     states: list[object] = []
     while len(states) < count:
-        said, _ = session.read()
-        if isinstance(said, Disposition):
-            states.append(said.state)
+        frame, _ = session.read()
+        if isinstance(frame, Disposition):
+            states.append(frame.state)
         else:
-            assert isinstance(said, Flow), said
+            assert isinstance(frame, Flow), frame
     return states
 
 

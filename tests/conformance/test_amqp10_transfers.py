@@ -24,11 +24,11 @@ def arrived(session: PeerSession10, node: str, handle: int = 9) -> list[bytes]:
     session.allow(handle, 100, drain=True)
     found = []
     while True:
-        said, payload = session.read()
-        if isinstance(said, Flow):
-            assert said.drain
+        frame, payload = session.read()
+        if isinstance(frame, Flow):
+            assert frame.drain
             break
-        assert isinstance(said, Transfer)
+        assert isinstance(frame, Transfer)
         found.append(payload)
     session.detach(handle)
     return found
@@ -56,8 +56,8 @@ def test_a_settled_delivery_has_no_disposition(session: PeerSession10, node: str
 @pytest.mark.spec("amqp-1.0", "2.6.12")
 def test_a_durable_message_is_accepted_when_it_is_on_disk(session: PeerSession10, durable_queue: str) -> None:
     session.sends(durable_queue)
-    said = b"".join(session.encode_transfer(0, b"\0Sp\xc0\x02\x01\x41" + MESSAGE, at) for at in range(100))
-    session.peer.send(said)
+    frames = b"".join(session.encode_transfer(0, b"\0Sp\xc0\x02\x01\x41" + MESSAGE, at) for at in range(100))
+    session.peer.send(frames)
     done = 0
     while done < 100:
         found, _ = session.read()
@@ -213,18 +213,18 @@ def test_a_message_that_is_too_large(start_daemon: DaemonStarter, meet: Meet) ->
         session.transfer(0, b"", None, more=True)
     session.transfer(0, b"", None)
     while True:
-        said, _ = session.read()
-        if isinstance(said, Detach):
+        frame, _ = session.read()
+        if isinstance(frame, Detach):
             break
-        assert isinstance(said, Flow)
-    assert said.error is not None
-    assert said.error.condition == "amqp:link:message-size-exceeded"
+        assert isinstance(frame, Flow)
+    assert frame.error is not None
+    assert frame.error.condition == "amqp:link:message-size-exceeded"
     session.write(Detach(handle=0, closed=True))
     session.transfer(1, MESSAGE, 1)
-    while not isinstance(said, Disposition):
-        said, _ = session.read()
-        assert isinstance(said, Flow | Disposition)
-    assert (said.first, said.state) == (1, Released())
+    while not isinstance(frame, Disposition):
+        frame, _ = session.read()
+        assert isinstance(frame, Flow | Disposition)
+    assert (frame.first, frame.state) == (1, Released())
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")

@@ -159,14 +159,14 @@ def test_a_drain_does_not_overtake_its_delivery(begin: Begins, channel: PeerChan
     session.allow(0, 1, drain=True)
     parts = 0
     while True:
-        said, _ = session.read()
-        if isinstance(said, Flow):
+        frame, _ = session.read()
+        if isinstance(frame, Flow):
             break
-        assert isinstance(said, Transfer)
+        assert isinstance(frame, Transfer)
         parts += 1
-        if session.received % 3 == 0 and said.more:
+        if session.received % 3 == 0 and frame.more:
             session.allow(0, 1, drain=True)  # repeat the drain
-    assert (said.handle, said.drain, said.link_credit, said.delivery_count) == (0, True, 0, 1)
+    assert (frame.handle, frame.drain, frame.link_credit, frame.delivery_count) == (0, True, 0, 1)
     assert parts > len(BIG) // 512
     session.expect_silence()
 
@@ -213,9 +213,9 @@ def test_a_link_ends_while_a_delivery_is_on_its_way(
     else:
         allowed = Flow(next_incoming_id=3, incoming_window=2, next_outgoing_id=0, outgoing_window=1)
         session.peer.send(session.encode(allowed) + session.encode(Detach(handle=0, closed=True)))
-        said, payload = session.read()
-        assert isinstance(said, Transfer)
-        assert (said.delivery_id, said.aborted, said.more, payload) == (0, True, False, b"")
+        frame, payload = session.read()
+        assert isinstance(frame, Transfer)
+        assert (frame.delivery_id, frame.aborted, frame.more, payload) == (0, True, False, b"")
     detach = session.expect(Detach)
     assert (detach.handle, detach.error) == (0, None)
     assert channel.counts(node)[0] == 1
@@ -273,8 +273,8 @@ def test_delivery_ids_and_counts_of_the_peer_may_wrap(begin: Begins, node: str, 
     session.sends(node, 0, initial_delivery_count=first)
     ids = [first + at & LAST for at in range(200)]
     for at in range(0, 200, 10):
-        said = [session.encode_transfer(0, None, number) for number in ids[at : at + 10]]
-        session.peer.send(b"".join(said))
+        frames = [session.encode_transfer(0, None, number) for number in ids[at : at + 10]]
+        session.peer.send(b"".join(frames))
         done = 0
         while done < 10:
             performative, _ = session.read()

@@ -159,9 +159,9 @@ def test_definitions(control: Amqpctl, api: Api, vhost: str, tmp_path: Path) -> 
     for content, words in ((b'{"a": "\xff"}', "is not valid UTF-8 at byte 7"), (b"[" * 999, "levels deep")):
         file.write_bytes(content)
         refused = control("import_definitions", str(file), status=2)
-        said = "".join(refused.stderr.replace("│", " ").split())
-        assert str(file) in said
-        assert words.replace(" ", "") in said
+        output = "".join(refused.stderr.replace("│", " ").split())
+        assert str(file) in output
+        assert words.replace(" ", "") in output
     control("import_definitions", str(tmp_path / "absent"), status=1)
 
 

@@ -26,8 +26,8 @@ def test_a_peer_that_falls_silent_is_dropped(
     connect: Connector, own: Daemon | None, bystander: Bystander
 ) -> None:
     peer = connect(heartbeat=1)
-    said = peer.expect_end()  # the broker's own heartbeats, and not a word more
-    assert said == BEAT * (len(said) // len(BEAT))
+    received = peer.expect_end()  # the broker's own heartbeats, and not a word more
+    assert received == BEAT * (len(received) // len(BEAT))
     logged(own, peer, "heartbeat")
 
 

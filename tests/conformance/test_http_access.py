@@ -156,7 +156,7 @@ def test_only_monitoring_users_may_list_nodes(user: Callable[..., Api]) -> None:
 
 def test_each_user_may_read_its_own_whoami_and_limits(api: Api, user: Callable[..., Api]) -> None:
     somebody = user("management, monitoring")
-    said = somebody.get("whoami")
-    assert said["tags"] == ["management", "monitoring"]
-    assert somebody.get("user-limits", said["name"]) == []
+    answer = somebody.get("whoami")
+    assert answer["tags"] == ["management", "monitoring"]
+    assert somebody.get("user-limits", answer["name"]) == []
     somebody.refused(401, "GET", "user-limits", "guest")

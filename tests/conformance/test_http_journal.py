@@ -27,10 +27,10 @@ def publish(daemon: Daemon, count: int, queue: str = "q") -> None:
 def written(api: Api, at_least: int) -> dict[str, Any]:
     """Return the journal's state, as soon as at least so many events can be read."""
     late = time.monotonic() + PATIENCE_S
-    while (said := api.get("journal"))["written"] < at_least:
-        assert time.monotonic() < late, said
-    assert isinstance(said, dict)
-    return said
+    while (answer := api.get("journal"))["written"] < at_least:
+        assert time.monotonic() < late, answer
+    assert isinstance(answer, dict)
+    return answer
 
 
 def events(api: Api, name: str) -> list[EventRow]:
@@ -48,13 +48,18 @@ def test_events_can_be_read_while_their_file_is_written(
 ) -> None:
     daemon = start_daemon(*FULL)
     api = admin_of(daemon)
-    said = api.get("journal")
-    assert (said["node"], said["level"], said["limit"], said["failure"]) == ("n-1", "full", "full", "")
-    begun = said["next"] - 1  # events of the start
-    assert said["nodes"]["n-1"]["first"] == 1
+    answer = api.get("journal")
+    assert (answer["node"], answer["level"], answer["limit"], answer["failure"]) == (
+        "n-1",
+        "full",
+        "full",
+        "",
+    )
+    begun = answer["next"] - 1  # events of the start
+    assert answer["nodes"]["n-1"]["first"] == 1
     publish(daemon, 10)
-    said = written(api, begun + 21)  # declare, enqueue and confirm
-    assert said["nodes"] == {"n-1": {"first": 1, "next": said["written"] + 1}}
+    answer = written(api, begun + 21)  # declare, enqueue and confirm
+    assert answer["nodes"] == {"n-1": {"first": 1, "next": answer["written"] + 1}}
     (file,) = api.get("journal", "files")["files"]
     assert (file["node"], file["state"], file["first"]) == ("n-1", "open", 1)
     assert file["last"] >= begun + 21
@@ -144,9 +149,9 @@ def test_a_file_keeps_its_name_when_it_is_ended(
     assert last >= 7
     for path in (folder / "live").iterdir():
         path.unlink(missing_ok=True)  # a file that has just been ended has another name
-    said = api.get("journal")["nodes"]["n-1"]
-    assert said["first"] > last, "what is there of a journal whose files are gone begins where they ended"
-    assert said["first"] <= said["next"]
+    answer = api.get("journal")["nodes"]["n-1"]
+    assert answer["first"] > last, "what is there of a journal whose files are gone begins where they ended"
+    assert answer["first"] <= answer["next"]
 
 
 def test_only_names_of_the_list_are_files(

@@ -270,8 +270,8 @@ def test_a_user_without_write_permission_adds_no_rows(
     stranger = user("management", write="^q$")
     own = Driver(stranger, vhost, "own")
     attempt = own.begin(0)
-    said = own.add(attempt, 0, chunk([b"a"], exchange="amq.fanout"), status=401)
-    assert "write access to exchange 'amq.fanout'" in said["reason"]
+    answer = own.add(attempt, 0, chunk([b"a"], exchange="amq.fanout"), status=401)
+    assert "write access to exchange 'amq.fanout'" in answer["reason"]
     for method, path in (("GET", ()), ("DELETE", ()), ("POST", ()), ("POST", ("commit",))):
         stranger.refused(401, method, *driver.path, *path, body={"epoch": 1})
     assert [each["query"] for each in stranger.get(SINKS, vhost)] == ["own"]

@@ -66,9 +66,9 @@ def chunks(data: bytes) -> list[Chunk]:
 
 
 def test_a_stream_shows_its_partitions_offsets_and_size(api: Api, stream: str) -> None:
-    said = api.get("streams", "/", stream)
-    (partition,) = said["partitions"]
-    assert (said["name"], said["vhost"], partition["partition"]) == (stream, "/", 0)
+    answer = api.get("streams", "/", stream)
+    (partition,) = answer["partitions"]
+    assert (answer["name"], answer["vhost"], partition["partition"]) == (stream, "/", 0)
     assert (partition["first"], partition["next"]) == (0, 100)
     assert partition["bytes"] > 100
     queue = api.get("queues", "/", stream)

@@ -118,17 +118,17 @@ def test_operators_change_policies_users_and_topology_and_publish(
     who = client(channel)
     stop(daemon, channel.peer)
 
-    told = changes(folder)
-    asked = [(change["kind"], event["request"]) for change, event in told if event["request"]]
+    recorded = changes(folder)
+    asked = [(change["kind"], event["request"]) for change, event in recorded if event["request"]]
     assert asked == [
         ("policy", "PUT /api/policies/%2F/p"),
         ("user", "PUT /api/users/eve"),
         ("user.permission", "PUT /api/permissions/%2F/eve"),
         ("policy.delete", "DELETE /api/policies/%2F/p"),
     ]
-    (exchange,) = (event for change, event in told if change.get("name") == "transient")
+    (exchange,) = (event for change, event in recorded if change.get("name") == "transient")
     assert actor(exchange) == who
-    assert not any("hash" in event["text"] or "verifier" in event["text"] for _, event in told)
+    assert not any("hash" in event["text"] or "verifier" in event["text"] for _, event in recorded)
     came = of(cat(folder), "enqueue")
     assert (came["user"], came["request"]) == ("guest", "POST /api/exchanges/%2F/amq.default/publish")
 
@@ -319,8 +319,8 @@ def test_values_of_parameters_are_not_told(
     api.put("global-parameters", "upstream", value={"uri": "amqp://user:secret@host"})
     stop(daemon, connect(daemon.address))
 
-    told = [change for change, event in changes(folder) if event["request"]]
-    assert told == [{"kind": "parameter", "name": "upstream"}]
+    recorded = [change for change, event in changes(folder) if event["request"]]
+    assert recorded == [{"kind": "parameter", "name": "upstream"}]
 
 
 def test_a_long_definition_is_told_with_its_names(

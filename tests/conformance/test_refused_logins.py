@@ -86,7 +86,7 @@ def test_a_method_out_of_its_turn_in_the_handshake(
     peer = dial()
     peer.start()
     peer.write(Channel.Open(), 1)
-    said = peer.expect_end()
-    assert Connection.OpenOk.name not in str(said)
+    received = peer.expect_end()
+    assert Connection.OpenOk.name not in str(received)
     if own is not None:
         logged(own, peer, r"\b50[345]\b")

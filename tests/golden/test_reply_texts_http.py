@@ -26,9 +26,9 @@ def place(api: Api) -> Iterator[str]:
 
 def compare(case: str, answer: httpx.Response, place: str) -> None:
     """Fail unless an answer has the listed text of a case; health checks have no `error`."""
-    said = answer.json()
-    error = {"error": said["error"]} if "error" in said else {}
-    check({"status": answer.status_code, **error, "text": said["reason"]}, GOLDEN[case], place)
+    document = answer.json()
+    error = {"error": document["error"]} if "error" in document else {}
+    check({"status": answer.status_code, **error, "text": document["reason"]}, GOLDEN[case], place)
 
 
 REQUESTS: Final[dict[str, tuple[str, tuple[str, ...], dict[str, object] | None]]] = {

@@ -123,8 +123,10 @@ class Request(BaseHTTPRequestHandler):
         assert isinstance(self.server, ContainerEngine)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         try:
-            said = self.server.answer(self.command, self.path.partition("?")[0], json.loads(body or "null"))
-            status, text = 200, json.dumps(said) if said is not None else ""
+            document = self.server.answer(
+                self.command, self.path.partition("?")[0], json.loads(body or "null")
+            )
+            status, text = 200, json.dumps(document) if document is not None else ""
         except AssertionError as error:  # a broker has not started or stopped as it should
             status, text = 500, str(error)
         self.send_response(status)

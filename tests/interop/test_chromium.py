@@ -92,21 +92,21 @@ class Tab:
         await self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                told = json.loads(await self._socket.recv())
-                if told.get("id") == self._number:
-                    return told["result"]
-                self._told.append(told)
+                document = json.loads(await self._socket.recv())
+                if document.get("id") == self._number:
+                    return document["result"]
+                self._told.append(document)
 
     async def answer(self, url: str) -> tuple[int, dict[str, str]]:
         """The status of the next answer from `url`, and the request's headers."""
         sent: dict[str, dict[str, str]] = {}
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                told = self._told.pop(0) if self._told else json.loads(await self._socket.recv())
-                found = told.get("params", {})
-                if told.get("method") == "Network.requestWillBeSentExtraInfo":
+                document = self._told.pop(0) if self._told else json.loads(await self._socket.recv())
+                found = document.get("params", {})
+                if document.get("method") == "Network.requestWillBeSentExtraInfo":
                     sent[found["requestId"]] = {name.lower(): each for name, each in found["headers"].items()}
-                if told.get("method") == "Network.responseReceived" and found["response"]["url"] == url:
+                if document.get("method") == "Network.responseReceived" and found["response"]["url"] == url:
                     return found["response"]["status"], sent.get(found["requestId"], {})
 
 

@@ -129,19 +129,19 @@ class Worker10(Worker):
 
     def take_frame(self) -> None:
         """Take the next frame."""
-        said, payload = self.session.read()
-        if isinstance(said, Transfer):
-            assert not said.more
-            assert said.delivery_id is not None
+        frame, payload = self.session.read()
+        if isinstance(frame, Transfer):
+            assert not frame.more
+            assert frame.delivery_id is not None
             self.taken += 1
-            self.inbox.append((said.delivery_id, number_of(data_of(payload))))
-        elif isinstance(said, Disposition):
-            if said.role:
-                assert said.last is not None
-                for each in range(said.first, said.last + 1):
-                    self.outcomes[each] = said.state
+            self.inbox.append((frame.delivery_id, number_of(data_of(payload))))
+        elif isinstance(frame, Disposition):
+            if frame.role:
+                assert frame.last is not None
+                for each in range(frame.first, frame.last + 1):
+                    self.outcomes[each] = frame.state
         else:
-            assert isinstance(said, Flow), said
+            assert isinstance(frame, Flow), frame
 
 
 def data_of(payload: bytes) -> bytes:

@@ -28,10 +28,10 @@ def receipts(channel: BlockingChannel, queue: str, count: int) -> list[tuple[Any
     found: list[tuple[Any, ...]] = []
     for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=PATIENCE_S):
         assert method is not None, f"{len(found)} receipts of {count}"
-        told = json.loads(body)
-        assert told == properties.headers
-        assert told.pop("time") > 1_700_000_000_000
-        found.append((told, properties.correlation_id, properties.delivery_mode))
+        document = json.loads(body)
+        assert document == properties.headers
+        assert document.pop("time") > 1_700_000_000_000
+        found.append((document, properties.correlation_id, properties.delivery_mode))
         if len(found) == count:
             break
     channel.cancel()

@@ -101,23 +101,23 @@ class KilledSource(AmqpDataSource):
 
 def main() -> None:
     """Arguments: a JSON object with `options`, `folder`, `available_now`, and perhaps options of a `sink`."""
-    said = json.loads(sys.argv[1])
+    document = json.loads(sys.argv[1])
     os.environ[GROUP] = str(os.getpgid(0))
     spark = build_session("local[2,4]", {"spark.sql.shuffle.partitions": "1"})
     spark.dataSource.register(KilledSource)
 
     def store(batch: DataFrame, number: int) -> None:
         reached(BEFORE_WRITE)
-        batch.select("value").write.mode("overwrite").parquet(f"{said['folder']}/out/batch={number}")
+        batch.select("value").write.mode("overwrite").parquet(f"{document['folder']}/out/batch={number}")
         reached(AFTER_WRITE)
 
-    frame = spark.readStream.format("amqp").options(**said["options"]).load()
-    if "sink" in said:
-        writer = frame.select("value").writeStream.format("amqp").options(**said["sink"])
+    frame = spark.readStream.format("amqp").options(**document["options"]).load()
+    if "sink" in document:
+        writer = frame.select("value").writeStream.format("amqp").options(**document["sink"])
     else:
         writer = frame.writeStream.foreachBatch(store)
-    writer = writer.option("checkpointLocation", f"{said['folder']}/at")
-    if said["available_now"]:
+    writer = writer.option("checkpointLocation", f"{document['folder']}/at")
+    if document["available_now"]:
         writer = writer.trigger(availableNow=True)
     writer.start().awaitTermination()
 

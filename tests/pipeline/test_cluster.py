@@ -92,8 +92,8 @@ def submitter(tmp_path: Path) -> Submitter:
 
 
 def test_messages_are_stored_by_executors(submitter: Submitter, broker: Broker, tmp_path: Path) -> None:
-    said = broker.options_of_spark
-    words = ["run", "stream-to-parquet", "--url", said["url"], "--option", f"apiUrl={said['apiUrl']}"]
+    options = broker.options_of_spark
+    words = ["run", "stream-to-parquet", "--url", options["url"], "--option", f"apiUrl={options['apiUrl']}"]
     out = tmp_path / "out"
     done = submitter.submit(*words, "--subscribe", "orders", "--out", str(out))
     assert done.returncode == 0, done.stderr[-5000:]

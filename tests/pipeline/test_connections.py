@@ -60,21 +60,21 @@ def rows(start: dict[str, Any], end: dict[str, Any]) -> int:
 def test_a_password_out_of_a_file_or_the_environment(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = broker.options_of_spark | {"url": f"amqp://guest@127.0.0.1:{broker.daemon.address.port}"}
+    options = broker.options_of_spark | {"url": f"amqp://guest@127.0.0.1:{broker.daemon.address.port}"}
     file = tmp_path / "password"
     file.write_text("guest\n")
     monkeypatch.setenv("BROKER_PASSWORD", "guest")
     for more in ({"passwordFile": str(file)}, {"passwordEnv": "BROKER_PASSWORD"}, {"password": "guest"}):
-        assert server(**said, **more).get("whoami")["name"] == "guest"
+        assert server(**options, **more).get("whoami")["name"] == "guest"
     file.write_text("wrong")
     with pytest.raises(RefusedError, match="401"):
-        server(**said, passwordFile=str(file)).get("whoami")
+        server(**options, passwordFile=str(file)).get("whoami")
     for more, reason in (
         ({"passwordFile": str(tmp_path / "none")}, "'passwordFile' is '.*none'"),
         ({"passwordEnv": "NOT_SET"}, "'passwordEnv' is 'NOT_SET'"),
     ):
         with pytest.raises(OptionError, match=reason):
-            server(**said, **more).get("whoami")
+            server(**options, **more).get("whoami")
 
 
 def test_the_next_address_is_tried(broker: Broker) -> None:

@@ -83,8 +83,8 @@ def test_all_other_messages_are_read_and_one_line_says_which_are_not(
     expected = [number for number in range(COUNT) if number not in (0, 3, 4, COUNT - 1)]
     with caplog.at_level(logging.WARNING):
         assert read(broker) == expected
-    told = [line for line in caplog.messages if "do not read back" in line]
-    for line, (first, last) in zip(told, [(0, 0), (3, 4), (COUNT - 1, COUNT - 1)], strict=True):
+    lines = [line for line in caplog.messages if "do not read back" in line]
+    for line, (first, last) in zip(lines, [(0, 0), (3, 4), (COUNT - 1, COUNT - 1)], strict=True):
         assert line.startswith(f"messages {first} to {last} of partition 0 of 's'")
         broker.log.wait_for(f"rows of a stream do not read back.*{first} to {last}")
     assert read(broker) == expected, "the broker remembers"

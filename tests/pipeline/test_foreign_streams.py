@@ -90,8 +90,8 @@ def test_batches_go_on_where_they_ended(spark: SparkSession, url: str, tmp_path:
     def take(frame: DataFrame, number: int) -> None:
         taken[number] = [bytes(row["value"]) for row in rows(frame)]
 
-    said = {"url": url, "transport": "amqp", "subscribe": "events", "startingOffsets": "earliest"}
-    stream = spark.readStream.format("amqp").options(**said, maxMessagesPerTrigger="5000").load()
+    options = {"url": url, "transport": "amqp", "subscribe": "events", "startingOffsets": "earliest"}
+    stream = spark.readStream.format("amqp").options(**options, maxMessagesPerTrigger="5000").load()
     writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path))
     writer.trigger(availableNow=True).start().awaitTermination()
     assert [len(taken[number]) for number in sorted(taken)] == [5000, 5000, 2000]

@@ -62,6 +62,6 @@ def test_a_stream_with_partitions_is_refused_over_plain_amqp(spark: SparkSession
     """Each partition has offsets of its own, and a plain consumer gets all partitions at once."""
     broker.declare_stream("parts", partitions=3)
     broker.publish("parts", BODIES)
-    said = broker.options_of_spark | PLAIN | {"subscribe": "parts"}
+    options = broker.options_of_spark | PLAIN | {"subscribe": "parts"}
     with pytest.raises(PySparkException, match=r"'parts' has partitions, .* transport 'chunk' reads them"):
-        spark.read.format("amqp").options(**said).load().collect()
+        spark.read.format("amqp").options(**options).load().collect()

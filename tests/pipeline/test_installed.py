@@ -72,8 +72,8 @@ def run(environment: dict[str, str], folder: Path, *words: str) -> str:
 def test_the_format_is_known_without_being_registered(
     environment: dict[str, str], broker: Broker, tmp_path: Path
 ) -> None:
-    said = broker.options_of_spark
-    where = {"AMQP_URL": said["url"], "API_URL": said["apiUrl"]}
+    options = broker.options_of_spark
+    where = {"AMQP_URL": options["url"], "API_URL": options["apiUrl"]}
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
 

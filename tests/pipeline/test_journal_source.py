@@ -74,10 +74,10 @@ def written(broker: Broker) -> int:
     """Return the number of events, once all can be read."""
     api = Api(broker.daemon.admin)
     late = time.monotonic() + PATIENCE_S
-    while (said := api.get("journal"))["written"] + 1 < said["next"]:
-        assert time.monotonic() < late, said
+    while (answer := api.get("journal"))["written"] + 1 < answer["next"]:
+        assert time.monotonic() < late, answer
     api.close()
-    return int(said["written"])
+    return int(answer["written"])
 
 
 def read(spark: SparkSession, **options: Any) -> list[Any]:

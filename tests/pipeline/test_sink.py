@@ -171,16 +171,16 @@ def test_a_streaming_query_passes_messages_on(spark: SparkSession, broker: Broke
     broker.declare("out")
     bodies = [b"%d" % number for number in range(250)]
     broker.publish("in", bodies)
-    said = broker.options_of_spark
+    options = broker.options_of_spark
     stream = (
         spark.readStream.format("amqp")
-        .options(**said, subscribe="in", startingOffsets="earliest", maxMessagesPerTrigger="100")
+        .options(**options, subscribe="in", startingOffsets="earliest", maxMessagesPerTrigger="100")
         .load()
     )
     query = (
         stream.select("value")
         .writeStream.format("amqp")
-        .options(**said, routingKey="out", checkpointLocation=str(tmp_path))
+        .options(**options, routingKey="out", checkpointLocation=str(tmp_path))
         .trigger(availableNow=True)
         .start()
     )

@@ -129,12 +129,12 @@ def two_vhosts(broker: Broker) -> str:
 def test_a_stream_of_another_virtual_host_is_read_by_its_user(
     broker: Broker, two_vhosts: str, transport: str
 ) -> None:
-    said = {"subscribe": two_vhosts, "transport": transport}
-    assert column(batches(broker, **said, **HERS), "value") == [b"ann's"]
-    assert column(batches(broker, **said), "value") == [b"guest's"]
+    options = {"subscribe": two_vhosts, "transport": transport}
+    assert column(batches(broker, **options, **HERS), "value") == [b"ann's"]
+    assert column(batches(broker, **options), "value") == [b"guest's"]
     host = f"{broker.daemon.address.host}:{broker.daemon.address.port}"
     url = f"amqp://ann:s%2Fe%40c%3Ar%25t@{host}/team%20a%2Fb"
-    assert column(batches(broker, **said, url=url), "value") == [b"ann's"]
+    assert column(batches(broker, **options, url=url), "value") == [b"ann's"]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

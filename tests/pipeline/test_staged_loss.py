@@ -39,8 +39,8 @@ def queue(broker: Broker, request: pytest.FixtureRequest) -> str:
 
 
 def options(broker: Broker, queue: str, fail_on_loss: bool) -> SourceOptions:
-    said = {"subscribe": queue, "readerName": "r", "failOnDataLoss": str(fail_on_loss).lower()}
-    return source_options(broker.options_of_spark | said, streaming=True)
+    options = {"subscribe": queue, "readerName": "r", "failOnDataLoss": str(fail_on_loss).lower()}
+    return source_options(broker.options_of_spark | options, streaming=True)
 
 
 def taken(options: SourceOptions, mine: Progress, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:

@@ -40,10 +40,10 @@ class Copy:
 
     def run(self, each: int = 100) -> None:
         """Copy all available rows, `each` messages in a batch."""
-        said = self.broker.options_of_spark
+        options = self.broker.options_of_spark
         source = {"subscribe": self.name, "startingOffsets": "earliest", "maxMessagesPerTrigger": str(each)}
-        stream = self.spark.readStream.format("amqp").options(**said, **source).load().select("value")
-        writer = stream.writeStream.format("amqp").options(**said, **self.options)
+        stream = self.spark.readStream.format("amqp").options(**options, **source).load().select("value")
+        writer = stream.writeStream.format("amqp").options(**options, **self.options)
         query = writer.option("checkpointLocation", str(self.at)).trigger(availableNow=True).start()
         query.awaitTermination()
 

@@ -28,9 +28,18 @@ pytestmark = pytest.mark.spark
 
 
 def words(broker: Broker, out: Path, names: str, *more: str) -> list[str]:
-    said = broker.options_of_spark
-    api = f"apiUrl={said['apiUrl']}"
-    fixed = ["run", "stream-to-parquet", "--url", said["url"], "--option", api, "--option", "readerName=lake"]
+    options = broker.options_of_spark
+    api = f"apiUrl={options['apiUrl']}"
+    fixed = [
+        "run",
+        "stream-to-parquet",
+        "--url",
+        options["url"],
+        "--option",
+        api,
+        "--option",
+        "readerName=lake",
+    ]
     return [*fixed, "--subscribe", names, "--out", str(out), *more]
 
 

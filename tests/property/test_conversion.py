@@ -174,8 +174,8 @@ def test_any_property_list_makes_sections(
 
 @given(st.lists(st.tuples(CODES, JUNK), max_size=6), st.binary(max_size=20))
 def test_any_sections_are_edited_or_refused(parts: list[tuple[int, bytes]], rest: bytes) -> None:
-    said = content({basic.APP_ID: short_string(b"me")}, field(b"x-own", b"V") + field(b"own", b"t\1"), b"")
-    edition = Edition(said, {"app_id": basic.APP_ID}, [b"x-own", b"own"], False, None)
+    before = content({basic.APP_ID: short_string(b"me")}, field(b"x-own", b"V") + field(b"own", b"t\1"), b"")
+    edition = Edition(before, {"app_id": basic.APP_ID}, [b"x-own", b"own"], False, None)
     given_bytes = b"".join(described(code, value) for code, value in parts) + rest
     try:
         found = edition.content(given_bytes)

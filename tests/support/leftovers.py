@@ -40,8 +40,8 @@ class Leftovers:
         """Return the commands of the processes that tests left behind. A failed run keeps its files."""
         tempfile.tempdir = None
         del os.environ["TMPDIR"], os.environ[MARK]
-        said, _ = self._keeper.communicate(FAILED if failed else ENDED)
-        return said.splitlines()
+        output, _ = self._keeper.communicate(FAILED if failed else ENDED)
+        return output.splitlines()
 
 
 def can_keep() -> bool:

@@ -199,9 +199,9 @@ def answers_directly() -> object:
     )
     connection.publisher_builder().queue(queue).build().publish(request)
     (question,) = Taking(connection, accept).taken()
-    said = question.properties
+    properties = question.properties
     answer = client.Message(
-        "answer", properties=client.Properties(to=said.reply_to, correlation_id=said.message_id)
+        "answer", properties=client.Properties(to=properties.reply_to, correlation_id=properties.message_id)
     )
     state = connection.publisher_builder().build().publish(answer).outcome.state.value
     (answered,) = asking.taken()

@@ -62,9 +62,9 @@ class ManagementClient:
 
     def take(self) -> Response:
         """The only response that has come."""
-        (said,) = self.responses
+        (response,) = self.responses
         self.responses.clear()
-        return Response(said)
+        return Response(response)
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, object]:
         """Status and body of the response."""

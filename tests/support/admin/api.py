@@ -62,9 +62,9 @@ class Api:
         query |= {condition: "true"} if condition else {}
         answer = self.ask(method, *segments, body=body, **query)
         assert answer.status_code == status, answer.text
-        said = answer.json()
-        assert set(said) == {"error", "reason"}, said
-        return dict(said)
+        document = answer.json()
+        assert set(document) == {"error", "reason"}, document
+        return dict(document)
 
 
 def fetch(url: str, **options: Any) -> httpx.Response:

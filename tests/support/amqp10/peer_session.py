@@ -83,8 +83,8 @@ class PeerSession10:
         self.sent += 1
         if delivery_id is not None:
             fields = {"delivery_tag": b"%d" % delivery_id, **fields}
-        said = Transfer(handle=handle, delivery_id=delivery_id, **fields)  # type: ignore[arg-type]
-        return self.encode(said, bare10() if payload is None else payload)
+        frame = Transfer(handle=handle, delivery_id=delivery_id, **fields)  # type: ignore[arg-type]
+        return self.encode(frame, bare10() if payload is None else payload)
 
     def settle(
         self,
@@ -95,8 +95,8 @@ class PeerSession10:
         receiver: bool = True,
     ) -> None:
         """Settle deliveries, by default with the outcome accepted."""
-        said = Accepted() if state is None else state
-        self.write(Disposition(role=receiver, first=first, last=last, settled=settled, state=said))
+        outcome = Accepted() if state is None else state
+        self.write(Disposition(role=receiver, first=first, last=last, settled=settled, state=outcome))
 
     # --- receiving
 
@@ -139,35 +139,39 @@ class PeerSession10:
 
     def outcome(self, first: int, last: int | None = None, settled: bool = True) -> object:
         """Return the state of sent deliveries; the next frame must be their only disposition."""
-        said = self.expect(Disposition)
-        assert (said.role, said.first, said.last) == (True, first, first if last is None else last), said
-        assert said.settled == settled
-        return said.state
+        disposition = self.expect(Disposition)
+        assert (disposition.role, disposition.first, disposition.last) == (
+            True,
+            first,
+            first if last is None else last,
+        ), disposition
+        assert disposition.settled == settled
+        return disposition.state
 
     def expect_silence(self, **fields: int) -> None:
         """Check that only the answer to an echo flow arrives, also a little later."""
         for _ in range(2):
             self.flow(echo=True, **fields)
-            said = self.expect(Flow)
-            assert (said.handle, said.echo) == (None, False), said
+            flow = self.expect(Flow)
+            assert (flow.handle, flow.echo) == (None, False), flow
             time.sleep(SETTLES_LATE_S)
 
     def expect_detach(self, handle: int, condition: str, words: str = "") -> Detach:
         """The broker detaches a link for this reason; answers that."""
-        said = self.expect(Detach)
-        assert (said.handle, said.closed) == (handle, True), said
-        assert said.error is not None
-        assert said.error.condition == condition, said
-        assert words in (said.error.description or ""), said
+        detach = self.expect(Detach)
+        assert (detach.handle, detach.closed) == (handle, True), detach
+        assert detach.error is not None
+        assert detach.error.condition == condition, detach
+        assert words in (detach.error.description or ""), detach
         self.write(Detach(handle=handle, closed=True))
-        return said
+        return detach
 
     def expect_end(self, condition: str, words: str = "") -> None:
         """The broker ends the session for this reason; answers that."""
-        said = self.expect(End)
-        assert said.error is not None
-        assert said.error.condition == condition, said
-        assert words in (said.error.description or ""), said
+        end = self.expect(End)
+        assert end.error is not None
+        assert end.error.condition == condition, end
+        assert words in (end.error.description or ""), end
         self.write(End())
 
     # --- steps that most tests take
@@ -207,8 +211,8 @@ class PeerSession10:
     def detach(self, handle: int = 0, closed: bool = True) -> None:
         """End a link, as it is."""
         self.write(Detach(handle=handle, closed=closed))
-        said = self.expect(Detach)
-        assert (said.handle, said.closed, said.error) == (handle, closed, None), said
+        detach = self.expect(Detach)
+        assert (detach.handle, detach.closed, detach.error) == (handle, closed, None), detach
 
     def end(self) -> None:
         """End the session."""

@@ -56,7 +56,7 @@ def expect_resumed(session: PeerSession10, tag: bytes) -> Delivery:
 
 def expect_concluded(session: PeerSession10, tag: bytes, state: Composite) -> None:
     """Expect the settlement of a delivery whose state this side has sent."""
-    said, payload = session.read()
-    assert isinstance(said, Transfer)
-    assert (said.delivery_tag, said.resume, said.settled, said.more) == (tag, True, True, False)
-    assert (said.state, payload) == (state, b"")
+    frame, payload = session.read()
+    assert isinstance(frame, Transfer)
+    assert (frame.delivery_tag, frame.resume, frame.settled, frame.more) == (tag, True, True, False)
+    assert (frame.state, payload) == (state, b"")

@@ -161,8 +161,8 @@ def test_a_different_existing_object_is_refused_as_in_a_declaration() -> None:
 
 def test_a_file_for_one_virtual_host_has_no_users() -> None:
     place = DefinitionsBench()
-    (said,) = place.problems({"users": [{"name": "u", "password_hash": ""}]}, "/")
-    assert said == (
+    (problem,) = place.problems({"users": [{"name": "u", "password_hash": ""}]}, "/")
+    assert problem == (
         "'users' cannot be imported into one vhost, "
         "allowed: parameters, policies, exchanges, queues, bindings"
     )

@@ -249,7 +249,7 @@ def say(client: Client10, performative: Composite) -> None:
 
 
 def allow(sender: Sender10, window: int, credit: int) -> None:
-    said = FlowFrame(
+    frame = FlowFrame(
         next_incoming_id=0,
         incoming_window=window,
         next_outgoing_id=0,
@@ -258,7 +258,7 @@ def allow(sender: Sender10, window: int, credit: int) -> None:
         delivery_count=0,
         link_credit=credit,
     )
-    say(sender, said)
+    say(sender, frame)
 
 
 @pytest.mark.parametrize(("window", "credit", "room"), [(10, 3, 3), (10, 100, 5), (10, 0, 0), (1, 100, 0)])

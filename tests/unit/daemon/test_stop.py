@@ -56,7 +56,7 @@ async def test_no_timer_runs_after_the_stop(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     daemon = Daemon(Settings(data_dir=tmp_path, listen=(ANY_PORT,), admin=None), loop)
     bell = Bell()
-    with capture_logs() as told:
+    with capture_logs() as log_lines:
         life = loop.create_task(daemon.main())
         while not daemon.started:
             await asyncio.sleep(TICK_S)
@@ -69,7 +69,7 @@ async def test_no_timer_runs_after_the_stop(tmp_path: Path) -> None:
         measured = daemon.lag.count
         await asyncio.sleep(10 * TICK_S)
 
-    assert [line for line in told if line["log_level"] == "error"] == []
+    assert [line for line in log_lines if line["log_level"] == "error"] == []
     assert (bell.rung, daemon.lag.count) == (False, measured)
 
 

@@ -101,7 +101,7 @@ def test_the_report_has_a_line_for_each_clause() -> None:
 
 def test_the_tests_of_one_clause_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     main(["amqp-1.0", "2.6.8"])
-    said = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr().out.splitlines()
 
-    assert "2.6.8    tests/conformance/test_amqp10_credit.py::test_a_single_message_at_a_time" in said
-    assert all(line.startswith("2.6.8 ") for line in said)
+    assert "2.6.8    tests/conformance/test_amqp10_credit.py::test_a_single_message_at_a_time" in output
+    assert all(line.startswith("2.6.8 ") for line in output)

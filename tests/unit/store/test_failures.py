@@ -118,10 +118,10 @@ def test_copies_outlive_a_segment_that_does_not_read_back_to_its_end(twice: bool
     churn(log, 3)
     log.space.victim = log.segments.get(1)
     disk.rotten_at = late.offset
-    with capture_logs() as told:
+    with capture_logs() as log_lines:
         churn(log, 50)
     assert log.damaged_segments == 1
-    assert [line["reason"].split(" at ")[0] for line in told] == [f"{FOLDER}/0000000001.log is damaged"]
+    assert [line["reason"].split(" at ")[0] for line in log_lines] == [f"{FOLDER}/0000000001.log is damaged"]
     disk.rotten_at = -1
     assert early.segment > 1
     assert late.segment == 1

@@ -84,24 +84,24 @@ def test_a_killed_run_leaves_no_process_and_no_file(tmp_path: Path, number: sign
 
 def test_a_test_that_does_not_stop_its_daemon_fails_the_run(tmp_path: Path) -> None:
     with run(tmp_path, "globals()['daemon'] = daemon") as pytest_process:
-        said, _ = pytest_process.communicate()
+        output, _ = pytest_process.communicate()
     assert pytest_process.returncode == 1
-    assert "1 passed" in said
-    assert "processes that tests left behind, now killed: ['" in said
+    assert "1 passed" in output
+    assert "processes that tests left behind, now killed: ['" in output
 
 
 def test_a_run_with_failed_tests_keeps_their_files_and_says_where(tmp_path: Path) -> None:
     with run(tmp_path, "daemon.stop(); assert False") as pytest_process:
-        said, _ = pytest_process.communicate()
+        output, _ = pytest_process.communicate()
     assert pytest_process.returncode == 1
-    kept = Path(said.partition("files of the failed tests: ")[2].split()[0])
+    kept = Path(output.partition("files of the failed tests: ")[2].split()[0])
     assert any(path.is_file() for path in kept.rglob("*"))
 
 
 def test_a_failed_run_without_files_leaves_no_folder(tmp_path: Path) -> None:
     with run_source(tmp_path, "def test_one():\n    assert False\n") as pytest_process:
-        said, _ = pytest_process.communicate()
+        output, _ = pytest_process.communicate()
     assert pytest_process.returncode == 1
-    assert "1 failed" in said
-    assert "files of the failed tests" not in said
+    assert "1 failed" in output
+    assert "files of the failed tests" not in output
     assert list(tmp_path.glob("amqpd-tests-*")) == []

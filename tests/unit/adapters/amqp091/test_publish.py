@@ -236,9 +236,9 @@ def test_an_exchange_that_becomes_a_topic_exchange_is_asked_for_anew(bench: User
     vhost.declarations.declare_exchange("x", "topic", False, False, False, {})
     vhost.declarations.bind_queue("q", "x", "#", {})
     ann.connection.receive(publish("x", "k"))
-    said = close_text(ann)
-    assert said is not None
-    assert "access to topic 'k' in exchange 'x'" in said
+    text = close_text(ann)
+    assert text is not None
+    assert "access to topic 'k' in exchange 'x'" in text
     assert vhost.topology.queues["q"].ready == 1
 
 

@@ -95,9 +95,9 @@ def test_each_method_needs_exactly_its_permissions(
 def test_with_empty_permissions_nothing_is_allowed(bench: UserBench, command: base.Frame) -> None:
     bench.users.permit("ann", "/", "", "", "")
     before = (set(bench.broker.vhosts["/"].topology.queues), set(bench.broker.vhosts["/"].topology.exchanges))
-    said = refusal(bench.enter("ann"), command)
-    assert said is not None
-    assert said.startswith("403 ACCESS_REFUSED - ")
+    text = refusal(bench.enter("ann"), command)
+    assert text is not None
+    assert text.startswith("403 ACCESS_REFUSED - ")
     assert (
         set(bench.broker.vhosts["/"].topology.queues),
         set(bench.broker.vhosts["/"].topology.exchanges),
@@ -143,9 +143,9 @@ def test_redeclaring_needs_no_permission_on_the_dead_letter_exchange(bench: User
 def test_a_queue_that_the_broker_names_is_asked_for_by_that_name(bench: UserBench) -> None:
     bench.users.permit("ann", "/", "^mine", ALL, ALL)
     ann = bench.enter("ann")
-    said = refusal(ann, Queue.Declare(queue="", exclusive=True))
-    assert said is not None
-    assert said.startswith("403 ACCESS_REFUSED - configure access to queue 'amq.gen-")
+    text = refusal(ann, Queue.Declare(queue="", exclusive=True))
+    assert text is not None
+    assert text.startswith("403 ACCESS_REFUSED - configure access to queue 'amq.gen-")
     bench.users.permit("ann", "/", r"^(mine|amq\.gen-)", ALL, ALL)
     assert refusal(ann, Queue.Declare(queue="", exclusive=True)) is None
 

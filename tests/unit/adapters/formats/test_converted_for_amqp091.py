@@ -196,9 +196,9 @@ def test_a_client_without_room_is_not_told_of_the_oldest_deaths(bench: BrokerBen
     client.send(Basic.Get(queue="q"), 1)
     [(_, content)] = client.contents()
     fields = dict(Properties(content).fields())
-    told = [death.queue for death in decode_deaths(fields[b"x-death"])]
-    assert told == [f"queue-{99 - number}" for number in range(len(told))]
-    assert 10 < len(told) < 100
+    shown = [death.queue for death in decode_deaths(fields[b"x-death"])]
+    assert shown == [f"queue-{99 - number}" for number in range(len(shown))]
+    assert 10 < len(shown) < 100
     assert fields[b"x-own"] == b"S\0\0\0\1a"
     assert body(content) == b"body"
 

@@ -252,7 +252,7 @@ def test_a_message_that_is_refused_again_and_again_is_counted_and_stays_the_same
         ward.clock.advance(50)
         [content] = ward.contents("a")
         history = history_in(content)
-        told = [(death.queue, death.reason, death.count) for death in history]
-        assert told == [("b", "expired", count), ("a", "rejected", count)]
+        shown = [(death.queue, death.reason, death.count) for death in history]
+        assert shown == [("b", "expired", count), ("a", "rejected", count)]
         assert [death.last_time - death.first_time for death in history] == [50 * (count - 1)] * 2
         assert content.endswith(bare10(**BARE))

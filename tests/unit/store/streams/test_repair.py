@@ -69,8 +69,8 @@ def repaired(folder: Path) -> tuple[CheckReport, list[tuple[int, bytes]]]:
     assert not before.healthy
     report = repair(str(folder), DISK)
     assert report.repaired
-    told = [line.replace("a repair would lose", "lost") for line in before.lines()]
-    assert told == report.lines()
+    lines = [line.replace("a repair would lose", "lost") for line in before.lines()]
+    assert lines == report.lines()
     assert check(str(folder), DISK).healthy
     log, (stream, other), _ = open_streams(str(folder), DISK, *QUEUES)
     assert rows(other) == WHOLE
@@ -278,12 +278,12 @@ def test_readers_step_over_what_is_damaged_while_the_log_is_open(tmp_path: Path,
         shutil.copytree(whole, folder)
         log, (stream, other), _ = open_streams(str(folder), DISK, *QUEUES)
         spoil(folder / name, at + (within if within >= 0 else header.size - 1))
-        with capture_logs() as told:
+        with capture_logs() as log_lines:
             found = rows(stream)
             assert found == WHOLE[: header.first] + WHOLE[header.behind :]
             check_reading(stream, found)
             assert rows(other) == WHOLE
-        [line] = told
+        [line] = log_lines
         assert (line["file"], line["offset"]) == (str(folder / name), at)
         assert line["rows"] == f"{header.first} to {header.behind - 1}"
         for offset in range(ROWS):  # bulk reads, as stored
@@ -306,9 +306,9 @@ def test_all_chunks_are_read_after_a_start_and_what_is_damaged_is_told(tmp_path:
     assert [(chunk.file.path, chunk.position, chunk.first) for chunk in found] == [
         (str(path), at, header.first)
     ]
-    with capture_logs() as told:
+    with capture_logs() as log_lines:
         found[0].mark_unreadable(storage_of(log))
         found[0].mark_unreadable(storage_of(log))
         assert rows(stream) == WHOLE[: header.first] + WHOLE[header.behind :]
-    assert len(told) == 1
+    assert len(log_lines) == 1
     log.close()

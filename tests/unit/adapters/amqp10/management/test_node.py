@@ -53,8 +53,8 @@ def test_the_response_has_the_id_of_the_request_octet_for_octet(
     fields = message_id + NULL + encode("/queues/q") + encode("GET") + encode("$me")
     data = b"\x00\x53\x73\xc0" + bytes((len(fields) + 1, 5)) + fields
     client.management.handle_request(data)
-    (said,) = client.responses
-    assert b"\xa1\x03404" + NULL + message_id + b"\x00\x53\x74" in said
+    (response,) = client.responses
+    assert b"\xa1\x03404" + NULL + message_id + b"\x00\x53\x74" in response
     assert client.take().body == "queue 'q' in vhost '/' not found"
 
 
@@ -212,9 +212,9 @@ def test_a_durable_change_is_answered_after_its_sync_and_before_later_requests(
     assert client.responses == []
     assert "x" not in client.vhost.topology.exchanges
     client.bench.store.complete()
-    assert [Response(said).status for said in client.responses] == [201, 200]
+    assert [Response(response).status for response in client.responses] == [201, 200]
     client.bench.store.complete()
-    correlations = [Response(said).correlation_id for said in client.responses]
+    correlations = [Response(response).correlation_id for response in client.responses]
     assert correlations == [encode("first"), encode("second"), encode("third")]
 
 
