@@ -130,7 +130,7 @@ def test_without_an_initial_response_the_peer_is_asked(meet: Meet) -> None:
 @pytest.mark.spec("amqp-1.0", "5.3.2")
 @pytest.mark.spec("amqp-1.0", "5.3.1")
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         sasl(SaslMechanisms(sasl_server_mechanisms=("PLAIN",))),
         sasl(SaslChallenge(challenge=b"")),
@@ -143,10 +143,10 @@ def test_without_an_initial_response_the_peer_is_asked(meet: Meet) -> None:
     ],
     ids=["mechanisms", "challenge", "outcome", "open", "empty", "too small", "more than 8192", "header"],
 )
-def test_frames_other_than_sasl_init_end_the_connection(meet: Meet, said: bytes) -> None:
+def test_frames_other_than_sasl_init_end_the_connection(meet: Meet, data: bytes) -> None:
     peer = meet()
     offered(peer)
-    peer.send(said)
+    peer.send(data)
     peer.expect_end()
 
 

@@ -49,7 +49,7 @@ def test_the_smallest_frames_of_the_peer(meet: Meet) -> None:
 
 @pytest.mark.spec("amqp-1.0", "2.4.1")
 @pytest.mark.parametrize(
-    ("said", "condition"),
+    ("data", "condition"),
     [
         (bytes.fromhex("0000000c02000000 00531045"), "amqp:decode-error"),  # no container-id
         (amqp(Close()), "amqp:illegal-state"),
@@ -61,10 +61,10 @@ def test_the_smallest_frames_of_the_peer(meet: Meet) -> None:
     ],
     ids=["empty", "close", "channel 1", "long name", "virtual host", "idle", "unknown"],
 )
-def test_an_invalid_open_closes_the_connection(meet: Meet, said: bytes, condition: str) -> None:
+def test_an_invalid_open_closes_the_connection(meet: Meet, data: bytes, condition: str) -> None:
     peer = meet()
     peer.log_in()
-    peer.send(said)
+    peer.send(data)
     opened = peer.expect(Open)
     assert opened.properties is not None
     peer.expect_close(condition)
@@ -85,7 +85,7 @@ def test_a_malformed_frame_header_closes_the_connection(meet: Meet, header: str)
 
 @pytest.mark.spec("amqp-1.0", "2.7")
 @pytest.mark.parametrize(
-    ("said", "condition"),
+    ("data", "condition"),
     [
         (amqp(Close(), payload=b"\x40"), "amqp:decode-error"),
         (frame(0, b"\x40"), "amqp:decode-error"),
@@ -94,10 +94,10 @@ def test_a_malformed_frame_header_closes_the_connection(meet: Meet, header: str)
     ],
     ids=["bytes behind it", "null", "garbage", "large"],
 )
-def test_a_performative_that_is_refused(meet: Meet, said: bytes, condition: str) -> None:
+def test_a_performative_that_is_refused(meet: Meet, data: bytes, condition: str) -> None:
     peer = meet()
     peer.open()
-    peer.send(said)
+    peer.send(data)
     peer.expect_close(condition)
 
 

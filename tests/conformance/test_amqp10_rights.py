@@ -53,12 +53,12 @@ def guest(meet: Meet, api: Api, vhost: str, user: Callable[..., Api]) -> Guest:
     return Guest(meet, api, vhost, f"{vhost}.0")
 
 
-def expect_refusal(session: PeerSession10, said: Attach, words: str = "") -> None:
+def expect_refusal(session: PeerSession10, attach_frame: Attach, words: str = "") -> None:
     """A link that may not be."""
-    session.write(said)
+    session.write(attach_frame)
     answer = session.expect(Attach)
     assert (answer.source, answer.target) == (None, None)
-    session.expect_detach(said.handle, REFUSED, words)
+    session.expect_detach(attach_frame.handle, REFUSED, words)
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")

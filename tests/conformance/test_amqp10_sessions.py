@@ -97,7 +97,7 @@ def test_the_peer_may_want_fewer_channels(meet: Meet) -> None:
 
 @pytest.mark.spec("amqp-1.0", "2.7.2")
 @pytest.mark.parametrize(
-    ("said", "condition"),
+    ("data", "condition"),
     [
         (bytes.fromhex("0000000c02000000 00531145"), "amqp:decode-error"),
         (amqp(begin(remote_channel=0)), "amqp:not-allowed"),
@@ -110,22 +110,22 @@ def test_the_peer_may_want_fewer_channels(meet: Meet) -> None:
     ],
     ids=["empty", "an answer", "end", "flow", "transfer", "disposition", "detach", "attach"],
 )
-def test_frames_refused_on_a_channel_without_a_session(meet: Meet, said: bytes, condition: str) -> None:
+def test_frames_refused_on_a_channel_without_a_session(meet: Meet, data: bytes, condition: str) -> None:
     peer = meet()
     peer.open()
-    peer.send(said)
+    peer.send(data)
     peer.expect_close(condition)
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.1")
 @pytest.mark.parametrize(
-    ("said", "condition"),
+    ("performative", "condition"),
     [(begin(), "amqp:illegal-state"), (SaslInit(mechanism="PLAIN"), "amqp:illegal-state")],
     ids=["begin", "of SASL"],
 )
-def test_frames_refused_by_a_session(meet: Meet, said: Composite, condition: str) -> None:
+def test_frames_refused_by_a_session(meet: Meet, performative: Composite, condition: str) -> None:
     peer, _ = opened(meet)
-    peer.write(said)
+    peer.write(performative)
     peer.expect_close(condition)
 
 

@@ -19,13 +19,13 @@ def attach(node: str, handle: int, receives: bool, durable: int = 0) -> Attach:
     return sender(node, handle, name="one", target=Target(address=node, durable=durable))
 
 
-def attached(session: PeerSession10, said: Attach) -> None:
+def attached(session: PeerSession10, attach: Attach) -> None:
     """Attach the link and expect its answer."""
-    session.write(said)
+    session.write(attach)
     answer = session.expect(Attach)
     assert answer.source is not None
     assert answer.target is not None
-    if not said.role:
+    if not attach.role:
         session.expect(Flow)
 
 

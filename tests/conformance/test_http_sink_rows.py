@@ -20,7 +20,7 @@ def with_offsets(content: bytes, column: int, *offsets: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (b"", "there are no rows"),
         (chunk([b"a"])[:-8], "cut off"),
@@ -39,11 +39,11 @@ def with_offsets(content: bytes, column: int, *offsets: int) -> bytes:
         ),
     ],
 )
-def test_rows_that_make_no_sense_are_refused(api: Api, vhost: str, content: bytes, said: str) -> None:
+def test_rows_that_make_no_sense_are_refused(api: Api, vhost: str, content: bytes, reason: str) -> None:
     driver = Driver(api, vhost)
     attempt = driver.begin(0)
-    status = 404 if "absent" in said else 400
-    assert said in driver.add(attempt, 0, content, status=status)["reason"]
+    status = 404 if "absent" in reason else 400
+    assert reason in driver.add(attempt, 0, content, status=status)["reason"]
     assert driver.state()["attempts"][0]["rows"] == 0
 
 

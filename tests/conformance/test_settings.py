@@ -36,7 +36,7 @@ def test_the_file_may_be_named_by_a_flag(tmp_path: Path, start_daemon: DaemonSta
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({}, ("amqpd", amqpd_version, amqpd_version)),
         ({"AMQPD_COMPAT_PRODUCT": "RabbitMQ"}, ("RabbitMQ", "3.13.7", "4.2.0")),
@@ -52,15 +52,15 @@ def test_the_compatibility_product_is_announced_in_both_protocols(
     dial: Dialler,
     meet: Meet,
     settings: dict[str, str],
-    told: tuple[str, str, str],
+    expected: tuple[str, str, str],
 ) -> None:
     daemon = start_daemon(environment=settings)
     said = dial(daemon.address).start().server_properties
-    assert (said["product"], said["version"]) == told[:2]
+    assert (said["product"], said["version"]) == expected[:2]
     opened = meet(daemon.address).open()
     assert opened.container_id == "amqpd"
     properties = {str(name): value for name, value in (opened.properties or {}).items()}
-    assert (properties["product"], properties["version"]) == (told[0], told[2])
+    assert (properties["product"], properties["version"]) == (expected[0], expected[2])
 
 
 def test_addresses_and_folder_from_the_environment(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_ready_line_names_the_flavour(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "logged_words"),
     [
         ("hartbeat = 5\n", ["hartbeat", "amqpd.toml"]),
         ("heartbeat = -1\n", ["heartbeat", "amqpd.toml", "0", "65535"]),
@@ -96,18 +96,18 @@ def test_the_ready_line_names_the_flavour(daemon: Daemon) -> None:
     ],
     ids=["unknown-key", "range", "type", "too-small", "not-toml"],
 )
-def test_a_wrong_file_ends_the_start(tmp_path: Path, text: str, said: list[str]) -> None:
+def test_a_wrong_file_ends_the_start(tmp_path: Path, text: str, logged_words: list[str]) -> None:
     file = tmp_path / "amqpd.toml"
     file.write_text(text)
     daemon = Daemon(tmp_path, ["--config", str(file)])
     with pytest.raises(AssertionError, match=r"not ready; exit [1-9]"):
         daemon.wait_until_ready()
-    assert [word for word in said if word not in daemon.log.text()] == []
+    assert [word for word in logged_words if word not in daemon.log.text()] == []
     assert "Traceback" not in daemon.log.text()
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "said"),
+    ("options", "environment", "logged_words"),
     [
         (["--heartbeat", "-5"], {}, ["heartbeat", "65535"]),
         ([], {"AMQPD_HEARTBEAT": "often"}, ["AMQPD_HEARTBEAT"]),
@@ -117,12 +117,12 @@ def test_a_wrong_file_ends_the_start(tmp_path: Path, text: str, said: list[str])
     ids=["flag", "environment", "address", "no-file"],
 )
 def test_a_wrong_flag_or_variable_ends_the_start(
-    tmp_path: Path, options: list[str], environment: dict[str, str], said: list[str]
+    tmp_path: Path, options: list[str], environment: dict[str, str], logged_words: list[str]
 ) -> None:
     daemon = Daemon(tmp_path, options, environment)
     with pytest.raises(AssertionError, match=r"not ready; exit [1-9]"):
         daemon.wait_until_ready()
-    assert [word for word in said if word not in daemon.log.text()] == []
+    assert [word for word in logged_words if word not in daemon.log.text()] == []
     assert "Traceback" not in daemon.log.text()
 
 

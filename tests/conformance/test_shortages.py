@@ -29,17 +29,17 @@ def expect_blocked(peer: Peer) -> str:
     return blocked.reason
 
 
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("understands_blocked", [True, False])
 def test_low_disk_space_blocks_only_publishers(
-    start_daemon: DaemonStarter, connect: Connector, told: bool
+    start_daemon: DaemonStarter, connect: Connector, understands_blocked: bool
 ) -> None:
     daemon = start_daemon(*NEVER_FREE)
     daemon.log.wait_for("publishers are held back.*low on disk")
-    peer = connect(daemon.address, capabilities={"connection.blocked": told})
+    peer = connect(daemon.address, capabilities={"connection.blocked": understands_blocked})
     channel = peer.channel()
     channel.declare("q")
     channel.publish(b"1", "q")
-    if told:
+    if understands_blocked:
         assert expect_blocked(peer) == "low on disk"
     channel.publish(b"2", "q")
     consumer = connect(daemon.address).channel()

@@ -87,9 +87,9 @@ class Transaction(handlers.TransactionHandler):  # type: ignore[misc]
         self._transaction.commit()
         self._wait_for("failed")
 
-    def _wait_for(self, said: str) -> None:
-        self._connection.wait(lambda: self._said, msg=f"waiting until it is {said}")
-        assert self._said == said
+    def _wait_for(self, expected: str) -> None:
+        self._connection.wait(lambda: self._said, msg=f"waiting until it is {expected}")
+        assert self._said == expected
         self._said = ""
 
     def on_transaction_declared(self, event: Any) -> None:

@@ -18,7 +18,7 @@ MET, MISSED = 0, 2
 
 @pytest.mark.skipif(bool(find_missing()), reason=f"tests of the pipeline did not run: {find_missing()}")
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "texts"),
     [
         ("audit --events 50000 --faults 5", ["audit"]),
         ("audit --events 50000 --faults 5 --portions", ["audit in portions, warm"]),
@@ -29,11 +29,11 @@ MET, MISSED = 0, 2
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_benchmark_works(words: str, told: list[str]) -> None:
+def test_every_benchmark_works(words: str, texts: list[str]) -> None:
     name, *options = words.split()
     command = [sys.executable, "-m", f"tests.bench.{name}", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
     found_all = done.returncode == MET if name == "audit" else done.returncode in (MET, MISSED)
     assert found_all, done.stdout + done.stderr
-    for text in told:
+    for text in texts:
         assert text in done.stdout

@@ -30,7 +30,7 @@ def column(kind: T.DataType, *bodies: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "value"),
+    ("kind", "document", "value"),
     [
         (BYTE, "-128", -128),
         (LONGER, "9.223372036854775807e18", 2**63 - 1),
@@ -49,12 +49,12 @@ def column(kind: T.DataType, *bodies: bytes) -> list[dict[str, Any]]:
         (NAMES, '{"x": 1, "y": null}', [("x", 1), ("y", None)]),
     ],
 )
-def test_matching_bodies_are_read(kind: T.DataType, said: str, value: object) -> None:
-    assert column(kind, f'{{"a": {said}}}'.encode()) == [{"a": value, CORRUPT: None}]
+def test_matching_bodies_are_read(kind: T.DataType, document: str, value: object) -> None:
+    assert column(kind, f'{{"a": {document}}}'.encode()) == [{"a": value, CORRUPT: None}]
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "document"),
     [
         (BYTE, "128"),
         (SHORT, "-32769"),
@@ -82,8 +82,8 @@ def test_matching_bodies_are_read(kind: T.DataType, said: str, value: object) ->
         (T.StringType(), DEEP),
     ],
 )
-def test_mismatching_bodies_are_kept_and_their_neighbours_are_read(kind: T.DataType, said: str) -> None:
-    body = f'{{"a": {said}}}'
+def test_mismatching_bodies_are_kept_and_their_neighbours_are_read(kind: T.DataType, document: str) -> None:
+    body = f'{{"a": {document}}}'
 
     before, corrupt, after = column(kind, b'{"a": null}', body.encode(), b"{}")
 

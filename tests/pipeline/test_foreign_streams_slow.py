@@ -104,9 +104,9 @@ def at(offset: int) -> dict[str, Any]:
     return {"v": 1, "q": {"s": {"0": offset}}, "id": {"s": {"0": ""}}}
 
 
-@pytest.mark.parametrize(("told", "late"), [(0, LATE_S), (ROWS, TIMEOUT_S - 1)], ids=["untold", "told"])
-def test_all_of_a_slow_stream_is_read(link: type[SlowLink], told: int, late: float) -> None:
-    link.told, link.late = told, late
+@pytest.mark.parametrize(("delivered", "late"), [(0, LATE_S), (ROWS, TIMEOUT_S - 1)], ids=["untold", "told"])
+def test_all_of_a_slow_stream_is_read(link: type[SlowLink], delivered: int, late: float) -> None:
+    link.told, link.late = delivered, late
     (found,) = plan_batch(options(False))
     assert (found.start, found.end) == (0, ROWS)
     assert Progress(options(True, startingOffsets="latest")).initial().json() == at(ROWS)

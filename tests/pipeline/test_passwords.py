@@ -16,7 +16,7 @@ LISTED = "http://u:SECRET@h1:1, http://u:SECRET@h2:2/x"
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("location", "shown"),
     [
         (LISTED, "http://h1:1, http://h2:2/x"),
         ("http://u:SECRET@h1,u:SECRET@h2", "http://h2"),
@@ -30,8 +30,8 @@ LISTED = "http://u:SECRET@h1:1, http://u:SECRET@h2:2/x"
         ("http://h1,http://u:SECRET://x@h2", "http://h1,http://h2"),
     ],
 )
-def test_a_journal_is_shown_without_passwords(said: str, told: str) -> None:
-    assert hide_password(said) == told
+def test_a_journal_is_shown_without_passwords(location: str, shown: str) -> None:
+    assert hide_password(location) == shown
 
 
 def connector(**options: str) -> Server:
@@ -43,7 +43,7 @@ def journal(**options: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("read", "option", "said", "told"),
+    ("read", "option", "value", "reason"),
     [
         (connector, "url", "amqp://u:SECRET/x@h", "'url' is 'amqp://...@h'"),
         (connector, "url", "amqp://u:SECRET#x@h", "'url' is 'amqp://...@h'"),
@@ -64,13 +64,13 @@ def journal(**options: str) -> object:
     ],
 )
 def test_an_option_that_is_wrong_is_named_and_its_password_is_not(
-    read: Callable[..., object], option: str, said: str, told: str
+    read: Callable[..., object], option: str, value: str, reason: str
 ) -> None:
     with pytest.raises(OptionError) as refused:
-        read(**{option: said})
+        read(**{option: value})
 
     text = "".join(traceback.format_exception(refused.value))
-    assert told in text
+    assert reason in text
     assert "SECRET" not in text
 
 

@@ -46,7 +46,7 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reason"),
     [
         (["audit", "--mode", "available-now"], "needs --out"),
         (["compact"], "needs --out"),
@@ -100,24 +100,24 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
     ],
 )
 def test_a_missing_requirement_is_reported_in_a_line(
-    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", *words]) == 1
 
     error = capsys.readouterr().err
-    assert told in error
+    assert reason in error
     assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("report", "told"),
+    ("report", "reason"),
     [("absent/r.html", "'absent/r.html': there is no such folder"), (".", "'.': it is a folder")],
 )
-def test_where_a_report_cannot_be_is_said_before_the_audit(report: str, told: str) -> None:
+def test_where_a_report_cannot_be_is_said_before_the_audit(report: str, reason: str) -> None:
     if find_missing():
         pytest.skip(f"tests of the pipeline did not run: {find_missing()}")
     done = run("run", "audit", "--report", report)
-    assert (done.returncode, done.stderr) == (1, f"amqpd pipeline: cannot write the report {told}\n")
+    assert (done.returncode, done.stderr) == (1, f"amqpd pipeline: cannot write the report {reason}\n")
 
 
 @pytest.mark.parametrize("words", [["run", "nothing"], ["run", "audit", "--absent"], ["run", "compact"]])

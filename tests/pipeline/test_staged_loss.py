@@ -78,9 +78,9 @@ def test_transient_messages_that_a_restart_has_taken_are_left_out(broker: Broker
     assert taken(tolerant, mine, end, more) == [(5, b"new")]
 
 
-def take_away(broker: Broker, queue: str, gone: str) -> None:
+def take_away(broker: Broker, queue: str, lost: str) -> None:
     """Delete the reader, or the queue and declare it again."""
-    if gone == "reader":
+    if lost == "reader":
         with closing(Api(broker.daemon.admin)) as api:
             api.delete("staged", "/", queue, "r")
         return
@@ -89,8 +89,8 @@ def take_away(broker: Broker, queue: str, gone: str) -> None:
     broker.declare(queue)
 
 
-@pytest.mark.parametrize("gone", ["queue", "reader"])
-def test_newly_staged_messages_are_read_and_not_removed_before(broker: Broker, queue: str, gone: str) -> None:
+@pytest.mark.parametrize("lost", ["queue", "reader"])
+def test_newly_staged_messages_are_read_and_not_removed_before(broker: Broker, queue: str, lost: str) -> None:
     broker.publish(queue, [b"old"] * 5)
     mine = Progress(options(broker, queue, True))
     end = mine.next_batch(mine.initial().json(), None)
@@ -98,8 +98,8 @@ def test_newly_staged_messages_are_read_and_not_removed_before(broker: Broker, q
     broker.publish(queue, [b"unread"] * 2)
     planned = mine.next_batch(end, None)
     assert position(planned, queue) == 7
-    take_away(broker, queue, gone)
-    if gone == "queue":
+    take_away(broker, queue, lost)
+    if lost == "queue":
         broker.publish(queue, [b"unread"] * 2)
     broker.publish(queue, [b"new"] * 8)
     with pytest.raises(DataLossError, match=re.escape(f"'{queue}' was deleted and declared again")):
@@ -113,10 +113,10 @@ def test_newly_staged_messages_are_read_and_not_removed_before(broker: Broker, q
     assert bodies == [b"unread"] * 2 + [b"new"] * 8
 
 
-@pytest.mark.parametrize("gone", ["queue", "reader"])
+@pytest.mark.parametrize("lost", ["queue", "reader"])
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_query_that_runs_goes_on_with_what_is_staged_anew(
-    broker: Broker, queue: str, gone: str, committed: bool
+    broker: Broker, queue: str, lost: str, committed: bool
 ) -> None:
     broker.declare(f"{queue} too")
     tolerant = options(broker, f"{queue},{queue} too", False)
@@ -125,7 +125,7 @@ def test_a_query_that_runs_goes_on_with_what_is_staged_anew(
     end = mine.next_batch(mine.initial().json(), None)
     assert mine.next_batch(end, None) == end
     for each in (queue, f"{queue} too"):
-        take_away(broker, each, gone)
+        take_away(broker, each, lost)
     if committed:
         mine.acknowledge(end)
         assert taken(tolerant, mine, end, end) == []
@@ -136,12 +136,12 @@ def test_a_query_that_runs_goes_on_with_what_is_staged_anew(
     assert mine.next_batch(more, None) == more
 
 
-@pytest.mark.parametrize("gone", ["queue", "reader"])
-def test_a_query_that_runs_ends_with_what_is_staged_anew(broker: Broker, queue: str, gone: str) -> None:
+@pytest.mark.parametrize("lost", ["queue", "reader"])
+def test_a_query_that_runs_ends_with_what_is_staged_anew(broker: Broker, queue: str, lost: str) -> None:
     broker.publish(queue, [b"old"] * 5)
     mine = Progress(options(broker, queue, True))
     end = mine.next_batch(mine.initial().json(), None)
-    take_away(broker, queue, gone)
+    take_away(broker, queue, lost)
     with pytest.raises(DataLossError, match=re.escape(f"'{queue}' was deleted and declared again")):
         mine.next_batch(end, None)
 

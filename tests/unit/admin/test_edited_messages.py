@@ -122,7 +122,7 @@ def test_properties_are_edited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "header", "told"),
+    ("properties", "header", "expected"),
     [
         ({"priority": 0}, (True, 0, 60_000), (True, 0, 60_000)),
         ({"priority": None}, (True, -1, 60_000), (True, 4, 60_000)),
@@ -133,14 +133,14 @@ def test_properties_are_edited() -> None:
     ],
 )
 def test_fields_of_the_header_are_edited(
-    properties: dict[str, object], header: tuple[bool, int, int], told: tuple[bool, int, int]
+    properties: dict[str, object], header: tuple[bool, int, int], expected: tuple[bool, int, int]
 ) -> None:
     content = header_section(True, 7, 60_000, True, 3) + WHOLE[View10(WHOLE).layout.header_end :]
     after = edit(message(content), properties=properties)
     durable, priority, ttl = header
     start = header_section(durable, priority, ttl, True, 3)
     assert after.content == start + content[View10(content).layout.header_end :]
-    assert (after.persistent, after.priority, after.expiration) == told
+    assert (after.persistent, after.priority, after.expiration) == expected
 
 
 def test_a_payload_is_one_data_section_and_has_no_footer() -> None:

@@ -220,15 +220,15 @@ def test_very_many_findings_are_counted() -> None:
     assert (len(verification.findings), verification.unmentioned) == (FINDINGS_MAX, 5)
 
 
-@pytest.mark.parametrize(("lost", "said"), [(3, 0), (3, 2), (1, 0)], ids=["none", "fewer", "one"])
-def test_a_gap_excuses_no_more_events_than_it_says(lost: int, said: int) -> None:
+@pytest.mark.parametrize(("lost", "count"), [(3, 0), (3, 2), (1, 0)], ids=["none", "fewer", "one"])
+def test_a_gap_excuses_no_more_events_than_it_says(lost: int, count: int) -> None:
     def tell(scribe: EventWriter) -> None:
         scribe.tell(r.DECLARE)
         scribe.encoder.seq += lost
-        scribe.tell(r.GAP, size=said, text=b"crash")
+        scribe.tell(r.GAP, size=count, text=b"crash")
 
     verification = verified(tell)
-    assert verification.findings == [f"events 2 to {1 + lost - said} of node 'n-1' are missing"]
+    assert verification.findings == [f"events 2 to {1 + lost - count} of node 'n-1' are missing"]
     assert verification.gaps == 1
 
 

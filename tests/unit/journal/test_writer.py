@@ -210,13 +210,13 @@ def test_events_that_cannot_be_written_are_lost_and_reported(
 
 
 @pytest.mark.parametrize(
-    ("free", "told"),
+    ("free", "later_events"),
     [(None, []), (PLENTY, []), (MIB - 1, ["level"])],
     ids=["at once", "at the tick", "with less space"],
 )
 @pytest.mark.parametrize("failures", [1, 3], ids=str)
 def test_lost_events_have_a_gap_directly_behind_them(
-    make: Make, tmp_path: Path, disk: Disk, failures: int, free: int | None, told: list[str]
+    make: Make, tmp_path: Path, disk: Disk, failures: int, free: int | None, later_events: list[str]
 ) -> None:
     writer = make()
     scribe = EventWriter(writer.encoder)
@@ -235,7 +235,7 @@ def test_lost_events_have_a_gap_directly_behind_them(
     writer.close()
     assert writer.failure == ""
     behind = 4 + writer.lost
-    assert events(tmp_path) == [*enumerate(LIFE, 1), *enumerate(["gap", *LIFE, *told, "end"], behind)]
+    assert events(tmp_path) == [*enumerate(LIFE, 1), *enumerate(["gap", *LIFE, *later_events, "end"], behind)]
     verification = Verification()
     verification.take(rows(tmp_path))
     assert (verification.findings, verification.gaps) == ([], 1)

@@ -29,7 +29,7 @@ from tests.support.store.hand_log import (
 HALF_A_PAIR = "\ud83d"
 
 
-@pytest.fixture(name="told", autouse=True)
+@pytest.fixture(name="log_lines", autouse=True)
 def logged() -> Iterator[list[EventDict]]:
     """The lines that the log writes for its operator."""
     structlog.reset_defaults()
@@ -64,7 +64,9 @@ def fill_segment(log: Log) -> RecordingWaiter:
     return waiter
 
 
-def test_an_error_while_making_a_batch_stops_the_log_and_fails_its_waiters(told: list[EventDict]) -> None:
+def test_an_error_while_making_a_batch_stops_the_log_and_fails_its_waiters(
+    log_lines: list[EventDict],
+) -> None:
     _, log, deferred = log_on_bad_disk()
     waiter = fill_segment(log)
     log.appender.definitions = DefinitionText(refuse)
@@ -73,7 +75,7 @@ def test_an_error_while_making_a_batch_stops_the_log_and_fails_its_waiters(told:
     assert log.stopped
     assert log.failure == "RuntimeError: not now"
     assert waiter.failed == [log.failure]
-    assert [(line["event"], line["log_level"]) for line in told] == [("the log is broken", "error")]
+    assert [(line["event"], line["log_level"]) for line in log_lines] == [("the log is broken", "error")]
     with pytest.raises(StoreFailed, match="not now"):
         log.close()
 
@@ -130,7 +132,7 @@ class Clumsy(RecordingWaiter):
         raise OSError(reason)
 
 
-def test_an_error_of_one_waiter_does_not_affect_other_waiters(told: list[EventDict]) -> None:
+def test_an_error_of_one_waiter_does_not_affect_other_waiters(log_lines: list[EventDict]) -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     waiters = [Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter(), Clumsy(), RecordingWaiter()]
@@ -150,8 +152,8 @@ def test_an_error_of_one_waiter_does_not_affect_other_waiters(told: list[EventDi
     log.commit()
     deferred.run_all()
     assert [waiter.failed for waiter in waiters[4:]] == [[log.failure]] * 2
-    assert [line["event"] for line in told] == ["a waiter of the log has failed"] * 3
-    assert all(line["exc_info"] for line in told)
+    assert [line["event"] for line in log_lines] == ["a waiter of the log has failed"] * 3
+    assert all(line["exc_info"] for line in log_lines)
     log.release()
 
 

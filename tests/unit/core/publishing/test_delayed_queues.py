@@ -84,7 +84,7 @@ NOW = 1_700_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("told", "date"),
+    ("headers", "date"),
     [
         ({}, 0),
         ({"x-delay": 5}, NOW + 5),
@@ -99,8 +99,8 @@ NOW = 1_700_000_000_000
         ({"x-delivery-time": datetime.fromtimestamp(NOW / 1000, UTC) - timedelta(seconds=9)}, 0),
     ],
 )
-def test_when_a_message_is_due(told: dict[str, object], date: int) -> None:
-    assert due_date(view_of(headers=told), HandClock().schedule) == date
+def test_when_a_message_is_due(headers: dict[str, object], date: int) -> None:
+    assert due_date(view_of(headers=headers), HandClock().schedule) == date
 
 
 @pytest.mark.parametrize("value", ["tomorrow", True, 1.5, NOW + 315_360_000_001])

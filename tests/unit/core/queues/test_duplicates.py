@@ -111,14 +111,14 @@ def test_message_id_or_producer_number_alone_makes_a_duplicate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "header"),
+    ("identity", "header"),
     [("/p/x", "x-sequence"), ("/p/-1", "x-sequence"), ("/" + "p" * 256 + "/1", "x-producer")],
 )
-def test_numbers_that_cannot_be_are_refused(said: str, header: str) -> None:
+def test_numbers_that_cannot_be_are_refused(identity: str, header: str) -> None:
     bench = DuplicateBench()
     queue = bench.queue(dedup_producers=2)
     with pytest.raises(PreconditionFailed, match=f"invalid header '{header}'"):
-        bench.say(said)
+        bench.say(identity)
     assert contents_of(queue) == []
 
 

@@ -279,10 +279,10 @@ def test_no_ack_settles_at_delivery_and_is_not_an_acknowledgement() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logged", "sequence", "told"), [(True, 1, True), (True, 0, False), (False, 1, False)]
+    ("logged", "sequence", "is_logged"), [(True, 1, True), (True, 0, False), (False, 1, False)]
 )
 def test_the_store_learns_what_a_logged_queue_no_longer_holds(
-    logged: bool, sequence: int, told: bool
+    logged: bool, sequence: int, is_logged: bool
 ) -> None:
     bench = QueueBench(logged=logged)
     client = bench.client()
@@ -296,7 +296,7 @@ def test_the_store_learns_what_a_logged_queue_no_longer_holds(
     client.nack(2)
     client.cancel()
     purge(bench.queue)
-    assert bench.store.settled == ([(each, "q") for each in sent] if told else [])
+    assert bench.store.settled == ([(each, "q") for each in sent] if is_logged else [])
 
 
 def test_restored_entries_are_delivered_like_others() -> None:

@@ -76,7 +76,7 @@ def test_a_map_grows_out_of_its_short_form(length: int) -> None:
 
 @pytest.mark.spec("amqp-1.0", "3.2.10")
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "text_expected"),
     [
         (compound(0xC1, [b"\x53\x01", NULL]), "key of constructor 0x53"),
         (compound(0xC1, [b"\xa1\x01a", NULL]), "key of constructor 0xa1"),
@@ -90,6 +90,6 @@ def test_a_map_grows_out_of_its_short_form(length: int) -> None:
         (b"", "truncated"),
     ],
 )
-def test_broken_annotations_are_refused(value: bytes, said: str) -> None:
-    with pytest.raises(DecodeError, match=said):
+def test_broken_annotations_are_refused(value: bytes, text_expected: str) -> None:
+    with pytest.raises(DecodeError, match=text_expected):
         check_annotations(value, 0, len(value))

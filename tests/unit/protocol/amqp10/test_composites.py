@@ -232,7 +232,7 @@ def refusal(value: object) -> str:
 @pytest.mark.spec("amqp-1.0", "2.8.13")
 @pytest.mark.spec("amqp-1.0", "2.8.14")
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "reason"),
     [
         (5, "int 5 where a composite is expected"),
         (Described(Ulong(0x19), []), "unknown descriptor ulong 25"),
@@ -356,10 +356,10 @@ def refusal(value: object) -> str:
         (described_list(0x10, container_id=["x" * 1000]), "open.container-id is a list instead of string"),
     ],
 )
-def test_unexpected_values_are_refused_by_name(value: object, said: str) -> None:
+def test_unexpected_values_are_refused_by_name(value: object, reason: str) -> None:
     text = refusal(value)
 
-    assert said in text
+    assert reason in text
     assert len(text) < 200
 
 

@@ -90,13 +90,13 @@ def test_a_value_cut_anywhere_is_an_error(digits: str, value: object) -> None:
                 read(data, 0, length)
 
 
-@pytest.mark.parametrize(("digits", "said"), MALFORMED)
-def test_invalid_bytes_have_an_error_with_the_reason(digits: str, said: str) -> None:
+@pytest.mark.parametrize(("digits", "reason"), MALFORMED)
+def test_invalid_bytes_have_an_error_with_the_reason(digits: str, reason: str) -> None:
     for read in (decode, decode_typed):
         with pytest.raises(DecodeError) as caught:
             read(bytes.fromhex(digits))
 
-        assert said in caught.value.text
+        assert reason in caught.value.text
         assert caught.value.condition == DECODE_ERROR
 
 

@@ -99,7 +99,7 @@ def test_a_protocol_header_may_stand_between_frames(piece: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "reason"),
     [
         ("00000007", "frame of 7 bytes"),
         ("00000000", "frame of 0 bytes"),
@@ -118,14 +118,14 @@ def test_a_protocol_header_may_stand_between_frames(piece: int) -> None:
         ("00000400 02 00 0007", None),
     ],
 )
-def test_a_header_is_judged_before_anything_is_kept(head: str, said: str | None) -> None:
+def test_a_header_is_judged_before_anything_is_kept(head: str, reason: str | None) -> None:
     frames = stream()
     frames.append(bytes.fromhex(head))
-    if said is None:
+    if reason is None:
         assert not frames.advance()
         return
 
-    with pytest.raises(PeerError, match=said) as caught:
+    with pytest.raises(PeerError, match=reason) as caught:
         frames.advance()
 
     assert caught.value.condition == FRAMING_ERROR

@@ -96,7 +96,7 @@ def test_another_descriptor_is_refused(descriptor: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "reason"),
     [
         ([], "transfer.handle is missing"),
         ([NULL], "transfer.handle is missing"),
@@ -122,8 +122,8 @@ def test_another_descriptor_is_refused(descriptor: bytes) -> None:
         ([b"\x43", *[NULL] * 11], "transfer has more than 11 fields"),
     ],
 )
-def test_errors_of_a_transfer_name_the_field(fields: list[bytes], said: str) -> None:
-    with pytest.raises(DecodeError, match=said) as caught:
+def test_errors_of_a_transfer_name_the_field(fields: list[bytes], reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason) as caught:
         transfer(*fields)
 
     assert caught.value.condition == DECODE_ERROR
@@ -166,7 +166,7 @@ def test_a_disposition_without_last_is_for_one_delivery() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "reason"),
     [
         ([], "disposition.role is missing"),
         ([b"\x41"], "disposition.first is missing"),
@@ -175,8 +175,8 @@ def test_a_disposition_without_last_is_for_one_delivery() -> None:
         ([b"\x41", b"\x43", *[NULL] * 5], "more than 6 fields"),
     ],
 )
-def test_errors_of_a_disposition_name_the_field(fields: list[bytes], said: str) -> None:
-    with pytest.raises(DecodeError, match=said):
+def test_errors_of_a_disposition_name_the_field(fields: list[bytes], reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
         disposition(*fields)
 
 
@@ -219,7 +219,7 @@ def test_a_state_in_a_transaction_has_its_outcome_inside() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "reason"),
     [
         (described(0x28, b"\x45"), "disposition.state has a descriptor"),
         (described(0x24, b"\xc0\x02\x01\x40"), "accepted has more than 0 fields"),
@@ -244,8 +244,8 @@ def test_a_state_in_a_transaction_has_its_outcome_inside() -> None:
         ),
     ],
 )
-def test_errors_of_a_state_are_explained(state: bytes, said: str) -> None:
-    with pytest.raises(DecodeError, match=said):
+def test_errors_of_a_state_are_explained(state: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
         state_of(state)
 
 

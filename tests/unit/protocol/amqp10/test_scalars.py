@@ -120,7 +120,7 @@ def test_bytes_behind_a_property_are_not_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "said"),
+    ("place", "value", "reason"),
     [
         (0, b"\x43", "message-id: constructor 0x43"),
         (0, sized(0xA3, b"x"), "message-id: constructor 0xa3"),
@@ -132,9 +132,9 @@ def test_bytes_behind_a_property_are_not_read() -> None:
         (12, b"\xa1\x05x", "reply-to-group-id is truncated"),
     ],
 )
-def test_properties_of_other_types_are_refused_by_name(place: int, value: bytes, said: str) -> None:
+def test_properties_of_other_types_are_refused_by_name(place: int, value: bytes, reason: str) -> None:
     data = compound(0xC0, [NULL] * place + [value])
-    with pytest.raises(DecodeError, match=f"properties.{said}"):
+    with pytest.raises(DecodeError, match=f"properties.{reason}"):
         check_properties(data, 0, len(data))
 
 

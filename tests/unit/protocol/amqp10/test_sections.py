@@ -71,7 +71,7 @@ def test_second_sections_and_mixed_bodies_are_refused(data: bytes, ordered: bool
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "reason"),
     [
         (described(0x70, MAP), "header: constructor 0xc1"),
         (described(0x71, b"\x45"), "delivery-annotations: constructor"),
@@ -99,8 +99,8 @@ def test_second_sections_and_mixed_bodies_are_refused(data: bytes, ordered: bool
         (b"\x00\x53\x75", "truncated"),
     ],
 )
-def test_a_section_of_the_wrong_shape_is_refused(section: bytes, said: str) -> None:
-    with pytest.raises(DecodeError, match=said):
+def test_a_section_of_the_wrong_shape_is_refused(section: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
         codes(section)
 
 
