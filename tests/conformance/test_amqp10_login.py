@@ -108,7 +108,7 @@ def test_a_mechanism_that_is_not_offered(meet: Meet, mechanism: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "5.3.3.2")
-def test_a_response_that_makes_no_sense(meet: Meet) -> None:
+def test_an_invalid_sasl_response_is_refused(meet: Meet) -> None:
     peer = meet()
     offered(peer)
     peer.send(sasl(SaslInit(mechanism="PLAIN", initial_response=b"guest")))

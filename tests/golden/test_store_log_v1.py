@@ -44,7 +44,7 @@ def test_a_log_of_version_1_reads_as_it_was_written(tmp_path: Path) -> None:
     ]
 
 
-def test_a_log_of_version_1_goes_on_in_the_present_version(tmp_path: Path) -> None:
+def test_a_log_of_version_1_continues_in_the_present_version(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(FOLDER, folder)
     sink = RecordingSink()

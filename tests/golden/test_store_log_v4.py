@@ -32,7 +32,7 @@ def test_a_log_of_version_4_reads_as_it_was_written(tmp_path: Path) -> None:
     ]
 
 
-def test_check_counts_messages_and_not_what_queues_remember(tmp_path: Path) -> None:
+def test_check_counts_messages_and_not_remembered_identities(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(FOLDER, folder)
     report = check(str(folder), RealDisk())

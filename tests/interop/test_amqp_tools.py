@@ -64,7 +64,7 @@ def test_a_script_moves_three_mebibytes(tools: Tools, name: str) -> None:
 
 
 @pytest.mark.nightly
-def test_a_script_is_told_what_is_missing(tools: Tools, name: str) -> None:
+def test_a_script_names_the_missing_requirement(tools: Tools, name: str) -> None:
     done = tools.run("amqp-get", "-q", name, status=1)
 
     assert f"404, message: NOT_FOUND - no queue '{name}' in vhost '/'" in done

@@ -60,7 +60,7 @@ def test_the_death_of_the_sync_helper_ends_the_broker_for_a_supervisor_to_start_
     assert connect(after.address).channel().take("q").body == b"kept"
 
 
-def test_the_death_of_the_sync_helper_stops_publishing_and_nothing_else_if_so_told(
+def test_the_death_of_the_sync_helper_stops_only_publishing_if_set_so(
     start_daemon: DaemonStarter, connect: Connector, tmp_path: Path
 ) -> None:
     daemon = start_daemon(environment={"AMQPD_SYNC_HELPER_LOST": "refuse"})

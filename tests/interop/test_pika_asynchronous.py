@@ -167,7 +167,7 @@ def test_several_channels_and_get(converse: Callable[[Step], None]) -> None:
     assert sorted(bodies, key=int) == [b"%d" % number for number in range(20)]
 
 
-def test_a_channel_error_is_told_with_its_code(converse: Callable[[Step], None], name: str) -> None:
+def test_a_channel_error_has_its_reply_code(converse: Callable[[Step], None], name: str) -> None:
     reasons: list[Any] = []
 
     def begin(conversation: Conversation) -> None:

@@ -173,7 +173,7 @@ def test_deleting_the_queue_publishes_the_end_of_the_active_consumer(pika_dial: 
     channel.queue_delete(name + ".told")
 
 
-def test_a_queue_that_is_stopped_is_told(pika_dial: Dial, name: str, api: Api) -> None:
+def test_a_stopped_queue_gets_notices_of_active_consumers(pika_dial: Dial, name: str, api: Api) -> None:
     channel = pika_dial().channel()
     for queue in (name, name + ".told", name + ".stopped"):
         channel.queue_declare(queue)

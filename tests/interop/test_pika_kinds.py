@@ -79,7 +79,7 @@ def test_replaced_messages_are_counted(connection: pika.BlockingConnection, name
     channel.queue_delete(name)
 
 
-def test_an_old_value_that_comes_back_is_gone(connection: pika.BlockingConnection, name: str) -> None:
+def test_an_older_value_that_is_requeued_is_dropped(connection: pika.BlockingConnection, name: str) -> None:
     channel = connection.channel()
     channel.queue_declare(name, arguments=LAST)
     channel.confirm_delivery()

@@ -176,7 +176,9 @@ def test_refusals(channel: BlockingChannel, name: str, arguments: dict[str, Any]
     assert refusal.value.reply_code == 406
 
 
-def test_after_kill_9_what_was_held_is_ready_with_its_count(start_daemon: DaemonStarter) -> None:
+def test_after_kill_9_unacknowledged_messages_are_ready_with_their_delivery_counts(
+    start_daemon: DaemonStarter,
+) -> None:
     daemon = start_daemon()
     connection = connected(daemon.address)
     channel = connection.channel()

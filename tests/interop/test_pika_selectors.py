@@ -70,7 +70,7 @@ def select(selector: str) -> dict[str, str]:
     return {"filter_jms_selector": selector}
 
 
-def test_each_consumer_gets_what_its_selector_is_true_for(
+def test_each_consumer_gets_the_messages_that_its_selector_matches(
     pika_dial: Dial, channel: BlockingChannel, name: str
 ) -> None:
     publish(channel, name, *range(1, 9))

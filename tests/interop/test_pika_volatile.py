@@ -17,7 +17,9 @@ def shown_losses(daemon: Daemon) -> tuple[object, float]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_the_queue_survives_and_says_what_it_has_lost(start_daemon: DaemonStarter, clean: bool) -> None:
+def test_a_volatile_queue_survives_a_restart_and_shows_how_many_messages_were_lost(
+    start_daemon: DaemonStarter, clean: bool
+) -> None:
     daemon = start_daemon()
     connection = connected(daemon.address)
     channel = connection.channel()

@@ -109,7 +109,7 @@ def test_rejected_messages_are_dead_lettered(dial: ProtonDial, channel: Blocking
     assert ready(channel, queue) == 0
 
 
-def test_outcomes_are_said_in_any_order(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
+def test_deliveries_are_settled_in_any_order(dial: ProtonDial, channel: BlockingChannel, queue: str) -> None:
     fill(dial, queue, 10)
     receiver = receiver_of(dial, queue)
     take(receiver, 10)
@@ -178,7 +178,7 @@ def test_a_browser_gets_all_messages_and_leaves_them_ready(
     assert ready(channel, f"{queue}.dead") == 0
 
 
-def test_a_receiver_of_what_is_settled_takes_at_once(
+def test_a_receiver_of_settled_deliveries_removes_them_at_once(
     dial: ProtonDial, channel: BlockingChannel, queue: str
 ) -> None:
     fill(dial, queue, 10)

@@ -124,7 +124,7 @@ def left(broker: Broker) -> list[Any]:
         connection.close()
 
 
-def test_a_publisher_goes_on_and_what_was_accepted_is_there(broker: Broker) -> None:
+def test_a_publisher_reconnects_and_accepted_messages_are_in_the_queue(broker: Broker) -> None:
     publisher = Publishing(url(broker.daemon.address), broker.crash)
     run(publisher)
     assert publisher.connections == 3
@@ -132,7 +132,7 @@ def test_a_publisher_goes_on_and_what_was_accepted_is_there(broker: Broker) -> N
     assert sorted(set(left(broker))) == list(range(COUNT))
 
 
-def test_a_consumer_goes_on_and_sees_everything(broker: Broker) -> None:
+def test_a_consumer_reconnects_and_receives_every_message(broker: Broker) -> None:
     run(Publishing(url(broker.daemon.address), lambda: None))
     consumer = Consuming(url(broker.daemon.address), broker.crash)
     run(consumer)

@@ -71,7 +71,7 @@ SELECTORS: dict[str, list[int]] = {
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
-def test_a_selector_lets_pass_what_it_is_true_for(
+def test_a_selector_passes_the_messages_that_it_matches(
     dial: ProtonDial, channel: BlockingChannel, queue: str, selector: str
 ) -> None:
     wanted = SELECTORS[selector]

@@ -74,7 +74,9 @@ def detach(receiver: Any) -> None:
     receiver.connection.close()
 
 
-def test_each_subscriber_gets_what_is_published_while_it_is_there(dial: ProtonDial, exchange: str) -> None:
+def test_each_subscriber_gets_messages_published_while_it_is_attached(
+    dial: ProtonDial, exchange: str
+) -> None:
     one, two = subscribe(dial(), exchange), subscribe(dial(), exchange)
     assert publish(dial, exchange, 1, 2) == [ACCEPTED] * 2
     three = subscribe(dial(), exchange)
@@ -85,7 +87,7 @@ def test_each_subscriber_gets_what_is_published_while_it_is_there(dial: ProtonDi
     assert publish(dial, exchange, 4) == [RELEASED]
 
 
-def test_a_durable_subscription_goes_on_while_nobody_is_linked(dial: ProtonDial, exchange: str) -> None:
+def test_a_durable_subscription_collects_messages_without_a_link(dial: ProtonDial, exchange: str) -> None:
     durable = reactor.DurableSubscription()
     detach(subscribe(dial(container=container("me")), exchange, durable))
     assert publish(dial, exchange, 1, 2) == [ACCEPTED] * 2

@@ -135,7 +135,7 @@ def left(broker: Broker) -> int:
 
 
 @by_both_ways
-def test_a_publisher_goes_on_and_what_was_accepted_is_there(
+def test_a_publisher_reconnects_and_accepted_messages_are_in_the_queue(
     broker: Broker, connection: Any, interrupt: Callable[[Broker], None]
 ) -> None:
     management = connection.management()
@@ -159,7 +159,7 @@ def test_a_publisher_goes_on_and_what_was_accepted_is_there(
 
 
 @by_both_ways
-def test_a_consumer_goes_on_and_sees_everything(
+def test_a_consumer_reconnects_and_receives_every_message(
     broker: Broker, connection: Any, interrupt: Callable[[Broker], None]
 ) -> None:
     publish(connection, ADDRESS, *(b"%d" % number for number in range(COUNT)))

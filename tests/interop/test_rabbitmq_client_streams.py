@@ -60,7 +60,7 @@ def read(connection: Any, stream: str, count: int, options: Any) -> list[Any]:
     return handler.messages
 
 
-def test_a_stream_is_what_it_was_declared_as(connection: Any, stream: str) -> None:
+def test_a_stream_has_the_declared_properties(connection: Any, stream: str) -> None:
     info = connection.management().queue_info(stream)
     assert info.queue_type == client.QueueType.stream
     assert info.message_count == 10

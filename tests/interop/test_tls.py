@@ -181,7 +181,7 @@ def test_a_broker_without_tls_survives_sighup(start_daemon: DaemonStarter) -> No
 
 
 @pytest.mark.parametrize("broken", ["certificate", "key", "ca"])
-def test_files_that_are_not_what_they_should_be(
+def test_invalid_certificate_files_are_refused(
     tmp_path: Path, certificates: Certificates, broken: str
 ) -> None:
     wrong = tmp_path / "wrong.pem"

@@ -63,7 +63,7 @@ def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(
 
 
 @pytest.mark.nightly
-def test_without_deliveries_it_says_what_it_could_not_look_for(
+def test_without_deliveries_an_audit_names_the_findings_that_it_cannot_make(
     spark: SparkSession, events: DataFrame, tmp_path: Path
 ) -> None:
     less = events.where(F.col("op") != "deliver").replace("full", "lifecycle", ["reason"])

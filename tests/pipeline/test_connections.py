@@ -121,7 +121,7 @@ def test_missing_tls_files_are_named_in_the_error(tmp_path: Path, name: str) -> 
         server(url="amqps://127.0.0.1:9", **{name: str(file)}).get("whoami")
 
 
-def test_a_publisher_goes_on_after_its_broker_was_away(tmp_path: Path) -> None:
+def test_a_publisher_continues_after_an_outage_of_the_broker(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     try:
         broker.declare("away")

@@ -107,7 +107,7 @@ def test_a_stream_that_was_declared_again_is_read_from_its_beginning_once(
         progress(monkeypatch, subscription).next_batch(at(1000), 400)
 
 
-def test_an_empty_stream_that_was_declared_again_is_told_of_once(
+def test_an_empty_stream_that_was_declared_again_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = progress(monkeypatch, FakeSubscription(Partition(S, "b", 0, 0)), failOnDataLoss="false")
@@ -135,7 +135,7 @@ def test_a_stream_declared_again_has_none_of_the_old_rows(monkeypatch: pytest.Mo
     assert mine.next_batch(at(0, "b"), None) == at(0, "b")
 
 
-def test_a_stream_that_ends_before_what_was_read_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_ends_before_the_last_read_row_is_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     subscription = FakeSubscription(Partition(S, "a", 0, 900))
     with pytest.raises(DataLossError, match="partition 0 of 's' ends before offset 900, not 1000"):
         progress(monkeypatch, subscription).next_batch(at(1000), None)
@@ -250,7 +250,7 @@ def test_a_first_batch_whose_beginning_is_not_known_is_a_loss(
     assert "whose beginning is not known" in caplog.text
 
 
-def test_retention_past_what_was_read_does_not_end_a_query_with_batches_by_bytes(
+def test_retention_behind_the_last_read_row_does_not_end_a_query_with_batches_by_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     subscription = FakeSubscription(Partition(S, "a", 700, 2000))

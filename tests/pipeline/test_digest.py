@@ -153,7 +153,7 @@ def test_columns_may_have_other_letters_and_texts_be_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", ["node", "seq", "ts", "op"])
-def test_a_file_without_what_each_event_has_is_refused(name: str) -> None:
+def test_a_file_without_the_required_columns_is_refused(name: str) -> None:
     file = pa.BufferOutputStream()
     pq.write_table(numbered([enqueue(1)]).drop_columns([name]), file)
 
@@ -166,7 +166,7 @@ def test_events_of_no_node_are_refused() -> None:
         made(numbered([enqueue(1), enqueue(2) | {"node": None}]), "kept")
 
 
-def test_damage_is_told_with_the_file() -> None:
+def test_damage_is_reported_with_the_name_of_the_file() -> None:
     file = pa.BufferOutputStream()
     pq.write_table(numbered([enqueue(uid) for uid in range(1000)]), file, compression="zstd")
     whole = file.getvalue().to_pybytes()

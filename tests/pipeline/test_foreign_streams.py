@@ -84,7 +84,7 @@ def test_an_empty_stream_has_no_rows(spark: SparkSession, url: str) -> None:
     assert rows(read(spark, url, subscribe="nothing")) == []
 
 
-def test_batches_go_on_where_they_ended(spark: SparkSession, url: str, tmp_path: Path) -> None:
+def test_a_batch_begins_at_the_end_of_the_batch_before(spark: SparkSession, url: str, tmp_path: Path) -> None:
     taken: dict[int, list[bytes]] = {}
 
     def take(frame: DataFrame, number: int) -> None:

@@ -118,7 +118,7 @@ def test_a_stream_with_messages_that_do_not_come_is_an_error(link: type[SlowLink
         plan_batch(options(False))
 
 
-def test_a_stream_that_begins_and_does_not_go_on_is_waited_for(
+def test_a_stream_that_stops_after_its_first_rows_is_waited_for(
     link: type[SlowLink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link.told, link.late = ROWS, 0
@@ -132,7 +132,7 @@ def test_a_stream_that_begins_and_does_not_go_on_is_waited_for(
     assert found.end == ROWS
 
 
-def test_a_stream_that_is_said_to_have_more_is_not_waited_for(link: type[SlowLink]) -> None:
+def test_rows_that_retention_has_removed_are_not_waited_for(link: type[SlowLink]) -> None:
     link.told, link.late = ROWS + 5000, 0  # before retention has taken some
     (found,) = plan_batch(options(False))
     assert found.end == ROWS

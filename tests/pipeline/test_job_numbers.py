@@ -143,7 +143,7 @@ def waiting(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.mark.parametrize(("age", "count"), [("20m", 0), ("19m", 1)])
-def test_the_age_decides_what_takes_too_long(
+def test_the_age_decides_which_messages_wait_too_long(
     spark: SparkSession, waiting: Path, age: str, count: int
 ) -> None:
     findings = done(spark, waiting, "audit", "--age", age)[1]["findings"]

@@ -69,7 +69,7 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path, scribe: EventWriter) -> No
     assert read(tmp_path, 1, 7, journal=journal) == first
 
 
-def test_another_file_of_the_same_name_is_read_anew(tmp_path: Path, scribe: EventWriter) -> None:
+def test_a_replaced_file_of_the_same_name_is_read_again(tmp_path: Path, scribe: EventWriter) -> None:
     path = write_file(tmp_path, file_of(scribe, 5))
     journal = FolderJournal(str(tmp_path))
     read(tmp_path, 13, 16, journal=journal)
@@ -80,7 +80,7 @@ def test_another_file_of_the_same_name_is_read_anew(tmp_path: Path, scribe: Even
     assert {row["queue"] for row in read(tmp_path, 13, 16, journal=journal)} == {"another"}
 
 
-def test_a_hole_is_told_and_passed_over(
+def test_a_hole_is_reported_and_skipped(
     tmp_path: Path, scribe: EventWriter, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_file(tmp_path, file_of(scribe, 2))

@@ -211,7 +211,7 @@ def test_a_journal_stream_begins_with_new_events(spark: SparkSession, broker: Br
     assert sum(row["op"] == "enqueue" for rows in job.batches.values() for row in rows) == 50
 
 
-def test_a_broker_that_was_killed_goes_on_where_its_journal_ends(
+def test_a_killed_broker_continues_at_the_end_of_its_journal(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     work(broker, 100)

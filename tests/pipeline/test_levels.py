@@ -127,7 +127,7 @@ def test_an_order_of_no_deliveries_is_no_order(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("cut", [None, 6, 13])
-def test_only_what_came_at_the_level_full_is_judged(spark: SparkSession, cut: int | None) -> None:
+def test_only_events_of_the_level_full_are_judged(spark: SparkSession, cut: int | None) -> None:
     events = EventList()
     for queue in (1, 2, 3, 4):
         events.add("declare", queue, quantity=0, reason="full").come(queue, 10 * queue)

@@ -71,7 +71,9 @@ def test_consumers_and_queues_do_not_wait_for_each_other(spark: SparkSession) ->
 
 
 @pytest.mark.parametrize("by_consumer", [True, False])
-def test_each_restart_begins_anew_for_the_queue_that_it_lists(spark: SparkSession, by_consumer: bool) -> None:
+def test_each_restart_starts_the_order_of_its_listed_queues_again(
+    spark: SparkSession, by_consumer: bool
+) -> None:
     events = [
         *map(enqueue, range(4)),
         *(enqueue(uid, OTHER) for uid in range(4)),

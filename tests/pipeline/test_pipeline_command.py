@@ -113,7 +113,7 @@ def test_a_missing_requirement_is_reported_in_a_line(
     ("report", "reason"),
     [("absent/r.html", "'absent/r.html': there is no such folder"), (".", "'.': it is a folder")],
 )
-def test_where_a_report_cannot_be_is_said_before_the_audit(report: str, reason: str) -> None:
+def test_an_unwritable_report_is_refused_before_the_audit(report: str, reason: str) -> None:
     if find_missing():
         pytest.skip(f"tests of the pipeline did not run: {find_missing()}")
     done = run("run", "audit", "--report", report)

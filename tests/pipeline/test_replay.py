@@ -64,7 +64,7 @@ def test_a_stream_was_declared_again_that_a_planned_batch_is_of(
     assert job.run() == numbers(100, 120)
 
 
-def test_a_stream_is_gone_that_a_planned_batch_is_of(
+def test_a_planned_batch_of_a_deleted_stream_is_refused(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     for name in ("gone.1", "gone.2"):
@@ -82,7 +82,7 @@ def test_a_stream_is_gone_that_a_planned_batch_is_of(
     assert job.run() == numbers(0, 5)
 
 
-def test_partitions_share_a_batch_by_what_waits_in_them(
+def test_partitions_share_a_batch_by_their_waiting_rows(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
     broker.declare_stream("skewed", partitions=3)

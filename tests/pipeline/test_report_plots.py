@@ -28,7 +28,7 @@ def test_ticks_are_few_round_times_in_order_and_within(width: float) -> None:
     assert all(axis.time(place).second % 5 == 0 for place in places)
 
 
-def test_midnight_is_told_by_its_day() -> None:
+def test_midnight_is_labelled_by_its_day() -> None:
     labels = [label for _, label in Axis(FIRST, 900.0, 96).ticks()]
 
     assert "5 Mar" in labels

@@ -88,7 +88,7 @@ def test_rates_times_and_redeliveries_are_in_the_buckets_where_they_were(spark: 
     }
 
 
-def test_quantiles_are_of_what_came_in_a_bucket(spark: SparkSession) -> None:
+def test_quantiles_cover_the_events_of_their_bucket(spark: SparkSession) -> None:
     events = at(0, *map(enqueue, range(100)))
     for uid in range(100):
         events += at((uid + 1) * 500_000, left(uid))

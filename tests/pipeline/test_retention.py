@@ -47,7 +47,7 @@ def test_days_that_are_old_enough_go(tmp_path: Path) -> None:
     assert not file.parents[1].exists()
 
 
-def test_a_day_stays_whose_files_are_not_what_the_manifest_says(tmp_path: Path) -> None:
+def test_a_day_is_kept_if_its_files_differ_from_the_manifest(tmp_path: Path) -> None:
     file = journal(tmp_path)
     file.write_bytes(file.read_bytes() + b"x")
 

@@ -75,7 +75,7 @@ def day_of(folder: Path, day: str) -> Path:
     return folder / "parquet" / day
 
 
-def test_the_journal_begins_behind_what_was_dropped(sealed: Path) -> None:
+def test_the_journal_begins_behind_the_dropped_files(sealed: Path) -> None:
     assert retain(sealed, KEEP_ONE, NOW) == {"dropped": [FIRST], "rows": EVENTS_OF_LIFE}
 
     assert run("verify", sealed) == "3 events, 1 queues, 0 balances, 0 gaps: 0 findings\n"

@@ -59,7 +59,7 @@ def test_long_sessions_have_both_compilers() -> None:
 
 
 @pytest.mark.spark
-def test_options_of_the_jvm_that_are_said_replace_ours() -> None:
+def test_given_options_of_the_jvm_replace_the_defaults() -> None:
     words = words_of_jvm("brief", "spark.driver.extraJavaOptions=-Dsaid=1")
     assert "-Dsaid=1" in words
     assert "-XX:TieredStopAtLevel=1" not in words

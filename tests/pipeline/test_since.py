@@ -136,7 +136,7 @@ def test_a_digest_is_of_the_events_from_a_moment_on(unit: str) -> None:
 
 
 @pytest.mark.nightly
-def test_since_is_said_as_a_time_before_now(tmp_path: Path, spark: SparkSession) -> None:
+def test_since_is_a_duration_before_now(tmp_path: Path, spark: SparkSession) -> None:
     now = datetime.now(UTC)
     ages = [timedelta(hours=3), timedelta(minutes=61), timedelta(minutes=1)]
     write(tmp_path / "1.parquet", *(at(uid, now - age) for uid, age in enumerate(ages, 1)))

@@ -51,7 +51,7 @@ def test_rows_become_messages_each_with_its_place(spark: SparkSession, broker: B
     assert in_order == sorted(in_order)
 
 
-def test_columns_say_where_messages_go_and_what_they_say(spark: SparkSession, broker: Broker) -> None:
+def test_columns_set_the_destination_and_the_content_of_messages(spark: SparkSession, broker: Broker) -> None:
     broker.declare("a")
     broker.declare("b")
     with broker.channel() as channel:

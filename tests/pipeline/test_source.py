@@ -79,7 +79,7 @@ def test_starting_and_ending_offsets_limit_the_rows(
     assert values(read(spark, broker, subscribe="one", **options)) == [b"%d" % each for each in expected]
 
 
-def test_a_time_finds_what_came_from_then_on_and_before(spark: SparkSession, broker: Broker) -> None:
+def test_a_time_separates_earlier_and_later_rows(spark: SparkSession, broker: Broker) -> None:
     rows = read(spark, broker, subscribe="one").orderBy("offset").collect()
     at = rows[300]["timestamp"]
     first = next(row["offset"] for row in rows if row["timestamp"] >= at)

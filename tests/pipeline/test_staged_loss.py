@@ -115,7 +115,7 @@ def test_newly_staged_messages_are_read_and_not_removed_before(broker: Broker, q
 
 @pytest.mark.parametrize("lost", ["queue", "reader"])
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_query_that_runs_goes_on_with_what_is_staged_anew(
+def test_a_running_query_continues_with_messages_that_are_staged_again(
     broker: Broker, queue: str, lost: str, committed: bool
 ) -> None:
     broker.declare(f"{queue} too")
@@ -137,7 +137,9 @@ def test_a_query_that_runs_goes_on_with_what_is_staged_anew(
 
 
 @pytest.mark.parametrize("lost", ["queue", "reader"])
-def test_a_query_that_runs_ends_with_what_is_staged_anew(broker: Broker, queue: str, lost: str) -> None:
+def test_a_running_query_fails_with_messages_that_are_staged_again(
+    broker: Broker, queue: str, lost: str
+) -> None:
     broker.publish(queue, [b"old"] * 5)
     mine = Progress(options(broker, queue, True))
     end = mine.next_batch(mine.initial().json(), None)

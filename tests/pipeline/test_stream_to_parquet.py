@@ -55,7 +55,7 @@ def stored(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_each_run_adds_what_is_new(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+def test_each_run_adds_only_new_messages(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     broker.declare_stream("orders", partitions=2)
     broker.declare("work")
     broker.publish("orders", [b"o%d" % number for number in range(100)])

@@ -156,7 +156,7 @@ def test_no_byte_of_a_password_or_body_is_in_clear(
     assert found == (list(SECRETS[:3]) if clear else [])
 
 
-def test_a_client_without_its_certificate_is_not_let_in(secured: Broker, certificates: Certificates) -> None:
+def test_a_client_without_its_certificate_is_refused(secured: Broker, certificates: Certificates) -> None:
     said = {
         "url": f"amqps://localhost:{secure_address(secured.daemon).port}",
         "apiUrl": f"https://localhost:{secured.daemon.admin_tls.port}",

@@ -50,7 +50,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def test_an_interpreter_without_the_package_is_named_with_what_to_do(bare: Path) -> None:
+def test_an_interpreter_without_the_package_is_named_with_a_remedy(bare: Path) -> None:
     words = (
         f"PipelineError Spark's workers start {bare}/python3, which cannot import the connector "
         "(ModuleNotFoundError: No module named 'pyarrow'): activate the virtual environment of "
@@ -67,5 +67,5 @@ def test_an_interpreter_that_is_not_there_is_named(bare: Path) -> None:
         assert line.startswith(f"{name} {words}"), line
 
 
-def test_the_interpreter_of_the_job_is_taken_when_it_is_said(bare: Path) -> None:
+def test_a_given_interpreter_runs_the_job(bare: Path) -> None:
     assert run_job(bare, PYSPARK_PYTHON=sys.executable) == ["amqp registered", "amqp-journal registered"]

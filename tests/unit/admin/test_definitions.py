@@ -136,7 +136,7 @@ def test_an_invalid_item_is_named_and_nothing_changes(document: object, problem:
     assert problem in said
 
 
-def test_all_problems_are_told_up_to_twenty() -> None:
+def test_up_to_twenty_problems_are_reported() -> None:
     place = DefinitionsBench()
     problems = place.problems({"queues": [{"name": f"q{number}", "vhost": "w"} for number in range(3)]})
     assert [line.split(":")[0] for line in problems] == [

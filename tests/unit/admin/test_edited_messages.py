@@ -205,7 +205,7 @@ def died(content: bytes, *queues: str) -> Message:
     return letter
 
 
-def test_a_dead_letter_is_revived_as_what_it_was() -> None:
+def test_a_redriven_dead_letter_has_its_original_properties() -> None:
     letter = died(WHOLE, "first", "second", "first")
     found = restore_dead_letter(letter, STORE)
     assert found is not None

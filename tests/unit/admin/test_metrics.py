@@ -246,7 +246,7 @@ async def test_the_process() -> None:
     assert value(samples, "process_cpu_seconds_total") > 0
 
 
-async def test_every_scrape_takes_the_numbers_anew() -> None:
+async def test_every_scrape_reads_the_numbers_again() -> None:
     broker = FakeBroker({"/": FakeVirtualHost({"a": FakeQueue()})})
     source = exposition(broker)
     await scraped(source)
@@ -292,7 +292,7 @@ class CountedQueue(FakeQueue):
         return super().__getattribute__(name)
 
 
-async def test_many_queues_are_told_in_slices() -> None:
+async def test_many_queues_are_exported_in_slices() -> None:
     """Each turn of the loop writes a slice, a small part of the whole."""
     queues: dict[str, FakeQueue] = {
         CountedName(f"queue.{number}"): CountedQueue(ready=number) for number in range(100_000)

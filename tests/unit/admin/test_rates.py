@@ -51,7 +51,7 @@ def test_rates_are_right_for_very_many_queues() -> None:
     assert {rate(rates.of_queue(queue, {"publish": 20})) for queue in queues} == {2.0}
 
 
-def test_a_queue_that_is_gone_is_not_kept() -> None:
+def test_the_rates_of_a_deleted_queue_are_dropped() -> None:
     rates, vhost = Rates(Clock()), new_vhost()
     rates.of_queue(add_queue(vhost, "q"), {"publish": 12345})
 

@@ -147,7 +147,7 @@ def test_plain(gate: AccessControl, response: bytes, origin: Origin, expected: t
     assert outcome(gate, "PLAIN", response, origin) == expected
 
 
-def test_a_response_that_makes_no_sense(gate: AccessControl) -> None:
+def test_an_invalid_sasl_response_is_refused(gate: AccessControl) -> None:
     for mechanism in ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256"):
         with pytest.raises(ProtocolError) as caught:
             begun(gate, mechanism, b"?")

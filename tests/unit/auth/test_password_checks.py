@@ -320,7 +320,7 @@ def test_unknown_users_do_not_delay_logins_before_the_first_timed_check(
     assert answers == [True], "after one other hash of the user's own"
 
 
-def test_very_many_users_may_come_back_from_one_network(
+def test_very_many_users_may_log_in_again_from_a_single_network(
     password_checks: PasswordChecks, users: Users, threads: Threads
 ) -> None:
     names = [f"user {number}" for number in range(3 * GUESSES_MAX)]

@@ -54,7 +54,7 @@ def test_hashes_of_rabbitmq(digest: str) -> None:
     assert not matches(kept, "geheim")
 
 
-def test_a_hash_of_this_broker_comes_back() -> None:
+def test_a_hash_of_this_broker_is_read_again() -> None:
     kept = make_password("sesame", 4096)
     assert import_hash(*kept) == kept
 

@@ -55,7 +55,7 @@ def test_values_that_make_an_expression_unusable_allow_nothing() -> None:
     assert not topic.allows("write", "a" * 800, {"username": "a" * 255})
 
 
-def test_an_expression_of_a_log_that_cannot_be_used_allows_nothing_and_is_told() -> None:
+def test_an_unusable_expression_of_a_log_allows_nothing_and_is_reported() -> None:
     users = Users(MessageStore())
     user = {"name": "ann", "password_hash": "h", "tags": [], "loopback_only": False}
     users.apply({"kind": "user", **user})

@@ -287,7 +287,7 @@ def test_put_without_a_password_keeps_the_one_there_is(ann_and_bob: Users) -> No
         ann_and_bob.put("eve", None)
 
 
-def test_guest_comes_from_loopback_only_unless_told_otherwise(ann_and_bob: Users) -> None:
+def test_guest_logs_in_from_loopback_only_by_default(ann_and_bob: Users) -> None:
     assert ann_and_bob.add("guest", Password("h")).loopback_only
     assert not ann_and_bob.put("guest", Password("h2"), loopback_only=False).loopback_only
     assert not ann_and_bob.put("guest", Password("h3")).loopback_only
@@ -320,7 +320,7 @@ def test_lists_by_user_and_by_virtual_host(ann_and_bob: Users) -> None:
     assert list(ann_and_bob.require_user("ann").permissions) == ["/", "other"]
 
 
-def test_a_virtual_host_that_is_gone(ann_and_bob: Users) -> None:
+def test_permissions_in_a_deleted_virtual_host_are_dropped(ann_and_bob: Users) -> None:
     for name in ("ann", "bob"):
         ann_and_bob.permit(name, "/", "", "", "")
         ann_and_bob.permit(name, "gone", "", "", "")
@@ -360,7 +360,7 @@ def test_each_permission_change_notifies_of_its_user(ann_and_bob: Users) -> None
         ({"max-channels": True}, "is True and not a whole number"),
     ],
 )
-def test_limits_that_make_no_sense(ann_and_bob: Users, limits: dict[str, int], why: str) -> None:
+def test_invalid_limits_are_refused(ann_and_bob: Users, limits: dict[str, int], why: str) -> None:
     with pytest.raises(PreconditionFailed, match=why):
         ann_and_bob.set_limits("ann", limits)
     assert ann_and_bob.require_user("ann").limits == {}

@@ -43,7 +43,7 @@ def test_a_secret_is_not_in_the_representation() -> None:
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
-def test_every_setting_says_what_it_is_and_what_is_allowed(name: str) -> None:
+def test_every_setting_has_a_description_and_its_allowed_values(name: str) -> None:
     assert (Settings.model_fields[name].description or "").endswith(".")
     assert allowed_values(name)
 

@@ -99,7 +99,7 @@ def test_phrases_are_those_of_the_field(document: Path) -> None:
     assert wrong == []
 
 
-def test_a_page_begins_with_a_title_and_says_what_it_helps_to_do(document: Path) -> None:
+def test_a_page_begins_with_a_title_and_its_purpose(document: Path) -> None:
     first, second, *_ = blocks_of(document.read_text(encoding="utf-8"))
     assert first.kind == "heading"
     assert second.kind == "paragraph"
@@ -123,11 +123,11 @@ def test_links_of_the_readme_lead_somewhere() -> None:
         ("Two modes: One is short.", 2),
     ],
 )
-def test_sentences_are_told_apart(text: str, count: int) -> None:
+def test_text_is_split_into_sentences(text: str, count: int) -> None:
     assert len(list(sentences_of(text))) == count
 
 
-def test_blocks_are_told_apart() -> None:
+def test_text_is_split_into_blocks() -> None:
     text = "# Title\n\nA paragraph\non two lines.\n\n- first\n  goes on\n- second\n\n"
     text += "| a | `b|c` |\n|---|---|\n| d | e |\n\n```sh\n# no heading\n```\n"
     found = [(block.kind, block.text) for block in blocks_of(text)]

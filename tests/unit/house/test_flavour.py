@@ -19,7 +19,7 @@ def test_a_module_that_is_not_there_is_not_compiled() -> None:
     assert flavour(("librt.strings", "protocol.no_such_module")) == "pure Python"
 
 
-def test_this_process_runs_what_it_says() -> None:
+def test_this_process_runs_the_flavour_that_it_names() -> None:
     file = sys.modules[Message.__module__].__file__ or ""
     compiled = file.endswith(tuple(EXTENSION_SUFFIXES))
     assert ("compiled" if compiled else "pure Python") == FLAVOUR

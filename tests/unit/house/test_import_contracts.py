@@ -98,7 +98,7 @@ def test_contracts_hold(sources: Path) -> None:
     assert report(sources)[1] == {}
 
 
-def test_each_contract_catches_what_is_planted(sources: Path) -> None:
+def test_each_contract_catches_a_planted_violation(sources: Path) -> None:
     for module, line, _ in PLANTED:
         with (sources / module).open("a", encoding="utf-8") as file:
             file.write(f"\n{line}\n")

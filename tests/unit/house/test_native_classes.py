@@ -29,7 +29,7 @@ def inherited(path: Path) -> set[tuple[str, str]]:
     return {origins[base] for base in bases if base in origins}
 
 
-def test_tests_may_inherit_from_what_they_inherit_from() -> None:
+def test_base_classes_of_tests_allow_interpreted_subclasses() -> None:
     used = set().union(*(inherited(path) for path in ROOT.glob("tests/**/*.py")))
     modules = {module: classes(ROOT / (module.replace(".", "/") + ".py")) for module, _ in used}
     assert len(used) > 10

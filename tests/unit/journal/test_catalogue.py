@@ -31,7 +31,7 @@ def found(
     return [(file.state, file.first, file.last) for file in catalogue.files(node, start, end)]
 
 
-def test_names_say_what_is_in_files() -> None:
+def test_names_of_files_give_their_contents() -> None:
     assert parse_file_name(file_name("a-b", 7)) == ("a-b", 7, None)
     assert parse_file_name(file_name("a-b", 7) + ".open") == ("a-b", 7, None)
     assert parse_file_name(sealed_name("a-b", 7, 9)) == ("a-b", 7, 9)

@@ -211,7 +211,7 @@ def sync_lines(lines: list[MutableMapping[str, Any]]) -> list[tuple[str, str | N
     return [(line["event"], line.get("reason")) for line in lines if "synced" in line["event"]]
 
 
-def test_a_sync_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> None:
+def test_a_failed_sync_is_logged_once_and_tried_again(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync="second")
     keeper.journaling.start("1")
     add_queue(keeper.vhost, "q")
@@ -227,7 +227,7 @@ def test_a_sync_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sync_without_a_descriptor_is_told_once_and_tried_again(
+def test_a_sync_without_a_descriptor_is_logged_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync="second")

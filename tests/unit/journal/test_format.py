@@ -10,7 +10,7 @@ from protocol.journal.rows import rows
 from tests.support.journal.handmade_journal import NODE, STARTED, EventWriter, rows_of
 
 
-def test_an_event_comes_back_with_its_names() -> None:
+def test_an_event_is_decoded_with_its_names() -> None:
     scribe = EventWriter()
     scribe.tell(
         r.ENQUEUE, 3, 5, other=2, size=10, text="mé".encode(), flags=r.PERSISTENT, reason="dead_letter"
@@ -111,7 +111,7 @@ def test_a_definition_may_be_longer_than_other_texts() -> None:
     assert [len(row.text or "") for row in rows_of(encoder.header(1) + encoder.take())] == [r.CHANGE_MAX] * 2
 
 
-def test_the_largest_numbers_come_back() -> None:
+def test_the_largest_numbers_are_decoded() -> None:
     encoder = Encoder(NODE, (1 << 62) - 1)
     name = Name((1 << 32) - 1, QUEUE, ("v", "x" * 70_000, str((1 << 62) - 1)))
     most = (1 << 62) - 1
@@ -140,7 +140,7 @@ def test_each_file_tells_its_names() -> None:
     assert [row.seq for row in rows_of(second)] == [4, 5, 6]
 
 
-def test_names_are_told_once_in_a_file() -> None:
+def test_a_file_defines_each_name_once() -> None:
     scribe = EventWriter()
     scribe.life_of(1)
     once = len(scribe.file())

@@ -155,7 +155,7 @@ def test_a_day_that_is_dropped_while_digests_are_compared(
     assert (held.faults, held.next) == ([], None)
 
 
-def test_portions_go_on_when_files_have_been_dropped(folder: Path) -> None:
+def test_portions_continue_after_files_were_dropped(folder: Path) -> None:
     paths = sealed(folder)
     start = check_sealed_files(folder, bytes_max=1).next
     assert start == 1

@@ -26,7 +26,7 @@ def complete_file() -> bytes:
     return scribe.file()
 
 
-def test_columns_are_what_rows_are() -> None:
+def test_columns_have_the_values_of_rows() -> None:
     data = complete_file()
     table = table_of(Decoder(data))
     assert table.schema == SCHEMA

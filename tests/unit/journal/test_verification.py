@@ -201,7 +201,7 @@ def test_recovery_lists_are_compared_per_node() -> None:
     assert (verification.findings, verification.checked) == ([], 1)
 
 
-def test_a_list_of_which_the_beginning_is_gone_is_not_compared() -> None:
+def test_a_list_without_its_beginning_is_not_compared() -> None:
     scribe = EventWriter()
     listed(scribe, 1, 2, 3)
     scribe.tell(r.RECOVER, size=3)

@@ -60,7 +60,7 @@ def test_memory_that_is_only_kept_for_later_goes_back() -> None:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not tell")
-def test_the_library_tells_what_is_free() -> None:
+def test_memory_that_the_library_keeps_free_is_measured() -> None:
     blocks = [bytes(2000) + b"%d" % number for number in range(50_000)]
     kept = blocks[::1000]
     before = free_in_library()

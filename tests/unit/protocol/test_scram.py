@@ -115,7 +115,7 @@ def test_a_proof_for_another_challenge_is_worthless() -> None:
         b"z,,n=user,r=x",
     ],
 )
-def test_a_first_message_that_makes_no_sense(first: bytes) -> None:
+def test_an_invalid_first_message_is_refused(first: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         Exchange("nonce").first(first)
     assert caught.value.code == SYNTAX_ERROR
@@ -132,7 +132,7 @@ def test_a_first_message_that_makes_no_sense(first: bytes) -> None:
         CLIENT_FINAL + b"\xff",
     ],
 )
-def test_a_final_message_that_makes_no_sense(final: bytes) -> None:
+def test_an_invalid_final_message_is_refused(final: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         begun().final(final)
     assert caught.value.code == SYNTAX_ERROR

@@ -75,7 +75,7 @@ def small_segments(folder: Path, memory_budget: int = 1 << 40) -> Log:
     )[0]
 
 
-def test_a_large_body_comes_back_piece_by_piece(tmp_path: Path) -> None:
+def test_a_large_body_is_read_back_piece_by_piece(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log = small_segments(tmp_path)
     small = publish(log, [queue], b"small")
@@ -206,7 +206,7 @@ def test_pieces_are_copied_forward_and_named_by_copies(tmp_path: Path) -> None:
     log.release()
 
 
-def test_a_queue_that_is_gone_at_the_start_takes_its_large_bodies_along(tmp_path: Path) -> None:
+def test_large_bodies_of_a_deleted_queue_are_dropped_at_the_start(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log = small_segments(tmp_path)
     publish_large(log, [queue], 100)

@@ -245,7 +245,7 @@ def test_rows_of_a_stream_become_durable_with_their_batch() -> None:
     assert 7 not in kept.chunks
 
 
-def test_a_large_body_comes_back_piece_by_piece() -> None:
+def test_a_large_body_is_read_back_piece_by_piece() -> None:
     kept = Kept()
     log, _ = log_on(MemoryStorage(kept))
     message = new_message(b"header")

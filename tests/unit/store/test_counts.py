@@ -37,7 +37,7 @@ def small_log(folder: Path) -> Log:
     return log
 
 
-def test_the_last_count_of_each_queue_comes_back_after_a_crash(tmp_path: Path) -> None:
+def test_the_last_count_of_each_queue_is_restored_after_a_crash(tmp_path: Path) -> None:
     log = small_log(tmp_path)
     both = publish(log, [Q1, Q2], b"both")
     settled = publish(log, [Q1, Q2], b"settled by 1")
@@ -212,7 +212,7 @@ def test_the_last_annotations_are_recovered_and_copied_forward_with_the_count(tm
     log.release()
 
 
-def test_check_says_that_a_repair_loses_what_was_added(tmp_path: Path) -> None:
+def test_check_reports_that_a_repair_loses_added_annotations(tmp_path: Path) -> None:
     log = small_log(tmp_path)
     message = publish(log, [Q1], b"one")
     log.append_count(message, Q1, 1)

@@ -114,7 +114,7 @@ def test_a_message_that_other_queues_hold_stays_with_them() -> None:
     assert places(disk) == [(b"one", [2]), (b"dead one", [3])]
 
 
-def test_a_message_that_is_copied_meanwhile_does_not_come_back() -> None:
+def test_a_settled_message_that_is_copied_meanwhile_is_not_restored() -> None:
     """The batch on its way says that it has died; a copy behind it would say that it has not."""
     disk = BadDisk()
     deferred = DeferredWork()

@@ -63,7 +63,7 @@ def test_changes_follow_the_description(before: list[Change]) -> None:
     assert topology.asked == 1
 
 
-def test_all_is_described_anew_when_the_changes_have_become_longer() -> None:
+def test_definitions_are_encoded_again_when_the_changes_are_longer() -> None:
     topology = Topology({"name": "n" * 3 * CHANGES_MIN})
     text = DefinitionText(topology.describe)
     text.text()

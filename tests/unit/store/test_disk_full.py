@@ -24,7 +24,7 @@ from tests.support.store.hand_log import (
 )
 
 
-def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_lost() -> None:
+def test_on_a_full_disk_settles_continue_in_the_reserve_and_nothing_durable_is_lost() -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     kept = publish(log, [queue], content_of(1, 100))
@@ -60,7 +60,7 @@ def test_after_a_full_disk_settles_go_on_in_the_reserve_and_nothing_durable_is_l
     log.release()
 
 
-def test_when_room_comes_back_publishes_are_accepted_again() -> None:
+def test_publishes_are_accepted_again_when_the_disk_has_room() -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     before = publish(log, [queue], content_of(1, 100))
@@ -339,7 +339,7 @@ def test_the_reserve_has_room_for_settles_behind_a_checkpoint_of_any_size(restar
     log.release()
 
 
-def test_the_reserve_grows_with_what_is_described_anew() -> None:
+def test_the_reserve_grows_with_the_definitions() -> None:
     disk = SimDisk(random.Random(1))
     topology = Topology()
     log, _ = open_log(FOLDER, disk, definitions=topology.definitions)

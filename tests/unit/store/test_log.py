@@ -149,7 +149,7 @@ def test_fan_out_is_one_record_and_each_queue_settles_for_itself(tmp_path: Path)
     log.release()
 
 
-def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path) -> None:
+def test_messages_of_deleted_queues_are_dropped_at_recovery(tmp_path: Path) -> None:
     queues = [logged_queue(number) for number in (1, 2)]
     log, _ = open_log(str(tmp_path), DISK)
     both = publish(log, queues, b"both")
@@ -168,7 +168,7 @@ def test_messages_of_queues_that_are_gone_are_dropped_at_recovery(tmp_path: Path
     log.release()
 
 
-def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path: Path) -> None:
+def test_a_clean_stop_keeps_delivery_counts_and_a_crash_does_not(tmp_path: Path) -> None:
     queues = [logged_queue(number) for number in (1, 2)]
     log, _ = open_log(str(tmp_path), DISK)
     seen = publish(log, queues, b"seen by 1")
@@ -192,7 +192,7 @@ def test_a_clean_stop_remembers_what_was_delivered_and_a_crash_does_not(tmp_path
     log.release()
 
 
-def test_sequences_and_batches_go_on_after_a_restart(tmp_path: Path) -> None:
+def test_sequences_and_batches_continue_after_a_restart(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log, _ = open_log(str(tmp_path), DISK)
     first = publish(log, [queue], b"one")
@@ -206,7 +206,7 @@ def test_sequences_and_batches_go_on_after_a_restart(tmp_path: Path) -> None:
     log.release()
 
 
-def test_definitions_come_back_in_order_from_checkpoint_and_changes(tmp_path: Path) -> None:
+def test_definitions_are_restored_in_order_from_checkpoint_and_changes(tmp_path: Path) -> None:
     topology: list[dict[str, object]] = []
     log, _ = open_log(
         str(tmp_path), DISK, definitions=topology.copy, segment_bytes=1000, first_segment_bytes=1000

@@ -179,7 +179,7 @@ def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
     log.release()
 
 
-def test_the_helper_blanks_what_the_log_takes_for_the_end() -> None:
+def test_the_sync_helper_and_the_log_have_the_same_blank() -> None:
     """The helper imports nothing of the broker, so that it has its own constant for a header's length."""
     assert sync_helper.BLANK == BLANK
 

@@ -164,7 +164,7 @@ def test_settling_the_new_message_in_another_queue_keeps_the_old_message() -> No
     assert places(disk) == [(b"old", [1])]
 
 
-def test_a_queue_may_have_let_go_before_the_batch_fails() -> None:
+def test_a_queue_may_have_released_the_message_before_the_batch_fails() -> None:
     disk, log, deferred = log_on_bad_disk()
     old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
     make_durable(log, deferred)

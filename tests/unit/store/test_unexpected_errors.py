@@ -157,7 +157,7 @@ def test_an_error_of_one_waiter_does_not_affect_other_waiters(log_lines: list[Ev
     log.release()
 
 
-def test_a_log_that_cannot_say_its_last_word_lets_go_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_write_its_end_releases_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     disk, log, deferred = log_on_bad_disk()
 
     def truncate(fd: int, length: int) -> None:

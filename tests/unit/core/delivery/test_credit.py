@@ -77,7 +77,7 @@ def test_a_window_limited_while_messages_are_out_counts_them() -> None:
     assert client.numbers == [1, 2, 3, 4, 5]
 
 
-def test_a_shared_window_suspends_and_resumes_all_who_share_it() -> None:
+def test_a_shared_window_suspends_and_resumes_all_its_consumers() -> None:
     """[AMQP 0-9-1 basic.qos global=true, RabbitMQ: per channel]"""
     bench = QueueBench()
     shared = Credit(3)
@@ -145,7 +145,7 @@ def test_a_small_message_does_not_overtake_a_large_one_that_waits() -> None:
     assert client.numbers == [1, 2, 3]
 
 
-def test_a_consumer_with_room_takes_what_another_one_has_no_room_for() -> None:
+def test_a_consumer_with_room_takes_a_message_for_which_another_one_has_no_room() -> None:
     bench = QueueBench()
     full = bench.client(prefetch_bytes=10, priority=1)
     bench.publish(size=6)

@@ -60,7 +60,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("arguments", [{}, ANY], ids=["plain", "selector"])
-def test_a_queue_is_gone_at_once(kind: str, arguments: dict[str, object]) -> None:
+def test_a_deleted_queue_is_removed_from_routes_at_once(kind: str, arguments: dict[str, object]) -> None:
     clock = HandClock()
     vhost = new_vhost(clock=clock)
     delayed = {"x_delayed_type": "topic"} if kind == "x-delayed-message" else {}

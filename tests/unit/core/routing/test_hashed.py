@@ -135,7 +135,7 @@ def test_a_weight_of_zero_is_refused() -> None:
         ({"hash-property": None}, "invalid arg 'hash-property' for exchange 'x': 'undefined' of type 'void'"),
     ],
 )
-def test_arguments_that_make_no_sense(arguments: dict[str, object], text: str) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, object], text: str) -> None:
     vhost = new_vhost()
     with pytest.raises(PreconditionFailed) as refusal:
         vhost.declarations.declare_exchange("x", "x-consistent-hash", True, False, False, arguments)

@@ -268,7 +268,7 @@ def test_no_more_than_so_many_bytes_are_copied_in_one_step(room: int, expected: 
     assert store.loaded == (len(expected) if on_disk else 0)
 
 
-def test_the_time_of_a_message_begins_anew_where_it_goes() -> None:
+def test_the_time_to_live_of_a_message_starts_again_in_a_new_queue() -> None:
     store = OnDisk()
     clock = HandClock()
     vhost = dated_history(store, clock)

@@ -143,7 +143,7 @@ def test_an_internal_exchange_is_reached_through_bindings() -> None:
     assert routed(vhost, "amq.fanout") == ["q"]
 
 
-def test_the_alternate_exchange_gets_what_no_binding_matched() -> None:
+def test_the_alternate_exchange_gets_messages_without_a_matching_binding() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "x", "direct", alternate_exchange="y")
     add_exchange(vhost, "y", "direct", alternate_exchange="z")

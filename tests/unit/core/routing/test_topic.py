@@ -40,7 +40,7 @@ def looked_at(vhost: VirtualHost, key: Callable[[int, int], str], count: int) ->
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_ten_thousand_bindings_cost_what_ten_do(shape: str) -> None:
+def test_ten_thousand_bindings_cost_as_much_as_ten(shape: str) -> None:
     pattern, key = SHAPES[shape]
     few = looked_at(bound(pattern, 10), key, 10)
     many = looked_at(bound(pattern, 10_000), key, 10_000)

@@ -141,7 +141,7 @@ def test_a_client_does_not_continue_in_the_middle_of_a_deletion() -> None:
     ]
 
 
-def test_a_long_commit_goes_on_when_the_client_disconnects() -> None:
+def test_a_long_commit_continues_after_the_client_disconnects() -> None:
     bench, queue, client = delivered_bench(MANY, MANY)
     job_of(client.consumer, {}).commit()
     client.held = []
@@ -547,7 +547,7 @@ def test_a_cycle_of_full_queues_drops_the_dead_letter(
     assert dropped(dead_letter_bench.broker.counters) == {"maxlen, cycle": 1}
 
 
-def test_a_rejected_message_may_come_back_to_its_own_queue(dead_letter_bench: BrokerBench) -> None:
+def test_a_rejected_message_may_be_dead_lettered_to_its_own_queue(dead_letter_bench: BrokerBench) -> None:
     found = queue(dead_letter_bench, "work")
     assert found.rules is not None
     found.rules.apply({"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})

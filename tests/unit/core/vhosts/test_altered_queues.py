@@ -82,7 +82,7 @@ def test_an_argument_that_cannot_be_altered_is_named(changes: dict[str, object],
     assert queue.arguments == {}
 
 
-def test_a_queue_that_is_renamed_keeps_what_it_has() -> None:
+def test_a_renamed_queue_keeps_its_messages() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "old")
     add_exchange(vhost, "x", "topic", auto_delete=True)

@@ -228,7 +228,7 @@ def test_deleting_forgets_logged_messages() -> None:
     assert store.forgotten == [store.enqueued[0][0]]
 
 
-def test_without_a_log_nothing_durable_changes_but_the_broker_goes_on() -> None:
+def test_without_a_log_nothing_durable_changes_and_the_broker_serves_clients() -> None:
     store = RecordingStore()
     vhost = new_vhost(store)
     queue = vhost.declarations.declare_queue("d", True, None, True, {})

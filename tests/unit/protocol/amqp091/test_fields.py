@@ -114,7 +114,7 @@ def test_a_text_in_arguments_that_is_not_utf_8_is_named(entries: bytes | None, w
         decode_method(c.QUEUE_DECLARE if entries is None else c.QUEUE_BIND, payload)
 
 
-def test_a_name_in_a_message_that_is_not_utf_8_can_be_told() -> None:
+def test_a_name_that_is_not_utf_8_keeps_its_bytes() -> None:
     table = Reader(table_bytes(b"\2\xff\xfeV")).table()
     assert [name.encode(errors="surrogateescape") for name in table] == [b"\xff\xfe"]
 

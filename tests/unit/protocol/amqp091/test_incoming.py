@@ -73,7 +73,7 @@ def test_small_bodies_arrive_in_one_piece(size: int) -> None:
     assert channel.pieces == []
 
 
-def test_the_next_content_begins_anew() -> None:
+def test_the_next_content_starts_without_the_earlier_one() -> None:
     channel = Heard()
     feed(channel, bytes(WHOLE_BYTES_MAX + 5), [131064])
     channel.published.clear()

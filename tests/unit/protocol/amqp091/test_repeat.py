@@ -60,7 +60,7 @@ BODIES = [bytes([i]) * 20 for i in range(5)]
 SAME = [publish(body) for body in BODIES]
 
 
-def test_bodies_are_told_apart() -> None:
+def test_publishes_that_differ_in_their_bodies_are_recognised() -> None:
     peer = Reopening()
     peer.wire.feed(b"".join(SAME))
     assert peer.first.contents == [content(body) for body in BODIES]
@@ -85,7 +85,7 @@ def test_a_read_may_end_anywhere(cut: int) -> None:
     assert peer.first.contents == [content(body) for body in BODIES]
 
 
-def test_a_channel_that_was_opened_anew_gets_its_own() -> None:
+def test_a_reopened_channel_gets_its_own_publishes() -> None:
     peer = Reopening()
     peer.wire.feed(b"".join([*SAME, method_bytes(Channel.Close(200, "", 0, 0), 1), *SAME]))
     assert len(peer.first.contents) == len(peer.second.contents) == 5

@@ -19,7 +19,7 @@ def folder() -> Path:
     return FOLDER
 
 
-def test_the_derived_modules_are_what_the_specification_gives(folder: Path) -> None:
+def test_the_derived_modules_equal_the_modules_derived_from_the_specification(folder: Path) -> None:
     texts = modules(folder)
 
     assert set(texts) == {"composites", "definitions", "descriptors", "performatives", "restricted"}

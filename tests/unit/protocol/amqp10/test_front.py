@@ -137,7 +137,7 @@ def test_annotations_that_do_not_decode_are_taken_out(value: bytes) -> None:
         (compound(0xC0, [NULL, b"\x50\xff"]), 255),
     ],
 )
-def test_a_priority_is_told_from_none(value: bytes, priority: int) -> None:
+def test_an_absent_priority_differs_from_a_present_one(value: bytes, priority: int) -> None:
     assert read_priority(b"~" + value, 1, 1 + len(value)) == priority
 
 

@@ -183,7 +183,7 @@ def test_lists_and_states_grow_out_of_their_short_forms(size: int) -> None:
     assert body[3] == (0xC0 if len(state) + 13 <= 254 else 0xD0)
 
 
-def test_outcomes_say_what_they_were_given() -> None:
+def test_encoded_outcomes_have_the_given_fields() -> None:
     rejected = read_state(outcomes.rejected(ERROR), 0, len(outcomes.rejected(ERROR)), "state")
     assert (rejected.condition, rejected.description) == ("amqp:internal-error", "\u00fc" * 200)
     modified = outcomes.modified(False, True, b"\xc1\x01\x00")

@@ -25,7 +25,7 @@ def test_transfers_are_counted_and_a_flow_is_due_at_half_the_window(start: int) 
     assert not window.count_transfer()
 
 
-def test_a_window_that_is_shut_takes_what_is_on_its_way() -> None:
+def test_a_closed_window_takes_transfers_that_are_in_flight() -> None:
     window = IncomingWindow(0, 4)
     window.count_transfer()
     window.is_shut = True
@@ -78,7 +78,7 @@ def test_the_peer_says_how_much_it_takes_from_where_on() -> None:
 
 
 @given(serials, st.integers(0, 1000), st.integers(0, 1000), st.integers(0, LAST))
-def test_credit_is_what_the_receiver_says_less_what_it_has_not_seen(
+def test_credit_is_the_granted_credit_less_the_deliveries_in_flight(
     start: int, seen: int, unseen: int, granted: int
 ) -> None:
     sender = LinkCredit(start)

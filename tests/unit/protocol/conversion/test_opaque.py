@@ -10,7 +10,7 @@ from tests.support.amqp10.contents import BODY, content10
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 100_000])
 @pytest.mark.parametrize("number", [1, 0x80013700, 0xFFFFFFFF])
-def test_a_payload_comes_back_with_its_format(size: int, number: int) -> None:
+def test_a_payload_is_restored_with_its_message_format(size: int, number: int) -> None:
     payload = bytes(range(256)) * (size // 256) + bytes(size % 256)
     content = enclose_payload(payload, number)
     layout = scan(content, 0, len(content))

@@ -99,7 +99,7 @@ def many_segments(folder: Path) -> None:
 EXPECTED = [n for n in range(1, 21) if n % 2 == 0 or n == 19]
 
 
-def test_a_segment_that_is_gone_or_short_is_damage(tmp_path: Path) -> None:
+def test_a_missing_or_short_segment_is_damage(tmp_path: Path) -> None:
     many_segments(tmp_path)
     sink = RecordingSink()
     log, _ = open_log(str(tmp_path), DISK, sink)
@@ -117,7 +117,7 @@ def test_a_segment_that_is_gone_or_short_is_damage(tmp_path: Path) -> None:
         open_log(str(tmp_path), DISK)
 
 
-def test_the_newest_segment_is_missed_when_it_is_gone_or_blank(tmp_path: Path) -> None:
+def test_a_missing_or_blank_newest_segment_is_noticed(tmp_path: Path) -> None:
     many_segments(tmp_path)
     names = sorted(path.name for path in tmp_path.glob("*.log"))
     newest = tmp_path / names[-1]
@@ -137,7 +137,7 @@ def test_the_newest_segment_is_missed_when_it_is_gone_or_blank(tmp_path: Path) -
     log.release()
 
 
-def test_all_segments_that_are_gone_behind_the_last_one_are_named(tmp_path: Path) -> None:
+def test_all_missing_segments_behind_the_last_one_are_named(tmp_path: Path) -> None:
     many_segments(tmp_path)
     *_, left, first, newest = sorted(tmp_path.glob("*.log"))
     first.unlink()
@@ -184,7 +184,7 @@ def test_a_stray_file_is_found_and_kept_aside(tmp_path: Path, number: int) -> No
     log.release()
 
 
-def test_check_and_repair_say_what_is_lost(tmp_path: Path) -> None:
+def test_check_and_repair_report_the_loss(tmp_path: Path) -> None:
     many_segments(tmp_path)
     assert check(str(tmp_path), DISK).healthy
     third = next(path for path in tmp_path.iterdir() if b"<8><8>" in path.read_bytes())
@@ -320,7 +320,7 @@ def test_a_later_format_version_is_refused_by_name(tmp_path: Path) -> None:
         recovered(tmp_path, changed)
 
 
-def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path) -> None:
+def test_an_invalid_record_is_damage(tmp_path: Path) -> None:
     data = small_log(tmp_path)
     ends = batch_ends(tmp_path)
     changed = bytearray(data[: ends[2]])

@@ -98,7 +98,7 @@ def check_reading(stream: Stream, found: list[tuple[int, bytes]]) -> None:
         assert [there for there in offsets if there >= since] == later
 
 
-def test_check_counts_what_streams_have(tmp_path: Path) -> None:
+def test_check_counts_the_rows_of_streams(tmp_path: Path) -> None:
     write(tmp_path)
     report = check(str(tmp_path), DISK)
     assert report.healthy
@@ -140,7 +140,7 @@ def test_the_daemon_does_not_start_where_a_header_is_damaged(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("index", [0, 1, -2])
-def test_a_file_that_is_gone_costs_its_rows(tmp_path: Path, index: int) -> None:
+def test_a_missing_file_loses_only_its_rows(tmp_path: Path, index: int) -> None:
     write(tmp_path)
     path = files(tmp_path)[index]
     found = chunks(path)
@@ -163,7 +163,7 @@ def test_a_file_that_was_cut_costs_the_rows_behind_the_cut(tmp_path: Path) -> No
     assert left == WHOLE[: header.first] + WHOLE[found[-1][1].behind :]
 
 
-def test_all_files_of_a_stream_may_be_gone(tmp_path: Path) -> None:
+def test_a_stream_without_any_file_is_repaired(tmp_path: Path) -> None:
     write(tmp_path)
     log, _, _ = open_streams(str(tmp_path), DISK, *QUEUES)
     log.close()  # the last batch is one without rows: what was before it is not torn but lost
@@ -269,7 +269,7 @@ def test_a_check_knows_the_partitions_of_a_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "within", [0, 9, 20, HEADER_BYTES + 3, -1], ids=["magic", "rows", "row", "time", "end"]
 )
-def test_readers_step_over_what_is_damaged_while_the_log_is_open(tmp_path: Path, within: int) -> None:
+def test_readers_skip_rows_that_are_damaged_while_the_log_is_open(tmp_path: Path, within: int) -> None:
     whole = tmp_path / "whole"
     write(whole)
     places = [(path.name, place) for path in files(whole) for place in chunks(path)]
@@ -295,7 +295,7 @@ def test_readers_step_over_what_is_damaged_while_the_log_is_open(tmp_path: Path,
         shutil.rmtree(folder)
 
 
-def test_all_chunks_are_read_after_a_start_and_what_is_damaged_is_told(tmp_path: Path) -> None:
+def test_all_chunks_are_read_after_a_start_and_damaged_ones_are_logged(tmp_path: Path) -> None:
     write(tmp_path)
     [path, *_] = files(tmp_path)
     (at, header) = chunks(path)[1]

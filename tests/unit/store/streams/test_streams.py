@@ -79,7 +79,7 @@ def test_rows_are_visible_only_after_their_sync() -> None:
 
 
 @pytest.mark.parametrize("place", ["chunk", "log"])
-def test_rows_that_a_full_disk_does_not_take_are_gone_and_their_offsets_are_given_again(place: str) -> None:
+def test_rows_refused_by_a_full_disk_are_dropped_and_their_offsets_used_again(place: str) -> None:
     disk = BadDisk()
     deferred = DeferredWork()
     log, (stream, other), _ = open_streams(FOLDER, disk, 1, 2, deferred=deferred)
@@ -125,7 +125,7 @@ def test_rows_that_a_full_disk_does_not_take_are_gone_and_their_offsets_are_give
 
 @pytest.mark.parametrize("durably", [False, True])
 @pytest.mark.parametrize("by_age", [False, True])
-def test_files_are_let_go_of_when_the_log_says_so_on_disk(durably: bool, by_age: bool) -> None:
+def test_files_are_deleted_when_their_removal_is_on_disk(durably: bool, by_age: bool) -> None:
     disk = SimDisk(random.Random(3))
     deferred = DeferredWork()
     log, (stream,), _ = open_streams(FOLDER, disk, 1, deferred=deferred)
