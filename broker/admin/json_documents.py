@@ -1,4 +1,4 @@
-r"""JSON documents of clients: strict reading, typed fields, and field tables in both directions.
+r"""JSON documents of clients: strict reading, typed fields, and field tables.
 
 The functions for fields raise PreconditionFailed. A field that is null counts as absent.
 
@@ -11,8 +11,6 @@ import json
 import math
 import re
 from collections.abc import Generator, Mapping
-from datetime import datetime
-from decimal import Decimal
 from typing import Any, Final
 
 from broker.core.errors import PreconditionFailed
@@ -102,35 +100,6 @@ def _find_value(fields: Fields, name: str, default: Any) -> Any:
 
 def _refuse_type(name: str, wanted: str, value: Any) -> PreconditionFailed:
     return PreconditionFailed(f"'{name}' is not {wanted}: {json.dumps(value)}")
-
-
-def to_json(value: object) -> object:
-    """Return a field value as JSON. Times are seconds since 1970.
-
-    Octets that are not UTF-8 become escapes with backslashes.
-    """
-    if isinstance(value, dict):
-        return {_to_text(str(name)): to_json(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
-    if isinstance(value, (bytes, bytearray)):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, str):
-        return _to_text(value)
-    if isinstance(value, datetime):
-        return int(value.timestamp())
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, int | float) else str(value)
-
-
-def _to_text(value: str) -> str:
-    try:
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    except UnicodeEncodeError:  # a half of a surrogate pair that encodes no octet
-        return value.encode("utf-8", "backslashreplace").decode()
 
 
 def read_field_table(value: object, where: str) -> dict[str, object]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.admin.json_documents import to_json
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
@@ -16,7 +15,7 @@ from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange
 from broker.core.streams.stream import QueueStream, stream_of
-from broker.core.values import fingerprint
+from broker.core.values import fingerprint, to_json
 from broker.core.vhosts.vhost import VirtualHost
 
 MAX_CONNECTIONS: Final = "max-connections"

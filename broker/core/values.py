@@ -1,4 +1,4 @@
-"""The values of field tables: type names, their form in refusals, and their form in definitions."""
+"""The values of field tables: type names, and their forms in refusals, in JSON and in definitions."""
 
 from __future__ import annotations
 
@@ -54,6 +54,35 @@ def show(value: object) -> str:
     if value is None:
         return "undefined"
     return str(value)
+
+
+def to_json(value: object) -> object:
+    """Return a field value as JSON. Times are seconds since 1970.
+
+    Octets that are not UTF-8 become escapes with backslashes.
+    """
+    if isinstance(value, dict):
+        return {_to_text(str(name)): to_json(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, str):
+        return _to_text(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, int | float) else str(value)
+
+
+def _to_text(value: str) -> str:
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # a half of a surrogate pair that encodes no octet
+        return value.encode("utf-8", "backslashreplace").decode()
 
 
 def encode(value: object) -> object:

@@ -19,7 +19,7 @@ from broker.admin.api.answers import JSONResponse, not_found
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
-from broker.admin.json_documents import to_json
+from broker.core.values import to_json
 
 Shown = dict[str, Any]
 

@@ -10,13 +10,13 @@ from broker.adapters.amqp10.target import Target10
 from broker.admin.api.connections import channel_details, session_details
 from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.requests import Asker, Name, Visitor
-from broker.admin.json_documents import to_json
 from broker.core.arguments.consumer import ALSO_CONSUME
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import Holder
 from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.election import activity_of, is_served
 from broker.core.queues.queue import Queue
+from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
 
 Shown = dict[str, Any]

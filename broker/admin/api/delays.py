@@ -11,13 +11,14 @@ from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, Name
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import Fields, read_number, to_json
+from broker.admin.json_documents import Fields, read_number
 from broker.admin.shapes import Shown
 from broker.core.arguments.rule import MILLISECONDS_MAX
 from broker.core.message import Message
 from broker.core.publishing.delay import QueueDelays
 from broker.core.queues.queue import Queue
 from broker.core.schedule import HeldMessage, soonest_first
+from broker.core.values import to_json
 
 CHANGED: Final = 204
 LOOKED_AT_ONCE: Final = 1000

@@ -42,7 +42,6 @@ from broker.admin.api.selection import (
     run_search,
     state_to_operate_on,
 )
-from broker.admin.json_documents import to_json
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.operators.operation import is_over
 from broker.core.publishing.dead_letters import cause_of_wait
@@ -51,6 +50,7 @@ from broker.core.queues.hooks import REASONS
 from broker.core.queues.queue import Queue
 from broker.core.queues.search import id_of, message_id
 from broker.core.queues.state import places_of
+from broker.core.values import to_json
 
 USUAL_COUNT: Final = 100
 USUAL_BYTES: Final = 50_000  # the part of a body that is shown by default

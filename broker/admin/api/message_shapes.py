@@ -5,29 +5,19 @@ from contextlib import suppress
 from typing import Any, Final
 
 from broker.adapters.formats.amqp091 import ContentView
+from broker.adapters.formats.bodies import load_content, read_large_body
 from broker.adapters.formats.either import annotate_content, content_for091
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import bad_request
-from broker.admin.json_documents import to_json
 from broker.core.entries.entry import QueueEntry
-from broker.core.message import Body, Message
 from broker.core.message_view import PROPERTIES, MessageView
-from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
+from broker.core.values import to_json
 from protocol.amqp091.content import body as body_of
-from protocol.amqp091.content import body_of_frames
-from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE
 from protocol.amqp10.sections import is_sections
 from protocol.conversion.names import ENCODED_BODY
-from protocol.conversion.parts import BodyParts
 
 BYTES_MAX: Final = 8 * 2**20  # all bodies in an answer; a request has to truncate longer bodies
-
-
-def load_content(message: Message, store: MessageStore) -> bytes:
-    """Return the content of a message from memory or disk. Raises the errors of MessageStore.load."""
-    return message.content if message.content is not None else store.load(message)
 
 
 def show_message(
@@ -56,7 +46,7 @@ def show_message(
         size = len(whole)
         payload = whole[:limit]
     else:
-        payload, encoded = _beginning(server.store, message.body, _wanted(size, limit), converted)
+        payload, encoded = read_large_body(server.store, message.body, _wanted(size, limit), converted)
         if encoded:
             properties["type"] = ENCODED_BODY.decode()
     how, what = "base64", base64.b64encode(payload).decode()
@@ -84,29 +74,6 @@ def _wanted(size: int, limit: int | None) -> int:
             f"message of {size} bytes, an answer holds {BYTES_MAX}: ask for less with 'truncate'"
         )
     return wanted
-
-
-def _beginning(store: MessageStore, body: Body, wanted: int, sections: bool) -> tuple[bytes, bool]:
-    """Return the first `wanted` bytes of a large body, and whether they are undecoded sections."""
-    parts = BodyParts()
-    raw: list[bytes] = []
-    inside: list[bytes] = []
-    encoded = False
-    for piece in body.pieces:
-        enough = sum(map(len, raw if encoded else inside)) >= wanted or (parts.ended and not encoded)
-        if raw and enough:  # the first body decides the kind
-            break
-        content = load_content(piece, store)
-        raw.append(content)
-        if not sections:
-            inside.append(body_of_frames(content))
-        elif not encoded:
-            try:
-                inside += parts.feed(content)
-                encoded = parts.code in (AMQP_VALUE, AMQP_SEQUENCE)
-            except DecodeError:
-                encoded = True
-    return b"".join(raw if encoded else inside)[:wanted], encoded
 
 
 def _properties(view: MessageView) -> dict[str, Any]:

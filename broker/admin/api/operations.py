@@ -14,10 +14,10 @@ from fastapi import APIRouter
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.formats.amqp091 import parse_expiration
 from broker.adapters.formats.amqp10 import View10, deaths_of, first_queue, without_history
+from broker.adapters.formats.bodies import load_content
 from broker.adapters.formats.either import annotated_copy, delivered_message
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.message_shapes import load_content
 from broker.admin.api.publish import check_header, encode_message, read_payload, read_properties
 from broker.admin.api.queues import find_readable_queue
 from broker.admin.api.requests import Asker, Body, MessageBody, Name

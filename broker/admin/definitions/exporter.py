@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from broker.admin.json_documents import to_json
 from broker.admin.shapes import (
     LIMITS_COMPONENT,
     LIMITS_PARAMETER,
@@ -24,6 +23,7 @@ from broker.core.policies.policy import OPERATOR_POLICY, queue_type_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
+from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
 
 Shown = dict[str, Any]

@@ -41,6 +41,7 @@ from broker.core.queues.hooks import (
     Discipline,
     GateHook,
     LimitsHook,
+    ReadyWatcher,
     Settlement,
     UndeliverableHook,
 )
@@ -235,7 +236,8 @@ class ConsumedQueue(QueueState):
     entry is left to a consumer of higher priority. `waiters`: the consumers of both kinds, by the entry for
     which they wait.
     `discipline`: assigns entries to consumers, unless every consumer may get each entry that it sees; set
-    before there are entries. `rules`: the queue's limits in time and space.
+    before there are entries. `rules`: the queue's limits in time and space. `ready_watchers`: watchers of
+    messages that become ready; None: there are none.
     """
 
     def __init__(
@@ -256,6 +258,16 @@ class ConsumedQueue(QueueState):
         self.waiters: dict[QueueEntry, list[QueueConsumer]] = {}
         self.discipline: Discipline | None = None
         self.rules: LimitsHook | None = None
+        self.ready_watchers: list[ReadyWatcher] | None = None
+
+    def watch_ready(self, watcher: ReadyWatcher) -> None:
+        """Inform `watcher` whenever messages become ready."""
+        self.ready_watchers = [*(self.ready_watchers or []), watcher]
+
+    def stop_watching_ready(self, watcher: ReadyWatcher) -> None:
+        """Forget `watcher`; nothing happens if it does not watch."""
+        left = [each for each in self.ready_watchers or [] if each is not watcher]
+        self.ready_watchers = left or None
 
     def set_discipline(self, discipline: Discipline | None) -> None:
         """Set the discipline of the queue, which has neither entries nor consumers yet."""
@@ -336,6 +348,12 @@ def notify_one(queue: ConsumedQueue, entry: QueueEntry) -> None:
         consumer = levels[0].interested.head
         if consumer is not None:
             notify(queue, consumer)
+
+
+def notify_watchers(watchers: list[ReadyWatcher]) -> None:
+    """Inform the watchers of messages that have become ready."""
+    for watcher in watchers:
+        watcher.on_ready()
 
 
 def notify_if_unnotified(queue: ConsumedQueue, entry: QueueEntry) -> None:

@@ -250,6 +250,15 @@ def first_idle(consumers: Iterable[QueueConsumer]) -> QueueConsumer | None:
     return None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReadyWatcher:
+    """A watcher of a queue that takes no messages yet, and must know when messages become ready."""
+
+    def on_ready(self) -> None:
+        """Note that messages have become ready. Must not call back into the queue."""
+        raise NotImplementedError
+
+
 class LetterRoute:
     """The route of dead letters, as their queue stores it; `broker.core.routing.graph` extends this class."""
 

@@ -36,6 +36,7 @@ from broker.core.queues.consumers import (
     next_entry,
     notify_browsers,
     notify_one,
+    notify_watchers,
     set_blocker,
     share_work,
     wait_for_size,
@@ -109,6 +110,8 @@ class Queue(ConsumedQueue):
             self.journal.enqueued(entry, source)
         if self.rules is not None and not self.rules.admit(entry):
             return entry
+        if self.ready_watchers is not None:
+            notify_watchers(self.ready_watchers)
         if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:
             self.notify_work(entry)
         return entry
@@ -348,6 +351,8 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
         else:
             for entry in back:
                 wake_for_earlier(queue, entry)
+    if queue.ready_watchers is not None:
+        notify_watchers(queue.ready_watchers)
     if queue.election is not None:
         queue.election.note_delivery_end()
     discipline = queue.discipline
