@@ -250,6 +250,12 @@ class Client(MethodSink):
         """Send the protocol header. [amqp-0-9-1 4.2.2]"""
         self._out.write(PROTOCOL_HEADER)
 
+    def start_open(self, frame_max: i64) -> None:
+        """Start on a connection whose peer needs no handshake: open the channel at once."""
+        self.frame_max = self._wire.frame_max = frame_max
+        self.state = OPENING
+        self.open_channel()
+
     # -- bytes
 
     def receive(self, data: bytes) -> None:
