@@ -11,6 +11,7 @@ import gc
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -40,11 +41,13 @@ from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
 from broker.core.vhosts.auto_creation import AutoCreateError
 from broker.flavour import FLAVOUR
+from broker.forwarding.shovels import Shovels
 from broker.journal.journal import create_journal
 from broker.net.alarm_clock import AlarmClock
 from broker.net.descriptors import connection_descriptors, raise_limit
 from broker.net.http_connections import HttpConnections
 from broker.net.listener import Listener, ListenError, describe_error
+from broker.net.outbound import Outbound
 from broker.net.password_threads import PasswordThreads
 from broker.net.pump import Pump
 from broker.net.resources import Resources, return_large_blocks
@@ -64,6 +67,7 @@ from config.settings import Settings
 from config.values import Endpoint
 
 GRACE_SECONDS: Final = 5.0
+OUTBOUND_SECONDS: Final = 1.0  # for other brokers to answer the close of the broker's own connections
 LAG_INTERVAL_SECONDS: Final = 0.1
 STORE_TICK_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.05  # streams are read for so long, then other work has the disk for as long
@@ -182,6 +186,8 @@ class Daemon:
         self.strangers = Strangers(settings.strangers_max, connection_descriptors(raise_limit()))
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
         self.listener = Listener(self.server, self.pump, loop, self.strangers, self.tls)
+        self.outbound = Outbound(self.server, self.pump, loop)
+        self.shovels = Shovels(broker, self.outbound, __version__, f"amqpd@{socket.gethostname()}")
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
@@ -221,6 +227,7 @@ class Daemon:
             gc.freeze()  # the objects of the start live as long as the process; never check them again
             self._tell_ready(admin)
             self.started = True
+            self.shovels.start()
             self._measure_lag(time.monotonic())
             self._tick_store()
             self._check_streams()
@@ -234,6 +241,8 @@ class Daemon:
         """Disconnect everybody, then close the log; also after a start that has failed. Return the status."""
         self.started = False
         try:
+            self.shovels.stop()
+            await self.outbound.close(OUTBOUND_SECONDS)
             await self.listener.close(GRACE_SECONDS)
             if self.admin_handshakes is not None:
                 await self.admin_handshakes.close()
@@ -311,13 +320,14 @@ class Daemon:
         from broker.admin.state import AdminState, Measured
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)
-        state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
+        state = AdminState(__version__, FLAVOUR, measured, self._not_ready, shovels=self.shovels.all)
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(
             self.strangers, settings.admin_connections, settings.admin_connections_per_address, time.monotonic
         )
         bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
-        served = (state, self.server, self.users, self.access, self._make_password, self.journal.served())
+        parts = self.server, self.users, self.access, self._make_password
+        served = (state, *parts, self.journal.served(), self.shovels)
         self.admin = admin_server(*served, listeners, callers, bounds, settings.admin_origins)
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]

@@ -22,7 +22,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from broker.admin.readers import Readers
-from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
+from broker.admin.state import AdminState, Measured, MeasuredQueue, MeasuredShovel, Measures
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
 from broker.core.queues.death import CAUSES
@@ -105,6 +105,15 @@ JOURNAL_TOTALS: Final = {
 }
 """Totals of the journal since start."""
 
+SHOVELS: Final = {
+    "is_running": ("shovel_running", "gauge", "1 while the shovel takes messages, else 0."),
+    "in_flight": ("shovel_unconfirmed", "gauge", "Messages sent to the destination and not confirmed."),
+    "forwarded": ("shovel_forwarded", "counter", "Messages sent to the destination, repetitions included."),
+    "confirmed": ("shovel_confirmed", "counter", "Messages that the destination has taken."),
+    "refused": ("shovel_refused", "counter", "Messages that the destination has refused."),
+}
+"""Metrics of each shovel: the attribute, the metric, its type and what it means."""
+
 BUILD: Final = ("amqpd_build", "Version, flavour and Python of the broker.")
 LOG_SYNC: Final = ("amqpd_log_sync_seconds", "Duration of the log's syncs.")
 LOOP_LAG: Final = ("amqpd_event_loop_lag_seconds", "Delay of the event loop.")
@@ -119,6 +128,7 @@ QUEUE_LABELS: Final = ("queue", "vhost")
 DEAD_LETTERED_LABELS: Final = ("queue_type", "dead_letter_strategy")
 DROPPED_LABELS: Final = ("reason", "cause")
 READER_LABELS: Final = ("reader", "vhost")
+SHOVEL_LABELS: Final = ("shovel", "vhost")
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
@@ -150,6 +160,10 @@ def describe_metrics() -> list[Described]:
         Described(f"{DROPPED[0]}_total", COUNTER, DROPPED_LABELS, DROPPED[1]),
         *(Described(f"amqpd_{name}_total", COUNTER, (), text) for name, text in JOURNAL_TOTALS.items()),
         Described(READER_LAG[0], GAUGE, READER_LABELS, READER_LAG[1]),
+        *(
+            Described(f"amqpd_{name}{'_total' if kind == COUNTER else ''}", kind, SHOVEL_LABELS, text)
+            for name, kind, text in SHOVELS.values()
+        ),
         Described(LOG_SYNC[0], HISTOGRAM, (), LOG_SYNC[1]),
         Described(LOOP_LAG[0], HISTOGRAM, (), LOOP_LAG[1]),
         *(Described(f"amqpd_{name}", GAUGE, QUEUE_LABELS, text) for name, text in PER_QUEUE.values()),
@@ -184,6 +198,7 @@ class BrokerCollector(Collector):
         yield from _dead_letters(counters)
         yield from _journal(measured.broker.journal)
         yield _readers(self._state.readers)
+        yield from _shovels(list(self._state.shovels()))
         yield _histogram(*LOG_SYNC, measured.log.sync_latency)
         yield _histogram(*LOOP_LAG, measured.loop_lag)
 
@@ -277,6 +292,15 @@ def _readers(readers: Readers) -> Metric:
     for report in readers.all():
         family.add_metric((report.name, report.vhost), report.lag)
     return family
+
+
+def _shovels(shovels: list[MeasuredShovel]) -> Iterable[Metric]:
+    for attribute, (name, kind, text) in SHOVELS.items():
+        make = CounterMetricFamily if kind == COUNTER else GaugeMetricFamily
+        family = make(f"amqpd_{name}", text, labels=SHOVEL_LABELS)
+        for shovel in shovels:
+            family.add_metric(shovel.labels, int(getattr(shovel, attribute)))
+        yield family
 
 
 def _dead_letters(counters: Counters) -> Iterable[Metric]:

@@ -1,6 +1,6 @@
 """The daemon's numbers for the admin HTTP server: plain values, read without locks and without waiting."""
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -141,6 +141,39 @@ class MeasuredShortage(Protocol):
         """The connections that wait to publish."""
 
 
+class MeasuredShovel(Protocol):
+    """A shovel's state and counts."""
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The name and the virtual host."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the shovel takes messages."""
+
+    @property
+    def forwarded(self) -> int:
+        """Messages sent to the destination, with repetitions."""
+
+    @property
+    def confirmed(self) -> int:
+        """Messages that are done."""
+
+    @property
+    def refused(self) -> int:
+        """Messages that the destination has refused."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that are sent and not confirmed."""
+
+
+def no_shovels() -> Iterable[MeasuredShovel]:
+    """Return no shovel."""
+    return ()
+
+
 class MeasuredResources(Protocol):
     """The process's use of memory and disk at the last check, and the limits; in bytes."""
 
@@ -176,7 +209,7 @@ class AdminState:
     """The part of the daemon that the admin HTTP server may see.
 
     `not_ready` returns the reason why the daemon does not serve clients, or "". `readers` has the progress
-    that programs report.
+    that programs report. `shovels` returns all shovels.
     """
 
     version: str
@@ -184,3 +217,4 @@ class AdminState:
     measured: Measured
     not_ready: Callable[[], str]
     readers: Readers = field(default_factory=Readers)
+    shovels: Callable[[], Iterable[MeasuredShovel]] = no_shovels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -37,6 +36,7 @@ from broker.core.vhosts.changes import (
     vhost_change,
 )
 from broker.core.vhosts.definitions import apply_change, apply_vhost_change, changes_of, describe_vhost
+from broker.core.vhosts.parameters import is_same
 from broker.core.vhosts.registry import Registry
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -50,11 +50,6 @@ CLUSTER_NAME: Final = "cluster_name"
 """The parameter that names the broker. [RabbitMQ]"""
 
 ParameterChange = dict[str, object]
-
-
-def _same(one: object, other: object) -> bool:
-    """Whether two values are the same JSON: 1, 1.0 and true are three, though equal to Python."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 @final
@@ -89,7 +84,7 @@ class Parameters:
         if not name:
             raise PreconditionFailed("a parameter needs a name")
         check_length("parameter name", name)
-        if name not in self._values or not _same(self._values[name], value):
+        if name not in self._values or not is_same(self._values[name], value):
             self._append({"kind": PARAMETER, "name": name, "value": value})
             self._values[name] = value
 
@@ -143,7 +138,8 @@ class Broker(Registry):
     change's kind to the function that applies the change. Each of `definers` describes the definitions of its
     part, see `describe`. The broker calls each of `leaving` with the name of a virtual host before the
     virtual host is deleted. It calls each of `left` with the name when everything in the virtual host has
-    been released; a new virtual host may have this name by then.
+    been released; a new virtual host may have this name by then. The broker calls each of
+    `parameter_watchers` with virtual host, component and name after a change of a parameter.
     """
 
     def __init__(
@@ -164,6 +160,7 @@ class Broker(Registry):
         self.exclusive_drain: i64 = EXCLUSIVE_DRAIN
         self.leaving: list[Callable[[str], None]] = []
         self.left: list[Callable[[str], None]] = []
+        self.parameter_watchers: list[Callable[[VirtualHost, str, str], None]] = []
         self.parameters = Parameters(self._append)
         self._names = names
         self._views = views
@@ -375,8 +372,13 @@ class Broker(Registry):
         vhost.exclusive_drain = self.exclusive_drain
         vhost.receipts.write = self._write_receipt
         vhost.warn = self._warn
+        vhost.parameters.changed = partial(self._note_parameter, vhost)
         self.vhosts[name] = vhost
         return vhost
+
+    def _note_parameter(self, vhost: VirtualHost, component: str, name: str) -> None:
+        for watcher in self.parameter_watchers:
+            watcher(vhost, component, name)
 
     def _append(self, change: Change) -> None:
         """Append a change before it takes effect: a change that cannot be stored must not take effect."""

@@ -30,11 +30,14 @@ SMALL_BYTES: Final = 256  # frames with fewer bytes on average are merged
 class IncomingChannel:
     """The incoming frames of an open channel: which frames may come next, and content in several pieces.
 
-    The subclass implements the calls `on_...`, which raise ProtocolError only.
+    `content_method`: the method whose content `on_publish` takes; a client's channel takes basic.deliver
+    instead of basic.publish, and checks its arguments. The subclass implements the calls `on_...`, which
+    raise ProtocolError only.
     """
 
     def __init__(self, body_bytes_max: i64) -> None:
         self.expecting: i64 = EXPECT_METHOD
+        self.content_method: i64 = BASIC_PUBLISH
         self.body_bytes_max: i64 = body_bytes_max
         self.whole_bytes_max: i64 = min(body_bytes_max, WHOLE_BYTES_MAX)
         self._arguments: bytes = b""
@@ -57,6 +60,10 @@ class IncomingChannel:
         header frame alone.
         """
         raise NotImplementedError
+
+    def check_arguments(self, data: bytes, p: i64, end: i64) -> None:
+        """Check the frame at `p` of the content's method, which ends before `end`. Raises ProtocolError."""
+        check_publish(data, p, end)
 
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
         """Take body frames of a large body, with `size` bytes of the body.

@@ -91,6 +91,10 @@ class Properties:
         """Remove a property."""
         self._values[index] = None
 
+    def put(self, index: int, value: bytes) -> None:
+        """Set a property to an encoded value."""
+        self._values[index] = value
+
     def adopt(self, other: Properties, index: int) -> None:
         """Copy a property from another list, or remove the property if the other list lacks it."""
         self._values[index] = other._values[index]

@@ -1,8 +1,8 @@
 """AMQP 0-9-1 framing, parsed in place: bytes in, calls out; no socket, no clock. [amqp-0-9-1 4.2]
 
 A publish whose method, header and body frames are in a single read is a single call. Frames of several reads
-go through the channel's assembly, `incoming`. No other error than ProtocolError is raised, whatever the
-bytes.
+go through the channel's assembly, `incoming`. The channel of a client gets deliveries in the same way. No
+other error than ProtocolError is raised, whatever the bytes.
 """
 
 from typing import Final, Protocol, final
@@ -12,7 +12,6 @@ from mypy_extensions import i64
 
 from protocol.amqp091.constants import (
     BASIC_ACK,
-    BASIC_PUBLISH,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEADER,
@@ -29,7 +28,6 @@ from protocol.amqp091.incoming import (
     EXPECT_METHOD,
     HELD,
     IncomingChannel,
-    check_publish,
     check_start,
 )
 from protocol.amqp091.repeat import NEVER, RECOGNISES_REPEATS, SKIPPED_MAX, Repeat
@@ -208,14 +206,14 @@ class Wire:
                     self._other_method(channel, method, data[p + 7 : end])
                 elif incoming.expecting != EXPECT_METHOD:
                     self._unexpected_method(incoming, channel, method, data[p : end + 1])
-                elif method == BASIC_PUBLISH:
+                elif method == incoming.content_method:
                     behind = self._publish(incoming, channel, data, p, end, n)
                     if behind > 0:
                         p = behind
                         continue
                     if behind == _INCOMPLETE:
                         break
-                    check_publish(data, p, end)
+                    incoming.check_arguments(data, p, end)
                     incoming.begin_content(data[p + 11 : end])
                 elif method == BASIC_ACK and size == 13:
                     incoming.on_ack(read_i64_be(data, p + 11), data[p + 19] & 1 != 0)
@@ -227,14 +225,14 @@ class Wire:
         return p
 
     def _publish(self, incoming: IncomingChannel, channel: i64, data: bytes, p: i64, end: i64, n: i64) -> i64:
-        """Make the call for a publish at `p` with its content, if the content is complete.
+        """Make the call for a publish, or a delivery, at `p` with its content, if the content is complete.
 
         Return the offset after the content, _INCOMPLETE to wait for more bytes, _APART if its frames do not
         follow each other or the body has several frames.
         """
         h: i64 = end + 1
         if n - h < 7:
-            check_publish(data, p, end)  # an error of the method must not wait for the content
+            incoming.check_arguments(data, p, end)  # an error of the method must not wait for the content
             self._need = h + 7 - p
             return _INCOMPLETE
         size: int = read_i32_be(data, h + 3)

@@ -235,3 +235,21 @@ def test_a_redirect_is_not_followed(control: Amqpctl) -> None:
         second.settimeout(0)
         with pytest.raises(BlockingIOError):
             second.accept()
+
+
+def test_shovels_are_defined_shown_restarted_and_deleted(control: Amqpctl, api: Api, vhost: str) -> None:
+    value = '{"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"}'
+    control("set_parameter", "shovel", "s", value, "-p", vhost)
+    [parameter] = control.json("list_parameters", "-p", vhost)
+    assert (parameter["component"], parameter["name"]) == ("shovel", "s")
+    [shown] = [each for each in control.json("shovel_status") if each["vhost"] == vhost]
+    assert (shown["name"], shown["src_uri"]) == ("s", "amqp://")
+    control("restart_shovel", "s", "-p", vhost)
+    control("delete_shovel", "s", "-p", vhost)
+    refused = control("restart_shovel", "s", "-p", vhost, status=1)
+    assert refused.stderr == f"amqpctl: no shovel 's' in vhost '{vhost}'\n"
+    control("set_parameter", "shovel", "s", value, "-p", vhost)
+    control("clear_parameter", "shovel", "s", "-p", vhost)
+    assert api.get("parameters", "shovel", vhost) == []
+    refused = control("set_parameter", "shovel", "s", "{}", "-p", vhost, status=1)
+    assert refused.stderr == "amqpctl: 'src-uri' is missing\n"

@@ -164,9 +164,9 @@ def test_limits_of_a_user(api: Api, vhost: str, user: Callable[..., Api]) -> Non
 
 
 def test_components_of_plugins_are_not_known(api: Api, vhost: str) -> None:
-    refusal = api.refused(400, "PUT", "parameters", "shovel", vhost, "s", body={"value": {}})
-    assert refusal["reason"].startswith("component shovel not found")
-    api.refused(404, "GET", "parameters", "shovel", vhost, "s")
+    refusal = api.refused(400, "PUT", "parameters", "federation", vhost, "s", body={"value": {}})
+    assert refusal["reason"].startswith("component federation not found")
+    api.refused(404, "GET", "parameters", "federation", vhost, "s")
 
 
 def test_global_parameters(api: Api, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Parameters: operator policies and limits of virtual hosts, and global parameters with any value."""
+"""Parameters: operator policies, limits and shovels of virtual hosts; global parameters with any value."""
 
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from broker.admin.api.answers import JSONResponse, await_sync, bad_request, not_
 from broker.admin.api.management import Managed
 from broker.admin.api.policies import await_policies
 from broker.admin.api.requests import Asker, Body, Name, Visitor
-from broker.admin.definitions.items import read_policy
+from broker.admin.definitions.items import read_policy, set_component
 from broker.admin.json_documents import read_stored_value, read_table, require_field
 from broker.admin.shapes import (
     LIMITS_COMPONENT,
@@ -23,10 +23,11 @@ from broker.auth.user import checked_limits
 from broker.core.broker import CLUSTER_NAME, INTERNAL
 from broker.core.policies.policy import OPERATOR_POLICY
 from broker.core.vhosts.vhost import VirtualHost
+from broker.forwarding.definition import COMPONENTS as FORWARDING
 
 CREATED: Final = 201
 CHANGED: Final = 204
-COMPONENTS: Final = (OPERATOR_POLICY, LIMITS_COMPONENT)
+COMPONENTS: Final = (OPERATOR_POLICY, LIMITS_COMPONENT, *FORWARDING)
 
 Shown = dict[str, Any]
 
@@ -46,6 +47,10 @@ def _of(vhost: VirtualHost, component: str | None = None) -> list[Shown]:
         parameters.append(
             {"vhost": vhost.name, "component": OPERATOR_POLICY, "name": policy.name, "value": value}
         )
+    parameters += [
+        {"vhost": vhost.name, "component": kind, "name": name, "value": value}
+        for kind, name, value in vhost.parameters.items()
+    ]
     return [shown for shown in parameters if component in (None, shown["component"])]
 
 
@@ -85,16 +90,18 @@ async def get_parameter(visitor: Asker, component: Name, vhost: Name, name: Name
 async def put_parameter(
     management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name, body: Body
 ) -> Response:
-    """Set an operator policy or the limits of a virtual host."""
+    """Set an operator policy, the limits of a virtual host, or a shovel."""
     virtual_host = visitor.policy_vhost(vhost)
     visitor.require_administrator()
     _known(component)
     require_field(body, "value")
-    value = read_table(body, "value")
+    value = {} if component in FORWARDING else read_table(body, "value")
     existed = any(shown["name"] == name for shown in _of(virtual_host, component))
     if component == OPERATOR_POLICY:
         virtual_host.policies.set(read_policy(virtual_host, name, value, operator=True))
         await await_policies(virtual_host)
+    elif component in FORWARDING:
+        set_component(virtual_host, component, name, body)
     else:
         if name != LIMITS_PARAMETER:
             raise bad_request(f"the limits of a vhost are called '{LIMITS_PARAMETER}', not '{name}'")
@@ -107,13 +114,15 @@ async def put_parameter(
 async def delete_parameter(
     management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name
 ) -> Response:
-    """Delete an operator policy or the limits of a virtual host."""
+    """Delete an operator policy, the limits of a virtual host, or a shovel."""
     virtual_host = visitor.policy_vhost(vhost)
     visitor.require_administrator()
     _existing(virtual_host, component, name)
     if component == OPERATOR_POLICY:
         virtual_host.policies.delete(name, operator=True)
         await await_policies(virtual_host)
+    elif component in FORWARDING:
+        virtual_host.parameters.delete(component, name)
     else:
         set_vhost_limits(management.broker, virtual_host, {})
     await await_sync(management.store)

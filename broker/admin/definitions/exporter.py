@@ -139,6 +139,8 @@ def _parameters(contents: Contents, named: bool) -> Iterator[Shown]:
     for policy in list(vhost.policies.operator_policies.values()):
         value = describe_policy(policy)
         yield _of(vhost, named) | {"component": OPERATOR_POLICY, "name": value.pop("name"), "value": value}
+    for component, name, stored in vhost.parameters.items():
+        yield _of(vhost, named) | {"component": component, "name": name, "value": stored}
 
 
 def _policies(contents: Contents, named: bool) -> Iterator[Shown]:

@@ -30,6 +30,7 @@ from broker.core.queues.election import OPERATIONS
 from broker.core.values import show
 from broker.core.vhosts.alteration import stop_queue
 from broker.core.vhosts.vhost import VirtualHost
+from broker.forwarding.definition import COMPONENTS
 
 PROTECTED: Final = "protected_from_deletion"
 METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
@@ -195,22 +196,30 @@ def make_policy(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
-    """Make a parameter of a virtual host: an operator policy, or limits.
+    """Make a parameter of a virtual host: an operator policy, limits, or a shovel.
 
-    Components of RabbitMQ's plugins are refused.
+    Components of other plugins of RabbitMQ are refused.
     """
     virtual_host, name = target.vhost(fields, vhost), read_text(fields, "name")
     component = read_text(fields, "component")
-    if component not in (OPERATOR_POLICY, LIMITS_COMPONENT):
-        raise PreconditionFailed(
-            f"component '{component}' is not known, allowed: {OPERATOR_POLICY}, {LIMITS_COMPONENT}"
-        )
+    if component not in (OPERATOR_POLICY, LIMITS_COMPONENT, *COMPONENTS):
+        known = ", ".join((OPERATOR_POLICY, LIMITS_COMPONENT, *COMPONENTS))
+        raise PreconditionFailed(f"component '{component}' is not known, allowed: {known}")
     require_field(fields, "value")
     value = read_table(fields, "value")
     if component == OPERATOR_POLICY:
         _make_policy(virtual_host, name, value, operator=True)
-    else:
+    elif component == LIMITS_COMPONENT:
         _limit(target, virtual_host, value)
+    else:
+        set_component(virtual_host, component, name, fields)
+
+
+def set_component(vhost: VirtualHost, component: str, name: str, fields: Fields) -> None:
+    """Set the parameter of a component in COMPONENTS to the field `value`. Raises PreconditionFailed."""
+    value = read_stored_value(fields, "value")
+    COMPONENTS[component](vhost.name, name, value)
+    vhost.parameters.set(component, name, value)
 
 
 def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:

@@ -51,6 +51,7 @@ from broker.core.vhosts.changes import (
     texts_of,
     vhost_change,
 )
+from broker.core.vhosts.parameters import COMPONENT
 from broker.core.vhosts.vhost import VirtualHost
 
 
@@ -60,7 +61,7 @@ def apply_change(vhost: VirtualHost, change: Change) -> None:
     Exchanges that lose their last binding are not deleted here: the log has such deletions too.
 
     Raises:
-        ValueError: no change of a queue, an exchange, a binding or a policy.
+        ValueError: no change of a queue, an exchange, a binding, a policy or a parameter.
     """
     topology = vhost.topology
     kind = text_of(change, "kind")
@@ -86,6 +87,8 @@ def apply_change(vhost: VirtualHost, change: Change) -> None:
         _apply_policy(vhost, change, kind == OPERATOR_POLICY)
     elif kind in (POLICY + DELETED, OPERATOR_POLICY + DELETED):
         vhost.policies.remove(text_of(change, "name"), kind == OPERATOR_POLICY + DELETED)
+    elif kind in (COMPONENT, COMPONENT + DELETED):
+        vhost.parameters.apply(change)
     else:
         raise ValueError(f"no definition is of kind {kind!r}")
     topology.bindings.finish()  # a long log may delete more bindings than ever existed at once
@@ -214,6 +217,7 @@ def describe_vhost(vhost: VirtualHost) -> Iterator[list[Change]]:
     for policy in policies.all():
         there = policies.named(policy.operator).get(policy.name) is policy
         yield [policy.change(name)] if there else []
+    yield from vhost.parameters.describe()
     for exchange in list(topology.exchanges.values()):
         yield [exchange_change(name, exchange)] if _is_kept(exchange) else []
     for queue in list(topology.queues.values()):

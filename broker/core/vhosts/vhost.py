@@ -29,6 +29,7 @@ from broker.core.schedule import Schedule
 from broker.core.vhosts.changes import queue_change
 from broker.core.vhosts.declarations import Declarations
 from broker.core.vhosts.deletion import Dependents, Disposal
+from broker.core.vhosts.parameters import VhostParameters
 from broker.core.vhosts.policies import Policies
 
 
@@ -38,7 +39,7 @@ class VirtualHost(RoutingHost):
 
     `topology`: its exchanges, queues and bindings. `declarations`: the requests of clients to change these.
     `publisher`: routes messages and puts them into queues. `dependents`: objects that end with a queue or an
-    exchange.
+    exchange. `parameters`: values of components that run beside the virtual host.
 
     `names` returns the random part of the queue names that the broker generates, `numbers` the numbers of
     logged queues.
@@ -65,6 +66,7 @@ class VirtualHost(RoutingHost):
         self.receipts = Receipts(self.topology)
         self.publisher = Publisher(self.topology, self.dead_letters, self.receipts)
         self.policies = Policies(self.topology)
+        self.parameters = VhostParameters(name, store)
         self.dependents = Dependents(schedule)
         self.declarations = Declarations(self.topology, self.publisher, self.dependents, names)
 

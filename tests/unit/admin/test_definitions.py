@@ -117,8 +117,12 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
         ),
         (bad("policies", name="p", vhost="v", pattern=""), "'definition' is missing"),
         (
+            bad("parameters", name="s", vhost="v", component="federation", value={}),
+            "parameter 's' in vhost 'v': component 'federation' is not known, allowed: operator_policy, ",
+        ),
+        (
             bad("parameters", name="s", vhost="v", component="shovel", value={}),
-            "parameter 's' in vhost 'v': component 'shovel' is not known, allowed: operator_policy, ",
+            "parameter 's' in vhost 'v': 'src-uri' is missing",
         ),
         (
             bad("parameters", name="l", vhost="v", component="vhost-limits", value=5),
@@ -180,6 +184,28 @@ def test_import_counts_existing_and_imported_queues_toward_the_limit() -> None:
     raised = {"name": "limits", "vhost": "/", "component": "vhost-limits", "value": {"max-queues": 9}}
     place.take({"queues": new, "parameters": [raised]})
     assert len(vhost.topology.queues) == 5
+
+
+def test_shovels_are_imported_and_exported_as_rabbitmq_writes_them() -> None:
+    place = DefinitionsBench()
+    value = {
+        "ack-mode": "on-confirm",
+        "dest-add-forward-headers": False,
+        "dest-protocol": "amqp091",
+        "dest-queue": "b",
+        "dest-uri": "amqp://u:p@host",
+        "src-delete-after": "never",
+        "src-protocol": "amqp091",
+        "src-queue": "a",
+        "src-uri": "amqp:///%2F",
+    }
+    parameter = {"vhost": "/", "component": "shovel", "name": "s", "value": value}
+    place.take({"parameters": [parameter]})
+    changes = len(place.store.changes)
+    place.take({"parameters": [parameter]})
+    assert len(place.store.changes) == changes, "the same definition is no change"
+    exported = json.loads("".join(export_pieces(place.broker, place.users, "1.0")))
+    assert exported["parameters"] == [parameter]
 
 
 def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:

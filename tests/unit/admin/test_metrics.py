@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,12 +75,16 @@ class FakeLog:
     sync_latency: FakeMeasures = field(default_factory=FakeMeasures)
 
 
-def exposition(broker: FakeBroker, log: FakeLog | None = None) -> Exposition:
+def exposition(
+    broker: FakeBroker,
+    log: FakeLog | None = None,
+    shovels: Callable[[], Sequence["FakeShovel"]] = lambda: (),
+) -> Exposition:
     shortage = Shortage(Connections(HandClock().schedule))
     shortage.set_shortages(memory=False, disk=True)
     resources = Resources(shortage, "", 1000, 2000)
     measured = Measured(broker, log or FakeLog(), FakeMeasures(counts=(0, 4, 0), sum=0.02), resources)
-    return Exposition(AdminState("1.2.3", "pure Python", measured, lambda: ""))
+    return Exposition(AdminState("1.2.3", "pure Python", measured, lambda: "", shovels=shovels))
 
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -322,3 +326,27 @@ async def test_many_queues_are_exported_in_slices() -> None:
         between = [later - earlier for earlier, later in itertools.pairwise(told)]
         assert len(between) >= 7 * 100_000 // SLICE
         assert max(between) <= SLICE
+
+
+@dataclass
+class FakeShovel:
+    labels: tuple[str, str] = ("s", "/")
+    is_running: bool = True
+    forwarded: int = 5
+    confirmed: int = 4
+    refused: int = 3
+    in_flight: int = 2
+
+
+async def test_shovels_have_their_counts() -> None:
+    source = exposition(FakeBroker({}), shovels=lambda: [FakeShovel()])
+    samples = await scraped(source)
+    found = {name: number for (name, _), number in samples.items() if name.startswith("amqpd_shovel_")}
+    assert found == {
+        "amqpd_shovel_running": 1,
+        "amqpd_shovel_forwarded_total": 5,
+        "amqpd_shovel_confirmed_total": 4,
+        "amqpd_shovel_refused_total": 3,
+        "amqpd_shovel_unconfirmed": 2,
+    }
+    assert value(samples, "amqpd_shovel_running", shovel="s", vhost="/") == 1

@@ -42,6 +42,9 @@ PLANTED = [
     ("broker/store/__init__.py", "import broker.adapters", LAYERS),
     ("broker/net/__init__.py", "import broker.admin", LAYERS),
     ("broker/net/__init__.py", "import broker.store", PORTS),
+    ("broker/forwarding/__init__.py", "import asyncio", LOOPS),
+    ("broker/forwarding/__init__.py", "import broker.net", LAYERS),
+    ("broker/forwarding/uri.py", "import broker.store", PORTS),
     (
         "broker/bench/__init__.py",
         "import broker.core",

@@ -1,0 +1,1 @@
+"""Forwarding: messages go from a queue or exchange to another, here or elsewhere. [RabbitMQ shovel]"""

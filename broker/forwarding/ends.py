@@ -1,0 +1,504 @@
+"""The ends of a shovel: connections of AMQP 0-9-1 that consume the source, and publish to the destination.
+
+An end belongs to one attempt of its shovel. It is opened once, reports that it is ready, works, and is closed
+or fails. Ends have no state of messages besides the number of the last publish: the number of a delivery on
+the source's channel is the number of its publish on the destination's channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+import structlog
+from mypy_extensions import i64, mypyc_attr
+from pamqp import base, commands
+
+from broker.core.schedule import Schedule, TimedTask
+from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
+from broker.forwarding.line import Dialer, Line
+from broker.forwarding.uri import Uri
+from protocol.amqp091 import constants as c
+from protocol.amqp091.client import DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
+from protocol.amqp091.content import header_frame_bytes
+from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
+
+BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
+CLOSE_MS: Final = 3000  # for the peer to answer a close, before the line is closed
+NO_ARGUMENTS: Final = b"\0\0\0\0"
+DUPLICATE: Final = "DUPLICATE"
+"""The reply text of amqpd for a returned message that a queue has had before."""
+
+_log = structlog.get_logger("amqpd.forwarding")
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class EndOwner:
+    """The attempt of a shovel, as its ends see it."""
+
+    def on_source_ready(self, ready: i64) -> None:
+        """Note that the source is about to deliver; `ready` messages are in its queue."""
+        raise NotImplementedError
+
+    def on_destination_ready(self) -> None:
+        """Note that messages can be published."""
+        raise NotImplementedError
+
+    def on_message(
+        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
+    ) -> None:
+        """Take a message; `number` counts the deliveries of the source from 1, without gaps.
+
+        `pieces`: the body frames of a large body, whose `content` is the header alone.
+        """
+        raise NotImplementedError
+
+    def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
+        """Note that the destination has taken or refused a message, or all messages up to this one."""
+        raise NotImplementedError
+
+    def on_blocked(self, reason: str) -> None:
+        """Note that the destination takes nothing for now; "": the destination takes messages again."""
+        raise NotImplementedError
+
+    def on_failed(self, reason: str) -> None:
+        """Note that an end has failed, so that the attempt is over."""
+        raise NotImplementedError
+
+    def end_turn(self) -> None:
+        """Write the output of both ends."""
+        raise NotImplementedError
+
+
+@final
+class _Timer(TimedTask):
+    """A call at a time."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        super().__init__()
+        self._call = call
+
+    def do_due_work(self) -> None:
+        """Make the call."""
+        self._call()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class End(ClientHandler):
+    """A connection of a shovel to one of its brokers: log-in, time limits, heartbeats, and the end.
+
+    `side`: `source` or `destination`, for texts.
+    """
+
+    def __init__(
+        self,
+        owner: EndOwner,
+        definition: Definition,
+        uri: Uri,
+        dialer: Dialer,
+        schedule: Schedule,
+        side: str,
+        version: str,
+    ) -> None:
+        self.uri = uri
+        self.side = side
+        self.is_ready = False
+        self.owner = owner
+        self._name = f"Shovel {definition.name}"
+        self._definition = definition
+        self._dialer = dialer
+        self._schedule = schedule
+        self._line: Line | None = None
+        self._limit = _Timer(self._on_limit)
+        self._beat = _Timer(self._on_beat)
+        self._closing = False
+        login = Login(
+            uri.user,
+            uri.password,
+            uri.vhost,
+            uri.mechanisms,
+            0 if uri.is_local else uri.heartbeat,
+            uri.frame_max,
+            uri.channel_max,
+        )
+        properties = {"product": "amqpd", "version": version, "connection_name": self._name}
+        self.client = Client(self, login, properties, BODY_BYTES_MAX)
+
+    # -- the line
+
+    def open(self) -> None:
+        """Begin to connect."""
+        self._line = self._dialer.dial(self.uri, self, f"{self._definition.where}, {self.side}")
+        self._schedule.set(self._limit, self._schedule.after(self.uri.connection_timeout))
+
+    def on_connected(self) -> None:
+        """Start the handshake, or open the channel where no handshake is required."""
+        frame_max = 0 if self._line is None else self._line.frame_max
+        if frame_max:
+            self.client.start_open(frame_max)
+        else:
+            self.client.start()
+        self.flush()
+
+    def on_bytes(self, data: bytes) -> None:
+        """Take bytes from the broker."""
+        try:
+            self.client.receive(data)
+        except Exception:  # an error of this broker must end the attempt only
+            _log.exception("internal error", shovel=self._definition.name, vhost=self._definition.vhost)
+            self.fail("internal error, see the broker's log")
+        if self._closing:
+            self.flush()
+        else:
+            self.owner.end_turn()
+
+    def on_writable(self, writable: bool) -> None:
+        """Do nothing: only the destination writes much."""
+
+    def on_lost(self, reason: str) -> None:
+        """End the attempt: the line has ended."""
+        self._line = None
+        self._cancel_timers()
+        self.fail(reason or "the broker has closed the connection")
+
+    def flush(self) -> None:
+        """Write the output of the client."""
+        line = self._line
+        if line is not None:
+            output = self.client.take_output()
+            if output:
+                line.write(output)
+
+    def hold(self) -> None:
+        """Take no more bytes from the broker."""
+        if self._line is not None:
+            self._line.hold()
+
+    def release(self) -> None:
+        """Take bytes again."""
+        if self._line is not None:
+            self._line.release()
+
+    def fail(self, reason: str) -> None:
+        """End the attempt for a reason, unless it has ended."""
+        if not self._closing:
+            self.owner.on_failed(f"{self.side} {self.uri.place}: {reason}")
+
+    def close(self) -> None:
+        """Close the connection. The owner gets no more calls."""
+        if self._closing:
+            return
+        self._closing = True
+        self._cancel_timers()
+        if self._line is None:
+            return
+        self.client.close()
+        self.flush()
+        self._line.release()
+        self._schedule.set(self._limit, self._schedule.after(CLOSE_MS))
+        if not self.is_ready:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._cancel_timers()
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
+
+    # -- time
+
+    def _on_limit(self) -> None:
+        """End a connection that was not ready, or closed, in time."""
+        if self._closing:
+            self._hang_up()
+        else:
+            seconds = self.uri.connection_timeout / 1000
+            self.fail(f"not ready {seconds:g} s after the attempt to connect: {self.client.state}")
+
+    def _on_beat(self) -> None:
+        if not self.client.beat():
+            self.fail(f"missed heartbeats, the interval is {self.client.heartbeat} s")
+            return
+        self.flush()
+        self._set_beat()
+
+    def _set_beat(self) -> None:
+        if self.client.heartbeat:
+            self._schedule.set(self._beat, self._schedule.after(self.client.heartbeat * 500))
+
+    def _cancel_timers(self) -> None:
+        self._schedule.cancel(self._limit)
+        self._schedule.cancel(self._beat)
+
+    # -- calls of the client
+
+    def on_ready(self) -> None:
+        """Set up the channel. Each subclass ends its set-up with `note_ready`."""
+        raise NotImplementedError
+
+    def note_ready(self) -> None:
+        """Note that the end is ready."""
+        self.is_ready = True
+        self._schedule.cancel(self._limit)
+        self._set_beat()
+
+    def on_delivery(
+        self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
+    ) -> None:
+        """Refuse a delivery: only a source consumes."""
+        self.fail("the broker delivers without a consumer")
+
+    def on_piece(self, frames: bytes, size: i64) -> None:
+        """Ignore a piece of such a delivery."""
+
+    def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
+        """Ignore a confirm: only a destination has requested confirms."""
+
+    def on_return(self, code: int, text: str) -> None:
+        """Ignore a returned message: only a destination publishes."""
+
+    def on_blocked(self, reason: str) -> None:
+        """Ignore a shortage of the broker: only a destination publishes."""
+
+    def on_cancelled(self) -> None:
+        """End the attempt: the queue of the source has been deleted."""
+        self.fail("the broker has cancelled the consumer: its queue was deleted")
+
+    def on_channel_closed(self, code: int, text: str) -> None:
+        """End the attempt over the error of the broker."""
+        self.fail(f"the broker has closed the channel: {code} {text}")
+
+    def on_closed(self, code: int, text: str) -> None:
+        """End the attempt over the end of the connection."""
+        if self._closing:
+            self._hang_up()
+            return
+        self.flush()
+        self.fail(f"the connection was closed: {code} {text}")
+
+
+@final
+class _QueueSetup:
+    """The declaration of a queue on the channel of an end: first passive, then for good. [RabbitMQ shovel]
+
+    `done` gets the number of ready messages.
+    """
+
+    def __init__(
+        self, end: End, name: str, arguments: bytes, predeclared: bool, done: Callable[[i64], None]
+    ) -> None:
+        self._client = end.client
+        self._name = name
+        self._arguments = arguments
+        self._predeclared = predeclared
+        self._done = done
+        self.looks = True  # the passive declaration is on its way
+
+    def begin(self) -> None:
+        """Look for the queue."""
+        self._client.declare(self._name, PASSIVE, NO_ARGUMENTS, self._found)
+
+    def take_error(self, code: int) -> bool:
+        """Whether an error of the channel only says that the queue is missing, and may be declared."""
+        return self.looks and code == NOT_FOUND and not self._predeclared
+
+    def make(self) -> None:
+        """Declare the queue, as durable, on a channel that was opened again."""
+        self.looks = False
+        self._client.declare(self._name, DURABLE, self._arguments, self._found)
+
+    def _found(self, frame: commands.Queue.DeclareOk) -> None:
+        self.looks = False
+        self._done(frame.message_count or 0)
+
+
+@final
+class Source(End):
+    """The end that consumes a queue, or an exclusive queue that is bound to an exchange."""
+
+    def __init__(
+        self,
+        owner: EndOwner,
+        definition: Definition,
+        uri: Uri,
+        dialer: Dialer,
+        schedule: Schedule,
+        version: str,
+        no_ack: bool,
+    ) -> None:
+        super().__init__(owner, definition, uri, dialer, schedule, "source", version)
+        self._source: SourceEnd = definition.source
+        self._no_ack = no_ack
+        self._pieces: list[bytes] = []
+        self._ready: i64 = 0
+        self._setup = _QueueSetup(
+            self, self._source.queue, self._source.arguments, self._source.predeclared, self._found
+        )
+
+    def on_ready(self) -> None:
+        """Declare the queue."""
+        if self._source.exchange:
+            self.client.declare("", EXCLUSIVE, NO_ARGUMENTS, self._bind)
+        elif self._setup.looks:
+            self._setup.begin()
+        else:
+            self._setup.make()
+
+    def on_channel_closed(self, code: int, text: str) -> None:
+        """Declare a missing queue on another channel."""
+        if self._setup.take_error(code):
+            self._setup.looks = False
+            self.client.open_channel()
+        else:
+            super().on_channel_closed(code, text)
+
+    def settle(self, number: i64, multiple: bool) -> None:
+        """Acknowledge a message, or all messages up to this one."""
+        self.client.ack(number, multiple)
+
+    def requeue(self, number: i64, multiple: bool) -> None:
+        """Return a message, or all messages up to this one, to the queue."""
+        self.client.requeue(number, multiple)
+
+    def _bind(self, frame: commands.Queue.DeclareOk) -> None:
+        queue = frame.queue or ""
+
+        def bound(answer: base.Frame) -> None:
+            self._found_queue(queue, 0)
+
+        request = commands.Queue.Bind(0, queue, self._source.exchange, self._source.key, False, {})
+        self.client.ask(request, c.QUEUE_BIND_OK, bound)
+
+    def _found(self, ready: i64) -> None:
+        self._found_queue(self._source.queue, ready)
+
+    def _found_queue(self, queue: str, ready: i64) -> None:
+        self._ready = ready
+        self.owner.on_source_ready(ready)
+        if self._closing:
+            return  # nothing is to be forwarded
+        if self._no_ack:
+            self._consume(queue)
+            return
+
+        def limited(answer: base.Frame) -> None:
+            self._consume(queue)
+
+        self.client.ask(commands.Basic.Qos(0, self._source.prefetch, False), c.BASIC_QOS_OK, limited)
+
+    def _consume(self, queue: str) -> None:
+        self.client.consume(queue, "", self._no_ack, self._source.consumer_arguments, self._consuming)
+
+    def _consuming(self, frame: base.Frame) -> None:
+        self.note_ready()
+
+    def on_piece(self, frames: bytes, size: i64) -> None:
+        """Keep a part of a large body until its message is complete."""
+        self._pieces.append(frames)
+
+    def on_delivery(
+        self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
+    ) -> None:
+        """Pass a message on."""
+        if self._closing:
+            return
+        pieces = self._pieces
+        if pieces:
+            self._pieces = []
+        self.owner.on_message(tag, address, content, pieces, traits)
+
+
+@final
+class Destination(End):
+    """The end that publishes.
+
+    `confirms`: the broker confirms each message. `mandatory`: a message without a queue ends the attempt.
+    """
+
+    def __init__(
+        self,
+        owner: EndOwner,
+        definition: Definition,
+        uri: Uri,
+        dialer: Dialer,
+        schedule: Schedule,
+        version: str,
+        confirms: bool,
+    ) -> None:
+        super().__init__(owner, definition, uri, dialer, schedule, "destination", version)
+        self._destination: DestinationEnd = definition.destination
+        self._confirms = confirms
+        self._mandatory = self._destination.queue != ""
+        self._setup = _QueueSetup(
+            self,
+            self._destination.queue,
+            self._destination.arguments,
+            self._destination.predeclared,
+            self._found,
+        )
+        self._setup.looks = not self._destination.declares
+
+    def on_ready(self) -> None:
+        """Declare the queue."""
+        if not self._destination.queue:
+            self._found(0)
+        elif self._setup.looks:
+            self._setup.begin()
+        else:
+            self._setup.make()
+
+    def on_channel_closed(self, code: int, text: str) -> None:
+        """Declare a missing queue on another channel."""
+        if self._setup.take_error(code):
+            self._setup.looks = False
+            self.client.open_channel()
+        else:
+            super().on_channel_closed(code, text)
+
+    def send(self, address: bytes, content: bytes, pieces: list[bytes]) -> i64:
+        """Publish a message; return its number. Raises ValueError if its header does not fit."""
+        client = self.client
+        client.publish(address, content, self._mandatory)
+        for piece in pieces:
+            client.add_piece(piece)
+        return client.published
+
+    def on_writable(self, writable: bool) -> None:
+        """Report that the broker reads too slowly, or has caught up."""
+        self.owner.on_blocked("" if writable else "flow")
+
+    def on_blocked(self, reason: str) -> None:
+        """Report a shortage of the broker, or its end."""
+        self.owner.on_blocked(reason)
+
+    def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
+        """Report a confirm."""
+        if not self._closing:
+            self.owner.on_confirm(tag, multiple, accepted)
+
+    def on_return(self, code: int, text: str) -> None:
+        """End the attempt: no queue has the message, whose confirm must not acknowledge it.
+
+        A returned duplicate is in its queue.
+        """
+        if code == PRECONDITION_FAILED and text == DUPLICATE:
+            return
+        self.fail(f"a message was returned: {code} {text}, queue '{self._destination.queue}'")
+
+    def _found(self, ready: i64) -> None:
+        if not self._confirms:
+            self._select(commands.Confirm.SelectOk())
+            return
+        self.client.ask(commands.Confirm.Select(), c.CONFIRM_SELECT_OK, self._select)
+
+    def _select(self, frame: base.Frame) -> None:
+        self.note_ready()
+        self.owner.on_destination_ready()
+
+
+def message_bytes(content: bytes, pieces: list[bytes]) -> i64:
+    """Return the bytes of a message on its way."""
+    size: i64 = len(content) - header_frame_bytes(content)
+    for piece in pieces:
+        size += len(piece)
+    return size

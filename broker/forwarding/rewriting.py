@@ -1,0 +1,106 @@
+"""The changes of a message on its way: its address, its properties, and the headers of the forwarding."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.schedule import Schedule
+from broker.forwarding.definition import Definition
+from broker.forwarding.uri import Uri
+from protocol.amqp091.methods import short_string
+from protocol.amqp091.properties import Field, Properties
+from protocol.amqp091.table import encode_table
+from protocol.errors import ProtocolError
+
+SHOVELLED: Final = "x-shovelled"
+"""The header with a table for each shovel that has moved the message, the last one first. [RabbitMQ]"""
+
+SHOVELLED_TIME: Final = "x-shovelled-timestamp"
+"""The header with the time of the last move, in seconds since 1970. [RabbitMQ]"""
+
+ADDRESSES_MAX: Final = 4096
+
+
+@final
+class Rewriting:
+    """The changes of an attempt. `changes_address` and `changes_content`: whether there are any."""
+
+    def __init__(
+        self, definition: Definition, source: Uri, destination: Uri, cluster: str, schedule: Schedule
+    ) -> None:
+        end = definition.destination
+        self.changes_address = end.exchange is not None or end.key is not None
+        self.changes_content = bool(end.properties) or end.adds_headers or end.adds_time
+        self._exchange = None if end.exchange is None else short_string(end.exchange)
+        self._key = None if end.key is None else short_string(end.key)
+        self._properties = end.properties
+        self._entry = _describe(definition, source, destination, cluster) if end.adds_headers else b""
+        self._adds_time = end.adds_time
+        self._schedule = schedule
+        self._addresses: dict[bytes, bytes] = {}
+
+    def address_of(self, address: bytes) -> bytes:
+        """Return the address of the publish of a message that was published to `address`; both encoded."""
+        changed = self._addresses.get(address)
+        if changed is None:
+            split: i64 = 1 + address[0]
+            exchange = address[:split] if self._exchange is None else self._exchange
+            changed = exchange + (address[split:] if self._key is None else self._key)
+            if len(self._addresses) >= ADDRESSES_MAX:
+                self._addresses.clear()
+            self._addresses[address] = changed
+        return changed
+
+    def content_of(self, content: bytes) -> bytes:
+        """Return a content with its new properties and headers. Raises ValueError if it does not decode."""
+        try:
+            properties = Properties(content)
+            for place, value in self._properties:
+                properties.put(place, value)
+            if self._entry or self._adds_time:
+                properties.set_fields(self._changed_fields(properties.fields()))
+        except ProtocolError as error:
+            raise ValueError(error.text) from error
+        return properties.content()
+
+    def _changed_fields(self, fields: list[Field]) -> list[Field]:
+        """Return headers with those of the forwarding."""
+        added: list[Field] = []
+        if self._entry:
+            entries = self._entry
+            for name, value in fields:
+                if name == SHOVELLED.encode() and value[:1] == b"A":
+                    entries += value[5:]
+            added.append((SHOVELLED.encode(), b"A" + len(entries).to_bytes(4, "big") + entries))
+        if self._adds_time:
+            seconds: int = self._schedule.date() // 1000
+            added.append((SHOVELLED_TIME.encode(), b"l" + seconds.to_bytes(8, "big")))
+        names = {name for name, _ in added}
+        return [field for field in fields if field[0] not in names] + added
+
+
+def _describe(definition: Definition, source: Uri, destination: Uri, cluster: str) -> bytes:
+    """Return the table of a shovel in the header `x-shovelled`, encoded with its type."""
+    ends = definition.source, definition.destination
+    table = {
+        "shovelled-by": cluster,
+        "shovel-type": "dynamic",
+        "shovel-name": definition.name,
+        "shovel-vhost": definition.vhost,
+        "src-uri": source.shown,
+        "dest-uri": destination.shown,
+    }
+    if ends[0].queue:
+        table["src-queue"] = ends[0].queue
+    else:
+        table |= {"src-exchange": ends[0].exchange, "src-exchange-key": ends[0].key}
+    if ends[1].queue:
+        table["dest-queue"] = ends[1].queue
+    else:
+        if ends[1].exchange is not None:
+            table["dest-exchange"] = ends[1].exchange
+        if ends[1].key is not None:
+            table["dest-exchange-key"] = ends[1].key
+    return b"F" + encode_table(table)

@@ -1,0 +1,427 @@
+"""A shovel: it moves messages from its source to its destination, and begins again when an end fails.
+
+[Bernstein and Newcomer, Principles of Transaction Processing 4.5, Routing] [RabbitMQ shovel]
+
+An attempt opens the destination, then the source. In the mode `on-confirm` a message is acknowledged at the
+source when the destination has confirmed it, so a crash at any time loses nothing, and may forward messages
+twice. A refused message is returned to the source after a pause, in which no other messages are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.core.schedule import Schedule, TimedTask
+from broker.forwarding.definition import (
+    NEVER,
+    NO_ACK,
+    ON_CONFIRM,
+    ON_PUBLISH,
+    QUEUE_LENGTH,
+    Definition,
+)
+from broker.forwarding.ends import Destination, EndOwner, Source, message_bytes
+from broker.forwarding.line import Dialer
+from broker.forwarding.rewriting import Rewriting
+
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+BLOCKED: Final = "blocked"
+TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for good
+REFUSED_MS: Final = 1000  # the pause after a refused message
+UNLIMITED: Final[i64] = -1
+
+Run = tuple[int, int]
+"""The first and the last of consecutive messages."""
+
+_log = structlog.get_logger("amqpd.forwarding")
+
+
+@final
+class Window:
+    """The messages of an attempt that are not confirmed. `sent`: the number of the last message."""
+
+    def __init__(self) -> None:
+        self.sent: i64 = 0
+        self._upto: i64 = 0  # all up to this number are confirmed
+        self._beyond: set[int] = set()  # confirmed alone, beyond that number
+
+    def count(self) -> i64:
+        """Return the number of messages that are not confirmed."""
+        return self.sent - self._upto - len(self._beyond)
+
+    def confirm(self, number: i64, multiple: bool) -> list[Run]:
+        """Note a confirm of a message that was sent; return the messages that it answers, in runs."""
+        beyond = self._beyond
+        if not multiple:
+            if number <= self._upto or number in beyond:
+                return []
+            beyond.add(number)
+            self._close_gap()
+            return [(number, number)]
+        runs: list[Run] = []
+        first: i64 = self._upto + 1
+        if beyond:
+            for each in sorted(each for each in beyond if each <= number):
+                if first < each:
+                    runs.append((first, each - 1))
+                first = each + 1
+            self._beyond = {each for each in beyond if each > number}
+        if first <= number:
+            runs.append((first, number))
+        self._upto = max(self._upto, number)
+        self._close_gap()
+        return runs
+
+    def _close_gap(self) -> None:
+        beyond = self._beyond
+        while beyond and self._upto + 1 in beyond:
+            self._upto += 1
+            beyond.remove(self._upto)
+
+
+@final
+class _Retry(TimedTask):
+    """The return of refused messages, after a pause."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__()
+        self._attempt = attempt
+
+    def do_due_work(self) -> None:
+        """Return the refused messages."""
+        self._attempt.return_refused()
+
+
+@final
+class Attempt(EndOwner):
+    """A try of a shovel: its ends, from the first connection to the failure of one of them."""
+
+    def __init__(self, shovel: Shovel) -> None:
+        definition = shovel.definition
+        turn = shovel.attempts
+        self.window = Window()
+        self.blocked = ""
+        self.is_over = False
+        self.source_uri = definition.source.uris[turn % len(definition.source.uris)]
+        self.destination_uri = definition.destination.uris[turn % len(definition.destination.uris)]
+        self._shovel = shovel
+        self._mode = definition.ack_mode
+        self._refused: list[Run] = []
+        self._has_ignored = False  # messages beyond the wanted number have arrived
+        self._retry = _Retry(self)
+        self._rewriting = Rewriting(
+            definition,
+            self.source_uri,
+            self.destination_uri,
+            shovel.host.cluster_name(),
+            shovel.schedule,
+        )
+        end = definition, shovel.host.dialer, shovel.schedule, shovel.host.version
+        self._source = Source(self, end[0], self.source_uri, end[1], end[2], end[3], self._mode == NO_ACK)
+        self._destination = Destination(
+            self, end[0], self.destination_uri, end[1], end[2], end[3], self._mode == ON_CONFIRM
+        )
+
+    def begin(self) -> None:
+        """Connect to the destination; the source follows when messages can be published."""
+        self._destination.open()
+
+    def end(self) -> None:
+        """Close both ends. Unacknowledged messages return to the source."""
+        self.is_over = True
+        self._shovel.schedule.cancel(self._retry)
+        self._source.close()
+        self._destination.close()
+
+    # -- calls of the ends
+
+    def on_destination_ready(self) -> None:
+        """Connect to the source."""
+        if not self.is_over:
+            self._source.open()
+
+    def on_source_ready(self, ready: i64) -> None:
+        """Begin to forward, unless there is nothing to forward."""
+        if not self.is_over:
+            self._shovel.note_running(ready)
+
+    def on_message(
+        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
+    ) -> None:
+        """Forward a message. Messages beyond the wanted number stay unacknowledged until the end."""
+        shovel = self._shovel
+        if self.is_over:
+            return
+        if shovel.unsent == 0:
+            self._has_ignored = True
+            return
+        try:
+            rewriting = self._rewriting
+            if rewriting.changes_address:
+                address = rewriting.address_of(address)
+            if rewriting.changes_content:
+                content = rewriting.content_of(content)
+            sent = self._destination.send(address, content, pieces)
+        except ValueError as error:
+            self.on_failed(f"message {number} from the source cannot be forwarded: {error}")
+            return
+        if sent != number:
+            self.on_failed(f"the source has numbered a message {number}, and it is message {sent}")
+            return
+        self.window.sent = sent
+        shovel.note_sent(message_bytes(content, pieces))
+        if self._mode == ON_PUBLISH:
+            self._source.settle(number, False)
+        if self._mode in (ON_PUBLISH, NO_ACK):
+            self.window.confirm(number, False)
+            shovel.note_done(1)
+
+    def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
+        """Acknowledge confirmed messages at the source; hold refused messages back for a while."""
+        if self.is_over or self._mode in (ON_PUBLISH, NO_ACK):
+            return
+        if number < 1 or number > self.window.sent:
+            self.on_failed(f"the destination confirms message {number}, {self.window.sent} were sent")
+            return
+        runs = self.window.confirm(number, multiple)
+        count: i64 = 0
+        for first, last in runs:
+            count += last - first + 1
+        if not accepted:
+            self._hold_refused(runs, count)
+        elif count > 0:
+            if not self._refused:
+                self._source.settle(number, multiple)
+            else:  # a multiple acknowledgement would include refused messages
+                for first, last in runs:
+                    for each in range(first, last + 1):
+                        self._source.settle(each, False)
+            self._shovel.note_done(count)
+
+    def _hold_refused(self, runs: list[Run], count: i64) -> None:
+        """Take no more messages, and return the refused messages after a pause."""
+        schedule = self._shovel.schedule
+        self._shovel.note_refused(count)
+        self._refused += runs
+        self._source.hold()
+        if self._retry.due == 0:
+            schedule.set(self._retry, schedule.after(REFUSED_MS))
+
+    def return_refused(self) -> None:
+        """Return the refused messages to the source, and take messages again."""
+        refused, self._refused = self._refused, []
+        if self._has_ignored:
+            self.on_failed("the destination has refused messages, and later messages were not taken")
+            return
+        for first, last in refused:
+            for each in range(first, last + 1):
+                self._source.requeue(each, False)
+        if not self.blocked:
+            self._source.release()
+        self.end_turn()
+
+    def on_blocked(self, reason: str) -> None:
+        """Take no messages while the destination takes none."""
+        self.blocked = reason
+        if reason:
+            self._source.hold()
+        elif not self._refused:
+            self._source.release()
+
+    def on_failed(self, reason: str) -> None:
+        """End the attempt."""
+        if not self.is_over:
+            self._shovel.note_failed(reason)
+
+    def end_turn(self) -> None:
+        """Write the output of both ends: first the messages, then the acknowledgements."""
+        self._destination.flush()
+        self._source.flush()
+
+
+@final
+class ForwardingHost:
+    """The broker, as shovels see it.
+
+    `finish` deletes a shovel whose work is done. `cluster_name` returns the name of this broker.
+    """
+
+    def __init__(
+        self, dialer: Dialer, schedule: Schedule, version: str, cluster_name: Callable[[], str]
+    ) -> None:
+        self.dialer = dialer
+        self.schedule = schedule
+        self.version = version
+        self.cluster_name = cluster_name
+
+
+@final
+class Shovel(TimedTask):
+    """A shovel with its state, its present attempt, and the counts since its start.
+
+    `state`: STARTING, RUNNING or TERMINATED; a running shovel whose destination takes nothing is shown as
+    BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in milliseconds since 1970.
+    `forwarded`: messages sent to the destination, with repetitions. `confirmed`: messages that are done.
+    `refused`: messages that the destination has refused. `unsent` and `remaining`: the numbers of messages
+    that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not.
+    """
+
+    def __init__(
+        self, definition: Definition, host: ForwardingHost, finish: Callable[[Shovel], None]
+    ) -> None:
+        super().__init__()
+        self.definition = definition
+        self.host = host
+        self.schedule = host.schedule
+        self.state = STARTING
+        self.reason = ""
+        self.since: i64 = host.schedule.date()
+        self.attempts = 0
+        self.forwarded: i64 = 0
+        self.forwarded_bytes: i64 = 0
+        self.confirmed: i64 = 0
+        self.refused: i64 = 0
+        self.unsent: i64 = UNLIMITED
+        self.remaining: i64 = UNLIMITED
+        self.attempt: Attempt | None = None
+        self._finish = finish
+        self._is_counted = False  # `remaining` is known
+
+    @property
+    def shown_state(self) -> str:
+        """The state as RabbitMQ shows it."""
+        attempt = self.attempt
+        if self.state == RUNNING and attempt is not None and attempt.blocked:
+            return "flow" if attempt.blocked == "flow" else BLOCKED
+        return self.state
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The name and the virtual host."""
+        return self.definition.name, self.definition.vhost
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the shovel takes messages now."""
+        return self.shown_state == RUNNING
+
+    @property
+    def in_flight(self) -> i64:
+        """The number of messages that are sent and not confirmed."""
+        return 0 if self.attempt is None else self.attempt.window.count()
+
+    def start(self) -> None:
+        """Begin an attempt now."""
+        self.schedule.cancel(self)
+        self._set_state(STARTING)
+        attempt = Attempt(self)
+        self.attempt = attempt
+        self.attempts += 1
+        attempt.begin()
+
+    def stop(self) -> None:
+        """End the present attempt, and begin no other one."""
+        self.schedule.cancel(self)
+        self._end_attempt()
+        self._set_state(TERMINATED)
+
+    def restart(self) -> None:
+        """End the present attempt, and begin another one now."""
+        self.stop()
+        self.reason = ""
+        _log.info("shovel restarted", shovel=self.definition.name, vhost=self.definition.vhost)
+        self.start()
+
+    def do_due_work(self) -> None:
+        """Begin the next attempt: the delay after a failure is over."""
+        self.start()
+
+    # -- calls of the attempt
+
+    def note_running(self, ready: i64) -> None:
+        """Note that the source is about to deliver; `ready` messages are in its queue."""
+        after = self.definition.source.delete_after
+        if after != NEVER and not self._is_counted:
+            self._is_counted = True
+            self.remaining = ready if after == QUEUE_LENGTH else after
+        self.unsent = self.remaining
+        if self.remaining == 0:
+            self._end_for_good()
+            return
+        self._set_state(RUNNING)
+        self.reason = ""
+        attempt = self.attempt
+        if attempt is not None:
+            _log.info(
+                "shovel running",
+                shovel=self.definition.name,
+                vhost=self.definition.vhost,
+                source=attempt.source_uri.place,
+                destination=attempt.destination_uri.place,
+            )
+
+    def note_sent(self, size: i64) -> None:
+        """Count a message of `size` bytes that was sent."""
+        self.forwarded += 1
+        self.forwarded_bytes += size
+        if self.unsent > 0:
+            self.unsent -= 1
+
+    def note_refused(self, count: i64) -> None:
+        """Count messages that the destination has refused, and that will be sent again."""
+        self.refused += count
+        if self.unsent >= 0:
+            self.unsent += count
+
+    def note_done(self, count: i64) -> None:
+        """Count messages that are acknowledged at the source."""
+        self.confirmed += count
+        if self.remaining > 0:
+            self.remaining -= count
+            if self.remaining <= 0:
+                self.remaining = 0
+                self._end_for_good()
+
+    def note_failed(self, reason: str) -> None:
+        """End the attempt; the next one follows after the delay, if there is one."""
+        delay = self.definition.reconnect_delay
+        self.reason = reason
+        self._end_attempt()
+        self._set_state(TERMINATED)
+        _log.warning(
+            "shovel failed",
+            shovel=self.definition.name,
+            vhost=self.definition.vhost,
+            reason=reason,
+            next_attempt_s=delay or None,
+        )
+        if delay:
+            self.schedule.set(self, self.schedule.after(delay * 1000))
+
+    def _end_for_good(self) -> None:
+        """End a shovel that has forwarded the wanted number of messages."""
+        attempt = self.attempt
+        if attempt is not None:
+            attempt.end_turn()  # the last acknowledgements
+        self.stop()
+        _log.info(
+            "shovel has finished",
+            shovel=self.definition.name,
+            vhost=self.definition.vhost,
+            forwarded=int(self.confirmed),
+        )
+        self._finish(self)
+
+    def _end_attempt(self) -> None:
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            attempt.end()
+
+    def _set_state(self, state: str) -> None:
+        self.state = state
+        self.since = self.schedule.date()

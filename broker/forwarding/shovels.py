@@ -1,0 +1,100 @@
+"""All shovels of a broker: each is defined by a parameter of its virtual host. [RabbitMQ dynamic shovels]"""
+
+from __future__ import annotations
+
+from typing import final
+
+import structlog
+
+from broker.core.broker import CLUSTER_NAME, Broker
+from broker.core.errors import BrokerError, NotFound
+from broker.core.vhosts.vhost import VirtualHost
+from broker.forwarding.definition import SHOVEL, parse_definition
+from broker.forwarding.line import Dialer
+from broker.forwarding.shovel import ForwardingHost, Shovel
+
+_log = structlog.get_logger("amqpd.forwarding")
+
+
+@final
+class Shovels:
+    """The shovels of a broker, by virtual host and name. They run from `start` to `stop`.
+
+    `node`: the name of this broker, unless the global parameter `cluster_name` has another one.
+    """
+
+    def __init__(self, broker: Broker, dialer: Dialer, version: str, node: str) -> None:
+        self._broker = broker
+        self._node = node
+        self._host = ForwardingHost(dialer, broker.schedule, version, self._cluster_name)
+        self._shovels: dict[tuple[str, str], Shovel] = {}
+        self._runs = False
+        broker.parameter_watchers.append(self._on_parameter)
+        broker.leaving.append(self._forget_vhost)
+
+    def all(self) -> list[Shovel]:
+        """Return all shovels."""
+        return list(self._shovels.values())
+
+    def existing(self, vhost: str, name: str) -> Shovel:
+        """Return a shovel. Raises NotFound."""
+        shovel = self._shovels.get((vhost, name))
+        if shovel is None:
+            raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
+        return shovel
+
+    def start(self) -> None:
+        """Start the shovels of all parameters: the broker serves clients now."""
+        self._runs = True
+        for vhost in list(self._broker.vhosts.values()):
+            for _, name, _ in vhost.parameters.items(SHOVEL):
+                self._begin(vhost, name)
+
+    def stop(self) -> None:
+        """Stop all shovels: the broker stops."""
+        self._runs = False
+        for shovel in self.all():
+            shovel.stop()
+
+    def _on_parameter(self, vhost: VirtualHost, component: str, name: str) -> None:
+        """Start, replace or stop the shovel of a parameter that has changed."""
+        if component != SHOVEL or not self._runs:
+            return
+        before = self._shovels.pop((vhost.name, name), None)
+        if before is not None:
+            before.stop()
+        if vhost.parameters.has(SHOVEL, name):
+            self._begin(vhost, name)
+        else:
+            _log.info("shovel deleted", shovel=name, vhost=vhost.name)
+
+    def _begin(self, vhost: VirtualHost, name: str) -> None:
+        try:
+            definition = parse_definition(vhost.name, name, vhost.parameters.get(SHOVEL, name))
+        except BrokerError as error:  # a later version of the broker has set it
+            _log.error("shovel not started", shovel=name, vhost=vhost.name, reason=error.text)
+            return
+        shovel = Shovel(definition, self._host, self._finish)
+        self._shovels[vhost.name, name] = shovel
+        shovel.start()
+
+    def _finish(self, shovel: Shovel) -> None:
+        """Delete a shovel whose work is done, with its parameter."""
+        definition = shovel.definition
+        vhost = self._broker.vhosts.get(definition.vhost)
+        if vhost is None or self._shovels.get((definition.vhost, definition.name)) is not shovel:
+            return
+        try:
+            vhost.parameters.delete(SHOVEL, definition.name)
+        except BrokerError as error:  # the log has stopped: the shovel stays, and would begin anew
+            _log.error(
+                "finished shovel not deleted", shovel=definition.name, vhost=vhost.name, reason=error.text
+            )
+
+    def _forget_vhost(self, name: str) -> None:
+        for key in [key for key in self._shovels if key[0] == name]:
+            self._shovels.pop(key).stop()
+
+    def _cluster_name(self) -> str:
+        name = self._broker.parameters.get(CLUSTER_NAME)
+        return name if isinstance(name, str) else self._node

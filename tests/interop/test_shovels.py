@@ -1,0 +1,295 @@
+"""Shovels between two broker processes, and within one, with a real client at both sides."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+SECRET = "s3cret-pass"
+
+
+class Site:
+    """A broker process with its API."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.api = Api(daemon.load_api().admin)
+
+    @contextmanager
+    def channel(self) -> Iterator[BlockingChannel]:
+        with amqp(self.daemon.address, "/") as channel:
+            yield channel
+
+    def publish(self, queue: str, bodies: list[bytes], properties: pika.BasicProperties = PERSISTENT) -> None:
+        """Publish to a durable queue, which is made if need be."""
+        with self.channel() as channel:
+            channel.queue_declare(queue, durable=True)
+            for body in bodies:
+                channel.basic_publish("", queue, body, properties)
+
+    def take(self, queue: str, count: int) -> list[tuple[Any, Any, bytes]]:
+        """Consume so many messages, however long they take to come."""
+        found = []
+        with self.channel() as channel:
+            channel.queue_declare(queue, durable=True)
+            for delivery in channel.consume(queue, auto_ack=True):
+                found.append(delivery)
+                if len(found) == count:
+                    return found
+        raise AssertionError("the consumer has ended")
+
+    def bodies(self, queue: str, count: int) -> list[bytes]:
+        return [body for _, _, body in self.take(queue, count)]
+
+    def shovel(self, name: str, **value: object) -> None:
+        """Define a shovel; underscores in names of fields are hyphens."""
+        fields = {field.replace("_", "-"): each for field, each in value.items()}
+        self.api.put("parameters", "shovel", "/", name, value=fields)
+
+    def status(self, name: str) -> Any:
+        return self.api.get("shovels", "vhost", "/", name)["status"]
+
+
+@pytest.fixture
+def sites(start_daemon: DaemonStarter, tmp_path: Path) -> Iterator[tuple[Site, Site]]:
+    """Two brokers, each with a data folder of its own."""
+    pair = tuple(Site(start_daemon(data_dir=tmp_path / f"data-{number}")) for number in range(2))
+    yield pair[0], pair[1]
+    for site in pair:
+        site.api.close()
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_a_local_queue_is_forwarded_to_another_broker_in_order(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    here.publish("out", numbered(300))
+    here.shovel(
+        "push",
+        src_uri="amqp://",
+        src_queue="out",
+        dest_uri=there.daemon.address.url(),
+        dest_queue="in",
+        src_prefetch_count=50,
+    )
+    assert there.bodies("in", 300) == numbered(300)
+    here.publish("out", [b"later"])
+    assert there.bodies("in", 1) == [b"later"]
+    status = here.status("push")
+    assert status["state"] == "running"
+    assert status["forwarded"] == 301
+    assert status["src_uri"] == "amqp://"
+    assert status["dest_uri"] == f"amqp://{there.daemon.address.host}:{there.daemon.address.port}/%2F"
+    [listed] = here.api.get("shovels")
+    assert (listed["name"], listed["vhost"], listed["type"]) == ("push", "/", "dynamic")
+
+
+def test_a_remote_queue_is_pulled_with_its_properties(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    properties = pika.BasicProperties(
+        delivery_mode=2, message_id="m1", headers={"n": 1, "t": {"x": [1, "a"]}}, priority=3, user_id="guest"
+    )
+    there.publish("out", [b"x" * 200_000], properties)
+    here.shovel(
+        "pull", src_uri=[there.daemon.address.url()], src_queue="out", dest_uri="amqp://", dest_queue="in"
+    )
+    [(method, found, body)] = here.take("in", 1)
+    assert body == b"x" * 200_000
+    assert (method.exchange, method.routing_key) == ("", "in")
+    assert (found.message_id, found.headers, found.priority) == ("m1", {"n": 1, "t": {"x": [1, "a"]}}, 3)
+    assert found.user_id == "guest"
+
+
+def test_large_bodies_pass_in_both_directions(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    large = bytes(range(256)) * 20_000
+    here.publish("a", [large, b"small", large[:3_000_000]])
+    here.shovel("push", src_uri="amqp://", src_queue="a", dest_uri=there.daemon.address.url(), dest_queue="b")
+    here.shovel("pull", src_uri=there.daemon.address.url(), src_queue="b", dest_uri="amqp://", dest_queue="c")
+    assert here.bodies("c", 3) == [large, b"small", large[:3_000_000]]
+
+
+def test_exchanges_keys_headers_and_properties(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    with there.channel() as channel:
+        channel.exchange_declare("topics", "topic", durable=True)
+        channel.queue_declare("in", durable=True)
+        channel.queue_bind("in", "topics", "orders.#")
+    url = there.daemon.address.url()
+    here.shovel(
+        "topics",
+        src_uri="amqp://",
+        src_exchange="amq.topic",
+        src_exchange_key="orders.*",
+        dest_uri=url,
+        dest_exchange="topics",
+        dest_add_forward_headers=True,
+        dest_add_timestamp_header=True,
+        dest_publish_properties={"delivery_mode": 2, "app_id": "shovel"},
+    )
+    wait_until_running(here, "topics")
+    with here.channel() as channel:
+        channel.basic_publish("amq.topic", "other.new", b"not wanted")
+        channel.basic_publish("amq.topic", "orders.new", b"wanted", pika.BasicProperties(headers={"k": "v"}))
+    [(method, properties, body)] = there.take("in", 1)
+    assert (method.exchange, method.routing_key, body) == ("topics", "orders.new", b"wanted")
+    assert (properties.app_id, properties.delivery_mode) == ("shovel", 2)
+    headers = properties.headers
+    assert headers["k"] == "v"
+    assert isinstance(headers["x-shovelled-timestamp"], int)
+    [entry] = headers["x-shovelled"]
+    assert entry["shovel-name"] == "topics"
+    assert entry["src-exchange"] == "amq.topic"
+    assert "guest" not in entry["dest-uri"]
+
+
+def wait_until_running(site: Site, name: str) -> None:
+    """Wait for the line of the log that says so."""
+    site.daemon.log.wait_for(rf"shovel running.*shovel={name}\b")
+
+
+@pytest.mark.parametrize("mode", ["on-publish", "no-ack"])
+def test_other_modes_of_acknowledgement(sites: tuple[Site, Site], mode: str) -> None:
+    here, there = sites
+    here.publish("out", numbered(100))
+    url = there.daemon.address.url()
+    here.shovel("m", src_uri="amqp://", src_queue="out", dest_uri=url, dest_queue="in", ack_mode=mode)
+    assert there.bodies("in", 100) == numbered(100)
+
+
+def test_a_shovel_deletes_itself_after_the_length_of_the_queue(sites: tuple[Site, Site]) -> None:
+    here, _ = sites
+    here.publish("out", numbered(120))
+    here.shovel(
+        "once",
+        src_uri="amqp://",
+        src_queue="out",
+        dest_uri="amqp://",
+        dest_queue="in",
+        src_delete_after="queue-length",
+        src_prefetch_count=7,
+    )
+    here.daemon.log.wait_for("shovel has finished.*forwarded=120")
+    assert here.api.get("parameters", "shovel") == []
+    assert here.api.get("shovels") == []
+    assert here.bodies("in", 120) == numbered(120)
+
+
+def test_a_shovel_takes_no_more_than_the_wanted_number(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    there.publish("out", numbered(30))
+    here.shovel(
+        "some",
+        src_uri=there.daemon.address.url(),
+        src_queue="out",
+        dest_uri="amqp://",
+        dest_queue="in",
+        src_delete_after=12,
+    )
+    here.daemon.log.wait_for("shovel has finished.*forwarded=12")
+    assert here.bodies("in", 12) == numbered(12)
+    assert there.bodies("out", 18) == numbered(30)[12:]
+
+
+def test_a_shovel_comes_back_when_the_other_broker_does(
+    sites: tuple[Site, Site], start_daemon: DaemonStarter, tmp_path: Path
+) -> None:
+    here, there = sites
+    port = there.daemon.address.port
+    url = there.daemon.address.url()
+    here.shovel("push", src_uri="amqp://", src_queue="out", dest_uri=url, dest_queue="in", reconnect_delay=1)
+    here.publish("out", numbered(10))
+    assert there.bodies("in", 10) == numbered(10)
+    there.daemon.kill()
+    here.publish("out", numbered(20))
+    here.daemon.log.wait_for("shovel failed.*destination")
+    status = here.status("push")
+    assert "destination 127.0.0.1" in status["reason"]
+    again = Site(start_daemon(data_dir=tmp_path / "data-1", port=port))
+    assert again.bodies("in", 20) == numbered(20)
+    again.api.close()
+
+
+def test_shovels_survive_a_restart(
+    start_daemon: DaemonStarter, sites: tuple[Site, Site], tmp_path: Path
+) -> None:
+    here, there = sites
+    here.shovel(
+        "push", src_uri="amqp://", src_queue="out", dest_uri=there.daemon.address.url(), dest_queue="in"
+    )
+    here.daemon.stop()
+    again = Site(start_daemon(data_dir=tmp_path / "data-0"))
+    again.publish("out", [b"after"])
+    assert there.bodies("in", 1) == [b"after"]
+    again.api.close()
+
+
+def test_a_full_queue_refuses_and_gets_the_messages_later(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    arguments = {"x-max-length": 5, "x-overflow": "reject-publish"}
+    with there.channel() as channel:
+        channel.queue_declare("in", durable=True, arguments=arguments)
+    here.publish("out", numbered(12))
+    here.shovel(
+        "push", src_uri="amqp://", src_queue="out", dest_uri=there.daemon.address.url(), dest_queue="in"
+    )
+    found: list[bytes] = []
+    with there.channel() as channel:
+        while len(found) < 12:
+            method, _, body = channel.basic_get("in", auto_ack=True)
+            if method is not None:
+                found.append(body)
+    assert sorted(found, key=int) == numbered(12)
+    assert here.status("push")["refused"] > 0
+
+
+def test_no_log_line_and_no_status_has_a_password(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    there.api.put("users", "mover", password=SECRET, tags="")
+    there.api.put("permissions", "/", "mover", configure=".*", write=".*", read=".*")
+    url = there.daemon.address.url("mover", SECRET)
+    here.shovel("push", src_uri="amqp://", src_queue="out", dest_uri=url, dest_queue="in")
+    wait_until_running(here, "push")
+    there.api.put("users", "mover", status=204, password="another", tags="")
+    here.api.ask("DELETE", "shovels", "vhost", "/", "push", "restart")
+    here.daemon.log.wait_for("shovel failed.*ACCESS_REFUSED")
+    shown = here.api.get("shovels", "vhost", "/", "push")
+    assert SECRET not in str(shown)
+    assert SECRET not in here.daemon.log.text()
+    assert here.api.get("parameters", "shovel", "/", "push")["value"]["dest-uri"] == url
+
+
+def test_a_restart_and_a_deletion_over_http(sites: tuple[Site, Site]) -> None:
+    here, _ = sites
+    here.shovel("s", src_uri="amqp://", src_queue="out", dest_uri="amqp://", dest_queue="in")
+    wait_until_running(here, "s")
+    here.api.delete("shovels", "vhost", "/", "s", "restart")
+    here.daemon.log.wait_for("shovel restarted")
+    here.api.delete("shovels", "vhost", "/", "s")
+    assert here.api.get("shovels", "/") == []
+    assert here.api.refused(404, "DELETE", "shovels", "vhost", "/", "s")["reason"] == (
+        "no shovel 's' in vhost '/'"
+    )
+
+
+def test_a_shovel_ends_with_its_virtual_host(sites: tuple[Site, Site]) -> None:
+    here, _ = sites
+    here.api.put("vhosts", "v")
+    here.publish("in", [])
+    value = {"src-uri": "amqp://", "src-queue": "out", "dest-uri": "amqp:///%2F", "dest-queue": "in"}
+    here.api.put("parameters", "shovel", "v", "s", value=value)
+    wait_until_running(here, "s")
+    here.api.delete("vhosts", "v")
+    assert here.api.get("shovels") == []
+    here.api.put("vhosts", "v")
+    assert here.api.get("parameters", "shovel", "v") == []

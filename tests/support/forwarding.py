@@ -1,0 +1,133 @@
+"""Brokers without sockets, and shovels between them, moved by a hand clock."""
+
+from pamqp.commands import Queue
+
+from broker.core.schedule import TimedTask
+from broker.core.vhosts.vhost import VirtualHost
+from broker.forwarding.line import Line, Peer
+from broker.forwarding.local import LocalLine
+from broker.forwarding.shovel import Shovel
+from broker.forwarding.shovels import Shovels
+from broker.forwarding.uri import Uri
+from protocol.amqp091.content import body
+from tests.support.adapters.connection_without_socket import BrokerBench
+from tests.support.core.hand_clock import HandClock
+
+OTHER = "amqp://guest:guest@other/%2F"
+
+
+class DeadLine(TimedTask):
+    """A line that is refused in the next step, or never made."""
+
+    frame_max = 0
+
+    def __init__(self, clock: HandClock, peer: Peer, reason: str) -> None:
+        super().__init__()
+        self._peer: Peer | None = peer
+        self._reason = reason
+        if reason:
+            clock.schedule.set(self, clock.now)
+
+    def do_due_work(self) -> None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.on_lost(self._reason)
+
+    def write(self, data: bytes) -> None:
+        raise AssertionError("nothing is written before the line is connected")
+
+    def hold(self) -> None:
+        """Nothing comes."""
+
+    def release(self) -> None:
+        """Nothing comes."""
+
+    def close(self) -> None:
+        self._peer = None
+
+
+class Sites:
+    """This broker, another one at the host `other`, and the shovels of this one.
+
+    `down`: why a host cannot be reached; "": the attempt to connect never ends. `syncs`: batches of the
+    hosts' logs are on disk at once.
+    """
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.here = BrokerBench(schedule=self.clock.schedule)
+        self.there = BrokerBench(schedule=self.clock.schedule)
+        self.hosts = {"": self.here, "other": self.there}
+        self.down: dict[str, str] = {}
+        self.syncs = {"": True, "other": True}
+        self.lines: set[LocalLine] = set()
+        self.shovels = Shovels(self.here.broker, self, "1.0", "node")
+        self.shovels.start()
+
+    def dial(self, uri: Uri, peer: Peer, name: str) -> Line:
+        if uri.host in self.down:
+            return DeadLine(self.clock, peer, self.down[uri.host])
+        bench = self.hosts[uri.host]
+        line = LocalLine(bench.server, bench.turns, uri, peer, name, self.lines.discard)
+        self.lines.add(line)
+        return line
+
+    def run(self, milliseconds: int = 0) -> None:
+        """Do everything that is due, and what follows from it, while time passes."""
+        self._settle()
+        self.clock.advance(milliseconds, self._settle)
+        before = -1
+        while before != self._progress():
+            before = self._progress()
+            self.clock.advance(0, self._settle)
+
+    def _settle(self) -> None:
+        for host, bench in self.hosts.items():
+            bench.turns.run()
+            if self.syncs[host]:
+                bench.store.complete()
+                bench.turns.run()
+
+    def _progress(self) -> int:
+        return len(self.clock.wakes) + sum(len(bench.store.appended) for bench in self.hosts.values())
+
+    def vhost(self, host: str = "") -> VirtualHost:
+        return self.hosts[host].broker.vhosts["/"]
+
+    def queue(self, name: str, host: str = "", **arguments: object) -> None:
+        """Declare a durable queue."""
+        named = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        self.vhost(host).declarations.declare_queue(name, True, None, False, named)
+
+    def publish(self, queue: str, bodies: list[bytes], host: str = "") -> None:
+        """Publish persistent messages."""
+        client = self.hosts[host].open()
+        for each in bodies:
+            client.publish(queue, each, persistent=True)
+        client.connection.on_lost("")
+        self.run()
+
+    def bodies(self, queue: str, host: str = "") -> list[bytes]:
+        """The bodies in a queue."""
+        entries = list(self.vhost(host).topology.queues[queue].entries)
+        return [body(entry.message.content or b"") for entry in entries]
+
+    def empty(self, queue: str, host: str = "") -> None:
+        """Take all messages from a queue."""
+        client = self.hosts[host].open()
+        client.send(Queue.Purge(0, queue), 1)
+        self.run()
+        client.connection.on_lost("")
+
+    def define(self, name: str = "s", **value: object) -> Shovel:
+        """Define a shovel from the queue `out` here to the queue `in` there, with other fields."""
+        fields: dict[str, object] = {
+            "src-uri": "amqp://",
+            "src-queue": "out",
+            "dest-uri": OTHER,
+            "dest-queue": "in",
+        }
+        fields |= {field.replace("_", "-"): each for field, each in value.items()}
+        wanted = {field: each for field, each in fields.items() if each is not None}
+        self.vhost().parameters.set("shovel", name, wanted)
+        return self.shovels.existing("/", name)
