@@ -110,7 +110,8 @@ def queue_arguments() -> str:
     return page(
         "Queue arguments",
         "This page describes each argument of queue.declare. The broker keeps and shows other arguments "
-        "without effect. A wrong value is refused with 406.",
+        "without effect, and warns in its log of a name that is nearly one of these. A wrong value is "
+        "refused with 406.",
         *parts,
     )
 

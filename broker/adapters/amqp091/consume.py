@@ -39,7 +39,7 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease, lease_milliseconds
 from broker.core.queues.queue import Queue, queue_of, refuse_stream
 from broker.core.selector.selector import Selector
-from broker.core.streams.offsets import stream_extent
+from broker.core.streams.offsets import CONSUMER_NAMES, stream_extent
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -93,6 +93,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
             detach(queue_of(consumer), consumer, [])
         raise
     channel.targets[tag] = target
+    channel.virtual_host.warn_of_unknown(arguments, CONSUMER_NAMES, f"a consumer of {where}")
     if not frame.nowait:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
 

@@ -59,7 +59,7 @@ from broker.core.ports import DurableWaiter
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
-from broker.core.streams.offsets import stream_extent
+from broker.core.streams.offsets import CONSUMER_NAMES, stream_extent
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import EXCHANGE, NAME, AddressError, node_of
 from protocol.amqp10.composing import encode_composite
@@ -630,6 +630,8 @@ def _attach_to_queues(
     answer.source.filter = filters.in_force(binding=binds, no_local=terminus_node.no_local, stream=streams)
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
+    where = f"a consumer of queue '{queue.name}' in vhost '{queue.vhost}'"
+    vhost.warn_of_unknown(attach.properties or {}, CONSUMER_NAMES, where)
     waiting = WaitingReceiver(link, consumers, attach, answer)
     if terminus_node.is_new and queue.durable:
         waiting.wait()

@@ -6,7 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments.queue import DELAYED_TYPE
+from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DELAYED_TYPE
 from broker.core.errors import PreconditionFailed
 from broker.core.message_view import MessageView
 from broker.core.routing.exchanges import (
@@ -22,6 +22,8 @@ from broker.core.routing.exchanges import (
 from broker.core.routing.graph import Binding, Description, Exchange, Keeper, Resolution
 from broker.core.routing.hashed import (
     CONSISTENT_HASH,
+    HASH_HEADER,
+    HASH_PROPERTY,
     LOCAL_RANDOM,
     MODULUS_HASH,
     RANDOM,
@@ -30,11 +32,13 @@ from broker.core.routing.hashed import (
     ModulusHashExchange,
     RandomExchange,
 )
-from broker.core.routing.history import RECENT_HISTORY, RecentHistoryExchange
+from broker.core.routing.history import HISTORY_LENGTH, RECENT_HISTORY, RecentHistoryExchange
 
 DELAYED: Final = "x-delayed-message"
 DELAY: Final = "x-delay"
 DELAY_MAX: Final = 2**32 - 1  # milliseconds; with a longer one a message is not delayed, as in RabbitMQ
+EXCHANGE_NAMES: Final = (ALTERNATE_EXCHANGE, HASH_HEADER, HASH_PROPERTY, DELAYED_TYPE, HISTORY_LENGTH)
+"""All arguments of exchanges."""
 
 
 def delay_of(view: MessageView) -> i64:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
+from broker.core.arguments.unknown import UnknownArguments
 from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
@@ -47,6 +48,12 @@ class RoutingHost(DeathHost):
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type: str | None = None
+        self._unknown_arguments = UnknownArguments()
+
+    def warn_of_unknown(self, arguments: Mapping[str, object], known: Iterable[str], owner: str) -> None:
+        """Warn of unknown `arguments` of `owner` that are near to one of the `known` names."""
+        for text in self._unknown_arguments.warnings(arguments, known, owner):
+            self.warn(text)
 
     def cover_queue(self, queue: Queue) -> None:
         """Apply the policies that match a queue, which is new or altered."""

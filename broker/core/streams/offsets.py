@@ -14,9 +14,11 @@ from broker.core.arguments.consumer import (
     BEGINNINGS,
     BROWSE,
     BROWSE_FROM,
+    CONSUMER_RULES,
     LAST,
     NEXT,
     NO_TIME,
+    SELECTOR,
     BrowseRange,
     browses,
     extent_argument,
@@ -39,6 +41,9 @@ STREAM_FILTER: Final = "x-stream-filter"
 PARTITION: Final = "x-stream-partition"
 CONSUMER_NAME: Final = "x-stream-consumer-name"
 MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
+STREAM_NAMES: Final = (STREAM_OFFSET, STREAM_FILTER, PARTITION, CONSUMER_NAME, MATCH_UNFILTERED)
+CONSUMER_NAMES: Final = (*CONSUMER_RULES, SELECTOR, BROWSE, BROWSE_FROM, *STREAM_NAMES)
+"""All arguments of consumers."""
 
 
 def stream_extent(arguments: Arguments, queue: str, date: int) -> BrowseRange:
@@ -51,7 +56,7 @@ def stream_extent(arguments: Arguments, queue: str, date: int) -> BrowseRange:
         PreconditionFailed: an argument has a value that it cannot have.
     """
     if BROWSE_FROM in arguments:
-        for other in (STREAM_OFFSET, STREAM_FILTER, PARTITION, CONSUMER_NAME, MATCH_UNFILTERED):
+        for other in STREAM_NAMES:
             if other in arguments:
                 raise invalid(BROWSE_FROM, queue, arguments[BROWSE_FROM], f"does not go with {other}")
         return extent_argument(arguments)

@@ -14,6 +14,7 @@ from broker.core.arguments.equivalence import (
     assert_same_queue_arguments,
 )
 from broker.core.arguments.queue import (
+    QUEUE_RULES,
     check_exchange_arguments,
     check_lifetime,
     check_queue_arguments,
@@ -29,7 +30,7 @@ from broker.core.queues.limits import touch
 from broker.core.queues.purge import Purge, purge
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding, Exchange, binding_key
-from broker.core.routing.kinds import check_kind, new_exchange
+from broker.core.routing.kinds import EXCHANGE_NAMES, check_kind, new_exchange
 from broker.core.routing.topology import Topology
 from broker.core.streams.stream import open_stream
 from broker.core.vhosts.changes import (
@@ -101,6 +102,7 @@ class Declarations:
             self._host.store.append_definition(exchange_change(self._host.name, exchange))
         elif self._host.journal.on:
             self._host.journal.changed(exchange_change(self._host.name, exchange))
+        self._host.warn_of_unknown(arguments, EXCHANGE_NAMES, where)
         return exchange
 
     def find_exchange(self, name: str) -> Exchange:
@@ -194,6 +196,7 @@ class Declarations:
         warning = strategy_warning(queue.effective, arguments)
         if warning:
             self._host.warn(f"{where}: {warning}")
+        self._host.warn_of_unknown(arguments, QUEUE_RULES, where)
         return queue
 
     def generate_name(self) -> str:
