@@ -18,6 +18,7 @@ from broker.admin.state import AdminState
 from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password
 from broker.auth.users import Users
+from broker.dispatch.dispatchers import Dispatchers
 from broker.journal.catalogue import ServedJournal
 
 BACKLOG: Final = 1024
@@ -176,6 +177,7 @@ def admin_server(
     access: AccessControl,
     make_password: Callable[[str], Awaitable[Password]],
     journal: ServedJournal,
+    dispatchers: Dispatchers,
     listeners: list[tuple[str, str, int]],
     watcher: Watcher,
     bounds: Bounds,
@@ -197,7 +199,16 @@ def admin_server(
         return create_api(
             state.version,
             Management(
-                state, server, users, access, make_password, node, journal, listeners, started=started
+                state,
+                server,
+                users,
+                access,
+                make_password,
+                node,
+                journal,
+                dispatchers,
+                listeners,
+                started=started,
             ),
         )
 

@@ -18,6 +18,7 @@ from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
+from broker.dispatch.dispatchers import Dispatchers
 from broker.journal.catalogue import ServedJournal
 
 INTERVAL_SECONDS: Final = 5.0  # samples in shorter intervals have the same rates
@@ -98,6 +99,7 @@ class Management:
     make_password: Callable[[str], Awaitable[Password]]
     node: str
     journal: ServedJournal
+    dispatchers: Dispatchers
     listeners: list[tuple[str, str, int]]
     rates: Rates = field(default_factory=Rates)
     started: float = field(default_factory=time.monotonic)
