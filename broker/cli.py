@@ -30,6 +30,7 @@ LISTS: Final = (
     "admin_origins",
     "sasl_mechanisms",
     "auto_create",
+    "dispatch_allow",
 )
 METAVARS: Final = {
     "listen": "HOST:PORT",
@@ -40,6 +41,7 @@ METAVARS: Final = {
     "admin_origins": "ORIGIN",
     "admin": "HOST:PORT",
     "auto_create": "PATTERN",
+    "dispatch_allow": "TARGET",
     "tls_certificate": "FILE",
     "tls_key": "FILE",
     "tls_ca": "FILE",

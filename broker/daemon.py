@@ -40,10 +40,14 @@ from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
 from broker.core.vhosts.auto_creation import AutoCreateError
+from broker.dispatch.definition import KIND as DISPATCHER
+from broker.dispatch.dispatcher import Services
+from broker.dispatch.dispatchers import Dispatchers
 from broker.flavour import FLAVOUR
 from broker.forwarding.shovels import Shovels
 from broker.journal.journal import create_journal
 from broker.net.alarm_clock import AlarmClock
+from broker.net.calls import Calls, StoredSecrets, unsupported
 from broker.net.descriptors import connection_descriptors, raise_limit
 from broker.net.http_connections import HttpConnections
 from broker.net.listener import Listener, ListenError, describe_error
@@ -64,6 +68,7 @@ from broker.store.repair.streams import StoredFile, read_all, stored_files
 from broker.store.restore import Recovered, close
 from broker.store.sync import HelperSyncer
 from config.settings import Settings
+from config.targets import AllowList
 from config.values import Endpoint
 
 GRACE_SECONDS: Final = 5.0
@@ -151,6 +156,11 @@ class Daemon:
         self.users = Users(self.log)
         broker.appliers["user"] = self.users.apply
         broker.definers.append(self.users.describe)
+        self.allowed = AllowList(settings.dispatch_allow)
+        self.calls = Calls(loop)
+        self.dispatchers = Dispatchers(broker, self.allowed, unsupported)
+        broker.appliers[DISPATCHER] = self.dispatchers.apply
+        broker.definers.append(self.dispatchers.describe)
         self.access = AccessControl(
             self.users,
             loop.call_later,
@@ -180,7 +190,11 @@ class Daemon:
         self.server.set_product(settings.compat_product, settings.compat_version)
         self.users.on_rights_changed = self.server.connections.on_rights_changed
         self.users.on_deleted = self.server.on_user_deleted
-        broker.leaving += [self.server.on_vhost_deleted, self.users.forget_vhost]
+        broker.leaving += [
+            self.server.on_vhost_deleted,
+            self.users.forget_vhost,
+            self.dispatchers.forget_vhost,
+        ]
         broker.left.append(self.server.connections.on_vhost_released)
         self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)
         self.strangers = Strangers(settings.strangers_max, connection_descriptors(raise_limit()))
@@ -222,6 +236,7 @@ class Daemon:
         self._recover()
         try:
             await self._first_start()
+            self._start_dispatchers()
             await self.listener.open_all(self.settings)
             admin = await self._start_admin()
             gc.freeze()  # the objects of the start live as long as the process; never check them again
@@ -242,8 +257,9 @@ class Daemon:
         self.started = False
         try:
             self.shovels.stop()
+            self.dispatchers.retire_all()
             await self.outbound.close(OUTBOUND_SECONDS)
-            await self.listener.close(GRACE_SECONDS)
+            await asyncio.gather(self.listener.close(GRACE_SECONDS), self._end_calls())
             if self.admin_handshakes is not None:
                 await self.admin_handshakes.close()
             if self.admin is not None:
@@ -256,6 +272,27 @@ class Daemon:
             self.writers.shutdown(wait=False)
             self.password_threads.stop()
         return status
+
+    def _start_dispatchers(self) -> None:
+        """Let the dispatchers serve their queues."""
+        seldom = logs.Seldom(time.monotonic)
+        services = Services(
+            self.broker,
+            self.allowed,
+            self.pump,
+            self.server.conversions,
+            self.calls,
+            StoredSecrets().read,
+            (f"{self.log.identity:016x}", self._unique()),
+            lambda event, **values: seldom.warning(_log, event, **values),
+        )
+        self.dispatchers.start(services)
+
+    async def _end_calls(self) -> None:
+        """Wait GRACE_SECONDS at most for the calls of dispatchers, and requeue the messages of the others."""
+        await self.calls.wait(GRACE_SECONDS)
+        self.dispatchers.abort_all()
+        await self.calls.close()
 
     def _stop_timers(self) -> None:
         """Cancel the timers, which must not find a closed log: the loop still runs for a while."""
@@ -287,7 +324,11 @@ class Daemon:
             from broker.admin.definitions.importer import load_definitions
 
             load_definitions(
-                settings.load_definitions, settings.definitions_skip_unchanged, self.broker, self.users
+                settings.load_definitions,
+                settings.definitions_skip_unchanged,
+                self.broker,
+                self.users,
+                self.dispatchers,
             )
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
@@ -319,7 +360,7 @@ class Daemon:
         from broker.admin.server import admin_server
         from broker.admin.state import AdminState, Measured
 
-        measured = Measured(self.broker, self.log, self.lag, self.resources)
+        measured = Measured(self.broker, self.log, self.lag, self.resources, self.dispatchers)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready, shovels=self.shovels.all)
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(
@@ -327,7 +368,7 @@ class Daemon:
         )
         bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
         parts = self.server, self.users, self.access, self._make_password
-        served = (state, *parts, self.journal.served(), self.shovels)
+        served = (state, *parts, self.journal.served(), self.shovels, self.dispatchers)
         self.admin = admin_server(*served, listeners, callers, bounds, settings.admin_origins)
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]

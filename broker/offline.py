@@ -19,6 +19,8 @@ from broker.core.policies.policy import OPERATOR_POLICY, POLICY
 from broker.core.ports import MessageStore
 from broker.core.schedule import Schedule
 from broker.core.vhosts.changes import VHOST, Change
+from broker.dispatch.definition import KIND as DISPATCHER
+from broker.dispatch.dispatchers import Dispatchers
 from broker.store.disk import RealDisk
 from broker.store.file_commit import FileStorage
 from broker.store.log import Log
@@ -47,7 +49,10 @@ class OfflineBroker:
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.describe)
-        self.broker.leaving.append(self.users.forget_vhost)
+        self.dispatchers = Dispatchers(self.broker, None)
+        self.broker.appliers[DISPATCHER] = self.dispatchers.apply
+        self.broker.definers.append(self.dispatchers.describe)
+        self.broker.leaving += [self.users.forget_vhost, self.dispatchers.forget_vhost]
 
     def _describe(self) -> Iterator[list[Change]]:
         return self.broker.describe()
@@ -73,11 +78,11 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
     finally:
         closed.log.release()
     if vhost is None:
-        return export_pieces(closed.broker, closed.users, __version__)
+        return export_pieces(closed.broker, closed.users, closed.dispatchers, __version__)
     virtual_host = closed.broker.vhosts.get(vhost)
     if virtual_host is None:
         raise OfflineError(f"there is no vhost '{vhost}'")
-    return export_vhost_pieces(virtual_host, __version__)
+    return export_vhost_pieces(virtual_host, closed.dispatchers, __version__)
 
 
 def unusable_expressions(changes: Iterable[Change]) -> list[str]:
@@ -116,7 +121,9 @@ def import_definitions(folder: Path, content: bytes, vhost: str | None, name: st
             user: make_password(password) for user, password in find_clear_passwords(document).items()
         }
         try:
-            for _ in import_steps(document, closed.broker, closed.users, passwords, vhost):
+            for _ in import_steps(
+                document, closed.broker, closed.users, closed.dispatchers, passwords, vhost
+            ):
                 pass
         except DefinitionsError as error:
             raise OfflineError("\n".join(error.problems)) from error

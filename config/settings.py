@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-from config import values
+from config import targets, values
 from config.values import Endpoint
 
 KIB: Final = 2**10
@@ -258,6 +258,11 @@ class Settings(BaseModel):
         default=(),
         description="Patterns of queue names that AMQP 1.0 links create, besides /queue/NAME and queue://NAME.",
         json_schema_extra={"allowed": "any number of regular expressions over names of queues, or off"},
+    )
+    dispatch_allow: Annotated[tuple[str, ...], BeforeValidator(targets.parse_targets)] = Field(
+        default=(),
+        description="Targets that dispatchers may call: prefixes of URLs, and absolute paths of commands.",
+        json_schema_extra={"allowed": "any number of URLs with http or https, and of absolute paths, or off"},
     )
     handshake_timeout_s: Annotated[int, BeforeValidator(values.parse_whole_number), Field(ge=1, le=3600)] = (
         Field(

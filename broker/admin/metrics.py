@@ -22,7 +22,14 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from broker.admin.readers import Readers
-from broker.admin.state import AdminState, Measured, MeasuredQueue, MeasuredShovel, Measures
+from broker.admin.state import (
+    AdminState,
+    Measured,
+    MeasuredDispatchers,
+    MeasuredQueue,
+    MeasuredShovel,
+    Measures,
+)
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
 from broker.core.queues.death import CAUSES
@@ -129,6 +136,25 @@ DEAD_LETTERED_LABELS: Final = ("queue_type", "dead_letter_strategy")
 DROPPED_LABELS: Final = ("reason", "cause")
 READER_LABELS: Final = ("reader", "vhost")
 SHOVEL_LABELS: Final = ("shovel", "vhost")
+DISPATCHER_CALLS: Final = ("amqpd_dispatcher_calls", "Calls of the dispatcher that have ended, by result.")
+DISPATCHER_SECONDS: Final = (
+    "amqpd_dispatcher_call_seconds",
+    "Sum of the durations of the dispatcher's calls.",
+)
+DISPATCHER_MESSAGES: Final = (
+    "amqpd_dispatcher_messages",
+    "Messages of the calls of the dispatcher, by outcome.",
+)
+DISPATCHER_RUNNING: Final = ("amqpd_dispatcher_calls_in_progress", "Calls of the dispatcher in progress.")
+DISPATCHER_WAITING: Final = (
+    "amqpd_dispatcher_waiting",
+    "1 while the circuit breaker or the target stops all calls of the dispatcher, else 0.",
+)
+DISPATCHER_OPENED: Final = (
+    "amqpd_dispatcher_breaker_opened",
+    "Times that the circuit breaker of the dispatcher has opened.",
+)
+DISPATCHER_LABELS: Final = ("dispatcher", "vhost")
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
@@ -164,12 +190,23 @@ def describe_metrics() -> list[Described]:
             Described(f"amqpd_{name}{'_total' if kind == COUNTER else ''}", kind, SHOVEL_LABELS, text)
             for name, kind, text in SHOVELS.values()
         ),
+        *_describe_dispatchers(),
         Described(LOG_SYNC[0], HISTOGRAM, (), LOG_SYNC[1]),
         Described(LOOP_LAG[0], HISTOGRAM, (), LOOP_LAG[1]),
         *(Described(f"amqpd_{name}", GAUGE, QUEUE_LABELS, text) for name, text in PER_QUEUE.values()),
         *(Described(f"amqpd_{name}", COUNTER, QUEUE_LABELS, text) for name, text in OF_SOME_QUEUES.values()),
         Described(CONSUMERS[0], GAUGE, (), CONSUMERS[1]),
     ]
+
+
+def _describe_dispatchers() -> Iterator[Described]:
+    by_result, by_outcome = (*DISPATCHER_LABELS, "result"), (*DISPATCHER_LABELS, "outcome")
+    yield Described(f"{DISPATCHER_CALLS[0]}_total", COUNTER, by_result, DISPATCHER_CALLS[1])
+    yield Described(f"{DISPATCHER_MESSAGES[0]}_total", COUNTER, by_outcome, DISPATCHER_MESSAGES[1])
+    for name, text in (DISPATCHER_SECONDS, DISPATCHER_OPENED):
+        yield Described(f"{name}_total", COUNTER, DISPATCHER_LABELS, text)
+    for name, text in (DISPATCHER_RUNNING, DISPATCHER_WAITING):
+        yield Described(name, GAUGE, DISPATCHER_LABELS, text)
 
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -199,6 +236,7 @@ class BrokerCollector(Collector):
         yield from _journal(measured.broker.journal)
         yield _readers(self._state.readers)
         yield from _shovels(list(self._state.shovels()))
+        yield from _dispatchers(measured.dispatchers)
         yield _histogram(*LOG_SYNC, measured.log.sync_latency)
         yield _histogram(*LOOP_LAG, measured.loop_lag)
 
@@ -301,6 +339,27 @@ def _shovels(shovels: list[MeasuredShovel]) -> Iterable[Metric]:
         for shovel in shovels:
             family.add_metric(shovel.labels, int(getattr(shovel, attribute)))
         yield family
+
+
+def _dispatchers(dispatchers: MeasuredDispatchers) -> Iterable[Metric]:
+    calls = CounterMetricFamily(*DISPATCHER_CALLS, labels=(*DISPATCHER_LABELS, "result"))
+    messages = CounterMetricFamily(*DISPATCHER_MESSAGES, labels=(*DISPATCHER_LABELS, "outcome"))
+    seconds = CounterMetricFamily(*DISPATCHER_SECONDS, labels=DISPATCHER_LABELS)
+    opened = CounterMetricFamily(*DISPATCHER_OPENED, labels=DISPATCHER_LABELS)
+    running = GaugeMetricFamily(*DISPATCHER_RUNNING, labels=DISPATCHER_LABELS)
+    waiting = GaugeMetricFamily(*DISPATCHER_WAITING, labels=DISPATCHER_LABELS)
+    for each in dispatchers.working():
+        labels = (each.definition.name, each.definition.vhost)
+        totals = each.totals
+        for result, count in totals.calls.items():
+            calls.add_metric((*labels, result), count)
+        for outcome, count in totals.messages.items():
+            messages.add_metric((*labels, outcome), count)
+        seconds.add_metric(labels, totals.milliseconds / 1000)
+        opened.add_metric(labels, totals.breaker_opened)
+        running.add_metric(labels, len(each.calls))
+        waiting.add_metric(labels, int(each.is_waiting))
+    yield from (calls, messages, seconds, opened, running, waiting)
 
 
 def _dead_letters(counters: Counters) -> Iterable[Metric]:

@@ -18,6 +18,7 @@ from broker.admin.state import AdminState
 from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password
 from broker.auth.users import Users
+from broker.dispatch.dispatchers import Dispatchers
 from broker.forwarding.shovels import Shovels
 from broker.journal.catalogue import ServedJournal
 
@@ -178,6 +179,7 @@ def admin_server(
     make_password: Callable[[str], Awaitable[Password]],
     journal: ServedJournal,
     shovels: Shovels,
+    dispatchers: Dispatchers,
     listeners: list[tuple[str, str, int]],
     watcher: Watcher,
     bounds: Bounds,
@@ -207,6 +209,7 @@ def admin_server(
                 node,
                 journal,
                 shovels,
+                dispatchers,
                 listeners,
                 started=started,
             ),

@@ -7,6 +7,8 @@ from typing import Protocol
 from broker.admin.readers import Readers
 from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
+from broker.dispatch.definition import Definition
+from broker.dispatch.dispatcher import Totals
 
 
 class Measures(Protocol):
@@ -194,6 +196,33 @@ class MeasuredResources(Protocol):
         """Free space below which publishers wait."""
 
 
+class MeasuredDispatcher(Protocol):
+    """A dispatcher's counts."""
+
+    @property
+    def definition(self) -> Definition:
+        """The definition of the dispatcher, with its name and virtual host."""
+
+    @property
+    def totals(self) -> Totals:
+        """The counts since start."""
+
+    @property
+    def calls(self) -> Sized:
+        """The calls in progress."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the circuit breaker or the target stops all calls for a while."""
+
+
+class MeasuredDispatchers(Protocol):
+    """The dispatchers."""
+
+    def working(self) -> Sequence[MeasuredDispatcher]:
+        """Return all dispatchers."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """All sources of the metrics."""
@@ -202,6 +231,7 @@ class Measured:
     log: MeasuredLog
     loop_lag: Measures
     resources: MeasuredResources
+    dispatchers: MeasuredDispatchers
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from broker.ctl import delayed, listing, messages, objects, people, policies, shovels
+from broker.ctl import delayed, dispatchers, listing, messages, objects, people, policies, shovels
 
 
 class Form(StrEnum):
@@ -23,7 +23,7 @@ def control_line() -> typer.Typer:
         pretty_exceptions_enable=False,  # tracebacks would show local variables, secrets among them
     )
     app.callback()(_options)
-    for module in (listing, people, policies, objects, messages, delayed, shovels):
+    for module in (listing, people, policies, objects, messages, delayed, shovels, dispatchers):
         for command in module.COMMANDS:
             app.command(command.__name__)(command)
     return app

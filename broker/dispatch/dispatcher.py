@@ -129,8 +129,8 @@ Report = Callable[..., object]
 class Services:
     """The parts of the daemon that the dispatchers of one broker use.
 
-    `allowed`: the targets that may be called. `log` logs a warning about a failed call; it may leave lines
-    out.
+    `allowed`: the targets that may be called. `names`: the unique names of the log and of this start of the
+    broker. `log` logs a warning about a failed call; it may leave lines out.
     """
 
     def __init__(
@@ -141,6 +141,7 @@ class Services:
         conversions: Conversions,
         caller: Caller,
         secrets: Secrets,
+        names: tuple[str, str],
         log: Report,
     ) -> None:
         self.broker = broker
@@ -149,6 +150,7 @@ class Services:
         self.conversions = conversions
         self.caller = caller
         self.secrets = secrets
+        self.names = names
         self.log = log
 
     @property
@@ -470,8 +472,9 @@ class Dispatcher:
         room = definition.size_max
         messages = []
         for entry in call.entries:
-            messages.append(read_delivered(queue, entry, services.conversions, services.store, room))
-            room -= len(messages[-1].body)
+            message = read_delivered(queue, entry, services.conversions, services.store, room, services.names)
+            messages.append(message)
+            room -= len(message.body)
         if definition.url is None:
             call.input = make_input(definition, messages)
         else:

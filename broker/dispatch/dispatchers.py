@@ -107,7 +107,11 @@ class Dispatchers:
         """Delete a dispatcher; its calls in progress go on. Raises NotFound, StoreFailed."""
         definition = self.existing(vhost, name)
         self._append(definition.deletion())
+        dispatcher = self._working.get((vhost, name))
+        queue = None if dispatcher is None else dispatcher.queue
         self._forget((vhost, name))
+        if queue is not None:
+            self._broker.vhosts[vhost].declarations.delete_if_unused(queue)
 
     def rename_queue(self, vhost: str, old: str, new: str) -> None:
         """Keep the dispatchers of a renamed queue, which remain attached. Raises StoreFailed."""

@@ -94,9 +94,14 @@ class CommandInput:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A message as a call has it. `properties` has no headers; `timestamp` is in seconds since 1970."""
+    """A message as a call has it.
+
+    `id`: the id in the API, unique within its queue. `unique_id`: no other message has it, of this broker or
+    another, before or after a restart. `properties` has no headers; `timestamp` is in seconds since 1970.
+    """
 
     id: str
+    unique_id: str
     exchange: str
     routing_key: str
     redelivered: bool
@@ -107,9 +112,16 @@ class Delivered:
 
 
 def read_delivered(
-    queue: Queue, entry: QueueEntry, conversions: Conversions, store: MessageStore, size_max: int
+    queue: Queue,
+    entry: QueueEntry,
+    conversions: Conversions,
+    store: MessageStore,
+    size_max: int,
+    names: tuple[str, str],
 ) -> Delivered:
     """Return the message of an entry.
+
+    `names`: the unique names of the log and of this start of the broker, for unique ids.
 
     Raises:
         PayloadError: the body has more than `size_max` bytes.
@@ -138,8 +150,11 @@ def read_delivered(
         raise _too_large(len(body), size_max)
     headers = to_json(view.headers())
     assert isinstance(headers, dict), "a table becomes an object"
+    in_api = message_id(queue, entry)
+    log, start = names
     return Delivered(
-        message_id(queue, entry),
+        in_api,
+        f"{log}-{in_api}" if message.sequence > 0 else f"{log}-{start}-{queue.name}-{in_api}",
         message.address.exchange,
         str(to_json(message.address.routing_key)),
         bool(entry.redelivered),
@@ -183,7 +198,7 @@ def make_request(
     for name, value in definition.headers.items():
         headers.append((name, _secret_text(value, secrets) if isinstance(value, Reference) else value))
     if definition.secret is not None:
-        call_id = _encode(f"{definition.queue}:{first.id}:{len(messages)}", _ATTRIBUTE_SAFE)
+        call_id = _encode(f"{first.unique_id}:{len(messages)}", _ATTRIBUTE_SAFE)
         signature = sign(secrets(definition.secret), call_id, seconds, body)
         headers += [
             ("Webhook-Id", call_id),
@@ -335,7 +350,7 @@ def attributes_of(definition: Definition, message: Delivered) -> dict[str, str]:
     properties = message.properties
     attributes = {
         "specversion": "1.0",
-        "id": str(properties.get("message_id") or message.id),
+        "id": str(properties.get("message_id") or message.unique_id),
         "source": f"/vhosts/{quote(definition.vhost, safe='')}/queues/{quote(definition.queue, safe='')}",
         "type": str(properties.get("type") or "amqpd.message"),
         "subject": message.routing_key,

@@ -54,13 +54,15 @@ _IMMEDIATE: Final = r.reason_number("immediate")
 FLUSH_COUNT: Final[i64] = 512  # records that are written at once
 NAMES_MAX: Final = 65_536  # for routes; above this number all are dropped
 GIVEN_BITS: Final = 11  # numbers assigned to messages in one microsecond
-CHANGES: Final = frozenset(("vhost", "exchange", "binding", "policy", "operator_policy", "parameter", "user"))
+CHANGES: Final = frozenset(
+    ("vhost", "exchange", "binding", "policy", "operator_policy", "parameter", "user", "dispatcher")
+)
 """The definitions whose changes are journaled, by the first word of their kinds in the log.
 
 Queues report their own declaration and deletion, and the core reports alterations of queues.
 """
 
-SECRET: Final = frozenset(("password_hash", "hashing", "verifier"))
+SECRET: Final = frozenset(("password_hash", "hashing", "verifier", "headers"))
 SECRET_VALUE: Final = SECRET | {"value"}
 PARAMETER: Final = "parameter"
 NAME_LENGTH: Final = 255  # characters
@@ -624,7 +626,7 @@ class Recorder(Journal):
             )
 
     def changed(self, change: dict[str, object]) -> None:
-        """Record a changed definition, without passwords, hashes and values of parameters.
+        """Record a changed definition, without passwords, hashes, headers of calls and values of parameters.
 
         The value of a parameter may be anything, such as a URL with a password.
         """

@@ -21,7 +21,10 @@ NOT_RUN = ("python3 -m venv ", "pip ", ". .venv/", "docker ", "AMQPD_DEFAULT_USE
 """Allowed beginnings of lines in a `console` block: commands that install or need a container engine."""
 
 WITHOUT_EXAMPLE = {"index.md", "applications/index.md", "operators/index.md"}
-OPTIONS = {"data/journal.md": ("--journal", "full")}
+OPTIONS = {
+    "data/journal.md": ("--journal", "full"),
+    "operators/dispatchers.md": ("--dispatch-allow", "/usr/bin/tee"),
+}
 """Options of the broker, by page."""
 
 STOPPED = {"operators/check-and-repair.md"}

@@ -18,6 +18,7 @@ from broker.core.queues.election import activity_of, is_served
 from broker.core.queues.queue import Queue
 from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
+from broker.dispatch.dispatcher import DispatchTarget
 
 Shown = dict[str, Any]
 
@@ -28,13 +29,17 @@ def show_consumer(consumer: QueueConsumer) -> Shown:
     """Show a consumer."""
     queue, target = consumer.queue, consumer.target
     window: int = 0
-    if isinstance(target, Target10):
+    if isinstance(target, DispatchTarget):
+        window = target.dispatcher.messages_max
+    elif isinstance(target, Target10):
         window = target.link.credit.left
     elif isinstance(target, PullingTarget):
         window = target.credit.count_max
     arguments: Shown = {}
     if isinstance(target, Target091 | Target10):
         arguments = {name: to_json(value) for name, value in target.arguments.items()}
+    elif isinstance(target, DispatchTarget):
+        arguments = {"dispatcher": target.dispatcher.definition.name}
     if ALSO_CONSUME in arguments:  # the further queues, as they are now
         arguments[ALSO_CONSUME] = [each.queue.name for each in target.consumers if each is not consumer]
     return {

@@ -37,13 +37,15 @@ Document = Annotated[Any, Depends(_document)]
 async def export_all(management: Managed, visitor: Administrator) -> StreamingResponse:
     """Return all definitions, that is everything but messages, as a JSON object."""
     version = management.state.version
-    return _stream(export_pieces(management.broker, management.users, version))
+    return _stream(export_pieces(management.broker, management.users, management.dispatchers, version))
 
 
 @router.get("/definitions/{vhost}")
 async def export_one(management: Managed, visitor: Administrator, vhost: Name) -> StreamingResponse:
-    """Return the policies, parameters, queues, exchanges and bindings of a virtual host."""
-    return _stream(export_vhost_pieces(visitor.vhost(vhost), management.state.version))
+    """Return the policies, parameters, queues, exchanges, bindings and dispatchers of a virtual host."""
+    return _stream(
+        export_vhost_pieces(visitor.vhost(vhost), management.dispatchers, management.state.version)
+    )
 
 
 @router.post("/definitions", status_code=204)
@@ -69,7 +71,9 @@ async def _import(management: Management, document: Any, vhost: str | None) -> N
         user: await management.make_password(password)
         for user, password in find_clear_passwords(document).items()
     }
-    steps = import_steps(document, management.broker, management.users, passwords, vhost)
+    steps = import_steps(
+        document, management.broker, management.users, management.dispatchers, passwords, vhost
+    )
     try:
         await Slices().drain(steps)
     except DefinitionsError as error:

@@ -18,6 +18,7 @@ from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
+from broker.dispatch.dispatchers import Dispatchers
 from broker.forwarding.shovels import Shovels
 from broker.journal.catalogue import ServedJournal
 
@@ -100,6 +101,7 @@ class Management:
     node: str
     journal: ServedJournal
     shovels: Shovels
+    dispatchers: Dispatchers
     listeners: list[tuple[str, str, int]]
     rates: Rates = field(default_factory=Rates)
     started: float = field(default_factory=time.monotonic)

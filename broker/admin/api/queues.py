@@ -122,6 +122,7 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
         rights.require_forwarding(QUEUE, called, arguments.get(DEAD_LETTER_EXCHANGE))
     alter_queue(virtual_host.topology, queue, called, arguments, _is_shared(queue, body))
     if called != name:
+        management.dispatchers.rename_queue(vhost, name, called)
         slices = Slices()
         for connection in management.connections.in_vhost(vhost):
             connection.on_rights_changed()

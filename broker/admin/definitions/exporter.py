@@ -25,6 +25,7 @@ from broker.core.queues.queue import Queue
 from broker.core.routing.graph import Binding
 from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
+from broker.dispatch.dispatchers import Dispatchers
 
 Shown = dict[str, Any]
 
@@ -49,7 +50,7 @@ class Contents:
         return self.exchanges.get(binding.destination_name) is binding.exchange
 
 
-def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
+def export_pieces(broker: Broker, users: Users, dispatchers: Dispatchers, version: str) -> Iterator[str]:
     """Return the definitions of the whole broker, as pieces of one JSON text.
 
     Objects may change during the export. The export has the objects that existed at its beginning, and no
@@ -75,11 +76,12 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
             "queues": (shown for found in contents for shown in _queues(found, True)),
             "exchanges": (shown for found in contents for shown in _exchanges(found, True)),
             "bindings": (shown for found in contents for shown in _bindings(found, True)),
+            **_dispatchers(dispatchers, contents, True),
         },
     )
 
 
-def export_vhost_pieces(vhost: VirtualHost, version: str) -> Iterator[str]:
+def export_vhost_pieces(vhost: VirtualHost, dispatchers: Dispatchers, version: str) -> Iterator[str]:
     """Return the definitions of one virtual host, without its name, as pieces of one JSON text."""
     contents = Contents(vhost)
     description = describe_vhost(vhost)
@@ -92,6 +94,7 @@ def export_vhost_pieces(vhost: VirtualHost, version: str) -> Iterator[str]:
             "queues": _queues(contents, False),
             "exchanges": _exchanges(contents, False),
             "bindings": _bindings(contents, False),
+            **_dispatchers(dispatchers, [contents], False),
         },
     )
 
@@ -185,6 +188,19 @@ def _bindings(contents: Contents, named: bool) -> Iterator[Shown]:
                     "routing_key": binding.routing_key,
                     "arguments": to_json(binding.arguments),
                 }
+
+
+def _dispatchers(
+    dispatchers: Dispatchers, contents: list[Contents], named: bool
+) -> dict[str, Iterable[Shown]]:
+    """Return the category of dispatchers, which RabbitMQ does not know; none if there are no dispatchers."""
+    shown = [
+        _of(found.vhost, named) | {"name": definition.name} | definition.shown()
+        for found in contents
+        for definition in dispatchers.all(found.vhost.name)
+        if definition.queue in found.queues and found.tells_of(found.queues[definition.queue])
+    ]
+    return {"dispatchers": shown} if shown else {}
 
 
 def _of(vhost: VirtualHost, named: bool) -> Shown:

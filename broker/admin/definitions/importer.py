@@ -23,13 +23,15 @@ from broker.core.ports import MessageStore
 from broker.core.routing.kinds import new_exchange
 from broker.core.schedule import Schedule
 from broker.core.vhosts.vhost import VirtualHost
+from broker.dispatch.definition import FIELDS as DISPATCHER_FIELDS
+from broker.dispatch.dispatchers import Dispatchers
 
 _OWNER = object()  # the owner of the exclusive queues of the copy
 
 Maker = Callable[[Target, Fields, str | None], None]
 Steps = Generator[None, None, None]
 
-OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
+OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings", "dispatchers")
 """The categories of a file for a single virtual host."""
 
 SAID_OF_VHOST: Final = ("description", "tags", "default_queue_type", "metadata", "limits")
@@ -74,7 +76,7 @@ def trial_steps(
         for fields in objects.get(category, ()):
             _copy_exchange(broker, trial, fields.get("vhost", vhost), fields.get(key))
             yield
-    for category, key in (("queues", "name"), ("bindings", "destination")):
+    for category, key in (("queues", "name"), ("bindings", "destination"), ("dispatchers", "queue")):
         for fields in objects.get(category, ()):
             _copy_queue(broker, trial, fields.get("vhost", vhost), fields.get(key))
             yield
@@ -158,6 +160,7 @@ CATEGORIES: Final[Mapping[str, Category]] = {
     "bindings": _category(
         items.make_binding, "vhost source destination destination_type routing_key arguments"
     ),
+    "dispatchers": _category(items.make_dispatcher, " ".join(("vhost", "name", *DISPATCHER_FIELDS))),
 }
 """The categories of a definitions file, in the order in which their objects are made."""
 
@@ -217,6 +220,7 @@ def import_steps(
     document: object,
     broker: Broker,
     users: Users,
+    dispatchers: Dispatchers,
     passwords: Mapping[str, Password],
     vhost: str | None = None,
 ) -> Steps:
@@ -230,8 +234,8 @@ def import_steps(
         import may end with this error after a part of the changes.
     """
     objects = yield from _form_steps(document, vhost)
-    copies = yield from trial_steps(objects, broker, users, vhost)
-    trial = Target(*copies, passwords)
+    trial_broker, trial_users = yield from trial_steps(objects, broker, users, vhost)
+    trial = Target(trial_broker, trial_users, dispatchers.trial_for(trial_broker), passwords)
     try:
         yield from _make_all(objects, trial, vhost)
         yield from _check_queue_limits(trial.broker, broker)
@@ -239,7 +243,7 @@ def import_steps(
         yield from _delete_trial(trial.broker)
         raise
     yield from _delete_trial(trial.broker)
-    yield from _make_all(objects, Target(broker, users, passwords), vhost)
+    yield from _make_all(objects, Target(broker, users, dispatchers, passwords), vhost)
 
 
 def _make_all(objects: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Steps:
@@ -319,7 +323,9 @@ class LoadError(OSError):
     """The definitions cannot be loaded; the text names the file, and each wrong object."""
 
 
-def load_definitions(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
+def load_definitions(
+    path: Path, skip_unchanged: bool, broker: Broker, users: Users, dispatchers: Dispatchers
+) -> None:
     """Import a file, all objects or none.
 
     `skip_unchanged`: do nothing if the content is that of the file loaded last. Raises LoadError.
@@ -338,7 +344,7 @@ def load_definitions(path: Path, skip_unchanged: bool, broker: Broker, users: Us
         raise LoadError(f"load_definitions: {path}: {error}") from error
     passwords = {user: make_password(password) for user, password in find_clear_passwords(document).items()}
     try:
-        for _ in import_steps(document, broker, users, passwords):
+        for _ in import_steps(document, broker, users, dispatchers, passwords):
             pass
     except DefinitionsError as error:
         lines = [f"load_definitions: {path} is not loaded:", *error.problems]

@@ -30,6 +30,8 @@ from broker.core.queues.election import OPERATIONS
 from broker.core.values import show
 from broker.core.vhosts.alteration import stop_queue
 from broker.core.vhosts.vhost import VirtualHost
+from broker.dispatch.definition import definition_of
+from broker.dispatch.dispatchers import Dispatchers
 from broker.forwarding.definition import COMPONENTS
 
 PROTECTED: Final = "protected_from_deletion"
@@ -43,9 +45,12 @@ class Target:
     `passwords` has, by user, the hashes of passwords that are in clear text.
     """
 
-    def __init__(self, broker: Broker, users: Users, passwords: Mapping[str, Password]) -> None:
+    def __init__(
+        self, broker: Broker, users: Users, dispatchers: Dispatchers, passwords: Mapping[str, Password]
+    ) -> None:
         self.broker = broker
         self.users = users
+        self.dispatchers = dispatchers
         self.passwords = passwords
 
     def vhost(self, fields: Fields, vhost: str | None) -> VirtualHost:
@@ -188,6 +193,12 @@ def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
         virtual_host.declarations.bind_exchange(destination, source, key, arguments)
     else:
         raise PreconditionFailed(f"'destination_type' is '{kind}', allowed: queue, exchange")
+
+
+def make_dispatcher(target: Target, fields: Fields, vhost: str | None) -> None:
+    """Make a dispatcher, or replace its definition."""
+    virtual_host, name = target.vhost(fields, vhost), read_text(fields, "name")
+    target.dispatchers.set(definition_of(virtual_host.name, name, fields))
 
 
 def make_policy(target: Target, fields: Fields, vhost: str | None) -> None:

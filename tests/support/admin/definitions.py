@@ -9,6 +9,8 @@ from broker.admin.definitions.importer import DefinitionsError, import_steps
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
+from broker.dispatch.dispatchers import Dispatchers
+from config.targets import AllowList
 from tests.support.core.topology import RecordingStore, new_broker
 
 RABBITMQ = Path(__file__).parents[2] / "golden" / "rabbitmq_3_definitions.json"
@@ -21,13 +23,14 @@ class DefinitionsBench:
         self.store = RecordingStore()
         self.broker: Broker = new_broker(self.store)
         self.users = Users(self.store)
+        self.dispatchers = Dispatchers(self.broker, AllowList(["http://localhost/hooks", "/bin/true"]))
         self.broker.declare_vhost("/")
 
     def take(
         self, document: object, vhost: str | None = None, passwords: dict[str, Password] | None = None
     ) -> None:
         """Import definitions."""
-        for _ in import_steps(document, self.broker, self.users, passwords or {}, vhost):
+        for _ in import_steps(document, self.broker, self.users, self.dispatchers, passwords or {}, vhost):
             pass
         self.broker.apply_policies()
 
@@ -44,8 +47,9 @@ class DefinitionsBench:
     def document(self, vhost: str | None = None) -> Any:
         """Return all definitions, as an export has them."""
         if vhost is not None:
-            return json.loads("".join(export_vhost_pieces(self.broker.vhosts[vhost], "1.2.3")))
-        return json.loads("".join(export_pieces(self.broker, self.users, "1.2.3")))
+            pieces = export_vhost_pieces(self.broker.vhosts[vhost], self.dispatchers, "1.2.3")
+            return json.loads("".join(pieces))
+        return json.loads("".join(export_pieces(self.broker, self.users, self.dispatchers, "1.2.3")))
 
 
 def definitions_of_rabbitmq() -> Any:

@@ -89,6 +89,7 @@ class DispatchBench:
             Conversions(self.clock.schedule),
             self.caller,
             self.read_secret,
+            ("log", "start"),
             lambda event, **values: self.logged.append((event, values)),
         )
 

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from typing import Any
 
 import httpx
 import pytest
@@ -82,6 +83,11 @@ class Starting:
         return self.reason
 
 
+class Dispatchers:
+    def working(self) -> list[Any]:
+        return []
+
+
 @pytest.fixture
 def log() -> Log:
     return Log()
@@ -99,7 +105,7 @@ def shortage() -> Shortage:
 
 @pytest.fixture
 def app(log: Log, starting: Starting, shortage: Shortage) -> AdminApp:
-    measured = Measured(Broker(), log, Measures(), Resources(shortage, "", 0, 0))
+    measured = Measured(Broker(), log, Measures(), Resources(shortage, "", 0, 0), Dispatchers())
     return AdminApp(AdminState("1.2.3", "compiled", measured, starting))
 
 

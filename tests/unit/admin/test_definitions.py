@@ -168,7 +168,7 @@ def test_a_file_for_one_virtual_host_has_no_users() -> None:
     (problem,) = place.problems({"users": [{"name": "u", "password_hash": ""}]}, "/")
     assert problem == (
         "'users' cannot be imported into one vhost, "
-        "allowed: parameters, policies, exchanges, queues, bindings"
+        "allowed: parameters, policies, exchanges, queues, bindings, dispatchers"
     )
 
 
@@ -204,7 +204,7 @@ def test_shovels_are_imported_and_exported_as_rabbitmq_writes_them() -> None:
     changes = len(place.store.changes)
     place.take({"parameters": [parameter]})
     assert len(place.store.changes) == changes, "the same definition is no change"
-    exported = json.loads("".join(export_pieces(place.broker, place.users, "1.0")))
+    exported = json.loads("".join(export_pieces(place.broker, place.users, place.dispatchers, "1.0")))
     assert exported["parameters"] == [parameter]
 
 
@@ -219,7 +219,7 @@ def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
 def test_an_import_is_made_in_steps_that_are_short() -> None:
     place = DefinitionsBench()
     many = [{"name": f"q{number}", "vhost": "/"} for number in range(100)]
-    steps = import_steps({"queues": many}, place.broker, place.users, {})
+    steps = import_steps({"queues": many}, place.broker, place.users, place.dispatchers, {})
     before = 0
     while not place.store.changes[1:]:
         next(steps)
@@ -348,7 +348,7 @@ def test_changes_during_an_export_do_not_break_the_export() -> None:
     place.take(definitions_of_rabbitmq())
     vhost = place.broker.vhosts["shop"]
     pieces: list[str] = []
-    for number, piece in enumerate(export_pieces(place.broker, place.users, "1")):
+    for number, piece in enumerate(export_pieces(place.broker, place.users, place.dispatchers, "1")):
         pieces.append(piece)
         name = f"new{number}"
         if number == 5:

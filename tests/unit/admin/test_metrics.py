@@ -18,6 +18,8 @@ from broker.core.counters import Counters
 from broker.core.delivery.journal import Journal
 from broker.core.queues.death import CAUSES, FULL
 from broker.core.queues.hooks import EXHAUSTED, EXPIRED
+from broker.dispatch.definition import definition_of
+from broker.dispatch.dispatcher import Totals
 from broker.net.resources import Resources
 from tests.support.core.hand_clock import HandClock
 
@@ -66,6 +68,23 @@ class FakeBroker:
     journal: Journal = field(default_factory=Journal)
 
 
+class FakeDispatcher:
+    def __init__(self) -> None:
+        self.definition = definition_of("/", "d", {"queue": "q", "command": "/bin/true"})
+        self.totals = Totals(milliseconds=1500, breaker_opened=4)
+        self.totals.calls["failed"] = 3
+        self.totals.messages["retried"] = 6
+        self.calls = [1, 2]
+        self.is_waiting = True
+
+
+class FakeDispatchers:
+    """A single dispatcher, which waits with two calls in progress."""
+
+    def working(self) -> list[FakeDispatcher]:
+        return [FakeDispatcher()]
+
+
 @dataclass
 class FakeLog:
     bytes_on_disk: int = 4096
@@ -83,7 +102,8 @@ def exposition(
     shortage = Shortage(Connections(HandClock().schedule))
     shortage.set_shortages(memory=False, disk=True)
     resources = Resources(shortage, "", 1000, 2000)
-    measured = Measured(broker, log or FakeLog(), FakeMeasures(counts=(0, 4, 0), sum=0.02), resources)
+    lag = FakeMeasures(counts=(0, 4, 0), sum=0.02)
+    measured = Measured(broker, log or FakeLog(), lag, resources, FakeDispatchers())
     return Exposition(AdminState("1.2.3", "pure Python", measured, lambda: "", shovels=shovels))
 
 
@@ -107,6 +127,19 @@ async def scraped(source: Exposition) -> Samples:
 
 def value(samples: Samples, name: str, **labels: str) -> float:
     return samples[name, tuple(sorted(labels.items()))]
+
+
+async def test_metrics_have_the_calls_of_dispatchers() -> None:
+    samples = await scraped(exposition(FakeBroker({})))
+    labels = {"dispatcher": "d", "vhost": "/"}
+
+    assert value(samples, "amqpd_dispatcher_calls_total", result="failed", **labels) == 3
+    assert value(samples, "amqpd_dispatcher_calls_total", result="acknowledged", **labels) == 0
+    assert value(samples, "amqpd_dispatcher_messages_total", outcome="retried", **labels) == 6
+    assert value(samples, "amqpd_dispatcher_call_seconds_total", **labels) == 1.5
+    assert value(samples, "amqpd_dispatcher_breaker_opened_total", **labels) == 4
+    assert value(samples, "amqpd_dispatcher_calls_in_progress", **labels) == 2
+    assert value(samples, "amqpd_dispatcher_waiting", **labels) == 1
 
 
 async def test_metrics_have_totals_and_open_connections_and_channels() -> None:

@@ -129,6 +129,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("compat_version", "4.2.0", '"4.2.0"'),
         ("amqp_value_as_text", "true", "true"),
         ("auto_create", "^a,b{2,3}$", '["^a,b{2,3}$"]'),
+        ("dispatch_allow", "https://a.example/x,/bin/true", '["https://a.example/x", "/bin/true"]'),
         ("handshake_timeout_s", "2", "2"),
         ("consumer_timeout_ms", "60000", "60000"),
         ("exclusive_drain_ms", "60000", "60000"),

@@ -263,6 +263,17 @@ def test_a_deleted_dispatcher_ends_with_its_calls(bench: DispatchBench) -> None:
         bench.dispatchers.delete("/", "d")
 
 
+def test_an_auto_delete_queue_leaves_with_its_last_dispatcher(bench: DispatchBench) -> None:
+    bench.vhost.declarations.declare_queue("brief", False, None, True, {})
+    bench.set(queue="brief")
+    bench.dispatchers.pause("/", "d", True)
+    assert "brief" in bench.vhost.topology.queues
+    bench.dispatchers.pause("/", "d", False)
+    bench.dispatchers.delete("/", "d")
+
+    assert "brief" not in bench.vhost.topology.queues
+
+
 def test_a_dispatcher_waits_for_a_queue_of_the_same_name(bench: DispatchBench) -> None:
     dispatcher = bench.set()
     bench.publish("one")

@@ -235,6 +235,19 @@ def test_the_id_of_a_call_is_the_same_when_it_is_tried_again() -> None:
     assert first["Webhook-Id"] == second["Webhook-Id"]
 
 
+def test_ids_are_unique_over_queues_restarts_and_brokers() -> None:
+    _, body = requested("x", format="cloudevents-structured")
+    assert json.loads(body)["id"] == "log-start-q-mem-1"
+    bench = DispatchBench()
+    bench.vhost.declarations.declare_queue("q", True, None, False, {})
+    bench.set(format="cloudevents-structured")
+    route = bench.vhost.publisher.route("", "q")
+    bench.vhost.publisher.publish(route, Message(route.address, content_of(b"x"), 1, True, 0))
+    bench.run()
+    _, body = first_request(bench)
+    assert json.loads(body)["id"] == "log-log-1"
+
+
 def test_a_header_may_be_a_secret() -> None:
     bench = DispatchBench()
     bench.queue()

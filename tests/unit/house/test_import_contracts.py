@@ -41,6 +41,8 @@ PLANTED = [
     ("broker/auth/__init__.py", "import broker.net", LAYERS),
     ("broker/store/__init__.py", "import broker.adapters", LAYERS),
     ("broker/net/__init__.py", "import broker.admin", LAYERS),
+    ("broker/dispatch/__init__.py", "import broker.net", LAYERS),
+    ("broker/dispatch/answers.py", "import asyncio", LOOPS),
     ("broker/net/__init__.py", "import broker.store", PORTS),
     ("broker/forwarding/__init__.py", "import asyncio", LOOPS),
     ("broker/forwarding/__init__.py", "import broker.net", LAYERS),
