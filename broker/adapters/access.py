@@ -133,6 +133,15 @@ class Rights:
         if not (self.has_right(READ, name) or self.has_right(WRITE, name)):
             self.require(CONFIGURE, kind, name)
 
+    def require_members(self, names: list[str]) -> None:
+        """Refuse a user that may not read and write all these queues, which become members of another one.
+
+        A consumer of the partitioned queue gets their messages, and its messages go there.
+        """
+        for name in names:
+            self.require(READ, QUEUE, name)
+            self.require(WRITE, QUEUE, name)
+
     def require_forwarding(self, kind: str, name: str, to: object) -> None:
         """Refuse a new object that forwards messages, unless the user may do so directly. [RabbitMQ]
 

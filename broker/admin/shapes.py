@@ -7,6 +7,7 @@ from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
 from broker.core.broker import Broker
+from broker.core.partitions.partitioned import Partitioned, partitions_of, totals_of
 from broker.core.policies.policy import EffectiveValue, MergedPolicies, Policy, SourcedValue, queue_type_of
 from broker.core.publishing.delay import Delays, count_delayed
 from broker.core.queues.duplicates import memory_of
@@ -47,11 +48,12 @@ def set_vhost_limits(broker: Broker, vhost: VirtualHost, limits: Mapping[str, in
 def queue_counters(queue: Queue) -> dict[str, int]:
     """Return a queue's counters since the start, under RabbitMQ's names; `replaced` is amqpd's own."""
     latest = queue.entries.latest
+    totals = totals_of(queue)
     return {
-        "publish": int(queue.published),
-        "deliver_get": int(queue.delivered),
-        "redeliver": int(queue.redelivered),
-        "ack": int(queue.acked),
+        "publish": int(totals.published),
+        "deliver_get": int(totals.delivered),
+        "redeliver": int(totals.redelivered),
+        "ack": int(totals.acked),
         "replaced": 0 if latest is None else int(latest.replaced),
     }
 
@@ -60,12 +62,13 @@ def show_queue(queue: Queue, node: str, stats: Shown) -> Shown:
     """Show a queue. `stats` has its counters with their rates.
 
     `messages_dlx` and `message_bytes_dlx` are RabbitMQ's names for messages that wait to be dead-lettered.
-    Held messages wait for a retry. Delayed messages have not entered the queue; `messages` does not count
-    them.
+    Held messages wait for a retry, or for other members of a partitioned queue. Delayed messages have not
+    entered the queue; `messages` does not count them. A partitioned queue has the counts of its members.
     """
-    ready, unacked, held, dead = int(queue.ready), int(queue.unacked), int(queue.held), int(queue.dead)
-    ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
-    held_bytes, dead_bytes = int(queue.held_bytes), int(queue.dead_bytes)
+    totals = totals_of(queue)
+    ready, unacked, held, dead = int(totals.ready), int(totals.unacked), int(totals.held), int(totals.dead)
+    ready_bytes, unacked_bytes = int(totals.ready_bytes), int(totals.unacked_bytes)
+    held_bytes, dead_bytes = int(totals.held_bytes), int(totals.dead_bytes)
     return {
         "name": to_json(queue.name),
         "vhost": queue.vhost,
@@ -110,11 +113,50 @@ def _feature_fields(queue: Queue) -> Shown:
     stream = stream_of(queue)
     if stream is not None:
         fields["partitions"] = show_partitions(stream)
+    partitions = partitions_of(queue)
+    if partitions is not None:
+        fields |= show_mapping(partitions)
+    if queue.member is not None:
+        fields["partitioned_queue"] = to_json(queue.member.front_name)
     memory = memory_of(queue)
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)
         fields["remembered"] = {"message_ids": len(memory.ids), "producers": len(memory.producers)}
     return fields
+
+
+def show_mapping(partitions: Partitioned) -> Shown:
+    """Show the members of a partitioned queue with their counts, and the keys that are moving.
+
+    `leaving`: the mapping does not name the member any more, and the member is not empty. `messages_moving`:
+    messages of `keys_moving` slots of keys that wait until the former member has none of the slot any more.
+    """
+    mapped = {member.name: member for member in partitions.mapping.members}
+    pins: dict[int, list[object]] = {}
+    for value, index in partitions.mapping.pins.items():
+        pins.setdefault(index, []).append(to_json(value))
+    members: list[Shown] = []
+    for index, queue in enumerate(partitions.member_queues()):
+        member = mapped.get(queue.name)
+        shown: Shown = {
+            "name": to_json(queue.name),
+            "leaving": member is None,
+            "messages": int(queue.messages),
+            "messages_ready": int(queue.ready),
+            "messages_unacknowledged": int(queue.unacked),
+            "messages_held": int(queue.held),
+        }
+        if member is not None and not partitions.mapping.by_selector:
+            shown["weight"] = member.weight
+            shown["pins"] = pins.get(index, [])
+        elif member is not None:
+            shown["selector"] = "" if member.selector is None else member.selector.canonical
+        members.append(shown)
+    return {
+        "members": members,
+        "messages_moving": int(partitions.runs.waiting),
+        "keys_moving": int(partitions.runs.moving),
+    }
 
 
 def show_partitions(stream: QueueStream) -> list[Shown]:

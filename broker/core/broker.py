@@ -16,6 +16,7 @@ from broker.core.message_view import Views, bare_view
 from broker.core.names import check_length
 from broker.core.operators.sink import Sinks
 from broker.core.operators.stage import STAGE, Stages
+from broker.core.partitions.partitioned import partitions_of
 from broker.core.ports import MessageStore
 from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
 from broker.core.queues.death import LetterWriter, bare_letter
@@ -317,6 +318,17 @@ class Broker(Registry):
         for queue in self.numbers.queues.values():
             if queue.host is not None:
                 open_stream(queue, queue.host)
+
+    def open_partitions(self) -> None:
+        """Join the members of partitioned queues, once, after the log has restored all definitions."""
+        for vhost in self.vhosts.values():
+            for queue in vhost.topology.queues.values():
+                partitions = partitions_of(queue)
+                for name in [] if partitions is None else partitions.open(vhost.topology.queues):
+                    self._warn(
+                        f"queue '{queue.name}' in vhost '{vhost.name}' works without its member '{name}', "
+                        "which does not exist"
+                    )
 
     def count_lost(self) -> None:
         """Count the messages lost from volatile queues, once the log has restored all definitions."""

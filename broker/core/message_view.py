@@ -57,6 +57,10 @@ class MessageView:
         """Return the headers with their decoded values. The caller must not change them."""
         return {}
 
+    def header_named(self, name: str) -> object | None:
+        """Return the decoded value of a header; None without the header."""
+        return self.headers().get(name)
+
     def group_id(self) -> object | None:
         """Return the group of the message; None: in none. [JMSXGroupID]"""
         headers = self.headers()

@@ -44,9 +44,10 @@ class Recovered(RecoverySink):
         self.broker.apply(change)
 
     def on_definitions_end(self) -> None:
-        """Apply policies and open streams before messages are restored."""
+        """Apply policies, and open streams and partitioned queues, before messages are restored."""
         self.broker.apply_policies()
         self.broker.open_streams()
+        self.broker.open_partitions()
         self.broker.count_lost()
 
     def has(self, queue: int) -> bool:

@@ -12,12 +12,13 @@ from broker.daemon import GC_THRESHOLDS
 from tests.bench import bursts, depth, fairness, steps
 from tests.bench.delays import delays
 from tests.bench.loop import Figure
-from tests.bench.passing import passing
+from tests.bench.passing import partitioned, passing
 
 BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
     benchmark.__name__: benchmark
     for benchmark in (
         passing,
+        partitioned,
         depth.browser,
         depth.settle,
         depth.transact,

@@ -2,11 +2,13 @@
 
 import struct
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from pamqp.commands import Basic, Queue
+from pamqp.common import FieldTable, FieldValue
 
 from broker.bench.cpu import cpu_seconds
 from tests.bench.loop import Figure
@@ -19,6 +21,8 @@ BATCHES: Final = 3000  # for each round, which takes a hundred of the ticks in w
 BATCHES_MIN: Final = 200  # a round that takes no tick has no figure
 BATCH: Final = 200
 SIZES: Final = (16, 1024)
+MEMBERS: Final = 4
+KEYS: Final = 100
 ACK: Final = struct.Struct(">BHIHHQBB")
 
 
@@ -30,6 +34,35 @@ def passing(scale: float) -> list[Figure]:
     count = int(1_000_000 * scale)
     rounds, batches = max(1, int(ROUNDS * scale)), max(BATCHES_MIN, int(BATCHES * scale))
     return [figure for size in SIZES for figure in _compare(count, size, rounds, batches)]
+
+
+def partitioned(scale: float) -> list[Figure]:
+    """Broker CPU per message through a plain queue, and through a partitioned queue with four members."""
+    rounds, batches = max(1, int(ROUNDS * scale)), max(BATCHES_MIN, int(BATCHES * scale))
+    body = b"x" * SIZES[-1]
+    keys: list[Basic.Properties | None] = [
+        Basic.Properties(headers={"key": f"key {number:02}"}) for number in range(KEYS)
+    ]
+    members: list[FieldValue] = [f"member {number}" for number in range(MEMBERS)]
+    arguments: FieldTable = {"x-partition-by": "key", "x-partition-members": members}
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Path(folder)).wait_until_ready()
+        peer = Peer(daemon.address).open()
+        for member in members:
+            peer.channel(1).call(Queue.Declare(queue=str(member)), Queue.DeclareOk)
+        peer.close()
+        plain = Passage(daemon, "plain", body, batches, keys)
+        spread = Passage(daemon, "spread", body, batches, keys, arguments)
+        plain.cost(), spread.cost()
+        costs = [(plain.cost(), spread.cost()) for _ in range(rounds)]
+        plain.close()
+        spread.close()
+        daemon.stop()
+    return [
+        Figure("broker CPU per message, plain queue", median(one for one, _ in costs), "us"),
+        Figure(f"partitioned queue with {MEMBERS} members", median(other for _, other in costs), "us"),
+        Figure("ratio", median(other / one for one, other in costs), "", 1.3),
+    ]
 
 
 def _compare(count: int, size: int, rounds: int, batches: int) -> list[Figure]:
@@ -61,14 +94,28 @@ def _fill(address: Address, queue: str, count: int, body: bytes) -> None:
 
 
 class Passage:
-    """A publisher and a consumer of `queue` in step: transient messages, acknowledged singly."""
+    """A publisher and a consumer of `queue` in step: transient messages, acknowledged singly.
 
-    def __init__(self, daemon: Daemon, queue: str, body: bytes, batches: int) -> None:
+    The messages have the `properties` in order, all of one size.
+    """
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        queue: str,
+        body: bytes,
+        batches: int,
+        properties: Sequence[Basic.Properties | None] = (None,),
+        arguments: FieldTable | None = None,
+    ) -> None:
         self._pid = daemon.pid
         self._batches = batches
         self._publisher = Peer(daemon.address).open()
-        self._publisher.channel(1).call(Queue.Declare(queue=queue), Queue.DeclareOk)
-        self._data = publish_bytes(queue, body) * BATCH
+        declare = Queue.Declare(queue=queue, arguments=arguments)
+        self._publisher.channel(1).call(declare, Queue.DeclareOk)
+        messages = [publish_bytes(queue, body, properties=each) for each in properties]
+        assert len({len(message) for message in messages}) == 1
+        self._data = b"".join(messages[number % len(messages)] for number in range(BATCH))
         self._consumer = Peer(daemon.address).open()
         channel = self._consumer.channel(1)
         channel.qos(BATCH)
@@ -76,7 +123,7 @@ class Passage:
         channel.call(Basic.Consume(queue=queue, consumer_tag="t"), Basic.ConsumeOk)
         publish = method_bytes(Basic.Publish(exchange="", routing_key=queue), 1)
         deliver = method_bytes(Basic.Deliver("t", 1, False, "", queue), 1)
-        self._delivered = BATCH * (len(publish_bytes(queue, body)) - len(publish) + len(deliver))
+        self._delivered = BATCH * (len(messages[0]) - len(publish) + len(deliver))
         self._tag = len(channel.deliveries(min(ready, BATCH)))
 
     def cost(self) -> float:

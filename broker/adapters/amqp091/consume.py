@@ -34,6 +34,7 @@ from broker.core.arguments.queue import CONSUMER_TIMEOUT, is_non_destructive
 from broker.core.arguments.rule import invalid
 from broker.core.delivery.credit import Credit
 from broker.core.errors import NotAllowed, PreconditionFailed, Unsupported
+from broker.core.partitions.partitioned import refuse_partitioned
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease, lease_milliseconds
@@ -75,6 +76,7 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     target.arguments = arguments
     if has_get_arguments(arguments):
         refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
+        refuse_partitioned(queue, "read with x-get-message-id, x-get-position or x-get-count")
         check_combination(
             arguments, frame.exclusive, queue.arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'"
         )
@@ -207,7 +209,7 @@ def cancel_forbidden(channel: ChannelState) -> None:
             pending.on_rights_changed()
     for target in list(channel.targets.values()):
         for consumer in list(target.consumers):
-            if not channel.connection.rights.has_right(READ, consumer.queue.name):
+            if not channel.connection.rights.has_right(READ, consumer.subscribed_queue.name):
                 detach(queue_of(consumer), consumer, [])
                 target.on_consumer_cancelled(consumer)
                 channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))

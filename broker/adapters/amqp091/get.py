@@ -25,6 +25,7 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
+from broker.core.partitions.partitioned import queue_for_get
 from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.queue import Queue, queue_of, refuse_stream
@@ -46,14 +47,16 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     """
     queue = readable_queue(channel, frame.queue)
     refuse_stream(queue, "read with basic.get")
+    named = queue
+    queue = queue_for_get(named)
     consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
     if not deliver_notified(channel, queue):
         return
     entry = get_one(queue, consumer)
     if entry is None:
-        milliseconds = _wait_milliseconds(channel, queue)
+        milliseconds = _wait_milliseconds(channel, named)
         if milliseconds > 0:
-            WaitingGet(channel, queue, frame.no_ack).begin(milliseconds)
+            WaitingGet(channel, named, frame.no_ack).begin(milliseconds)
         else:
             channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
         return

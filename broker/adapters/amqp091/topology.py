@@ -14,6 +14,7 @@ from broker.adapters.peers import requests
 from broker.adapters.peers.connections import HELD_FOR_REPLY
 from broker.core.delivery.session import serve_notified
 from broker.core.names import one_line, refuse_default_exchange
+from broker.core.partitions.partitioned import totals_of
 from broker.core.ports import DurableWaiter
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
@@ -163,7 +164,8 @@ def queue_declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
     channel.last_queue = queue.name
     if not deliver_notified(channel, queue):
         return
-    reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
+    ready = queue.ready if queue.partitions is None else totals_of(queue).ready
+    reply = methods.queue_declare_ok(channel.number, queue.name, ready, queue.consumer_count)
     _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
 
 
@@ -221,8 +223,8 @@ class PurgeReply(PurgeWaiter):
         channel = self._channel
         if channel.is_open():
             frame = methods.message_count(channel.number, c.QUEUE_PURGE_OK, purge.dropped)
-            _answer(channel, frame, purge.queue.logged, self._nowait)
-            if purge.queue.logged and not self._nowait:
+            _answer(channel, frame, purge.logged, self._nowait)
+            if purge.logged and not self._nowait:
                 return  # the connection continues after the log's sync
         if channel.connection.is_open():
             channel.connection.release(HELD_FOR_REPLY)

@@ -157,7 +157,7 @@ def resume_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Atta
     if suspended is None:
         return
     known = attach.unsettled
-    queues = {queue_of(consumer): consumer for consumer in consumers}
+    queues = {queue_of(each): each for consumer in consumers for each in consumer.parts or [consumer]}
     elsewhere = any(held[0].queue not in queues for held in suspended.sent.values())
     if known is None or link.expiry is None or elsewhere:
         suspended.end()

@@ -135,8 +135,8 @@ class OutgoingLink(Sender):
     # -- the end
 
     def consumed_queues(self) -> list[Queue]:
-        """Return the queues from which the link receives."""
-        return [queue_of(consumer) for consumer in self.target.consumers]
+        """Return the queues from which the link receives; partitioned ones, not their members."""
+        return [queue_of(consumer) for consumer in self.target.consumers if consumer.front is None]
 
     def stop_deliveries(self) -> None:
         """Stop all deliveries to the link."""

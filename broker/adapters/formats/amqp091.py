@@ -144,6 +144,11 @@ class ContentView(MessageView):
         self.content = content
         self._whole: View091 | None = None
 
+    def header_named(self, name: str) -> object | None:
+        """Return the value of a header."""
+        start = header_at(self.content, name.encode(errors="surrogatepass"))
+        return header_value(self.content, start) if start >= 0 else None
+
     def lookup(self, name: str) -> object | None:
         """Return the value of an identifier of a selector."""
         content = self.content

@@ -74,8 +74,9 @@ def _publish(notice: _Notice) -> None:
     body = json.dumps(notice.facts, ensure_ascii=False).encode()
     content = compose(notice.facts, body, "application/json")
     message = Message(Address(DEFAULT_EXCHANGE, notice.to), content, len(body), False, 0)
-    if not is_refused(virtual_host, message, [queue]):
-        RoutedMessage(message, [queue], [], OWN_SOURCE).put(virtual_host)
+    passage = RoutedMessage(message, [queue], [], OWN_SOURCE)
+    if not is_refused(virtual_host, message, passage.queues):
+        passage.put(virtual_host)
 
 
 def check_notified_queue(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:

@@ -13,6 +13,7 @@ from broker.auth.terms import CONFIGURE, MAX_CONNECTIONS, READ, WRITE
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared, refuse_default_exchange
+from broker.core.partitions.mapping import member_names
 from broker.core.publishing.receipts import receipt_marks
 from broker.core.queues.purge import Purge
 from broker.core.queues.queue import Queue
@@ -69,6 +70,7 @@ def declare_queue(
     client.rights.require(CONFIGURE, QUEUE, name)
     if name not in virtual_host.topology.queues:
         client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
+        client.rights.require_members(member_names(arguments))
         client.require_memory()
     owner = client if exclusive else None
     return virtual_host.declarations.declare_queue(name, durable, owner, auto_delete, arguments, generated)

@@ -18,6 +18,8 @@ from broker.admin.shapes import Shown, queue_counters, show_binding, show_effect
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.names import one_line
+from broker.core.partitions.mapping import member_names
+from broker.core.partitions.partitioned import refuse_partitioned
 from broker.core.policies.policy import keys_without_effect
 from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
@@ -242,9 +244,13 @@ def find_queue(vhost: VirtualHost, name: str) -> Queue:
 
 
 def find_readable_queue(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queue]:
-    """Return a queue that the visitor may read, and its virtual host. Raises ApiError and BrokerError."""
+    """Return a queue that the visitor may read, and its virtual host, for work on single messages.
+
+    Raises ApiError and BrokerError, also for a partitioned queue, whose members have the messages.
+    """
     virtual_host = visitor.vhost(vhost)
     queue = find_queue(virtual_host, name)
+    refuse_partitioned(queue, "used message by message")
     visitor.rights(virtual_host).require(READ, QUEUE, name)
     virtual_host.declarations.check_owner(queue, None)
     return virtual_host, queue
@@ -258,6 +264,7 @@ def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields)
     rights.require(CONFIGURE, QUEUE, name)
     if name not in vhost.topology.queues:
         rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
+        rights.require_members(member_names(arguments))
     return vhost.declarations.declare_queue(
         name, read_flag(fields, "durable"), None, read_flag(fields, "auto_delete"), arguments
     )

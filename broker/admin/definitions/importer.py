@@ -16,9 +16,11 @@ from broker.admin.json_documents import Fields, JsonError, read_json
 from broker.auth.passwords import Password, make_password
 from broker.auth.user import changes_of
 from broker.auth.users import Users
+from broker.core.arguments.partition import PARTITION_MEMBERS
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.partitions.mapping import member_names
 from broker.core.ports import MessageStore
 from broker.core.routing.kinds import new_exchange
 from broker.core.schedule import Schedule
@@ -80,6 +82,11 @@ def trial_steps(
         for fields in objects.get(category, ()):
             _copy_queue(broker, trial, fields.get("vhost", vhost), fields.get(key))
             yield
+    for fields in objects.get("queues", ()):
+        arguments = fields.get("arguments")
+        for name in member_names(arguments) if isinstance(arguments, dict) else ():
+            _copy_queue(broker, trial, fields.get("vhost", vhost), name)
+        yield
     trial_users = Users(store)
     named = [(category, "user") for category in ("permissions", "topic_permissions")]
     for category, key in [("users", "name"), *named]:
@@ -250,7 +257,7 @@ def _make_all(objects: Mapping[str, list[Fields]], target: Target, vhost: str | 
     problems: list[str] = []
     for category, entries in objects.items():
         make, known = CATEGORIES[category]
-        for fields in entries:
+        for fields in _members_first(entries) if category == "queues" else entries:
             try:
                 _check_fields(fields, known)
                 make(target, fields, vhost)
@@ -261,6 +268,17 @@ def _make_all(objects: Mapping[str, list[Fields]], target: Target, vhost: str | 
             yield
     if problems:
         raise DefinitionsError(problems)
+
+
+def _members_first(queues: list[Fields]) -> list[Fields]:
+    """Return the queues with the partitioned ones last, because their members must exist."""
+    last = [fields for fields in queues if _has_members(fields)]
+    return [*(fields for fields in queues if not _has_members(fields)), *last] if last else queues
+
+
+def _has_members(fields: Fields) -> bool:
+    arguments = fields.get("arguments")
+    return isinstance(arguments, dict) and PARTITION_MEMBERS in arguments
 
 
 def _check_fields(fields: Fields, known: frozenset[str]) -> None:

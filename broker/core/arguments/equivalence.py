@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.core.arguments.partition import NOT_COMPARED
 from broker.core.arguments.queue import (
     ALTERNATE_EXCHANGE,
     DEFAULT_QUEUE_TYPE,
@@ -27,12 +28,14 @@ def assert_same_field(name: str, current: object, received: object, owner: str) 
 def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: str) -> None:
     """Compare the arguments in a redeclaration with those of the existing queue.
 
-    Unknown arguments do not count.
+    Unknown arguments do not count, nor do the members of a partitioned queue, which operators change.
 
     Raises:
         Inequivalent: the argument that differs, and both values.
     """
     for name in QUEUE_RULES:
+        if name in NOT_COMPARED:
+            continue
         _assert_same_argument(name, current, received, queue)
 
 

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.arguments.partition import PARTITION_BY, PARTITION_MEMBERS, PARTITIONED_ARGUMENTS
 from broker.core.arguments.rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
 from broker.core.values import show, type_name
@@ -257,6 +258,8 @@ PRIORITY_KIND: Final = "priority"
 SORTED_KIND: Final = "sorted"
 LAST_VALUE_KIND: Final = "last-value"
 
+PARTITIONED_KIND: Final = "partitioned"
+
 NON_DESTRUCTIVE: Final = "x-non-destructive"
 QUEUE_TYPE: Final = "x-queue-type"
 STREAM: Final = "stream"
@@ -268,11 +271,11 @@ Rules = dict[str, ArgumentRule]
 class Kind:
     """A kind of queues.
 
-    `rules`: the arguments that only this kind may have. `needs`: the argument that this kind must have, ""
-    for none. `LISTS` has the class of the list of this kind.
+    `rules`: the arguments that only this kind may have. `needs`: the arguments that this kind must have.
+    `LISTS` has the class of the list of this kind.
     """
 
-    def __init__(self, rules: Rules, needs: str = "") -> None:
+    def __init__(self, rules: Rules, *needs: str) -> None:
         self.rules = rules
         self.needs = needs
 
@@ -290,6 +293,7 @@ KINDS: Final[dict[str, Kind]] = {
     PRIORITY_KIND: Kind(PRIORITY_ARGUMENTS),
     SORTED_KIND: Kind(SORTED_ARGUMENTS, SORT_KEY),
     LAST_VALUE_KIND: Kind(LAST_VALUE_ARGUMENTS | _KEEPING, LAST_VALUE_KEY),
+    PARTITIONED_KIND: Kind(PARTITIONED_ARGUMENTS, PARTITION_BY, PARTITION_MEMBERS),
 }
 
 
@@ -299,8 +303,8 @@ def kind_rules() -> Rules:
         QUEUE_KIND: ArgumentRule(
             "str",
             choices=tuple(KINDS),
-            description="Order of the queue: `standard` (first in, first out), `priority`, `sorted` or "
-            "`last-value`. An argument that only one kind has chooses that kind too.",
+            description="Kind of the queue: `standard` (first in, first out), `priority`, `sorted`, "
+            "`last-value` or `partitioned`. An argument that only one kind has chooses that kind too.",
         )
     }
     for kind in KINDS.values():
@@ -334,8 +338,9 @@ def check_kind(arguments: Arguments, queue: str) -> None:
                 raise invalid(
                     argument, queue, arguments[argument], f"cannot be with {_describe_kind(arguments)}"
                 )
-    if kind.needs and kind.needs not in arguments:
-        raise invalid(QUEUE_KIND, queue, name, f"needs {kind.needs}")
+    for needed in kind.needs:
+        if needed not in arguments:
+            raise invalid(QUEUE_KIND, queue, name, f"needs {needed}")
 
 
 def _describe_kind(arguments: Arguments) -> str:
@@ -354,6 +359,11 @@ def is_non_destructive(arguments: Arguments) -> bool:
 def is_stream(arguments: Arguments) -> bool:
     """Whether a queue is a stream: all consumers read its messages from any offset. [RabbitMQ streams]"""
     return arguments.get(QUEUE_TYPE) == STREAM
+
+
+def is_partitioned(arguments: Arguments) -> bool:
+    """Whether a queue has no messages of its own: each message goes to one of its members."""
+    return kind_of(arguments) == PARTITIONED_KIND
 
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
@@ -683,6 +693,28 @@ STREAM_ARGUMENTS: Final = (
 )
 
 
+FRONT_ARGUMENTS: Final = (
+    QUEUE_KIND,
+    *PARTITIONED_ARGUMENTS,
+    QUEUE_TYPE,
+    SINGLE_ACTIVE_CONSUMER,
+    DISPATCH,
+    CONSUMERS_BEFORE_DISPATCH,
+    DELAY_BEFORE_DISPATCH,
+    CONSUMER_TIMEOUT,
+    GET_WAIT,
+    EXPIRES,
+    "x-queue-mode",
+    "x-queue-version",
+    "x-queue-master-locator",
+    "x-queue-leader-locator",
+    "x-quorum-initial-group-size",
+    "x-member-placement-tag",
+    "x-initial-cluster-size",
+)
+"""The arguments of partitioned queues: what concerns messages belongs to the members."""
+
+
 def queue_argument_objection(name: str, value: object) -> str:
     """Return what a queue argument `name` allows instead of `value`; "" if `value` is allowed."""
     return QUEUE_RULES[name].objection(value)
@@ -709,6 +741,7 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
         )
     _check_stream(arguments, queue)
     check_kind(arguments, queue)
+    _check_partitioned(arguments, queue)
     check_discipline(arguments, queue)
     check_retry(arguments, queue)
     if is_non_destructive(arguments):
@@ -743,6 +776,16 @@ def _check_stream(arguments: Arguments, queue: str) -> None:
     for name in arguments:
         if name in QUEUE_RULES and name not in STREAM_ARGUMENTS:
             raise invalid(name, queue, arguments[name], f"does not go with {QUEUE_TYPE} '{STREAM}'")
+
+
+def _check_partitioned(arguments: Arguments, queue: str) -> None:
+    """Refuse arguments of a partitioned queue that concern messages, which its members have."""
+    if not is_partitioned(arguments):
+        return
+    for name in arguments:
+        if name in QUEUE_RULES and name not in FRONT_ARGUMENTS:
+            why = f"does not go with {QUEUE_KIND} '{PARTITIONED_KIND}': it belongs to the members"
+            raise invalid(name, queue, arguments[name], why)
 
 
 def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:

@@ -16,7 +16,8 @@ SHOWN_MAX: Final = 80  # characters of a list or table in a refusal, of which cl
 MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
 _AGE_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
 _AGE_UNITS: Final = "".join(_AGE_SECONDS)
-_NO_STRINGS: Final[tuple[str, ...]] = ("int", "number", "bool", "names", "age")  # kinds of other values
+_NO_STRINGS: Final = frozenset({"int", "number", "bool", "names", "age", "members", "pins"})
+"""The kinds of values that are no strings."""
 
 
 @final
@@ -55,6 +56,10 @@ class ArgumentRule:
             return "a boolean"
         if self.kind == "names":
             return f"a list of at most {self.high} names"
+        if self.kind == "members":
+            return f"a list of {self.low} to {self.high} names or tables"
+        if self.kind == "pins":
+            return f"a table of at most {self.high} values with names"
         if self.kind == "age":
             return f"a string of digits and a unit out of {_AGE_UNITS}"
         if self.kind == "short":
@@ -85,6 +90,10 @@ class ArgumentRule:
             return isinstance(value, bool)
         if self.kind == "names":
             return _are_names(value, self.high)
+        if self.kind == "members":
+            return _are_members(value, self.low, self.high)
+        if self.kind == "pins":
+            return _are_pins(value, self.high)
         if self.kind == "age":
             return is_age(value)
         return isinstance(value, str) and self._allows_text(value)
@@ -115,6 +124,18 @@ def _are_names(value: object, most: int) -> bool:
     if not isinstance(value, list) or len(value) > most:
         return False
     return all(isinstance(name, str) and name for name in value)
+
+
+def _are_members(value: object, least: int, most: int) -> bool:
+    if not isinstance(value, list) or not least <= len(value) <= most:
+        return False
+    return all(isinstance(each, dict) or (isinstance(each, str) and each) for each in value)
+
+
+def _are_pins(value: object, most: int) -> bool:
+    if not isinstance(value, dict) or len(value) > most:
+        return False
+    return all(isinstance(name, str) and name for name in value.values())
 
 
 def is_age(value: object) -> bool:

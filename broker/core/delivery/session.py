@@ -11,7 +11,14 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.delivery.credit import Credit, close_together, update_together
 from broker.core.entries.cursor import SCAN_BUDGET, Cursor
-from broker.core.queues.consumer import NON_ACQUIRING, NOTIFIED, ConsumerTarget, QueueConsumer, TargetSession
+from broker.core.queues.consumer import (
+    INTERESTED,
+    NON_ACQUIRING,
+    NOTIFIED,
+    ConsumerTarget,
+    QueueConsumer,
+    TargetSession,
+)
 from broker.core.queues.consumers import all_levels
 from broker.core.queues.queue import Queue, queue_of
 
@@ -319,7 +326,8 @@ class PullingTarget(ConsumerTarget):
     def process_pending(self, quota: i64) -> i64:
         """Run the target's turn: deliver one message, or up to `quota` while no other target waits.
 
-        Returns the number of deliveries. With several queues, the target serves them round-robin by message.
+        Returns the number of deliveries. With several queues, the target serves them round-robin by message,
+        and passes queues without messages.
         While other consumers of the queue are NOTIFIED too, the connection sets `shares_turn`: all of them
         share even a small burst by message.
         """
@@ -333,29 +341,44 @@ class PullingTarget(ConsumerTarget):
                 count = self._pull(consumer, quota)
             self._charge(context)
             return count
-        for _ in range(len(self.consumers)):
-            if not self.consumers:
-                break
+        return self._pull_from_all(quota)
+
+    def _pull_from_all(self, quota: i64) -> i64:
+        """Pull from all consumers, one message of each in order."""
+        connection = self.session.connection
+        delivered: i64 = 0
+        missed: i64 = 0  # consumers in a row that got nothing
+        while missed < len(self.consumers):
             consumer = self.consumers[self.turn % len(self.consumers)]
             self.turn += 1
+            state = consumer.state
+            if state <= INTERESTED and (state != INTERESTED or consumer.queue.ready == 0):
+                missed += 1
+                continue
             context = consumer.context
             context.effort = 0
             queue = queue_of(consumer)
-            delivered = queue.deliver_single_message(consumer)
-            if self._charge(context):
-                self.again = True  # the target's other queues may not have been looked at
-                return 1 if delivered else 0
-            if delivered:
-                self.again = True
+            if queue.deliver_single_message(consumer):
+                delivered += 1
+                missed = 0
                 manager = queue.manager
                 if manager.notified > 1:
-                    self.session.connection.shares_turn = True
-                if consumer.state == NON_ACQUIRING and manager.acquiring != 0:
-                    self.session.connection.wait_for_sockets()
-                return 1
-            if self._has_more(consumer):
-                self.again = True
-        return 0
+                    connection.shares_turn = True
+                browses = consumer.state == NON_ACQUIRING and manager.acquiring != 0
+                if browses:
+                    connection.wait_for_sockets()
+                ends = browses or manager.notified > 1 or delivered >= quota
+                if self._charge(context) or ends or connection.full or connection.first_pending is not None:
+                    self.again = True  # the target's other queues may not have been looked at
+                    return delivered
+            else:
+                missed += 1
+                if self._has_more(consumer):
+                    self.again = True
+                if self._charge(context):
+                    self.again = True
+                    return delivered
+        return delivered
 
     def _pull(self, consumer: QueueConsumer, quota: i64) -> i64:
         connection = self.session.connection

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from broker.core.errors import StoreFailed
 from broker.core.message import Address, Message, set_descent
 from broker.core.message_view import MessageView
+from broker.core.partitions.partitioned import spread
 from broker.core.publishing.routed_message import RoutedMessage
 from broker.core.queues.dead_letter_backlog import backlog_of, existing_backlog, first_of_lane
 from broker.core.queues.death import (
@@ -233,13 +234,17 @@ class DeadLetters:
         resolution = resolve_letter(
             self._topology, route, [route.address.routing_key, *letter.copies], letter.view
         )
-        queues = list(resolution.queues)
+        routed = list(resolution.queues)
+        chooses = any(queue.partitions is not None for queue in routed)
+        if chooses:
+            routed = spread(routed, old, letter.view)
+        queues = routed
         cycles = 0
         if death.reason != REJECTED:
             queues = [queue for queue in queues if not letter.ends_cycle(queue.name)]
             if death.reason >= QUEUE_EXPIRED and death.queue in queues:
                 queues.remove(death.queue)
-            cycles = len(resolution.queues) - len(queues)
+            cycles = len(routed) - len(queues)
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date
         copy.died = True
@@ -249,7 +254,7 @@ class DeadLetters:
         passage = RoutedMessage(copy, queues, resolution.keepers, DEAD_LETTER_SOURCE)
         passage.remove_full_queues(behind)
         death.passage = passage
-        death.apart = route.by_message or bool(letter.copies) or cycles > 0
+        death.apart = route.by_message or chooses or bool(letter.copies) or cycles > 0
         death.full = passage.full
         death.failure = ARRIVES
         if passage.full:

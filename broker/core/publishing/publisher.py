@@ -10,6 +10,7 @@ from broker.core.delivery.journal import QUEUE_FULL
 from broker.core.message import DELAYED, TELLS_ARRIVAL, Address, Message
 from broker.core.message_view import MessageView
 from broker.core.names import check_length
+from broker.core.partitions.partitioned import Partitioned, spread
 from broker.core.publishing.dead_letters import DeadLetters
 from broker.core.publishing.delay import delay
 from broker.core.publishing.outcome import DUPLICATE, NO_CONSUMER, REFUSED, ROUTED, UNROUTED, Outcome
@@ -25,7 +26,7 @@ from broker.core.queues.election import check_enqueue
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER, DELAY_SOURCE, Source
-from broker.core.routing.graph import Binding, Exchange, Resolution, Route
+from broker.core.routing.graph import NO_QUEUES, Binding, Exchange, Resolution, Route
 from broker.core.routing.routes import open_exchange, refresh_route, resolve_route
 from broker.core.routing.topology import Topology
 from broker.core.schedule import FAN_OUT, PROPERTIES, QUEUES
@@ -106,6 +107,8 @@ class Publisher:
         if route.epoch != self.topology.epoch:
             refresh_route(self.topology, route)
         if route.careful:
+            if route.partitions is not None and not immediate:
+                return self._publish_to_member(route.partitions, message, source)
             return self.publish_carefully(route, message, source, immediate)
         self._counters.published += 1
         if message.persistent and route.logged:
@@ -123,6 +126,20 @@ class Publisher:
             return UNROUTED
         if count > FAN_OUT:
             self._schedule.allowance.use(count // QUEUES)
+        return ROUTED
+
+    def _publish_to_member(self, partitions: Partitioned, message: Message, source: Source) -> Outcome:
+        """Put a message into a member of the only queue of its route. Raises the errors of `publish`."""
+        queue = partitions.choose(message, None)
+        if queue is None:
+            return self._publish(RoutedMessage(message, NO_QUEUES, [], source), False)
+        rules = queue.rules
+        if queue.memory is not None or queue.stops is not None or (rules is not None and rules.careful):
+            return self._publish(RoutedMessage(message, [queue], [], source), False)
+        self._counters.published += 1
+        if message.persistent and queue.logged:
+            self._append(message, [queue])
+        queue.enqueue(message, source)
         return ROUTED
 
     def publish_carefully(
@@ -158,7 +175,7 @@ class Publisher:
         """
         resolution = self.resolve(route, message, keys, view)
         return self._publish(
-            RoutedMessage(message, list(resolution.queues), resolution.keepers, source), immediate
+            RoutedMessage(message, list(resolution.queues), resolution.keepers, source, view), immediate
         )
 
     def _publish(self, passage: RoutedMessage, immediate: bool) -> Outcome:
@@ -237,7 +254,8 @@ class Publisher:
         resolution = Resolution(host.chance)
         resolution.add_binding(binding)
         resolution.visit_pending([message.address.routing_key], view, self.topology.exchanges)
-        queues = [queue for queue in resolution.queues if not is_refused(host, message, [queue])]
+        chosen = spread(list(resolution.queues), message, view)
+        queues = [queue for queue in chosen if not is_refused(host, message, [queue])]
         set_date(host, message, queues)
         resolution.delay_message(message, self._schedule)
         passage = RoutedMessage(message, queues, resolution.keepers, BROKER)

@@ -19,7 +19,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_short
 from broker.core.ports import DurableWaiter
-from broker.core.publishing.routed_message import RoutedMessage, set_date
+from broker.core.publishing.routed_message import RoutedMessage, find_full_queue, set_date
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import OWN_SOURCE
 from broker.core.queues.state import QueueState
@@ -198,10 +198,11 @@ class Receipts(Chore):
         content = self.write(fields, body, message.persistent, correlation)
         address = Address(DEFAULT_EXCHANGE, to)
         receipt = Message(address, content, len(body), message.persistent, 0)
-        if target.rules is not None and target.rules.refuses(receipt):
+        passage = RoutedMessage(receipt, [target], [], OWN_SOURCE)
+        if not passage.queues or find_full_queue(receipt, passage.queues) is not None:
             return None
-        set_date(host, receipt, [target])
-        return RoutedMessage(receipt, [target], [], OWN_SOURCE)
+        set_date(host, receipt, passage.queues)
+        return passage
 
     def put_soon(self, passages: list[RoutedMessage]) -> None:
         """Put receipts into their queues after the current step."""

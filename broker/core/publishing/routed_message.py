@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Final, final
 
 from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message, copy_of, uid_of
+from broker.core.message_view import MessageView
+from broker.core.partitions.partitioned import spread
 from broker.core.ports import MessageStore
 from broker.core.publishing.duplicate_check import DuplicateCheck, find_new_queues, identity_of
 from broker.core.queues.death import Death, LetterPassage
-from broker.core.queues.hooks import MAXLEN, LimitsHook
+from broker.core.queues.hooks import MAXLEN, LimitsHook, MemberHook
 from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import Source
@@ -84,21 +86,35 @@ def set_date(host: RoutingHost, message: Message, queues: list[Queue]) -> None:
 
 NO_RULES: Final[list[LimitsHook]] = []
 NO_DEATHS: Final[list[Death]] = []
+NO_MEMBERS: Final[list[MemberHook]] = []
 
 
 @final
 class RoutedMessage(LetterPassage):
     """The passage of `message` from `source` to `queues` and `keepers`.
 
+    A member takes the place of each partitioned queue among the queues. `view`: a view of the message, if the
+    caller has one.
     `identity`: the message's identity, if one of the queues remembers it. `is_duplicate`: all queues have had
     the message before.
     `deaths`: the deaths of the message in full queues that dead-letter what they refuse. `full`: the rules of
     other full queues. `remove_full_queues` sets both.
     """
 
-    def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper], source: Source) -> None:
+    def __init__(
+        self,
+        message: Message,
+        queues: list[Queue],
+        keepers: list[Keeper],
+        source: Source,
+        view: MessageView | None = None,
+    ) -> None:
         self.message = message
         self.queues = queues
+        for queue in queues:
+            if queue.partitions is not None:
+                self.queues = spread(queues, message, view)
+                break
         self.keepers = keepers
         self.source = source
         self.identity: DuplicateCheck | None = None
@@ -106,6 +122,7 @@ class RoutedMessage(LetterPassage):
         self.deaths: list[Death] = NO_DEATHS
         self.full: list[LimitsHook] = NO_RULES
         self._reserved: list[LimitsHook] = NO_RULES
+        self._members: list[MemberHook] = NO_MEMBERS
 
     @property
     def logged(self) -> list[Queue]:
@@ -199,6 +216,10 @@ class RoutedMessage(LetterPassage):
         """
         if self.identity is not None:
             self.identity.reserve(self.queues)
+        for queue in self.queues:
+            if queue.member is not None:
+                queue.member.reserve(1)
+                self._members = [*self._members, queue.member]
         for queue in [] if self.message.marks & DELAYED else self.queues:
             rules = queue.rules
             if rules is not None and rules.limited:
@@ -212,6 +233,9 @@ class RoutedMessage(LetterPassage):
         for rules in self._reserved:
             rules.reserve(-1, -self.message.size)
         self._reserved = NO_RULES
+        for member in self._members:
+            member.reserve(-1)
+        self._members = NO_MEMBERS
 
     def remove_deleted_queues(self, store: MessageStore) -> None:
         """Leave out queues that were deleted between the append and the enqueue."""

@@ -16,6 +16,7 @@ from broker.core.queues.consumer import (
     ATTACHED,
     BLOCKED_BY_GATE,
     BLOCKED_BY_GROUPS,
+    BLOCKED_BY_MEMBERS,
     BLOCKED_BY_PURGE,
     BLOCKED_BY_RETURNS,
     BLOCKED_BY_SIZE,
@@ -37,6 +38,7 @@ from broker.core.queues.queue import (
     leave_context,
     next_in_time,
     open_browser_context,
+    queue_of,
     stop_timer,
 )
 from broker.core.queues.returns import finish_returns, release_entries
@@ -44,7 +46,18 @@ from broker.core.queues.state import begin_browsing, end_browsing
 
 
 def attach(queue: Queue, consumer: QueueConsumer) -> None:
-    """Attach `consumer` to `queue`. Raises InUse if it, or an attached consumer, is exclusive."""
+    """Attach `consumer` to `queue`, and to all members if it is partitioned.
+
+    Raises:
+        InUse: `consumer`, or an attached consumer, is exclusive.
+    """
+    if queue.partitions is not None:
+        queue.partitions.attach(consumer)
+    else:
+        _attach(queue, consumer)
+
+
+def _attach(queue: Queue, consumer: QueueConsumer) -> None:
     election = queue.election
     if election is not None:
         election.check_attach(consumer)
@@ -138,7 +151,13 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     With basic.cancel `held` is empty: the channel keeps the deliveries. At the end of a session or a
     connection, call its `close_targets` first, or another of its consumers gets the released entries. If
     `consumer` is detached already, only `held` is released.
+
+    A consumer of a partitioned queue is detached from all members. Its deliveries belong to its `parts`, the
+    consumers of the members, whose callers release them. A browser ends with its last part.
     """
+    if queue.partitions is not None:
+        queue.partitions.detach(consumer)
+        return
     if consumer.state != REMOVED:
         remove_consumer(queue, consumer)
         if consumer.acquires:
@@ -160,6 +179,9 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     if queue.election is not None:
         queue.election.note_detached()  # after the release: the successor gets the released entries first
     pass_baton(queue)
+    front = consumer.front
+    if front is not None and not front.parts and not front.acquires and front.state != REMOVED:
+        detach(queue_of(front), front, [])
 
 
 def remove_consumer(queue: Queue, consumer: QueueConsumer) -> None:
@@ -167,7 +189,10 @@ def remove_consumer(queue: Queue, consumer: QueueConsumer) -> None:
     forget_waiting(queue, consumer)
     queue.manager.remove(consumer)
     consumer.target.consumers.remove(consumer)
-    if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
+    front = consumer.front
+    if front is not None:
+        front.parts.remove(consumer)
+    if consumer.acquires and consumer.blockers & (BLOCKED_BY_STANDBY | BLOCKED_BY_MEMBERS) == 0:
         consumer.target.on_activity_changed(consumer, False, DETACHED)
 
 

@@ -30,6 +30,7 @@ BLOCKED_BY_GATE: Final = 16  # the queue waits until there are enough consumers
 BLOCKED_BY_PURGE: Final = 32  # the queue is being purged
 BLOCKED_BY_GROUPS: Final = 64  # the owners of the message groups are being determined
 BLOCKED_BY_RETURNS: Final = 128  # an entry before its next one may be about to be requeued
+BLOCKED_BY_MEMBERS: Final = 256  # the queue is partitioned: consumers of its members get the messages
 
 # Activities, as clients see them. [RabbitMQ activity_status]
 UP: Final = "up"  # any number of consumers of its queue are served
@@ -164,21 +165,20 @@ class QueueConsumer(Holder):
 
     The subscription lasts from `attach` to `detach` of `broker.core.queues.attach`.
 
-    `acquires`: False makes it a browser, which sees every entry in order and takes none.
-    `priority`: consumers of higher priority are served first while they have credit; default 0. [RabbitMQ
-    x-priority] `rank`: the order that follows from the priority, see `QueueConsumerManager.strict`.
-    `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
-    `candidate`: a candidate for exclusive service by the queue. [ActiveMQ exclusive consumer]
-    `getting`: a basic.get that waits for one message, which does not count as a consumer.
-    `tag`: the client's name for it; the core does not read it.
-    `name`: the journal's name for it, once the journal needs one.
-    `lease`: the time limit for settling each delivery, None: no limit; the target starts it.
-    `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
-    `filter`: selects the entries that it sees, None: all.
-    `extent`: the part of the queue that a browser sees, None: all. Set before it is attached.
-    `inflight`: the number of entries that it has acquired and that are neither settled nor released. The
-    number counts on after its removal.
-    `woken`: it is NOTIFIED, and has had no message since its notification.
+    `acquires`: False makes it a browser, which sees every entry in order and takes none. `priority`:
+    consumers of higher priority are served first while they have credit; default 0. [RabbitMQ x-priority]
+    `rank`: the order that follows from the priority, see `QueueConsumerManager.strict`. `exclusive`: refuse
+    every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive] `candidate`: a candidate for
+    exclusive service by the queue. [ActiveMQ exclusive consumer] `getting`: a basic.get that waits for one
+    message, which does not count as a consumer. `tag`: the client's name for it; the core does not read it.
+    `name`: the journal's name for it, once the journal needs one. `lease`: the time limit for settling each
+    delivery, None: no limit; the target starts it. `no_ack`: the queue settles each entry as soon as
+    `target.deliver` has returned. `filter`: selects the entries that it sees, None: all. `extent`: the part
+    of the queue that a browser sees, None: all. Set before it is attached. `inflight`: the number of entries
+    that it has acquired and that are neither settled nor released. The number counts on after its removal.
+    `woken`: it is NOTIFIED, and has had no message since its notification. `parts`: for a consumer of a
+    partitioned queue, its consumers of the members. `front`: for such a part, the consumer of the partitioned
+    queue.
     """
 
     def __init__(
@@ -210,10 +210,17 @@ class QueueConsumer(Holder):
         self.context: Cursor = queue.context
         self.waiting_on: QueueEntry | None = None
         self.holding: OwnedGroups | None = None  # the groups of the consumer, from its first group on
+        self.parts: list[QueueConsumer] = NO_PARTS
+        self.front: QueueConsumer | None = None
         # set and read by the queue's QueueConsumerManager only
         self.level: ConsumerLevel | None = None
         self.prev: QueueConsumer | None = None
         self.next: QueueConsumer | None = None
+
+    @property
+    def subscribed_queue(self) -> QueueState:
+        """The queue that the client consumes from: a partitioned queue if this is a consumer of a member."""
+        return self.queue if self.front is None else self.front.queue
 
     def on_acquisition_removed(self, entry: QueueEntry) -> None:
         """Inform the target that a deleted queue has taken `entry` back."""
@@ -222,6 +229,10 @@ class QueueConsumer(Holder):
     def notify_work(self) -> None:
         """Request a turn, because the queue may have work. Never delivers from here."""
         self.target.notify_work()
+
+
+NO_PARTS: Final[list[QueueConsumer]] = []
+"""The parts of all consumers of other queues. The list is not changed."""
 
 
 @final

@@ -65,6 +65,9 @@ class Election(ElectionHook):
     active one is detached, the one of the highest priority follows; of equals, the one that was attached
     first.
 
+    `prefer` names the consumer that is served instead, because consumers of a partitioned queue share its
+    members.
+
     A takeover may drain (`draining`): no consumer is served until deliveries of others are settled or
     returned. So no message is processed before its predecessors. The drain waits for some deliveries.
 
@@ -82,6 +85,8 @@ class Election(ElectionHook):
         self.active: QueueConsumer | None = None
         self.draining: bool = False
         self._single_active = single_active
+        self._preferred: QueueConsumer | None = None
+        self._hands_over = False  # the drain awaits all deliveries of others
         self._leavers: list[QueueConsumer] = []  # cancelled, with deliveries that the drain awaits
         self._limit: DrainLimit | None = None  # while the limit runs
         self._turns: i64 = 0
@@ -132,6 +137,19 @@ class Election(ElectionHook):
         if active is None or self._takes_over(newcomer, active):
             self._elect(newcomer)
 
+    def prefer(self, consumer: QueueConsumer) -> None:
+        """Serve `consumer`, an attached candidate, instead of the active one when no delivery is unsettled.
+
+        No candidate may have a higher priority.
+        """
+        self._preferred = consumer
+        active = self.active
+        if active is not None and active is not consumer and active.state != REMOVED:
+            self._hands_over = True
+            self._elect(consumer)
+            if self.draining and not self._single_active:
+                self._limit_drain()
+
     def note_detached(self) -> None:
         """Elect the next consumer if the active one was detached: O(log n) amortised."""
         left = self.active
@@ -142,7 +160,11 @@ class Election(ElectionHook):
             heappop(candidates)
         if left.inflight > 0 and EXCLUSIVE_TAKEOVER not in self.queue.effective:
             self._leavers.append(left)
-        self._elect(candidates[0][2] if candidates else None)
+        preferred = self._preferred
+        if preferred is None or preferred.state == REMOVED:
+            self._preferred = None
+            preferred = candidates[0][2] if candidates else None
+        self._elect(preferred)
         if self.draining and not self._single_active:
             self._limit_drain()
 
@@ -197,7 +219,8 @@ class Election(ElectionHook):
 
     def _waits(self) -> bool:
         """Whether deliveries are unsettled that precede the active consumer's deliveries."""
-        if self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
+        drains = self._single_active or self._hands_over
+        if drains or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
             return self._has_other_deliveries()
         return any(left.inflight > 0 for left in self._leavers)
 
@@ -209,6 +232,7 @@ class Election(ElectionHook):
 
     def _start(self) -> None:
         self.draining = False
+        self._hands_over = False
         self._leavers.clear()
         self._end_limit()
         active = self.active
@@ -256,8 +280,13 @@ class Election(ElectionHook):
 def activity_of(consumer: QueueConsumer) -> str:
     """Return whether `consumer` is served: UP, SINGLE_ACTIVE, WAITING or DRAINING.
 
+    A consumer of a partitioned queue is served if one of its parts is.
+
     [RabbitMQ activity_status]
     """
+    if consumer.parts:
+        activities = {activity_of(part) for part in consumer.parts}
+        return next(each for each in (UP, SINGLE_ACTIVE, DRAINING, WAITING) if each in activities)
     election = queue_of(consumer).election
     return UP if election is None or not consumer.acquires else election.activity_of(consumer)
 
@@ -354,11 +383,18 @@ class StartGate(GateHook):
         clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_GATE)
 
 
+def _dispatch_arguments(queue: Queue) -> dict[str, object]:
+    """Return the effective arguments that concern consumers, with those of the partitioned queue."""
+    member = queue.member
+    return queue.effective if member is None else member.arguments | queue.effective
+
+
 def _apply_gate(queue: Queue, schedule: Schedule) -> None:
     """Set the gate by the queue's effective arguments; an open gate stays open."""
     manager = queue.manager
-    wanted = number_argument(queue.effective, CONSUMERS_BEFORE_DISPATCH, 0)
-    delay = number_argument(queue.effective, DELAY_BEFORE_DISPATCH, -1)
+    arguments = _dispatch_arguments(queue)
+    wanted = number_argument(arguments, CONSUMERS_BEFORE_DISPATCH, 0)
+    delay = number_argument(arguments, DELAY_BEFORE_DISPATCH, -1)
     gate = manager.gate
     if wanted > 0 or delay >= 0:
         if gate is None:
@@ -440,4 +476,4 @@ def apply(queue: Queue, host: QueueHost) -> None:
     acquiring consumer.
     """
     _apply_gate(queue, host.schedule)
-    queue.manager.strict = queue.effective.get(DISPATCH) == STRICT
+    queue.manager.strict = _dispatch_arguments(queue).get(DISPATCH) == STRICT

@@ -441,7 +441,7 @@ class QueueRetry(Chore):
         raise NotImplementedError
 
     def forget_wait(self, entry: QueueEntry) -> None:
-        """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
+        """Forget the time of `entry`, if it has one, which the caller makes AVAILABLE or DEQUEUED."""
         raise NotImplementedError
 
     def stop(self) -> None:
@@ -474,6 +474,10 @@ class ElectionHook:
 
     def note_delivery_end(self) -> None:
         """Note that a delivery has been settled or returned. The queue's state is consistent."""
+        raise NotImplementedError
+
+    def prefer(self, consumer: QueueConsumer) -> None:
+        """Serve `consumer`, an attached candidate, when no other one has an unsettled delivery."""
         raise NotImplementedError
 
     def activity_of(self, consumer: QueueConsumer) -> str:
@@ -568,6 +572,71 @@ class BacklogHook(Chore):
 
 class MemoryHook(Chore):
     """The duplicates filter of a queue; see `broker.core.queues.duplicates`."""
+
+
+class MemberHook:
+    """The membership of a queue in a partitioned queue; see `broker.core.partitions.partitioned`.
+
+    `front_name`: the name of the partitioned queue. `arguments`: its effective arguments, which concern its
+    consumers. `is_leaving`: the mapping does not name the member any more.
+    """
+
+    def __init__(self) -> None:
+        self.is_leaving = False
+
+    @property
+    def front_name(self) -> str:
+        """The name of the partitioned queue."""
+        raise NotImplementedError
+
+    @property
+    def arguments(self) -> dict[str, object]:
+        """The effective arguments of the partitioned queue."""
+        raise NotImplementedError
+
+    def note_arrival(self, entry: QueueEntry) -> None:
+        """Note that `entry` is new and has not been announced. It is HELD if others must leave before."""
+        raise NotImplementedError
+
+    def note_departure(self, entry: QueueEntry) -> None:
+        """Note that `entry` is DEQUEUED."""
+        raise NotImplementedError
+
+    def reserve(self, count: i64) -> None:
+        """Expect so many messages, whose enqueue follows later; negative: expect so many fewer."""
+        raise NotImplementedError
+
+    def note_renamed(self, name: str) -> None:
+        """Note that the queue, which had this name, has another name now."""
+        raise NotImplementedError
+
+    def note_deleted(self) -> None:
+        """Note that the queue has been deleted. Its entries leave in later turns."""
+        raise NotImplementedError
+
+
+class PartitionsHook:
+    """The members of a partitioned queue; see `broker.core.partitions.partitioned`."""
+
+    def attach(self, consumer: QueueConsumer) -> None:
+        """Attach a consumer of the partitioned queue to all members. Raises the errors of `attach`."""
+        raise NotImplementedError
+
+    def detach(self, consumer: QueueConsumer) -> None:
+        """Detach a consumer of the partitioned queue from it and from all members."""
+        raise NotImplementedError
+
+    def member_queues(self) -> list[QueueState]:
+        """Return the queues that have messages of the partitioned queue, in the order of the mapping."""
+        raise NotImplementedError
+
+    def apply(self) -> None:
+        """Apply the effective arguments of the partitioned queue to its members."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End the partitioned queue: it has been deleted. The members keep their messages."""
+        raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -291,6 +291,9 @@ class Limits(LimitsHook):
         if old is not None:
             count = 0
             size -= old.message.size
+        if queue.member is not None:  # HELD messages, which wait for other members, take room
+            count += queue.held
+            size += queue.held_bytes
         return (
             queue.ready + queue.dead + self.reserved + count > self.max_length
             or queue.ready_bytes + queue.dead_bytes + self.reserved_bytes + size > self.max_bytes

@@ -14,6 +14,7 @@ from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.duplicates import memory_of
+from broker.core.queues.hooks import PartitionsHook
 from broker.core.queues.queue import Queue, drop, refuse_stream
 from broker.core.queues.state import abandon, begin_browsing, end_browsing, reset_counts
 from broker.core.schedule import ENTRIES, Chore, Schedule
@@ -46,7 +47,10 @@ class Purge(Chore):
 
     Each entry is settled in the log when it is dropped: if the broker dies meanwhile, a restart restores the
     others.
-    `dropped` counts them. `most`: how many entries are looked at in one turn.
+    `dropped` counts them. `most`: how many entries are looked at in one turn. `logged`: the log stores
+    messages of the queue.
+
+    A purge of a partitioned queue purges its members, and is over when all these purges are.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule, most: i64) -> None:
@@ -54,6 +58,7 @@ class Purge(Chore):
         self.queue = queue
         self.dropped: i64 = 0
         self.over: bool = False
+        self.logged: bool = queue.logged
         self._newest: i64 = queue.entries.sequence
         backlog = existing_backlog(queue)
         self._newest_dead: i64 = 0 if backlog is None else backlog.numbers
@@ -61,6 +66,7 @@ class Purge(Chore):
         self._cursor: Cursor | None = None  # on the last entry that has been looked at and stays
         self._waiter: PurgeWaiter | None = None
         self._by: object | None = None if queue.journal is None else queue.journal.current_actor()
+        self._parts_left: i64 = 0
 
     def set_waiter(self, waiter: PurgeWaiter) -> None:
         """Set the only waiter, which is called when the purge is over."""
@@ -84,6 +90,25 @@ class Purge(Chore):
         if last is not None:
             self._move_cursor(last)
         self.continue_soon()
+
+    def begin_members(self, partitions: PartitionsHook) -> None:
+        """Purge the members of the partitioned queue."""
+        members = partitions.member_queues()
+        self._parts_left = len(members)
+        self.over = not members
+        for member in members:
+            assert isinstance(member, Queue), "every QueueState is a Queue"
+            self.logged = self.logged or member.logged
+            purge(member, self.schedule, self.budget).set_waiter(_PartEnd(self))
+
+    def note_part_end(self, dropped: i64) -> None:
+        """Note that the purge of a member is over and has dropped so many messages."""
+        self.dropped += dropped
+        self._parts_left -= 1
+        if self._parts_left == 0:
+            self.over = True
+            if self._waiter is not None:
+                self._waiter.on_purged(self)
 
     def wait(self) -> None:
         """Queue the purge for a later turn, until which no consumer is served."""
@@ -169,6 +194,18 @@ class Purge(Chore):
 
 
 @final
+class _PartEnd(PurgeWaiter):
+    """The waiter for the purge of a member, for the purge of its partitioned queue."""
+
+    def __init__(self, whole: Purge) -> None:
+        self._whole = whole
+
+    def on_purged(self, purge: Purge) -> None:
+        """Count the dropped messages."""
+        self._whole.note_part_end(purge.dropped)
+
+
+@final
 class _PurgedStretch:
     """The purged stretches for the journal: the first and the last place, and the count of entries.
 
@@ -213,6 +250,9 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
     """
     refuse_stream(queue, "purged")
     started = Purge(queue, schedule, most)
+    if queue.partitions is not None:
+        started.begin_members(queue.partitions)
+        return started
     purges = queue.manager.purges
     if queue.manager.returns and not purges:
         started.wait()  # for entries that are being requeued
@@ -248,6 +288,11 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
     if queue.stream is not None:
         queue.stream.drop()
         queue.stream = None
+    if queue.partitions is not None:
+        queue.partitions.stop()
+        queue.partitions = None
+    if queue.member is not None:
+        queue.member.note_deleted()
 
 
 def dispose(queue: Queue, schedule: Schedule) -> None:
@@ -343,6 +388,7 @@ class DeletedContents(Chore):
         if not is_unfinished:
             self._queue.retry = None
             self._queue.backlog = None
+            self._queue.member = None
         for owner, taken_back in taken:
             owner.on_acquisition_removed(taken_back)
         return is_unfinished
@@ -362,6 +408,8 @@ class DeletedContents(Chore):
         if queue.index is not None:
             queue.index.remove(entry, 0)
         queue.entries.unlink(entry)
+        if queue.member is not None:
+            queue.member.note_departure(entry)
         self._forget(entry.message)
 
     def _forget(self, message: Message) -> None:

@@ -51,7 +51,9 @@ from broker.core.queues.hooks import (
     REJECTED,
     BacklogHook,
     ElectionHook,
+    MemberHook,
     MemoryHook,
+    PartitionsHook,
     QueueJournal,
     QueueRetry,
     Stops,
@@ -77,6 +79,8 @@ class Queue(ConsumedQueue):
     duplicates filter. `host`: the virtual host. `stops`: the operations that are switched off. `volatile`:
     counts the messages lost at restarts.
     `stream`: the stream of the queue, if it is one. `journal`: records every step, if the queue is journaled.
+    `partitions`: the members of a partitioned queue, which has no entries itself. `member`: the membership of
+    a queue in a partitioned queue.
     """
 
     def __init__(
@@ -100,6 +104,8 @@ class Queue(ConsumedQueue):
         self.election: ElectionHook | None = None
         self.stops: Stops | None = None
         self.journal: QueueJournal | None = None
+        self.partitions: PartitionsHook | None = None
+        self.member: MemberHook | None = None
 
     def enqueue(self, message: Message, source: Source = BROKER) -> QueueEntry:
         """Link `message` from `source` at its place and notify. The caller has appended it to the log."""
@@ -118,6 +124,8 @@ class Queue(ConsumedQueue):
 
     def notify_work(self, entry: QueueEntry) -> None:
         """Notify the browsers of `entry`, which is new, and one consumer that can take it."""
+        if entry.state == HELD:
+            return  # an earlier message of its key is in another member of a partitioned queue
         if self.stream is None and self.manager.non_acquiring.head is not None:
             notify_browsers(self)
         if self.waiting and not self.entries.in_order:
@@ -221,6 +229,8 @@ class Queue(ConsumedQueue):
             self.discipline.note_departure(entry, owner)
         if message.marks != 0 and self.host is not None:
             self.host.write_consumption_receipts(message, self)
+        if self.member is not None:
+            self.member.note_departure(entry)
 
     def discard(self, entry: QueueEntry) -> None:
         """Reject `entry`, which is dead-lettered: ACQUIRED → DEQUEUED. Ignored where `settle` is."""
@@ -237,6 +247,8 @@ class Queue(ConsumedQueue):
             self.places.note_linked(entry)
         if self.index is not None or not self.entries.in_order:
             place_entry(self, entry)
+        if self.member is not None:
+            self.member.note_arrival(entry)
         return entry
 
     def unlink(self, entry: QueueEntry) -> None:
@@ -262,6 +274,8 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:
         queue.election.note_delivery_end()
+    if queue.member is not None:
+        queue.member.note_departure(entry)
 
 
 def drop(queue: Queue, entry: QueueEntry) -> None:

@@ -186,8 +186,10 @@ class Retry(QueueRetry):
         self._arm()
 
     def forget_wait(self, entry: QueueEntry) -> None:
-        """Forget the time of `entry`, which the caller makes AVAILABLE or DEQUEUED."""
-        self._timers.stop(self._waits.pop(entry))
+        """Forget the time of `entry`, if it has one, which the caller makes AVAILABLE or DEQUEUED."""
+        timer = self._waits.pop(entry, None)
+        if timer is not None:  # else the entry waits for other members of a partitioned queue
+            self._timers.stop(timer)
 
     def step(self, budget: i64) -> bool:
         """Make entries AVAILABLE whose time has come."""

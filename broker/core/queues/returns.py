@@ -245,6 +245,8 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
             discipline.note_departure(entry, consumer)
         if message.marks != 0 and queue.host is not None:
             queue.host.write_consumption_receipts(message, queue)
+        if queue.member is not None:
+            queue.member.note_departure(entry)
     if queue.election is not None:
         queue.election.note_delivery_end()
 

@@ -14,6 +14,7 @@ from broker.core.arguments.queue import ALTERNATE_EXCHANGE
 from broker.core.chance import Chance
 from broker.core.message import Address, Message
 from broker.core.message_view import MessageView
+from broker.core.partitions.partitioned import Partitioned
 from broker.core.policies.policy import NO_POLICIES, MergedPolicies
 from broker.core.queues.hooks import LetterRoute
 from broker.core.queues.queue import Queue
@@ -190,7 +191,7 @@ class Route(LetterRoute):
     only this very exchange, and needs a new permission for another one of its name. `careful`: the route is
     `by_message`, or leads to a queue that is stopped, may refuse messages or limits their time, or to both
     logged and unlogged queues. `publisher`: the publisher's names, for queues that do not receive their own
-    connection's messages (`NoLocal`).
+    connection's messages (`NoLocal`). `partitions`: the members of the only queue, if it is partitioned.
     """
 
     def __init__(self, address: Address, exchange: Exchange, publisher: tuple[str, ...] = ()) -> None:
@@ -202,6 +203,7 @@ class Route(LetterRoute):
         self.by_message = False
         self.careful = False
         self.pinned = False
+        self.partitions: Partitioned | None = None
         self.epoch: i64 = 0  # 0: stale
 
 

@@ -3,80 +3,23 @@
 from __future__ import annotations
 
 import json
-from hashlib import blake2b
-from math import log
 from typing import Final, final
 
 from broker.core.chance import hash_of
 from broker.core.errors import PreconditionFailed
 from broker.core.message_view import MessageView
 from broker.core.routing.graph import Binding, Description, Exchange, Resolution
+from broker.core.slots import Share, Slots, find_lowest_draw
 from broker.core.values import encode, show, type_name
-
-SLOTS: Final = 65536
-_TWO_TO_64: Final = float(2**64)
 
 
 @final
-class Choice:
+class Choice(Share):
     """A destination that may be chosen, by the binding that leads there, with a weight of at least 1."""
 
     def __init__(self, binding: Binding, weight: int) -> None:
+        super().__init__(f"{binding.destination_type} {binding.destination_name}", weight)
         self.binding = binding
-        self.weight = weight
-        name = f"{binding.destination_type} {binding.destination_name}"
-        self.seed = blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest()
-
-    def draw(self, slot: bytes) -> float:
-        """Return the destination's draw for a slot.
-
-        The draw is exponentially distributed, with the weight as its rate.
-        """
-        digest = blake2b(slot, digest_size=8, key=self.seed).digest()
-        return -log((int.from_bytes(digest, "big") + 0.5) / _TWO_TO_64) / self.weight
-
-
-@final
-class Slots:
-    """The assignment of 65,536 slots to the choices, each slot to one choice.
-
-    A slot belongs to the choice with the lowest draw for it. So shares follow the weights, a choice that is
-    added or removed takes or leaves only its own slots, and the order of the bindings does not matter.
-    [weighted rendezvous hashing]
-
-    The owner of a slot is computed at its first use, which looks at every choice, and then remembered.
-    """
-
-    def __init__(self) -> None:
-        self._owners: list[Choice | None] = []
-
-    def clear(self) -> None:
-        """Forget all owners, because the choices have changed."""
-        self._owners = []
-
-    def find_owner(self, number: int, choices: list[Choice]) -> Choice:
-        """Return the owner of a number. After a change of the choices, `clear` must come first."""
-        if not self._owners:
-            self._owners = [None] * SLOTS
-        slot = number % SLOTS
-        owner = self._owners[slot]
-        if owner is None:
-            owner = find_lowest_draw(number, choices)
-            self._owners[slot] = owner
-        return owner
-
-
-def find_lowest_draw(number: int, choices: list[Choice]) -> Choice:
-    """Return the choice that owns a number, of at least one choice."""
-    slot = (number % SLOTS).to_bytes(2, "big")
-    best = choices[0]
-    best_draw = best.draw(slot)
-    for choice in choices[1:]:
-        draw = choice.draw(slot)
-        if draw < best_draw:
-            best = choice
-            best_draw = draw
-    return best
 
 
 CONSISTENT_HASH: Final = "x-consistent-hash"
@@ -188,11 +131,9 @@ class ConsistentHashExchange(ChoosingExchange):
     ) -> Choice:
         """Return the owner of the hash."""
         number = hash_of(self._hashed(keys, view))
-        return (
-            find_lowest_draw(number, choices)
-            if self.conditional != 0
-            else self._slots.find_owner(number, choices)
-        )
+        if self.conditional != 0:
+            return choices[find_lowest_draw(number, choices)]
+        return choices[self._slots.find_owner(number, choices)]
 
     def weight_of(self, binding: Binding) -> int:
         """Return the binding's key."""

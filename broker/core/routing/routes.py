@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.message_view import MessageView
+from broker.core.partitions.partitioned import partitions_of
 from broker.core.queues.election import is_stopped
 from broker.core.queues.queue import Queue
 from broker.core.routing.graph import NO_QUEUES, Exchange, Resolution, Route
@@ -55,11 +56,13 @@ def resolve_route(topology: Topology, route: Route) -> None:
         if (
             queue.memory is not None
             or queue.stream is not None
+            or queue.partitions is not None
             or is_stopped(queue)
             or (queue.rules is not None and queue.rules.careful)
         ):
             careful = True
     route.queues = queues
+    route.partitions = partitions_of(queues[0]) if len(queues) == 1 else None
     if len(logged) == len(queues):
         route.logged = queues
     else:

@@ -6,12 +6,19 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments.queue import PARTITIONS, is_stream, is_volatile, number_argument
+from broker.core.arguments.queue import (
+    PARTITIONS,
+    is_partitioned,
+    is_stream,
+    is_volatile,
+    number_argument,
+)
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.index import new_index
 from broker.core.entries.list import FifoEntryList
 from broker.core.errors import NotFound
 from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.partitions.partitioned import Partitioned
 from broker.core.queues.election import declared_election
 from broker.core.queues.order import new_discipline
 from broker.core.queues.purge import disposal_cost, dispose
@@ -118,13 +125,14 @@ class Topology:
     ) -> Queue:
         """Make a queue under a free name; `number` is 0 if the log need not know it."""
         volatile = is_volatile(arguments)
+        partitioned = is_partitioned(arguments)
         queue = Queue(
             name,
             self.host.store,
             new_entry_list(arguments, self.host.headers),
             self.host.counters,
             durable=durable,
-            logged=number > 0 and not volatile and not is_stream(arguments),
+            logged=number > 0 and not volatile and not partitioned and not is_stream(arguments),
             number=number,
             vhost=self.host.name,
         )
@@ -133,8 +141,10 @@ class Topology:
         queue.arguments = arguments
         queue.set_discipline(new_discipline(queue, self.host.views, self.host.schedule))
         queue.index = new_index(self.host.store, arguments, self.host.views)
+        if partitioned:
+            queue.partitions = Partitioned(queue, self.host)
         self.host.cover_queue(queue)
-        queue.election = declared_election(queue)
+        queue.election = None if partitioned else declared_election(queue)
         if number > 0 and volatile:
             queue.volatile = Volatile(queue, self.host)
         self.queues[name] = queue
@@ -150,11 +160,14 @@ class Topology:
 
         Its bindings stay; the caller applies the policies of the new name.
         """
-        del self.queues[queue.name]
+        before = queue.name
+        del self.queues[before]
         queue.name = name
         self.queues[name] = queue
         self.bindings.note_renamed(queue)
         self.host.on_routes_changed()
+        if queue.member is not None:
+            queue.member.note_renamed(before)
         if queue.journal is not None:
             queue.journal.renamed()
 

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import (
     LAST_VALUE_KIND,
+    PARTITIONED_KIND,
     PRIORITY_KIND,
     SORTED_KIND,
     STANDARD,
@@ -212,6 +213,7 @@ LISTS: Final[dict[str, Callable[[Arguments, Headers], QueueEntryList]]] = {
     PRIORITY_KIND: PriorityEntryList.of,
     SORTED_KIND: SortedEntryList.of,
     LAST_VALUE_KIND: LastValueEntryList.of,
+    PARTITIONED_KIND: FifoEntryList.of,  # without entries
 }
 """The list classes of the kinds of queues."""
 

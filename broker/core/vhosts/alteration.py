@@ -25,10 +25,15 @@ def stop_queue(topology: Topology, queue: Queue, names: list[str]) -> None:
     """Switch off exactly these operations, `election.ENQUEUE` and `DEQUEUE`.
 
     Raises:
+        PreconditionFailed: the queue is partitioned.
         StoreFailed: the queue is durable and the log has stopped.
     """
     if stopped(queue) == names:
         return
+    if queue.partitions is not None:
+        raise PreconditionFailed(
+            f"queue '{queue.name}' in vhost '{queue.vhost}' is partitioned: stop or start its members"
+        )
     host = topology.host
     if queue.durable:
         host.store.require()

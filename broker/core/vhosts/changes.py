@@ -6,6 +6,7 @@ from typing import Final
 
 from broker.core.arguments.queue import QUEUE_TYPE, queue_argument_objection
 from broker.core.errors import PreconditionFailed
+from broker.core.partitions.partitioned import partitions_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
 from broker.core.queues.volatile import LOST
@@ -19,6 +20,7 @@ QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
 BINDING: Final = "binding"
 DELETED: Final = ".delete"  # appended to the kind
+LEAVING: Final = "leaving"  # the members that a partitioned queue still consumes from
 
 Change = dict[str, object]
 
@@ -37,6 +39,9 @@ def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
         change["stopped"] = stopped(queue)
     if queue.volatile is not None:
         change[LOST] = queue.volatile.described(stopping)
+    partitions = partitions_of(queue)
+    if partitions is not None and partitions.leaving_names:
+        change[LEAVING] = partitions.leaving_names
     stream = stream_of(queue)
     if stream is not None and stream.offsets.kept:
         change[OFFSETS] = {name: list(kept) for name, kept in stream.offsets.kept.items()}

@@ -18,10 +18,12 @@ from broker.core.arguments.queue import (
     check_exchange_arguments,
     check_lifetime,
     check_queue_arguments,
+    is_partitioned,
     strategy_warning,
 )
 from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, locked
 from broker.core.names import check_length, check_name, is_predeclared, refuse_default_exchange
+from broker.core.partitions.partitioned import partitions_of, totals_of
 from broker.core.policies.policy import with_queue_type
 from broker.core.publishing.delay import count_delayed
 from broker.core.publishing.publisher import Publisher
@@ -42,6 +44,7 @@ from broker.core.vhosts.changes import (
     queue_deleted,
 )
 from broker.core.vhosts.deletion import Dependents
+from broker.core.vhosts.members import check_members
 
 _GENERATED_PREFIX: Final = "amq.gen-"
 
@@ -186,11 +189,16 @@ class Declarations:
                 f"queue limit in vhost '{self._host.name}' ({self._host.queues_max}) is reached"
             )
         check_lifetime(arguments, durable, exclusive_owner is not None, auto_delete, where)
+        if is_partitioned(arguments):
+            check_members(self._topology, arguments, where, durable, None)
         if durable:
             self._host.store.require()
         number = self._topology.numbers.take(arguments) if durable else 0
         queue = self._topology.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
         open_stream(queue, self._host)
+        partitions = partitions_of(queue)
+        if partitions is not None:
+            partitions.open(self._topology.queues)
         if durable:
             self._host.store.append_definition(queue_change(self._host.name, queue))
         warning = strategy_warning(queue.effective, arguments)
@@ -224,15 +232,23 @@ class Declarations:
 
         Raises:
             ResourceLocked: the queue is exclusive to another connection.
-            PreconditionFailed: it has consumers and `if_unused` is set, or messages and `if_empty`.
+            PreconditionFailed: it has consumers and `if_unused` is set, or messages and `if_empty`, or is a
+                member of a partitioned queue.
             StoreFailed: the queue is durable and the log has stopped.
         """
         queue = self._topology.queues.get(name)
         if queue is None:
             return 0
         self.check_owner(queue, owner)
+        if queue.member is not None and not queue.member.is_leaving:
+            raise PreconditionFailed(
+                f"{self._queue_text(name)} is a member of partitioned queue '{queue.member.front_name}': "
+                "remove it there first"
+            )
         ready = queue.ready
-        if if_empty and (ready + queue.held + queue.dead + count_delayed(queue) or queue.manager.returns):
+        totals = totals_of(queue)
+        waiting = totals.ready + totals.held + totals.dead + count_delayed(queue)
+        if if_empty and (waiting or queue.manager.returns):
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")

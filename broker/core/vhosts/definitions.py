@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from broker.core.errors import PreconditionFailed
 from broker.core.message import DELAYED, REMEMBERED, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
+from broker.core.partitions.partitioned import partitions_of
 from broker.core.policies.policy import OPERATOR_POLICY, POLICY, parse_policy
 from broker.core.publishing.delay import delay
 from broker.core.queues.dead_letter_backlog import backlog_of
@@ -35,6 +36,7 @@ from broker.core.vhosts.changes import (
     BINDING,
     DELETED,
     EXCHANGE,
+    LEAVING,
     QUEUE,
     VHOST,
     VHOST_LIMITS,
@@ -121,6 +123,9 @@ def _apply_queue(vhost: VirtualHost, change: Change) -> None:
     set_stopped(queue, texts_of(change, "stopped"))
     if queue.volatile is not None:
         queue.volatile.restore(change.get(LOST))
+    partitions = partitions_of(queue)
+    if partitions is not None:
+        partitions.leaving_found = texts_of(change, LEAVING)
     if isinstance(queue.entries, StreamEntryList):
         queue.entries.offsets_found = change.get(OFFSETS)
 

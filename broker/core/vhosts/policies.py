@@ -143,6 +143,8 @@ class Policies:
         queue.entries.apply(queue.effective)
         for apply in APPLIED:
             apply(queue, self._host)
+        if queue.partitions is not None:
+            queue.partitions.apply()
         queue.journal = self._host.journal.journal_of(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:

@@ -32,6 +32,7 @@ from broker.adapters.amqp10.management.requests import (
 from broker.adapters.peers import direct_reply, requests
 from broker.adapters.peers.server import PRODUCT
 from broker.core.errors import NotFound
+from broker.core.partitions.partitioned import totals_of
 from broker.core.policies.policy import queue_type_of
 from broker.core.queues.limits import touch
 from broker.core.queues.purge import Purge, PurgeWaiter
@@ -114,7 +115,7 @@ class _PurgeAnswer(PurgeWaiter):
 
 
 def _purge_answer(done: Purge) -> Answer:
-    return Answer(OK, _count_body(int(done.dropped)), done.queue.logged)
+    return Answer(OK, _count_body(int(done.dropped)), done.logged)
 
 
 def _count_body(messages: int) -> list[bytes]:
@@ -142,7 +143,7 @@ def _describe_queue(context: RequestContext, queue: Queue) -> dict[object, objec
     """Show a queue under RabbitMQ's names. The only node has the name in the broker's open."""
     node = str(context.client.server.properties["product"])
     return {
-        "message_count": Ulong(int(queue.ready)),
+        "message_count": Ulong(int(totals_of(queue).ready)),
         "consumer_count": Uint(queue.consumer_count),
         "name": queue.name,
         "vhost": queue.vhost,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from broker.core.chance import Chance
 from broker.core.errors import PreconditionFailed
 from broker.core.publishing.outcome import ROUTED, UNROUTED
-from broker.core.routing.hashed import SLOTS
+from broker.core.slots import SLOTS
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.topology import add_exchange, add_queue, new_vhost, publish, routed
 from tests.support.effort import cases

@@ -1,0 +1,240 @@
+"""The mapping of a partitioned queue: the member of each message, by its key or by the members' selectors.
+
+[Bernstein and Newcomer 4.5, parameter-based routing]
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments.partition import (
+    BY_PROPERTY,
+    BY_SELECTOR,
+    PARTITION_BY,
+    PARTITION_MEMBERS,
+    PARTITION_PINS,
+    WEIGHT_MAX,
+)
+from broker.core.arguments.rule import Arguments, invalid
+from broker.core.chance import hash_of
+from broker.core.errors import PreconditionFailed
+from broker.core.message_view import PROPERTIES, MessageView
+from broker.core.selector.selector import Selector
+from broker.core.slots import SLOTS, Share, Slots
+from broker.core.values import encode, show
+
+TO: Final = "to"
+WEIGHT: Final = "weight"
+SELECTOR: Final = "selector"
+_FIELDS: Final = (TO, WEIGHT, SELECTOR)
+_SCHEMES: Final = ("amqp://", "amqps://")
+NO_MEMBER: Final[i64] = -1
+KNOWN_MAX: Final = 4096  # keys whose places are remembered; the next one clears all
+
+Slot = int | str
+"""A set of messages whose order is kept: a slot of keys, a pinned value, or a member's selector."""
+
+
+@final
+class Place:
+    """The place of a key: its slot, and the index of its member, NO_MEMBER: no member takes the message."""
+
+    def __init__(self, slot: Slot, member: i64) -> None:
+        self.slot = slot
+        self.member = member
+
+
+NOWHERE: Final = Place("", NO_MEMBER)
+
+
+@final
+class MappedMember(Share):
+    """A member of a mapping: the name of its queue, its weight, and its selector; None accepts everything."""
+
+    def __init__(self, name: str, weight: int, selector: Selector | None) -> None:
+        super().__init__(f"queue {name}", weight)
+        self.name = name
+        self.selector = selector
+
+
+@final
+class Mapping:
+    """The mapping of messages to `members`, in their order.
+
+    By the value of a header or property: a value in `pins` goes to the member with this index, and every
+    other value by its hash to a member, in proportion to the weights. A message without the value has the
+    empty key. By selectors: the first member whose selector accepts the message gets it; if there is none, no
+    member.
+
+    A change of the mapping makes a new one. Keys that neither the change nor the weights concern stay where
+    they are, because each key draws its member. [weighted rendezvous hashing]
+    """
+
+    def __init__(self, by: str, members: list[MappedMember], pins: dict[str, int]) -> None:
+        self.by = by
+        self.members = members
+        self.pins = pins
+        self.by_selector = by == BY_SELECTOR
+        is_property = by.startswith(BY_PROPERTY)
+        self._header = "" if is_property or self.by_selector else by
+        self._property = property_name(by) if is_property else ""
+        self._slots = Slots()
+        self._known: dict[str, Place] = {}
+
+    def find_place(self, view: MessageView) -> Place:
+        """Return the place of a message. Raises the errors of views whose content does not decode."""
+        if self.by_selector:
+            return self._select(view)
+        if not self.members:
+            return NOWHERE
+        value = view.header_named(self._header) if self._header else view.property(self._property)
+        key = value if isinstance(value, str) else key_of(value)
+        place = self._known.get(key)
+        return self._locate(key) if place is None else place
+
+    def without(self, names: list[str]) -> Mapping:
+        """Return the mapping without these members, and without what is pinned to them."""
+        if not names:
+            return self
+        left = [member for member in self.members if member.name not in names]
+        places = {member.name: index for index, member in enumerate(left)}
+        pins = {
+            value: places[self.members[index].name]
+            for value, index in self.pins.items()
+            if self.members[index].name in places
+        }
+        return Mapping(self.by, left, pins)
+
+    @property
+    def selectors(self) -> list[str]:
+        """The texts of the members' selectors in order; "": the member takes everything."""
+        return ["" if each.selector is None else each.selector.canonical for each in self.members]
+
+    def _locate(self, key: str) -> Place:
+        pinned = self.pins.get(key)
+        if pinned is not None:
+            place = Place(key, pinned)
+        else:
+            number = slot_of_key(key)
+            place = Place(number, self._slots.find_owner(number, self.members))
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[key] = place
+        return place
+
+    def _select(self, view: MessageView) -> Place:
+        for index, member in enumerate(self.members):
+            selector = member.selector
+            if selector is None:
+                return Place("", index)
+            if selector.matches(view):
+                return Place(selector.canonical, index)
+        return NOWHERE
+
+
+def key_of(value: object | None) -> str:
+    """Return the key of a header's or property's value: its text; "" without a value.
+
+    A number has the key of its digits, and octets have the key of the same string.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return json.dumps(encode(value), sort_keys=True)
+
+
+def slot_of_key(key: str) -> int:
+    """Return the slot of a key that is not pinned."""
+    return hash_of(key.encode("utf-8", "surrogateescape")) % SLOTS
+
+
+def property_name(by: str) -> str:
+    """Return the property in `property:NAME`, with underscores as in AMQP 0-9-1."""
+    return by.removeprefix(BY_PROPERTY).replace("-", "_")
+
+
+def member_names(arguments: Arguments) -> list[str]:
+    """Return the names in the members of a queue's arguments, which need not be checked."""
+    given = arguments.get(PARTITION_MEMBERS)
+    if not isinstance(given, list):
+        return []
+    names = [each.get(TO) if isinstance(each, dict) else each for each in given]
+    return [name for name in names if isinstance(name, str)]
+
+
+def read_mapping(arguments: Arguments, queue: str) -> Mapping:
+    """Return the mapping in the arguments of a partitioned queue, each of which is allowed by itself.
+
+    `queue`: its description for refusals, `queue 'q' in vhost '/'`.
+
+    Raises:
+        PreconditionFailed: a property does not exist, or a member or pin is malformed or is there twice.
+    """
+    by = arguments[PARTITION_BY]
+    assert isinstance(by, str), "arguments are checked before they are read"
+    if by.startswith(BY_PROPERTY) and property_name(by) not in PROPERTIES:
+        raise invalid(PARTITION_BY, queue, by, f"names no property; properties are {', '.join(PROPERTIES)}")
+    given = arguments[PARTITION_MEMBERS]
+    assert isinstance(given, list), "arguments are checked before they are read"
+    members: list[MappedMember] = []
+    names: dict[str, int] = {}
+    for number, each in enumerate(given, 1):
+        member = _read_member(each, by == BY_SELECTOR, f"member {number} in '{PARTITION_MEMBERS}' of {queue}")
+        if member.name in names:
+            raise PreconditionFailed(f"'{PARTITION_MEMBERS}' of {queue} names '{member.name}' twice")
+        names[member.name] = len(members)
+        members.append(member)
+    pins = arguments.get(PARTITION_PINS, {})
+    assert isinstance(pins, dict), "arguments are checked before they are read"
+    if pins and by == BY_SELECTOR:
+        raise invalid(PARTITION_PINS, queue, pins, f"does not go with {PARTITION_BY} '{BY_SELECTOR}'")
+    for value, name in pins.items():
+        if name not in names:
+            raise PreconditionFailed(
+                f"'{PARTITION_PINS}' of {queue} pins '{value}' to '{name}', which is no member"
+            )
+    return Mapping(by, members, {value: names[name] for value, name in pins.items()})
+
+
+def _read_member(given: object, by_selector: bool, what: str) -> MappedMember:
+    """Return a member. Raises PreconditionFailed, which calls the member `what`."""
+    table = given if isinstance(given, dict) else {TO: given}
+    for field in table:
+        if field not in _FIELDS:
+            raise PreconditionFailed(f"{what} has the unknown field '{field}', known: {', '.join(_FIELDS)}")
+    name = table.get(TO)
+    if not isinstance(name, str) or not name:
+        raise PreconditionFailed(f"{what} has no name of a queue as '{TO}'")
+    if name.lower().startswith(_SCHEMES):
+        scheme = name.partition(":")[0]
+        raise PreconditionFailed(
+            f"{what} is an {scheme} URI: members must be queues of the same virtual host"
+        )
+    weight = table.get(WEIGHT, 1)
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= WEIGHT_MAX:
+        raise PreconditionFailed(
+            f"{what} has '{show(weight)}' as '{WEIGHT}', expected an integer from 1 to {WEIGHT_MAX}"
+        )
+    for field in (WEIGHT,) if by_selector else (SELECTOR,):
+        if field in table:
+            raise PreconditionFailed(
+                f"{what} has a '{field}', which {'does not go' if by_selector else 'goes only'} with "
+                f"{PARTITION_BY} '{BY_SELECTOR}'"
+            )
+    text = table.get(SELECTOR, "")
+    if not isinstance(text, str):
+        raise PreconditionFailed(f"{what} has '{show(text)}' as '{SELECTOR}', expected a string")
+    if not text.strip():
+        return MappedMember(name, weight, None)
+    try:
+        return MappedMember(name, weight, Selector(text))
+    except PreconditionFailed as error:
+        raise PreconditionFailed(f"{what}: {error.text}") from error
