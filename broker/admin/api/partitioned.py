@@ -11,13 +11,14 @@ from broker.admin.api.lists import Options, answer_with_list
 from broker.admin.api.management import Managed
 from broker.admin.api.queues import find_queue
 from broker.admin.api.requests import Asker, Body, Name
-from broker.admin.json_documents import read_field_table, read_table, require_field, to_json
+from broker.admin.json_documents import read_field_table, read_table, require_field
 from broker.admin.shapes import Shown, show_mapping
 from broker.auth.terms import CONFIGURE
 from broker.core.arguments.partition import PARTITION_BY, PARTITION_MEMBERS
 from broker.core.partitions.mapping import member_names
 from broker.core.partitions.partitioned import partitions_of
 from broker.core.queues.queue import Queue
+from broker.core.values import to_json
 from broker.core.vhosts.members import change_mapping
 from broker.core.vhosts.vhost import VirtualHost
 
