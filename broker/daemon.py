@@ -169,25 +169,7 @@ class Daemon:
             settings.anonymous_user or "",
             settings.scram_iterations,
         )
-        self.server = Server(
-            self.broker,
-            self.log,
-            self.access,
-            __version__,
-            lambda prefix: prefix + self._unique(),
-            LinkNames(),
-            frame_max=settings.frame_max,
-            channel_max=settings.channel_max,
-            heartbeat=settings.heartbeat,
-            handshake_seconds=settings.handshake_timeout_s,
-            body_bytes_max=settings.message_size_max,
-            consumer_timeout=settings.consumer_timeout_ms,
-            transaction_bytes_max=settings.transaction_size_max,
-            transaction_timeout=settings.transaction_timeout_ms,
-            value_as_text=settings.amqp_value_as_text,
-            auto_create=settings.auto_create,
-        )
-        self.server.set_product(settings.compat_product, settings.compat_version)
+        self.server = self._new_server()
         self.users.on_rights_changed = self.server.connections.on_rights_changed
         self.users.on_deleted = self.server.on_user_deleted
         broker.leaving += [
@@ -224,6 +206,29 @@ class Daemon:
         )
         broker.exclusive_drain = self.settings.exclusive_drain_ms
         return broker
+
+    def _new_server(self) -> Server:
+        settings = self.settings
+        server = Server(
+            self.broker,
+            self.log,
+            self.access,
+            __version__,
+            lambda prefix: prefix + self._unique(),
+            LinkNames(),
+            frame_max=settings.frame_max,
+            channel_max=settings.channel_max,
+            heartbeat=settings.heartbeat,
+            handshake_seconds=settings.handshake_timeout_s,
+            body_bytes_max=settings.message_size_max,
+            consumer_timeout=settings.consumer_timeout_ms,
+            transaction_bytes_max=settings.transaction_size_max,
+            transaction_timeout=settings.transaction_timeout_ms,
+            value_as_text=settings.amqp_value_as_text,
+            auto_create=settings.auto_create,
+        )
+        server.set_product(settings.compat_product, settings.compat_version)
+        return server
 
     # -- start and stop
 

@@ -128,7 +128,7 @@ class World:
         assert isinstance(value, str)
         return int(value)
 
-    # ---- what happens
+    # ---- steps
 
     def message(self) -> tuple[int, str, Message]:
         self.numbers += 1

@@ -42,7 +42,7 @@ from broker.core.queues.virtual_host import QueueHost
 from broker.core.schedule import TimedTask
 
 LOOK_MS: Final[i64] = 1000  # the interval of looks at leaving members
-NO_VIEW: Final = MessageView()  # of a message that does not decode, or cannot be read
+NO_VIEW: Final = MessageView()  # the view of a message that does not decode, or cannot be read
 _NO_MESSAGE: Final = Message(NOWHERE, b"", 0, False, 0)
 
 
