@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from contextvars import Context
 from pathlib import Path
 from typing import Final, final
@@ -77,12 +78,13 @@ def unsupported(definition: Definition) -> str:
 class StoredSecrets:
     """The secrets that definitions refer to, read from files and from the environment of the broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._kept: dict[Reference, tuple[float, bytes]] = {}
 
     def read(self, reference: Reference) -> bytes:
         """Return a secret, which was read at most SECRET_SECONDS ago. Raises SecretError."""
-        now = time.monotonic()
+        now = self._clock()
         kept = self._kept.get(reference)
         if kept is None or now - kept[0] >= SECRET_SECONDS:
             kept = self._kept[reference] = (now, _read_secret(reference))

@@ -15,6 +15,7 @@ from typing import Any
 import pika
 import pytest
 
+from broker.offline import export_definitions, import_definitions
 from tests.support.admin.api import Api, amqp
 from tests.support.daemon.amqpctl import Amqpctl
 from tests.support.daemon.certificates import Certificates
@@ -535,6 +536,24 @@ def test_definitions_have_dispatchers(start: Any, hook: HookServer) -> None:
     reason = api.refused(400, "POST", "definitions", body=exported)["reason"]
     assert "dispatcher 'd' in vhost '/': " in reason
     assert "dispatch_allow" in reason
+
+
+def test_definitions_of_a_stopped_broker_have_dispatchers(
+    start_daemon: DaemonStarter, hook: HookServer, tmp_path: Path
+) -> None:
+    daemon = start_daemon("--dispatch-allow", hook.url)
+    api = Api(daemon.admin)
+    api.put("queues", "/", "q", durable=True)
+    api.put("dispatchers", "/", "d", queue="q", url=hook.url, concurrency=3)
+    online = api.get("definitions")
+    api.close()
+    daemon.stop()
+    offline = json.loads("".join(export_definitions(tmp_path / "data", None)))
+    assert offline["dispatchers"] == online["dispatchers"]
+    import_definitions(tmp_path / "copy", json.dumps(online).encode(), None, "copy.json")
+
+    copy = json.loads("".join(export_definitions(tmp_path / "copy", None)))
+    assert copy["dispatchers"] == online["dispatchers"]
 
 
 def test_the_journal_has_the_changes_and_the_consumer(start_daemon: DaemonStarter, hook: HookServer) -> None:
