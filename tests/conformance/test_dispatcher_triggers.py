@@ -78,7 +78,8 @@ class Place:
         self.api.put("queues", "/", "q", durable=True)
 
     def set(self, target: Target, **fields: object) -> None:
-        self.api.put("dispatchers", "/", "d", queue="q", **target.fields, **fields)
+        body: dict[str, Any] = {"queue": "q", **target.fields, **fields}
+        self.api.put("dispatchers", "/", "d", **body)
 
     def publish(self, *bodies: str, **properties: Any) -> None:
         with amqp(self.daemon.address, "/") as channel:
