@@ -45,6 +45,7 @@ from broker.dispatch.dispatcher import Services
 from broker.dispatch.dispatchers import Dispatchers
 from broker.flavour import FLAVOUR
 from broker.forwarding.shovels import Shovels
+from broker.forwarding.staged import StagingHost
 from broker.journal.journal import create_journal
 from broker.net.alarm_clock import AlarmClock
 from broker.net.calls import Calls, StoredSecrets, unsupported
@@ -183,7 +184,9 @@ class Daemon:
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
         self.listener = Listener(self.server, self.pump, loop, self.strangers, self.tls)
         self.outbound = Outbound(self.server, self.pump, loop)
-        self.shovels = Shovels(broker, self.outbound, __version__, f"amqpd@{socket.gethostname()}")
+        staging = StagingHost(broker, self.pump, self.server.conversions)
+        node = f"amqpd@{socket.gethostname()}"
+        self.shovels = Shovels(broker, self.outbound, __version__, node, staging)
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
@@ -247,7 +250,7 @@ class Daemon:
             gc.freeze()  # the objects of the start live as long as the process; never check them again
             self._tell_ready(admin)
             self.started = True
-            self.shovels.start()
+            self.shovels.start(f"{self.log.identity:x}")
             self._measure_lag(time.monotonic())
             self._tick_store()
             self._check_streams()

@@ -15,7 +15,7 @@ from broker.core.arguments.rule import ArgumentRule
 from broker.core.message_view import GROUP_ID, GROUP_SEQUENCE
 from broker.core.policies.policy import AUTO_CREATE
 from broker.core.publishing.delay import DELIVERY_TIME
-from broker.core.publishing.duplicate_check import PRODUCER, SEQUENCE
+from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING, PRODUCER, SEQUENCE
 from broker.core.publishing.receipts import RECEIPT_ON, RECEIPT_TO
 from broker.core.routing.bindings import NO_LOCAL
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, X_MATCH
@@ -220,6 +220,20 @@ PUBLISHED_HEADERS: Final[Extensions] = {
         "an integer, at least 0",
         "Number of the message among those of its producer. A number that is not above the highest one so "
         "far marks a duplicate.",
+    ),
+    ORIGIN: Extension(
+        "a string of 1 to 255 bytes",
+        "Broker and shovel that forward the message exactly once, for queues with `x-dedup-producers`. The "
+        "header takes precedence over `x-producer`.",
+    ),
+    POSITION: Extension(
+        "an integer, at least 0",
+        "Position of the message among those of its origin. A position that is not above the highest one so "
+        "far marks a duplicate.",
+    ),
+    PRECEDING: Extension(
+        "an integer, at least 0",
+        "Position of the message before this one. A queue that has not had the position refuses the message.",
     ),
     GROUP_ID: Extension(
         "a string or an integer",

@@ -19,7 +19,10 @@ SHOVEL: Final = "shovel"
 ON_CONFIRM: Final = "on-confirm"
 ON_PUBLISH: Final = "on-publish"
 NO_ACK: Final = "no-ack"
-ACK_MODES: Final = (ON_CONFIRM, ON_PUBLISH, NO_ACK)
+EXACTLY_ONCE: Final = "exactly-once"
+ACK_MODES: Final = (ON_CONFIRM, ON_PUBLISH, NO_ACK, EXACTLY_ONCE)
+DEDUP_PRODUCERS: Final = "x-dedup-producers"
+ORIGINS_MAX: Final = 1000  # producers that a queue remembers, if the definition does not say
 
 AMQP091: Final = "amqp091"
 LOCAL: Final = "local"
@@ -62,6 +65,8 @@ NUMBER_PROPERTIES: Final = {
 }
 """The properties that are numbers: place, bytes, smallest and largest value."""
 
+NO_TABLE: Final = b"\0\0\0\0"
+
 Fields = Mapping[str, object]
 
 
@@ -69,9 +74,9 @@ Fields = Mapping[str, object]
 class SourceEnd:
     """The source of a shovel: a queue, or an exchange with a binding key.
 
-    `uris`: at least one; each attempt to connect uses the next one. `arguments`: of the queue's declaration,
-    encoded. `consumer_arguments`: encoded. `delete_after`: the number of messages after which the shovel is
-    deleted, NEVER, or QUEUE_LENGTH. `predeclared`: the queue must exist.
+    `uris`: at least one; each attempt to connect uses the next one. `table`: the arguments of the queue's
+    declaration; `arguments`: the same, encoded. `consumer_arguments`: encoded. `delete_after`: the number of
+    messages after which the shovel is deleted, NEVER, or QUEUE_LENGTH. `predeclared`: the queue must exist.
     """
 
     def __init__(self, uris: list[Uri]) -> None:
@@ -79,8 +84,9 @@ class SourceEnd:
         self.queue = ""
         self.exchange = ""
         self.key = ""
-        self.arguments = b"\0\0\0\0"
-        self.consumer_arguments = b"\0\0\0\0"
+        self.table: dict[str, object] = {}
+        self.arguments = NO_TABLE
+        self.consumer_arguments = NO_TABLE
         self.prefetch = PREFETCH
         self.delete_after = NEVER
         self.predeclared = False
@@ -102,7 +108,7 @@ class DestinationEnd:
         self.queue = ""
         self.exchange: str | None = None
         self.key: str | None = None
-        self.arguments = b"\0\0\0\0"
+        self.arguments = NO_TABLE
         self.predeclared = False
         self.declares = False
         self.properties: list[tuple[int, bytes]] = []
@@ -170,7 +176,8 @@ def _read_source(reader: _Reader, vhost: str) -> SourceEnd:
         which = "both are present" if end.queue else "both are missing"
         raise PreconditionFailed(f"one of 'src-queue' and 'src-exchange' is required, {which}")
     end.key = reader.name("src-exchange-key")
-    end.arguments = reader.encoded("src-queue-args")
+    end.table = reader.table("src-queue-args")
+    end.arguments = reader.encode("src-queue-args", end.table)
     end.consumer_arguments = reader.encoded("src-consumer-args")
     end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX)
     end.predeclared = reader.flag("src-predeclared")
@@ -196,7 +203,11 @@ def _read_destination(reader: _Reader, vhost: str) -> DestinationEnd:
         end.key = reader.name("dest-exchange-key")
     if end.queue and end.exchange is not None:
         raise PreconditionFailed("'dest-queue' and 'dest-exchange' cannot be together")
-    end.arguments = reader.encoded("dest-queue-args")
+    arguments = reader.table("dest-queue-args")
+    if reader.value("ack-mode", ON_CONFIRM) == EXACTLY_ONCE:
+        end.declares = True
+        arguments = {DEDUP_PRODUCERS: ORIGINS_MAX, **arguments}
+    end.arguments = reader.encode("dest-queue-args", arguments)
     end.predeclared = reader.flag("dest-predeclared")
     end.adds_headers = reader.flag("dest-add-forward-headers")
     end.adds_time = reader.flag("dest-add-timestamp-header")
@@ -239,6 +250,21 @@ def _check_together(definition: Definition) -> None:
             "'ack-mode' = 'no-ack' and 'src-delete-after' cannot be together: "
             "messages beyond the number would be lost"
         )
+    if definition.ack_mode == EXACTLY_ONCE:
+        _check_exactly_once(definition.source, definition.destination)
+
+
+def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
+    """Refuse ends that cannot remember the positions of messages. Raises PreconditionFailed."""
+    mode = "'ack-mode' = 'exactly-once'"
+    if not source.queue or not all(uri.is_local and not uri.names_user for uri in source.uris):
+        raise PreconditionFailed(f"{mode} needs a 'src-queue' of this broker: 'src-uri' = 'amqp://'")
+    if not destination.queue or destination.predeclared:
+        raise PreconditionFailed(f"{mode} needs a 'dest-queue' without 'dest-predeclared'")
+    if source.delete_after != NEVER:
+        raise PreconditionFailed(f"{mode} and 'src-delete-after' cannot be together")
+    if source.consumer_arguments != NO_TABLE:
+        raise PreconditionFailed(f"{mode} and 'src-consumer-args' cannot be together")
 
 
 @final

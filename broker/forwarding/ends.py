@@ -8,14 +8,15 @@ the source's channel is the number of its publish on the destination's channel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import structlog
 from mypy_extensions import i64, mypyc_attr
 from pamqp import base, commands
 
+from broker.adapters.peers.server import MESSAGE_ORIGINS
 from broker.core.schedule import Schedule, TimedTask
-from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
+from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEnd, SourceEnd
 from broker.forwarding.line import Dialer, Line
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
@@ -28,6 +29,9 @@ CLOSE_MS: Final = 3000  # for the peer to answer a close, before the line is clo
 NO_ARGUMENTS: Final = b"\0\0\0\0"
 DUPLICATE: Final = "DUPLICATE"
 """The reply text of amqpd for a returned message that a queue has had before."""
+
+Run = tuple[int, int]
+"""The first and the last of consecutive messages."""
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -277,6 +281,31 @@ class End(ClientHandler):
         self.fail(f"the connection was closed: {code} {text}")
 
 
+class MessageSource(Protocol):
+    """The source of an attempt: a connection, or a queue that is staged."""
+
+    def open(self) -> None:
+        """Begin to deliver; `EndOwner.on_source_ready` follows."""
+
+    def close(self) -> None:
+        """End. Messages that are not settled stay in the source."""
+
+    def settle(self, number: i64, multiple: bool) -> None:
+        """Note that the destination has a message, or all messages up to this one."""
+
+    def return_refused(self, runs: list[Run]) -> None:
+        """Have refused messages delivered again; all messages that were delivered are answered."""
+
+    def hold(self) -> None:
+        """Deliver nothing until `release`."""
+
+    def release(self) -> None:
+        """Deliver again."""
+
+    def flush(self) -> None:
+        """Write the output of this turn."""
+
+
 @final
 class _QueueSetup:
     """The declaration of a queue on the channel of an end: first passive, then for good. [RabbitMQ shovel]
@@ -356,9 +385,11 @@ class Source(End):
         """Acknowledge a message, or all messages up to this one."""
         self.client.ack(number, multiple)
 
-    def requeue(self, number: i64, multiple: bool) -> None:
-        """Return a message, or all messages up to this one, to the queue."""
-        self.client.requeue(number, multiple)
+    def return_refused(self, runs: list[Run]) -> None:
+        """Return refused messages to the queue."""
+        for first, last in runs:
+            for number in range(first, last + 1):
+                self.client.requeue(number, False)
 
     def _bind(self, frame: commands.Queue.DeclareOk) -> None:
         queue = frame.queue or ""
@@ -440,6 +471,9 @@ class Destination(End):
 
     def on_ready(self) -> None:
         """Declare the queue."""
+        if self._definition.ack_mode == EXACTLY_ONCE and not self._remembers_origins():
+            self.fail(f"the broker does not store messages exactly once: no capability '{MESSAGE_ORIGINS}'")
+            return
         if not self._destination.queue:
             self._found(0)
         elif self._setup.looks:
@@ -454,6 +488,13 @@ class Destination(End):
             self.client.open_channel()
         else:
             super().on_channel_closed(code, text)
+
+    def _remembers_origins(self) -> bool:
+        """Whether the broker understands the headers of messages that are forwarded exactly once."""
+        if self.uri.is_local:
+            return True
+        capabilities = self.client.server_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
 
     def send(self, address: bytes, content: bytes, pieces: list[bytes]) -> i64:
         """Publish a message; return its number. Raises ValueError if its header does not fit."""

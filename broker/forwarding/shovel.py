@@ -4,7 +4,8 @@
 
 An attempt opens the destination, then the source. In the mode `on-confirm` a message is acknowledged at the
 source when the destination has confirmed it, so a crash at any time loses nothing, and may forward messages
-twice. A refused message is returned to the source after a pause, in which no other messages are taken.
+twice. The mode `exactly-once` forwards none twice, see `staged`. A refused message is returned to the source
+after a pause, in which no other messages are taken.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mypy_extensions import i64
 
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.definition import (
+    EXACTLY_ONCE,
     NEVER,
     NO_ACK,
     ON_CONFIRM,
@@ -24,9 +26,10 @@ from broker.forwarding.definition import (
     QUEUE_LENGTH,
     Definition,
 )
-from broker.forwarding.ends import Destination, EndOwner, Source, message_bytes
+from broker.forwarding.ends import Destination, EndOwner, MessageSource, Run, Source, message_bytes
 from broker.forwarding.line import Dialer
 from broker.forwarding.rewriting import Rewriting
+from broker.forwarding.staged import StagedSource, StagingHost
 
 STARTING: Final = "starting"
 RUNNING: Final = "running"
@@ -34,9 +37,6 @@ BLOCKED: Final = "blocked"
 TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for good
 REFUSED_MS: Final = 1000  # the pause after a refused message
 UNLIMITED: Final[i64] = -1
-
-Run = tuple[int, int]
-"""The first and the last of consecutive messages."""
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -122,10 +122,14 @@ class Attempt(EndOwner):
             shovel.schedule,
         )
         end = definition, shovel.host.dialer, shovel.schedule, shovel.host.version
-        self._source = Source(self, end[0], self.source_uri, end[1], end[2], end[3], self._mode == NO_ACK)
-        self._destination = Destination(
-            self, end[0], self.destination_uri, end[1], end[2], end[3], self._mode == ON_CONFIRM
-        )
+        self._source: MessageSource
+        if self._mode == EXACTLY_ONCE:
+            self._source = StagedSource(self, definition, self.source_uri, shovel.host.staging)
+        else:
+            no_ack = self._mode == NO_ACK
+            self._source = Source(self, end[0], self.source_uri, end[1], end[2], end[3], no_ack)
+        confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
+        self._destination = Destination(self, end[0], self.destination_uri, end[1], end[2], end[3], confirms)
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
@@ -205,22 +209,26 @@ class Attempt(EndOwner):
 
     def _hold_refused(self, runs: list[Run], count: i64) -> None:
         """Take no more messages, and return the refused messages after a pause."""
-        schedule = self._shovel.schedule
         self._shovel.note_refused(count)
         self._refused += runs
         self._source.hold()
         if self._retry.due == 0:
-            schedule.set(self._retry, schedule.after(REFUSED_MS))
+            self._set_retry()
+
+    def _set_retry(self) -> None:
+        schedule = self._shovel.schedule
+        schedule.set(self._retry, schedule.after(REFUSED_MS))
 
     def return_refused(self) -> None:
-        """Return the refused messages to the source, and take messages again."""
+        """Return the refused messages to the source, and take messages again, once all have an answer."""
+        if self.window.count() > 0:
+            self._set_retry()
+            return
         refused, self._refused = self._refused, []
         if self._has_ignored:
             self.on_failed("the destination has refused messages, and later messages were not taken")
             return
-        for first, last in refused:
-            for each in range(first, last + 1):
-                self._source.requeue(each, False)
+        self._source.return_refused(refused)
         if not self.blocked:
             self._source.release()
         self.end_turn()
@@ -248,12 +256,18 @@ class Attempt(EndOwner):
 class ForwardingHost:
     """The broker, as shovels see it.
 
-    `finish` deletes a shovel whose work is done. `cluster_name` returns the name of this broker.
+    `staging`: for sources that forward exactly once. `cluster_name` returns the name of this broker.
     """
 
     def __init__(
-        self, dialer: Dialer, schedule: Schedule, version: str, cluster_name: Callable[[], str]
+        self,
+        dialer: Dialer,
+        schedule: Schedule,
+        version: str,
+        cluster_name: Callable[[], str],
+        staging: StagingHost,
     ) -> None:
+        self.staging = staging
         self.dialer = dialer
         self.schedule = schedule
         self.version = version

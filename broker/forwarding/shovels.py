@@ -9,9 +9,10 @@ import structlog
 from broker.core.broker import CLUSTER_NAME, Broker
 from broker.core.errors import BrokerError, NotFound
 from broker.core.vhosts.vhost import VirtualHost
-from broker.forwarding.definition import SHOVEL, parse_definition
+from broker.forwarding.definition import EXACTLY_ONCE, SHOVEL, parse_definition
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
+from broker.forwarding.staged import StagingHost, release_stage
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -23,10 +24,11 @@ class Shovels:
     `node`: the name of this broker, unless the global parameter `cluster_name` has another one.
     """
 
-    def __init__(self, broker: Broker, dialer: Dialer, version: str, node: str) -> None:
+    def __init__(self, broker: Broker, dialer: Dialer, version: str, node: str, staging: StagingHost) -> None:
         self._broker = broker
         self._node = node
-        self._host = ForwardingHost(dialer, broker.schedule, version, self._cluster_name)
+        self._staging = staging
+        self._host = ForwardingHost(dialer, broker.schedule, version, self._cluster_name, staging)
         self._shovels: dict[tuple[str, str], Shovel] = {}
         self._runs = False
         broker.parameter_watchers.append(self._on_parameter)
@@ -43,9 +45,13 @@ class Shovels:
             raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
         return shovel
 
-    def start(self) -> None:
-        """Start the shovels of all parameters: the broker serves clients now."""
+    def start(self, origin: str) -> None:
+        """Start the shovels of all parameters: the broker serves clients now.
+
+        `origin`: the name of this broker in the headers of messages, which no other broker has.
+        """
         self._runs = True
+        self._staging.origin = origin
         for vhost in list(self._broker.vhosts.values()):
             for _, name, _ in vhost.parameters.items(SHOVEL):
                 self._begin(vhost, name)
@@ -67,6 +73,14 @@ class Shovels:
             self._begin(vhost, name)
         else:
             _log.info("shovel deleted", shovel=name, vhost=vhost.name)
+        after = self._shovels.get((vhost.name, name))
+        if before is not None and _staged_queue(before) not in (None, _staged_queue(after)):
+            try:
+                release_stage(self._broker, before.definition)
+            except BrokerError as error:
+                _log.error(
+                    "messages of a shovel stay staged", shovel=name, vhost=vhost.name, reason=error.text
+                )
 
     def _begin(self, vhost: VirtualHost, name: str) -> None:
         try:
@@ -98,3 +112,11 @@ class Shovels:
     def _cluster_name(self) -> str:
         name = self._broker.parameters.get(CLUSTER_NAME)
         return name if isinstance(name, str) else self._node
+
+
+def _staged_queue(shovel: Shovel | None) -> tuple[str, str] | None:
+    """Return the virtual host and the queue that a shovel stages; None: it stages none."""
+    if shovel is None or shovel.definition.ack_mode != EXACTLY_ONCE:
+        return None
+    source = shovel.definition.source
+    return source.uris[0].vhost, source.queue

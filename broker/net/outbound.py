@@ -186,6 +186,10 @@ class SocketLine(asyncio.Protocol):
             made.abort()
             return
         self._socket = made
+        if made.get_extra_info("sockname") == made.get_extra_info("peername"):
+            made.abort()  # the system has chosen the port of a stopped local broker for this end
+            self._end("connection refused: the socket was connected to itself")
+            return
         made.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
         self._peer.on_connected()
 

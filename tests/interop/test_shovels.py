@@ -10,7 +10,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.support.admin.api import Api, amqp
+from tests.support.daemon.certificates import Certificates, secure_address
 from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.rabbitmq import lasting_port
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 SECRET = "s3cret-pass"
@@ -61,7 +63,9 @@ class Site:
 @pytest.fixture
 def sites(start_daemon: DaemonStarter, tmp_path: Path) -> Iterator[tuple[Site, Site]]:
     """Two brokers, each with a data folder of its own."""
-    pair = tuple(Site(start_daemon(data_dir=tmp_path / f"data-{number}")) for number in range(2))
+    pair = tuple(
+        Site(start_daemon(data_dir=tmp_path / f"data-{number}", port=lasting_port())) for number in range(2)
+    )
     yield pair[0], pair[1]
     for site in pair:
         site.api.close()
@@ -293,3 +297,64 @@ def test_a_shovel_ends_with_its_virtual_host(sites: tuple[Site, Site]) -> None:
     assert here.api.get("shovels") == []
     here.api.put("vhosts", "v")
     assert here.api.get("parameters", "shovel", "v") == []
+
+
+def test_a_receipt_of_consumption_says_that_the_destination_has_the_message(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    with here.channel() as channel:
+        channel.queue_declare("receipts", durable=True)
+    headers = {"x-receipt-to": "receipts", "x-receipt-on": "consumed"}
+    here.publish("out", [b"contract"], pika.BasicProperties(delivery_mode=2, message_id="c", headers=headers))
+    here.shovel(
+        "push", src_uri="amqp://", src_queue="out", dest_uri=there.daemon.address.url(), dest_queue="in"
+    )
+    [(_, properties, _)] = here.take("receipts", 1)
+    assert (properties.correlation_id, properties.headers["queue"]) == ("c", "out")
+    with there.channel() as channel:
+        assert channel.queue_declare("in", passive=True).method.message_count == 1
+
+
+def test_shovels_use_tls_and_check_the_certificate(
+    start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
+) -> None:
+    here = Site(start_daemon(data_dir=tmp_path / "data-0"))
+    there = Site(start_daemon(*certificates.options(), data_dir=tmp_path / "data-1"))
+    place = secure_address(there.daemon)
+    authority = certificates.folder / "ca.pem"
+    url = f"amqps://guest:guest@localhost:{place.port}/%2F"
+    here.publish("out", numbered(20))
+    fields = {"src_uri": "amqp://", "src_queue": "out", "dest_queue": "in", "reconnect_delay": 1}
+    here.shovel("strict", **fields, dest_uri=url)
+    here.daemon.log.wait_for("shovel failed.*certificate is refused")
+    here.api.delete("shovels", "vhost", "/", "strict")
+    here.shovel("missing", **fields, dest_uri=f"{url}?cacertfile=/none.pem")
+    here.daemon.log.wait_for("shovel failed.*/none.pem cannot be used")
+    here.api.delete("shovels", "vhost", "/", "missing")
+    here.shovel("trusting", **fields, dest_uri=f"{url}?cacertfile={authority}")
+    assert there.bodies("in", 20) == numbered(20)
+    here.api.close()
+    there.api.close()
+
+
+def test_exactly_once_between_two_processes(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    here.publish("out", [*numbered(500), b"x" * 3_000_000])
+    here.shovel(
+        "once",
+        src_uri="amqp://",
+        src_queue="out",
+        dest_uri=there.daemon.address.url(),
+        dest_queue="in",
+        ack_mode="exactly-once",
+        src_prefetch_count=100,
+    )
+    here.daemon.log.wait_for("shovel running")
+    found: list[tuple[Any, Any, bytes]] = []
+    with there.channel() as channel:
+        channel.queue_declare("in", durable=True, arguments={"x-dedup-producers": 1000})
+        for delivery in channel.consume("in", auto_ack=True):
+            found.append(delivery)
+            if len(found) == 501:
+                break
+    assert [body for _, _, body in found] == [*numbered(500), b"x" * 3_000_000]
+    assert [properties.headers["x-origin-position"] for _, properties, _ in found] == list(range(501))

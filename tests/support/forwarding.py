@@ -8,6 +8,7 @@ from broker.forwarding.line import Line, Peer
 from broker.forwarding.local import LocalLine
 from broker.forwarding.shovel import Shovel
 from broker.forwarding.shovels import Shovels
+from broker.forwarding.staged import StagingHost
 from broker.forwarding.uri import Uri
 from protocol.amqp091.content import body
 from tests.support.adapters.connection_without_socket import BrokerBench
@@ -61,8 +62,9 @@ class Sites:
         self.down: dict[str, str] = {}
         self.syncs = {"": True, "other": True}
         self.lines: set[LocalLine] = set()
-        self.shovels = Shovels(self.here.broker, self, "1.0", "node")
-        self.shovels.start()
+        staging = StagingHost(self.here.broker, self.here.turns, self.here.server.conversions)
+        self.shovels = Shovels(self.here.broker, self, "1.0", "node", staging)
+        self.shovels.start("origin")
 
     def dial(self, uri: Uri, peer: Peer, name: str) -> Line:
         if uri.host in self.down:

@@ -118,6 +118,9 @@ PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever produc
 RABBITMQ: Final = "RabbitMQ"
 RABBITMQ_VERSION_091: Final = "3.13.7"  # later versions: Kombu shares no prefetch window among queues
 RABBITMQ_VERSION_10: Final = "4.2.0"  # earlier versions have another AMQP 1.0
+MESSAGE_ORIGINS: Final = "message_origins"
+"""The capability of amqpd: queues that remember producers read the origin and position of a message."""
+
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -128,5 +131,6 @@ CAPABILITIES = (
     "authentication_failure_close",
     "per_consumer_qos",
     "direct_reply_to",
+    MESSAGE_ORIGINS,
 )
 """The capabilities by which clients enable features. [RabbitMQ server-properties]"""

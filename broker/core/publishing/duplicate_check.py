@@ -1,4 +1,10 @@
-"""The identity of a message for deduplication: its message-id, and its sequence number from its producer."""
+"""The identity of a message for deduplication: its message-id, and its sequence number from its producer.
+
+A broker that forwards messages exactly once is a producer too. It names itself and the position of each
+message in headers of their own, which do not replace those of the application. It also names the position
+before: a queue that has not had that message refuses this one. Otherwise a message that was refused, as the
+queue was full, would be taken for a duplicate after its successor.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,10 @@ from broker.core.values import show, type_name
 
 PRODUCER: Final = "x-producer"
 SEQUENCE: Final = "x-sequence"
+ORIGIN: Final = "x-origin"
+POSITION: Final = "x-origin-position"
+PRECEDING: Final = "x-origin-preceding"
+ANY: Final = -1  # the position before is not known
 _SEQUENCE_MAX: Final = 2**63 - 1
 
 
@@ -25,13 +35,14 @@ class DuplicateCheck:
     """The identity of a message, as far as its queues remember identities.
 
     `key`: the message-id, "" without one. `producer`: "" without one; otherwise `sequence` is the message's
-    number.
+    number. `preceding`: the number of the message before it, which a queue must have had; ANY: none.
     """
 
-    def __init__(self, key: str, producer: str, sequence: i64) -> None:
+    def __init__(self, key: str, producer: str, sequence: i64, preceding: i64 = ANY) -> None:
         self.key = key
         self.producer = producer
         self.sequence = sequence
+        self.preceding = preceding
         self._marks: list[tuple[Message, list[Queue]]] = []
         self._batch: i64 = 0
         self._reserved: list[Queue] = []
@@ -46,6 +57,20 @@ class DuplicateCheck:
             and self.producer != ""
             and memory.knows_sequence(self.producer, self.sequence)
         )
+
+    def has_gap(self, queues: list[Queue]) -> bool:
+        """Whether one of the queues remembers producers and has not had the message before this one."""
+        if self.preceding == ANY:
+            return False
+        for queue in queues:
+            memory = memory_of(queue)
+            if (
+                memory is not None
+                and memory.producers_max > 0
+                and not memory.knows_sequence(self.producer, self.preceding)
+            ):
+                return True
+        return False
 
     def append(self, message: Message, queues: list[Queue], host: RoutingHost) -> None:
         """Append that these queues have had the message, in the batch of the message."""
@@ -130,12 +155,18 @@ def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Dup
     key = _id(view) if ids else ""
     producer = ""
     sequence: i64 = 0
+    preceding: i64 = ANY
     if producers:
         headers = view.headers()
-        if PRODUCER in headers or SEQUENCE in headers:
-            producer = _producer(headers)
-            sequence = _sequence(headers)
-    return DuplicateCheck(key, producer, sequence) if key or producer else None
+        if ORIGIN in headers or POSITION in headers:
+            producer = _producer(headers, ORIGIN)
+            sequence = _sequence(headers, POSITION)
+            if PRECEDING in headers:
+                preceding = _sequence(headers, PRECEDING)
+        elif PRODUCER in headers or SEQUENCE in headers:
+            producer = _producer(headers, PRODUCER)
+            sequence = _sequence(headers, SEQUENCE)
+    return DuplicateCheck(key, producer, sequence, preceding) if key or producer else None
 
 
 def find_new_queues(
@@ -172,18 +203,18 @@ def _id(view: MessageView) -> str:
     return key
 
 
-def _producer(headers: dict[str, object]) -> str:
-    value = headers.get(PRODUCER)
+def _producer(headers: dict[str, object], name: str) -> str:
+    value = headers.get(name)
     if isinstance(value, str) and value != "" and is_short(value):
         return value
-    raise _invalid(PRODUCER, value, "a string of 1 to 255 bytes")
+    raise _invalid(name, value, "a string of 1 to 255 bytes")
 
 
-def _sequence(headers: dict[str, object]) -> int:
-    value = headers.get(SEQUENCE)
+def _sequence(headers: dict[str, object], name: str) -> int:
+    value = headers.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _SEQUENCE_MAX:
         return value
-    raise _invalid(SEQUENCE, value, f"an integer from 0 to {_SEQUENCE_MAX}")
+    raise _invalid(name, value, f"an integer from 0 to {_SEQUENCE_MAX}")
 
 
 def _invalid(name: str, value: object, allowed: str) -> BrokerError:

@@ -19,5 +19,5 @@ class Outcome:
 ROUTED: Final = Outcome("routed")  # a queue or a delayed exchange has the message
 UNROUTED: Final = Outcome("unrouted")  # no queue is bound for the message
 NO_CONSUMER: Final = Outcome("no consumer")  # no consumer could get the immediate message at once
-REFUSED: Final = Outcome("refused")  # a queue is full, and no queue has the message
+REFUSED: Final = Outcome("refused")  # a queue is full, or lacks the predecessor; no queue has it
 DUPLICATE: Final = Outcome("duplicate")  # all queues had the message before

@@ -185,6 +185,8 @@ class Publisher:
         if passage.is_duplicate:
             return DUPLICATE
         message = passage.message
+        if passage.has_gap:
+            return REFUSED
         if not immediate and is_refused(self.host, message, passage.queues):
             if self._journal.on:
                 full = find_full_queue(message, passage.queues)

@@ -96,7 +96,7 @@ class RoutedMessage(LetterPassage):
     A member takes the place of each partitioned queue among the queues. `view`: a view of the message, if the
     caller has one.
     `identity`: the message's identity, if one of the queues remembers it. `is_duplicate`: all queues have had
-    the message before.
+    the message before. `has_gap`: a queue must have the message's predecessor first.
     `deaths`: the deaths of the message in full queues that dead-letter what they refuse. `full`: the rules of
     other full queues. `remove_full_queues` sets both.
     """
@@ -119,6 +119,7 @@ class RoutedMessage(LetterPassage):
         self.source = source
         self.identity: DuplicateCheck | None = None
         self.is_duplicate = False
+        self.has_gap = False
         self.deaths: list[Death] = NO_DEATHS
         self.full: list[LimitsHook] = NO_RULES
         self._reserved: list[LimitsHook] = NO_RULES
@@ -156,6 +157,7 @@ class RoutedMessage(LetterPassage):
         left = find_new_queues(identity, self.message, self.queues, host)
         self.is_duplicate = not left and not any(keeper.counts_as_routed for keeper in self.keepers)
         self.queues = left
+        self.has_gap = identity.has_gap(left)
         self.identity = identity
 
     def identify_republished(self, host: RoutingHost) -> None:

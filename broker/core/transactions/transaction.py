@@ -414,6 +414,8 @@ class HeldPublish:
             passage = RoutedMessage(message, route.queues, NO_KEEPERS, source)
         if not self.own:
             passage.identify(host)
+        if passage.has_gap:
+            return "a queue has not had the message before this one of its origin"
         everywhere = passage.queues
         if passage.keepers:
             everywhere = everywhere + [keeper.queue for keeper in passage.keepers]

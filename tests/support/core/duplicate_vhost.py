@@ -11,7 +11,10 @@ from tests.support.core.timed_vhost import VhostBench
 
 
 class IdentityView(MessageView):
-    """A view of a message whose content is `id/producer/sequence`, or a part of that."""
+    """A view of a message whose content is `id/producer/sequence`, or a part of that.
+
+    `@ORIGIN` as the producer is an origin; the sequence is `position` or `position>preceding` then.
+    """
 
     def __init__(self, message: Message) -> None:
         assert message.content is not None
@@ -23,6 +26,10 @@ class IdentityView(MessageView):
     def headers(self) -> dict[str, object]:
         if not self.producer:
             return {}
+        if self.producer.startswith("@"):
+            position, _, preceding = self.sequence.partition(">")
+            headers: dict[str, object] = {"x-origin": self.producer, "x-origin-position": int(position)}
+            return {**headers, "x-origin-preceding": int(preceding)} if preceding else headers
         number = self.sequence.lstrip("-").isdigit()
         return {"x-producer": self.producer, "x-sequence": int(self.sequence) if number else self.sequence}
 

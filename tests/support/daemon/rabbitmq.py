@@ -1,6 +1,7 @@
 """A RabbitMQ of a test's own: the server that Debian has, with its management."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,18 @@ from tests.support.admin.api import Api
 from tests.support.daemon.daemon import PATIENCE_S
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+
+def lasting_port() -> int:
+    """A port that nobody listens on, and that the system gives to no connection while its broker is down."""
+    for port in random.SystemRandom().sample(range(15_000, 30_000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no port is free")
 
 
 def free_port() -> int:

@@ -61,6 +61,25 @@ def test_a_producer_is_heard_once_up_to_each_number() -> None:
     assert len(contents_of(queue)) == 7
 
 
+def test_a_message_whose_predecessor_is_missing_is_refused() -> None:
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_producers=2)
+    assert bench.say("/@a/5>4") is REFUSED, "the origin is not known"
+    assert bench.say("/@a/5") is ROUTED
+    assert bench.say("/@a/5>4") is DUPLICATE
+    assert bench.say("/@a/9>7") is REFUSED
+    assert bench.say("/@a/7>5") is ROUTED, "positions may leave numbers out"
+    assert bench.say("/@a/9>7") is ROUTED
+    assert bench.say("/a/6") is ROUTED, "a producer is not an origin"
+    assert contents_of(queue) == ["/@a/5", "/@a/7>5", "/@a/9>7", "/a/6"]
+
+
+def test_a_queue_that_remembers_no_producers_has_no_gaps() -> None:
+    bench = DuplicateBench()
+    bench.queue(dedup_window=1000)
+    assert bench.say("id/@a/5>4") is ROUTED
+
+
 def test_producers_are_forgotten_while_ids_are_over_too() -> None:
     bench = DuplicateBench()
     queue = bench.queue(dedup_window=500, dedup_producers=1)

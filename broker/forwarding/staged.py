@@ -1,0 +1,459 @@
+"""The source of a shovel that forwards exactly once: a queue of this broker, staged for the shovel.
+
+[Bernstein and Newcomer, Principles of Transaction Processing 4.5, Routing: as one transaction]
+
+A stage gives each message a position, which is in the log before the message is sent. After a crash the
+message has the same position, and is sent again if it was not acknowledged. The destination remembers the
+highest position of this origin in the batch of its log that stores the message. So the message is enqueued
+there exactly once, whichever side crashes.
+
+The first message of an attempt is sent alone, and each later one names its predecessor: the destination
+refuses a message whose predecessor it has refused. A lost message could otherwise look like a duplicate.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.formats.either import Conversions, content_for091, delivered_content
+from broker.core.broker import Broker
+from broker.core.delivery.credit import Credit
+from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
+from broker.core.entries.entry import QueueEntry
+from broker.core.errors import BrokerError, NotFound, PreconditionFailed
+from broker.core.message import Message
+from broker.core.operators.stage import Stage
+from broker.core.ports import DurableWaiter
+from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING
+from broker.core.queues.attach import attach, detach
+from broker.core.queues.consumer import NOTIFIED, QueueConsumer
+from broker.core.queues.consumers import found_nothing
+from broker.core.queues.queue import Queue
+from broker.core.schedule import Chore, TimedTask
+from broker.forwarding.definition import PREFETCH, Definition
+from broker.forwarding.ends import EndOwner, Run
+from broker.forwarding.uri import Uri
+from protocol.amqp091.properties import Field, Properties
+from protocol.amqp10.sections import is_sections
+from protocol.errors import ProtocolError
+
+REQUEUED: Final = 1  # steps of `Stage.requeue_some` in a turn
+SENT_MAX: Final = 256  # messages sent in a turn
+NONE: Final[i64] = -1
+_HEADERS: Final = {name.encode() for name in (ORIGIN, POSITION, PRECEDING)}
+
+
+def reader_of(name: str) -> str:
+    """Return the name under which a shovel stages messages."""
+    return f"shovel {name}"
+
+
+def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> bytes:
+    """Return a content with its origin (an encoded value), its position, and the position before, if any.
+
+    Raises ValueError for headers that do not decode.
+    """
+    added: list[Field] = [(ORIGIN.encode(), origin), (POSITION.encode(), _number(position))]
+    if preceding != NONE:
+        added.append((PRECEDING.encode(), _number(preceding)))
+    try:
+        properties = Properties(content)
+        properties.set_fields([field for field in properties.fields() if field[0] not in _HEADERS] + added)
+    except ProtocolError as error:
+        raise ValueError(error.text) from error
+    return properties.content()
+
+
+def _number(value: i64) -> bytes:
+    number: int = value
+    return b"l" + number.to_bytes(8, "big")
+
+
+def release_stage(broker: Broker, definition: Definition) -> None:
+    """Return the staged messages of a deleted shovel to their queue. Raises StoreFailed."""
+    vhost = broker.vhosts.get(definition.source.uris[0].vhost)
+    queue = None if vhost is None else vhost.topology.queues.get(definition.source.queue)
+    if queue is None:
+        return
+    stage = broker.staging.find_stage(queue, reader_of(definition.name))
+    if stage is not None:
+        stage.release_marked()
+        broker.staging.release(stage)
+        Requeue(broker, stage).continue_soon()
+
+
+@final
+class Requeue(Chore):
+    """The return of the messages of a stage that was released, in slices."""
+
+    def __init__(self, broker: Broker, stage: Stage) -> None:
+        super().__init__(broker.schedule, REQUEUED)
+        self._stage = stage
+
+    def step(self, budget: i64) -> bool:
+        """Return some messages."""
+        return not self._stage.queue.deleted and self._stage.requeue_some()
+
+
+@final
+class StagingHost:
+    """The broker, as staged sources see it.
+
+    `origin`: the name of this broker for others, which no other broker has. It is set before a shovel starts.
+    """
+
+    def __init__(
+        self, broker: Broker, scheduler: Scheduler, conversions: Conversions, origin: str = ""
+    ) -> None:
+        self.broker = broker
+        self.scheduler = scheduler
+        self.conversions = conversions
+        self.origin = origin
+
+
+@final
+class StagedConnection(Connection):
+    """The turns in which a source stages messages."""
+
+    def __init__(self, scheduler: Scheduler, source: StagedSource, name: str) -> None:
+        super().__init__(scheduler)
+        self.name = name
+        self._source = source
+
+    def pump(self, budget: i64) -> None:
+        """Stage messages, and append them to the log."""
+        super().pump(budget)
+        self._source.work()
+
+
+@final
+class StagedTarget(PullingTarget):
+    """The consumer's end of a source, which stages messages instead of delivering them."""
+
+    def __init__(self, session: Session, source: StagedSource) -> None:
+        self._source = source
+        super().__init__(session, Credit())
+
+    def wants_work(self) -> bool:
+        """Whether more messages may be staged."""
+        return not self.closed and self._source.room() > 0
+
+    def process_pending(self, quota: i64) -> i64:
+        """Stage up to `quota` messages."""
+        self.again = False
+        if not self.consumers:
+            return 0
+        consumer = self.consumers[0]
+        count = self._source.stage_some(min(quota, self._source.room()))
+        if count < 0:
+            found_nothing(self._source.queue, consumer)
+            return 0
+        self.update()
+        self.again = consumer.state >= NOTIFIED
+        return count
+
+    def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """End the attempt: the queue was deleted."""
+        self._source.fail("the queue was deleted")
+
+
+@final
+class _Work(TimedTask):
+    """The next turn of a source that has more messages to send."""
+
+    def __init__(self, source: StagedSource) -> None:
+        super().__init__()
+        self._source = source
+
+    def do_due_work(self) -> None:
+        """Send."""
+        self._source.send_soon()
+
+
+@final
+class StagedSource(DurableWaiter):
+    """The source end of an attempt that forwards exactly once.
+
+    Positions: messages before `_acked` are stored at the destination, and messages before `_next` are sent.
+    `_offsets`: the position of each sent message by its number in the attempt. `_done`: positions beyond
+    `_acked` that are stored. `_alone`: the next message is sent alone, and without its predecessor.
+    """
+
+    def __init__(self, owner: EndOwner, definition: Definition, uri: Uri, host: StagingHost) -> None:
+        self._owner = owner
+        self._definition = definition
+        self._uri = uri
+        self._host = host
+        self._store = host.broker.store
+        self._stage: Stage | None = None
+        self._target: StagedTarget | None = None
+        self._consumer: QueueConsumer | None = None
+        self._origin = b""
+        self._room_max: i64 = definition.source.prefetch or PREFETCH
+        self._coming: i64 = 0  # marked, and not in a step yet
+        self._waits = False  # for the log
+        self._has_step = False  # a step is on its way to the disk
+        self._closed = False
+        self._holds = False
+        self._alone = True
+        self._acked: i64 = 0
+        self._next: i64 = 0
+        self._preceding: i64 = NONE
+        self._sent: i64 = 0
+        self._offsets: dict[int, int] = {}
+        self._done: set[int] = set()
+        self._work = _Work(self)
+        self._sends = False
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of an open source."""
+        assert self._stage is not None, "the source is open"
+        return self._stage
+
+    @property
+    def queue(self) -> Queue:
+        """The queue of an open source."""
+        return self.stage.queue
+
+    # -- as a source
+
+    def open(self) -> None:
+        """Stage messages of the queue, and first send again those that are staged."""
+        try:
+            self._attach()
+        except BrokerError as error:
+            self.fail(error.text)
+            return
+        self._wait()
+        self._owner.on_source_ready(self.queue.ready)
+
+    def close(self) -> None:
+        """Stage and send no more."""
+        if self._closed:
+            return
+        self._closed = True
+        self._host.broker.schedule.cancel(self._work)
+        stage, target, consumer = self._stage, self._target, self._consumer
+        if stage is None:
+            return
+        stage.release_marked()
+        if target is not None and consumer is not None:
+            target.close()
+            detach(stage.queue, consumer, [])
+
+    def settle(self, number: i64, multiple: bool) -> None:
+        """Note that the destination has stored a message, or all messages up to this one."""
+        offsets = self._offsets
+        if not multiple:
+            if number in offsets:
+                self._done.add(offsets.pop(number))
+        else:
+            while offsets:
+                first = next(iter(offsets))
+                if first > number:
+                    break
+                self._done.add(offsets.pop(first))
+        self._alone = False
+        self._advance()
+
+    def return_refused(self, runs: list[Run]) -> None:
+        """Send again from the first message that is not stored: all answers have arrived."""
+        self._offsets.clear()
+        self._next = self._acked
+        self._preceding = NONE
+        self._alone = True
+
+    def hold(self) -> None:
+        """Send nothing until `release`."""
+        self._holds = True
+
+    def release(self) -> None:
+        """Send again."""
+        self._holds = False
+        self._continue_soon()
+
+    def flush(self) -> None:
+        """Send more, as answers have arrived, and have the log remember what is stored."""
+        self.work()
+
+    def fail(self, reason: str) -> None:
+        """End the attempt."""
+        if not self._closed:
+            self._owner.on_failed(f"source queue '{self._definition.source.queue}': {reason}")
+
+    # -- staging
+
+    def room(self) -> i64:
+        """Return how many more messages may be staged now."""
+        if self._closed or self._stage is None or self._waits:
+            return 0
+        return self._room_max - self._coming - (self._stage.next - self._acked)
+
+    def stage_some(self, most: i64) -> i64:
+        """Mark up to `most` messages. Return their number, or -1 if there are not so many."""
+        count: i64 = 0
+        try:
+            while count < most:
+                if self.stage.take_one() < 0:
+                    break
+                count += 1
+        except BrokerError as error:
+            self.fail(error.text)
+            return -1
+        self._coming += count
+        return count if count == most else -1
+
+    def work(self) -> None:
+        """Append a step to the log if there is anything to append, and send messages that are on disk."""
+        stage = self._stage
+        if self._closed or stage is None or self._waits:
+            return
+        if not self._send():
+            return
+        if self._coming > 0 or self._acked > stage.first:
+            if self._store.failure:
+                self.fail(self._store.refusal)
+                return
+            self._coming = 0
+            self._has_step = True
+            self._host.broker.staging.append(stage, stage.step(self._acked, self._host.broker.schedule.now()))
+            self._wait()
+
+    def on_durable(self, batch: i64) -> None:
+        """Send the messages that are staged now: their positions are on disk."""
+        stage = self._stage
+        self._waits = False
+        if stage is None:
+            return
+        if self._closed:
+            return  # the next attempt has waited too
+        self._has_step = False
+        stage.note_durable()
+        while stage.settle_some():
+            pass
+        self.send_soon()
+        if self._target is not None and not self._closed:
+            self._target.update()
+
+    def on_store_failed(self, reason: str) -> None:
+        """Undo the step, which is not on disk, and end the attempt."""
+        self._waits = False
+        if self._has_step and self._stage is not None:
+            self._has_step = False
+            self._host.broker.staging.undo(self._stage)
+        self.fail(f"the log has failed: {reason}")
+
+    def send_soon(self) -> None:
+        """Send, and write what was sent."""
+        self.work()
+        if not self._closed:
+            self._owner.end_turn()
+
+    def _wait(self) -> None:
+        self._waits = True
+        self._store.wait(self)
+
+    def _attach(self) -> None:
+        """Attach to the queue and its stage. Raises BrokerError."""
+        definition, broker = self._definition, self._host.broker
+        vhost = broker.vhosts.get(self._uri.vhost)
+        if vhost is None:
+            raise NotFound(f"no vhost '{self._uri.vhost}'")
+        name = definition.source.queue
+        queue = vhost.topology.queues.get(name)
+        if queue is None:
+            if definition.source.predeclared:
+                raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
+            queue = vhost.declarations.declare_queue(name, True, None, False, definition.source.table)
+        if not queue.logged:
+            raise PreconditionFailed("it is not durable, so positions of its messages cannot be remembered")
+        reader = reader_of(definition.name)
+        stage = broker.staging.attach(queue, reader, broker.schedule.date() * 1000)
+        self._stage = stage
+        self._acked = self._next = stage.first
+        origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
+        self._origin = b"S" + len(origin).to_bytes(4, "big") + origin
+        connection = StagedConnection(self._host.scheduler, self, definition.where)
+        target = StagedTarget(Session(connection), self)
+        consumer = QueueConsumer(target, queue, tag=reader)
+        self._target, self._consumer = target, consumer
+        try:
+            attach(queue, consumer)
+        except BrokerError:
+            target.close()
+            self._consumer = None
+            raise
+
+    # -- sending
+
+    def _advance(self) -> None:
+        """Move `_acked` over the positions that are stored."""
+        done = self._done
+        while self._acked in done:
+            done.remove(self._acked)
+            self._acked += 1
+
+    def _continue_soon(self) -> None:
+        if not self._closed:
+            schedule = self._host.broker.schedule
+            schedule.set(self._work, schedule.now())
+
+    def _send(self) -> bool:
+        """Send messages whose positions are on disk; false: the attempt has ended."""
+        if not self._sends:
+            self._sends = True
+            try:
+                self._send_some()
+            finally:
+                self._sends = False
+        return not self._closed
+
+    def _send_some(self) -> None:
+        stage = self.stage
+        count = 0
+        while not self._closed and not self._holds and self._next < stage.behind:
+            if self._alone and self._offsets:
+                return
+            if count == SENT_MAX:
+                self._continue_soon()
+                return
+            offset = self._next
+            self._next += 1
+            entry = stage.entry(offset)
+            if offset in self._done:
+                self._preceding = offset
+                continue
+            if entry is None:  # a transient message that a restart has lost
+                self._done.add(offset)
+                self._advance()
+                continue
+            try:
+                content, pieces = self._content(entry)
+                content = marked(content, self._origin, offset, self._preceding)
+            except (OSError, ValueError) as error:
+                self.fail(f"the message at position {offset} cannot be forwarded: {error}")
+                return
+            count += 1
+            self._sent += 1
+            self._offsets[self._sent] = offset
+            self._preceding = offset
+            self._owner.on_message(self._sent, entry.message.address.encoded, content, pieces, 0)
+
+    def _content(self, entry: QueueEntry) -> tuple[bytes, list[bytes]]:
+        """Return the content of a message as frames, and the pieces of a large body. Raises OSError."""
+        message = entry.message
+        content = self._load(message.content, message)
+        if self.queue.entries.annotations is not None:
+            content = delivered_content(content, self.queue, entry)
+        pieces: list[bytes] = []
+        if message.body is not None:
+            pieces = [self._load(piece.content, piece) for piece in message.body.pieces]
+            if is_sections(content):
+                return self._host.conversions.convert(b"".join([content, *pieces])), []
+        return content_for091(self._host.conversions, message, content), pieces
+
+    def _load(self, content: bytes | None, message: Message) -> bytes:
+        return content if content is not None else self._store.load(message)

@@ -1,0 +1,122 @@
+"""Shovels between two brokers that are killed again and again: each message arrives once, in order."""
+
+import random
+from pathlib import Path
+
+import pika
+import pytest
+
+from tests.support.admin.api import Api, amqp
+from tests.support.daemon.daemon import Daemon, DaemonStarter
+from tests.support.daemon.rabbitmq import lasting_port
+
+BATCH = 300
+
+
+class Pair:
+    """Two brokers, each at a fixed address with a data folder of its own."""
+
+    def __init__(self, start: DaemonStarter, folder: Path) -> None:
+        self._start = start
+        self._folder = folder
+        self._ports = [lasting_port() for _ in range(2)]
+        self.daemons: list[Daemon] = [
+            start(data_dir=self._data(number), port=port) for number, port in enumerate(self._ports)
+        ]
+
+    def _data(self, number: int) -> Path:
+        return self._folder / f"data-{number}"
+
+    def kill(self, numbers: list[int]) -> None:
+        """Kill brokers, and start them again."""
+        for number in numbers:
+            self.daemons[number].kill()
+        for number in numbers:
+            self.daemons[number] = self._start(data_dir=self._data(number), port=self._ports[number])
+
+    def wait_for_depth(self, number: int, queue: str, count: int) -> None:
+        """Wait until a queue has so many messages."""
+        with amqp(self.daemons[number].address, "/") as channel:
+            while channel.queue_declare(queue, passive=True).method.message_count < count:
+                pass
+
+    def publish(self, queue: str, start: int, end: int) -> None:
+        """Publish numbered messages, which the queue takes once however often they are sent."""
+        with amqp(self.daemons[0].address, "/") as channel:
+            for number in range(start, end):
+                headers = {"x-producer": "p", "x-sequence": number}
+                properties = pika.BasicProperties(delivery_mode=2, headers=headers)
+                channel.basic_publish("", queue, b"%d" % number, properties)
+
+    def take(self, number: int, queue: str, count: int) -> list[bytes]:
+        """Consume so many messages, and check that no more are there."""
+        bodies: list[bytes] = []
+        with amqp(self.daemons[number].address, "/") as channel:
+            for _, _, body in channel.consume(queue, auto_ack=True):
+                bodies.append(body)
+                if len(bodies) == count:
+                    break
+            channel.cancel()
+            assert channel.queue_declare(queue, passive=True).method.message_count == 0
+        return bodies
+
+
+@pytest.fixture
+def pair(start_daemon: DaemonStarter, tmp_path: Path) -> Pair:
+    return Pair(start_daemon, tmp_path)
+
+
+def forward(pair: Pair, mode: str) -> None:
+    """Define a shovel from the first broker to the second one."""
+    value = {
+        "src-uri": "amqp://",
+        "src-queue": "out",
+        "dest-uri": pair.daemons[1].address.url(),
+        "dest-queue": "in",
+        "ack-mode": mode,
+        "reconnect-delay": 1,
+        "src-prefetch-count": 40,
+    }
+    with amqp(pair.daemons[0].address, "/") as channel:
+        channel.queue_declare("out", durable=True, arguments={"x-dedup-producers": 1})
+    api = Api(pair.daemons[0].load_api().admin)
+    api.put("parameters", "shovel", "/", "s", value=value)
+    api.close()
+    pair.daemons[0].log.wait_for("shovel running")
+
+
+def run_rounds(pair: Pair, rounds: int, chance: random.Random) -> None:
+    """Publish a batch in each round, and kill one or both brokers when a part of it has arrived."""
+    for turn in range(rounds):
+        start = turn * BATCH
+        pair.publish("out", start, start + BATCH)
+        pair.wait_for_depth(1, "in", start + chance.randrange(1, BATCH))
+        pair.kill(chance.choice([[0], [1], [0, 1]]))
+    pair.wait_for_depth(1, "in", rounds * BATCH)
+
+
+def test_a_few_kills_repeat_and_lose_nothing_with_exactly_once(pair: Pair) -> None:
+    forward(pair, "exactly-once")
+    run_rounds(pair, 3, random.Random(1))
+    assert pair.take(1, "in", 3 * BATCH) == [b"%d" % number for number in range(3 * BATCH)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [1, 2])
+def test_fifty_kills_repeat_and_lose_nothing_with_exactly_once(pair: Pair, seed: int) -> None:
+    forward(pair, "exactly-once")
+    run_rounds(pair, 50, random.Random(seed))
+    assert pair.take(1, "in", 50 * BATCH) == [b"%d" % number for number in range(50 * BATCH)]
+
+
+@pytest.mark.nightly
+def test_fifty_kills_lose_nothing_with_on_confirm(pair: Pair) -> None:
+    forward(pair, "on-confirm")
+    run_rounds(pair, 50, random.Random(3))
+    found: set[bytes] = set()
+    with amqp(pair.daemons[1].address, "/") as channel:
+        for _, _, body in channel.consume("in", auto_ack=True):
+            found.add(body)
+            if len(found) == 50 * BATCH:
+                break
+    assert found == {b"%d" % number for number in range(50 * BATCH)}

@@ -1,0 +1,169 @@
+"""Shovels that forward exactly once, between two brokers in memory, and the gaps that a queue refuses."""
+
+from typing import Any
+
+import pytest
+
+from broker.forwarding.shovel import RUNNING, TERMINATED
+from protocol.amqp091.properties import Properties
+from tests.support.forwarding import Sites
+
+
+def numbered(count: int, start: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+@pytest.fixture
+def sites() -> Sites:
+    sites = Sites()
+    sites.queue("out")
+    return sites
+
+
+def exactly_once(sites: Sites, **more: Any) -> None:
+    sites.define(ack_mode="exactly-once", reconnect_delay=1, **more)
+    sites.run()
+
+
+def cut(sites: Sites) -> None:
+    """End the connections of the other broker."""
+    for connection in list(sites.there.server.connections.all):
+        connection.force_close("maintenance")
+
+
+def headers(sites: Sites) -> list[dict[str, object]]:
+    queue = sites.vhost("other").topology.queues["in"]
+    return [Properties(entry.message.content or b"").headers() for entry in queue.entries]
+
+
+def test_messages_carry_their_origin_and_dense_positions(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(5))
+    shovel = sites.shovels.existing("/", "s")
+    assert shovel.state == RUNNING, shovel.reason
+    assert sites.bodies("in", "other") == numbered(5)
+    assert sites.bodies("out") == []
+    found = headers(sites)
+    assert [each["x-origin-position"] for each in found] == [0, 1, 2, 3, 4]
+    assert [each.get("x-origin-preceding") for each in found] == [None, 0, 1, 2, 3]
+    [origin] = {each["x-origin"] for each in found}
+    assert str(origin).startswith("origin/")
+    assert sites.vhost("other").topology.queues["in"].arguments == {"x-dedup-producers": 1000}
+
+
+def test_messages_stay_in_the_source_until_the_destination_has_them_on_disk(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.syncs["other"] = False
+    sites.publish("out", numbered(3))
+    assert sites.bodies("in", "other") == numbered(1), "the first message goes alone"
+    assert sites.bodies("out") == numbered(3)
+    sites.syncs["other"] = True
+    sites.run()
+    assert sites.bodies("in", "other") == numbered(3)
+    assert sites.bodies("out") == []
+
+
+def test_nothing_is_sent_before_its_position_is_on_disk(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.syncs[""] = False
+    client = sites.here.open()
+    client.publish("out", b"0", persistent=True)
+    sites.run()
+    assert sites.bodies("in", "other") == []
+    sites.syncs[""] = True
+    sites.run()
+    assert sites.bodies("in", "other") == [b"0"]
+
+
+def test_a_lost_confirm_repeats_no_message(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(2))
+    sites.syncs["other"] = False
+    sites.publish("out", numbered(4, 2))
+    cut(sites)
+    sites.there.store.complete()
+    sites.syncs["other"] = True
+    sites.run()
+    shovel = sites.shovels.existing("/", "s")
+    assert shovel.state == TERMINATED
+    assert sites.bodies("out") == numbered(4, 2), "no confirm has come"
+    sites.run(1000)
+    assert shovel.state == RUNNING
+    assert sites.bodies("in", "other") == numbered(6)
+    assert sites.bodies("out") == []
+    assert sites.there.broker.counters.duplicate > 0
+
+
+def test_refused_messages_come_later_once_and_in_order(sites: Sites) -> None:
+    sites.queue("in", "other", max_length=3, overflow="reject-publish", dedup_producers=1000)
+    arguments = {"x-max-length": 3, "x-overflow": "reject-publish"}
+    exactly_once(sites, dest_queue_args=arguments)
+    sites.publish("out", numbered(10))
+    found: list[bytes] = []
+    for _ in range(20):
+        found += sites.bodies("in", "other")
+        sites.empty("in", "other")
+        sites.run(1000)
+    assert found == numbered(10)
+    assert sites.bodies("out") == []
+    assert sites.shovels.existing("/", "s").refused > 0
+
+
+def test_a_queue_with_other_arguments_is_refused_with_the_reason(sites: Sites) -> None:
+    sites.queue("in", "other")
+    exactly_once(sites)
+    shovel = sites.shovels.existing("/", "s")
+    assert "406 PRECONDITION_FAILED - inequivalent arg 'x-dedup-producers'" in shovel.reason
+
+
+def test_a_broker_without_the_capability_is_refused(sites: Sites) -> None:
+    capabilities = sites.there.server.properties["capabilities"]
+    assert isinstance(capabilities, dict)
+    del capabilities["message_origins"]
+    exactly_once(sites)
+    shovel = sites.shovels.existing("/", "s")
+    assert "does not store messages exactly once: no capability 'message_origins'" in shovel.reason
+
+
+def test_a_queue_that_is_not_durable_is_refused(sites: Sites) -> None:
+    sites.vhost().declarations.declare_queue("fleeting", False, None, False, {})
+    exactly_once(sites, src_queue="fleeting")
+    reason = sites.shovels.existing("/", "s").reason
+    assert reason.startswith("source queue 'fleeting': it is not durable")
+
+
+def test_a_deleted_shovel_returns_its_messages_to_their_places(sites: Sites) -> None:
+    sites.down["other"] = "Connection refused"
+    exactly_once(sites)
+    del sites.down["other"]
+    sites.syncs["other"] = False
+    sites.publish("out", numbered(5))
+    sites.run(1000)
+    queue = sites.vhost().topology.queues["out"]
+    sites.vhost().parameters.delete("shovel", "s")
+    sites.run(4000)
+    assert sites.bodies("out") == numbered(5)
+    assert (queue.ready, queue.consumer_count) == (5, 0)
+
+
+def test_a_shovel_that_stays_exactly_once_keeps_its_positions(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(3))
+    exactly_once(sites, src_prefetch_count=10)
+    sites.publish("out", numbered(3, 3))
+    assert sites.bodies("in", "other") == numbered(6)
+    assert [each["x-origin-position"] for each in headers(sites)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_failed_log_ends_the_attempt_and_repeats_nothing(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(2))
+    sites.syncs[""] = False
+    client = sites.here.open()
+    client.publish("out", b"2", persistent=True)
+    sites.run()
+    sites.here.store.fail("no space")
+    sites.run()
+    shovel = sites.shovels.existing("/", "s")
+    assert "no space" in shovel.reason
+    assert sites.bodies("in", "other") == numbered(2)
