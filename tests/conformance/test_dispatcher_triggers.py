@@ -78,7 +78,7 @@ class Place:
         self.api.put("queues", "/", "q", durable=True)
 
     def set(self, target: Target, **fields: object) -> None:
-        self.api.put("dispatchers", "/", "d", queue="q", **target.fields, **fields)
+        self.api.put("dispatchers", "/", "d", body={"queue": "q", **target.fields, **fields})
 
     def publish(self, *bodies: str, **properties: Any) -> None:
         with amqp(self.daemon.address, "/") as channel:
