@@ -27,6 +27,7 @@ from broker.core.errors import BrokerError
 from broker.core.ports import MessageStore
 from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import REMOVED, QueueConsumer
+from broker.core.queues.consumers import stop_waiting
 from broker.core.queues.hooks import REJECTED, ReadyWatcher
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import discard_all, release_entries, restore_credit, settle_all
@@ -94,6 +95,7 @@ class Call(TimedTask):
         self.consumer = consumer
         self.definition = dispatcher.definition
         self.entries: list[QueueEntry] = []
+        self.size = 0  # bytes of the bodies
         self.groups: dict[EntryGroup, None] = {}
         self.began = began
         self.probe = probe
@@ -101,6 +103,13 @@ class Call(TimedTask):
         self.request: HttpRequest | None = None  # set for a call by HTTP
         self.input: CommandInput | None = None  # set for a command
         self.task: object | None = None  # set and used by the caller only
+
+    def add(self, entry: QueueEntry) -> None:
+        """Add a message to the call, which has not begun."""
+        self.entries.append(entry)
+        self.size += int(entry.message.size)
+        if entry.group is not None:
+            self.groups[entry.group] = None
 
     def end(self, answer: Answer) -> None:
         """End the call with its answer; ignored if the call has ended. The caller calls this."""
@@ -170,6 +179,14 @@ class DispatchTarget(PullingTarget):
     def __init__(self, dispatcher: Dispatcher, session: Session) -> None:
         self.dispatcher = dispatcher  # first: the base class checks at once whether the target wants work
         super().__init__(session, Credit())
+
+    def is_sized(self) -> bool:
+        """Whether the size of a message decides if it fits: into a batch, unless a call has one message."""
+        return self.dispatcher.definition.batch > 1
+
+    def fits(self, size: i64) -> bool:
+        """Whether a message of `size` bytes fits into the open call, or begins a call."""
+        return self.dispatcher.fits(int(size))
 
     def wants_work(self) -> bool:
         """Whether the dispatcher takes another message now."""
@@ -326,6 +343,7 @@ class Dispatcher:
         if self._order is not None:
             held += self._order.clear()
         queue.stop_watching_ready(self._watcher)
+        self._trigger.note_empty()
         held.sort()
         if consumer.state != REMOVED:
             detach(queue, consumer, held, outcome)
@@ -399,6 +417,10 @@ class Dispatcher:
             return False
         return self._open is not None or self._load.may_begin(self._now())
 
+    def fits(self, size: int) -> bool:
+        """Whether a message with a body of `size` bytes fits into the open call, or begins a call."""
+        return self._open is None or self._open.size + size <= self.definition.size_max
+
     def take(self, entry: QueueEntry) -> None:
         """Take an acquired message: for the open call, for a new one, or for later in the order of groups."""
         self._trigger.note_taken()
@@ -413,10 +435,9 @@ class Dispatcher:
                     self._load.note_unused(call.probe)
                     self._open = None
                 return
-            call.groups[group] = None
         elif call is None:
             call = self._new_call()
-        call.entries.append(entry)
+        call.add(entry)
         if len(call.entries) >= self.definition.batch:
             self._open = None
             self._complete.append(call)
@@ -432,6 +453,13 @@ class Dispatcher:
         self._begin_calls()
         if not again:
             self._update()
+            self._continue_waiting()
+
+    def _continue_waiting(self) -> None:
+        """Look again at a message that did not fit into the last call."""
+        queue, consumer = self.queue, self.consumer
+        if queue is not None and consumer is not None and consumer in queue.waiting:
+            stop_waiting(queue, consumer)
 
     def look_soon(self) -> None:
         """Look in a later turn whether the dispatcher takes a message now."""
@@ -469,12 +497,11 @@ class Dispatcher:
         """
         queue, definition, services = queue_of(call.consumer), self.definition, self._services
         definition.require_allowed(services.allowed)
-        room = definition.size_max
-        messages = []
-        for entry in call.entries:
-            message = read_delivered(queue, entry, services.conversions, services.store, room, services.names)
-            messages.append(message)
-            room -= len(message.body)
+        most = definition.size_max  # the sum was checked when the messages were taken
+        messages = [
+            read_delivered(queue, entry, services.conversions, services.store, most, services.names)
+            for entry in call.entries
+        ]
         if definition.url is None:
             call.input = make_input(definition, messages)
         else:
@@ -615,13 +642,11 @@ class Dispatcher:
         open_call, self._open = self._open, None
         call = self._new_call()
         self._open = open_call
-        call.entries = order.take_free(call, self.definition.batch)
+        for entry in order.take_free(call, self.definition.batch, self.definition.size_max):
+            call.add(entry)
         if not call.entries:
             self._load.note_unused(call.probe)
             return
-        for entry in call.entries:
-            if entry.group is not None:
-                call.groups[entry.group] = None
         self._complete.append(call)
         self._begin_calls()
 

@@ -60,13 +60,20 @@ class GroupOrder:
         self._update(line)
         return False
 
-    def take_free(self, batch: object, most: int) -> list[QueueEntry]:
-        """Return up to `most` parked messages of one group, in order, which are called with `batch`."""
+    def take_free(self, batch: object, most: int, size_max: int) -> list[QueueEntry]:
+        """Return up to `most` parked messages of one group, in order, which are called with `batch`.
+
+        `size_max`: the bytes that their bodies may have together; the first message is returned in any case.
+        """
         while self._free:
             line = next(iter(self._free))
             del self._free[line]
             taken: list[QueueEntry] = []
+            room = size_max
             while line.parked and len(taken) < most and line.may_go(line.parked[0]):
+                room -= int(line.parked[0].message.size)
+                if room < 0 and taken:
+                    break
                 entry = heappop(line.parked)
                 self.parked -= 1
                 if entry.state == ACQUIRED and entry.owner is self._holder:  # else the queue has taken it

@@ -16,6 +16,7 @@ NO_TIME: Final = 0
 BURST_MS: Final = 100  # the calls that the rate allows in this time may come together
 TOKEN: Final = 1_000_000  # a call, in the unit in which the rate is counted
 DECREASE: Final = 0.7  # the share of the concurrency that remains after a slow or failed call
+WAIT_MIN_MS: Final = 100  # the shortest wait that a target asks for: a Retry-After may be 0
 WAIT_MAX_MS: Final = 3_600_000  # the longest wait that a target may ask for: an hour
 
 CLOSED: Final = "closed"
@@ -194,10 +195,10 @@ class Load:
         self.breaker.note_failure(now, probe)
 
     def note_busy(self, began: int, now: int, probe: bool, wait_ms: int) -> None:
-        """Note the end of a call whose target asks to wait for `wait_ms`, at most WAIT_MAX_MS."""
+        """Note the end of a call whose target asks to wait, within WAIT_MIN_MS and WAIT_MAX_MS."""
         self.concurrency.note_end(began, now, failed=True)
         self.breaker.note_no_result(probe)
-        self.held_until = max(self.held_until, now + min(wait_ms, WAIT_MAX_MS))
+        self.held_until = max(self.held_until, now + min(max(wait_ms, WAIT_MIN_MS), WAIT_MAX_MS))
 
     def note_unused(self, probe: bool) -> None:
         """Note that a call was not made after all."""

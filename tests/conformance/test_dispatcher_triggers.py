@@ -78,8 +78,7 @@ class Place:
         self.api.put("queues", "/", "q", durable=True)
 
     def set(self, target: Target, **fields: object) -> None:
-        body: dict[str, Any] = {"queue": "q", **target.fields, **fields}
-        self.api.put("dispatchers", "/", "d", **body)
+        self.api.put("dispatchers", "/", "d", body={"queue": "q", **target.fields, **fields})
 
     def publish(self, *bodies: str, **properties: Any) -> None:
         with amqp(self.daemon.address, "/") as channel:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import InUse, NotFound, PreconditionFailed
 from broker.core.vhosts.alteration import alter_queue
 from broker.dispatch.answers import ACKNOWLEDGED, UNREACHED, Answer
@@ -161,6 +162,27 @@ def test_a_batch_is_one_call_and_its_answer_settles_all(bench: DispatchBench) ->
     bench.ack()
 
     assert queue.messages == 0
+
+
+def test_a_batch_has_no_more_bytes_than_a_call_may_have(bench: DispatchBench) -> None:
+    bench.publish("aaaa", "bbbb", "cccc", "dddddddddd", "ee")
+    bench.set(batch=10, size_max=10, concurrency=10)
+
+    assert [len(call.entries) for call in bench.caller.calls] == [2, 1, 1, 1]
+    assert [call.size for call in bench.caller.calls] == [8, 4, 10, 2]
+
+
+def test_while_a_message_does_not_fit_into_a_batch_others_may_take_it(bench: DispatchBench) -> None:
+    queue = bench.vhost.topology.queues["q"]
+    bench.publish("aaaa", "bbbb", "cccc")
+    bench.set(batch=10, size_max=8)
+    assert [call.size for call in bench.caller.calls] == [8]
+    client = Client(queue, bench.scheduler)
+    bench.run()
+    assert len(client.deliveries) == 1
+    bench.ack()
+
+    assert bench.caller.calls == []
 
 
 def test_a_selector_leaves_other_messages_to_other_consumers(bench: DispatchBench) -> None:
@@ -424,3 +446,25 @@ def test_a_failure_is_logged_with_the_answer(bench: DispatchBench) -> None:
     assert status["last_failure"] == "502: no"
     assert status["total_calls"]["failed"] == 1
     assert status["total_messages"]["retried"] == 1
+
+
+def test_a_consumer_of_higher_priority_with_a_selector_is_waited_for(bench: DispatchBench) -> None:
+    queue = bench.vhost.topology.queues["q"]
+    client = Client(queue, bench.scheduler, prefetch=1, priority=10, entry_filter=Everything("all"))
+    bench.set()
+    bench.publish("a", "b", "c")
+    assert len(client.held) == 1
+    assert bench.bodies == ["b"]
+    client.ack()
+    bench.run()
+    assert len(client.deliveries) == 2
+    bench.ack("b")
+
+    assert queue.messages == 1
+
+
+class Everything(EntryFilter):
+    """A filter of its own that every entry passes."""
+
+    def passes(self, entry: QueueEntry) -> bool:
+        return True

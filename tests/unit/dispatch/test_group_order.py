@@ -88,6 +88,15 @@ def test_a_batch_may_have_several_messages_of_a_group_in_order() -> None:
     assert [_names(call) for call in bench.caller.calls] == [["a3", "a4"]]
 
 
+def test_a_batch_of_parked_messages_has_no_more_bytes_than_a_call_may_have() -> None:
+    bench = grouped()
+    bench.set(concurrency=2, batch=10, size_max=5)
+    publish(bench, "a1", "a2", "a3", "a4")
+    bench.ack()
+
+    assert [_names(call) for call in bench.caller.calls] == [["a2", "a3"]]
+
+
 def test_a_failed_batch_comes_again_before_later_messages_of_its_groups() -> None:
     bench = grouped()
     publish(bench, "a1", "b1", "a2", "b2")

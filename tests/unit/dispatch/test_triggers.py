@@ -298,6 +298,17 @@ def test_a_target_that_wants_no_calls_gets_none_for_a_while(bench: DispatchBench
     assert queue.messages == 1, "the wait does not count towards the delivery limit"
 
 
+def test_a_target_that_wants_calls_at_once_again_gets_them_after_a_moment(bench: DispatchBench) -> None:
+    bench.set()
+    bench.publish("a")
+    bench.busy(0)
+    bench.wait(98)
+    assert bench.bodies == []
+    bench.wait(2)
+
+    assert bench.bodies == ["a"]
+
+
 def test_a_target_cannot_stop_calls_for_more_than_an_hour(bench: DispatchBench) -> None:
     bench.set()
     bench.publish("a")
