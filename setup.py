@@ -67,6 +67,7 @@ FAST = [
     "broker/core/delivery/*.py",
     "broker/core/entries/*.py",
     "broker/core/message.py",
+    "broker/core/partitions/*.py",
     "broker/core/publishing/routed_message.py",
     "broker/core/publishing/publisher.py",
     "broker/core/queues/consumer.py",

@@ -10,6 +10,7 @@ from broker.ctl.session import VirtualHost, open_session
 Columns = Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="Fields to show.")]
 
 QUEUES: Final = ("name", "type", "messages_ready", "messages_unacknowledged", "consumers", "policy")
+MEMBERS: Final = ("name", "weight", "selector", "pins", "leaving", "messages_ready", "messages_held")
 EXCHANGES: Final = ("name", "type", "durable", "auto_delete", "internal", "policy")
 BINDINGS: Final = ("source", "destination_type", "destination", "routing_key", "arguments")
 CONNECTIONS: Final = ("name", "user", "vhost", "state", "channels", "protocol")
@@ -29,6 +30,16 @@ def _list(
 def list_queues(context: typer.Context, columns: Columns = None, vhost: VirtualHost = "/") -> None:
     """List queues."""
     _list(context, ("queues", vhost), columns, QUEUES)
+
+
+def list_members(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the partitioned queue.")],
+    vhost: VirtualHost = "/",
+) -> None:
+    """List the members of a partitioned queue."""
+    with open_session(context) as session:
+        show(session.client.get("partitioned", vhost, name)["members"], MEMBERS, session.form)
 
 
 def list_exchanges(context: typer.Context, columns: Columns = None, vhost: VirtualHost = "/") -> None:
@@ -79,6 +90,7 @@ def status(context: typer.Context) -> None:
 COMMANDS: Final = (
     status,
     list_queues,
+    list_members,
     list_exchanges,
     list_bindings,
     list_connections,

@@ -72,6 +72,24 @@ def alter_queue(
         session.client.patch("queues", vhost, name, body=body)
 
 
+def change_members(
+    context: typer.Context,
+    name: Name,
+    members: Annotated[
+        str,
+        typer.Argument(metavar="JSON", help='Members, such as ["q1", {"to": "q2", "weight": 3}].'),
+    ],
+    pins: Annotated[
+        str, typer.Option(metavar="JSON", help='Values of the key with their members, such as {"k": "q1"}.')
+    ] = "{}",
+    vhost: VirtualHost = "/",
+) -> None:
+    """Replace the members and pinned values of a partitioned queue, which may be in use."""
+    body = {"members": parse_json(members), "pins": parse_json(pins)}
+    with open_session(context) as session:
+        session.client.put("partitioned", vhost, name, body=body)
+
+
 _TOO_DEEP: Final = object()
 
 
@@ -206,6 +224,7 @@ COMMANDS: Final = (
     delete_vhost,
     declare_queue,
     alter_queue,
+    change_members,
     delete_queue,
     purge_queue,
     stop_queue,

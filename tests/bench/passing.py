@@ -48,8 +48,9 @@ def partitioned(scale: float) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder)).wait_until_ready()
         peer = Peer(daemon.address).open()
+        channel = peer.channel(1)
         for member in members:
-            peer.channel(1).call(Queue.Declare(queue=str(member)), Queue.DeclareOk)
+            channel.declare(str(member))
         peer.close()
         plain = Passage(daemon, "plain", body, batches, keys)
         spread = Passage(daemon, "spread", body, batches, keys, arguments)

@@ -78,3 +78,22 @@ def test_an_operation_stops_at_its_size_limit(control: Amqpctl, vhost: str, addr
     control("copy_messages", "q", "--queue", "r", "--all", "--limit", "2001", "-p", vhost, status=2)
     assert control("delete_messages", "r", "--all", "-p", vhost).stdout == "9\n"
     assert control("count_messages", "r", "-p", vhost).stdout == "0\n"
+
+
+def test_members_are_listed_and_changed(control: Amqpctl, api: Api, vhost: str) -> None:
+    for member in ("m1", "m2"):
+        control("declare_queue", member, "-p", vhost)
+    arguments = '{"x-partition-by": "key", "x-partition-members": ["m1"]}'
+    control("declare_queue", "q", "--arguments", arguments, "-p", vhost)
+    members = '["m1", {"to": "m2", "weight": 3}]'
+    control("change_members", "q", members, "--pins", '{"k": "m2"}', "-p", vhost)
+    listed = control.json("list_members", "q", "-p", vhost)
+    assert [(each["name"], each["weight"], each["pins"]) for each in listed] == [
+        ("m1", 1, []),
+        ("m2", 3, ["k"]),
+    ]
+    table = control("list_members", "q", "-p", vhost).stdout.splitlines()
+    assert [line.split()[0] for line in table] == ["name", "m1", "m2"]
+    refused = control("change_members", "q", '["none"]', "-p", vhost, status=1)
+    assert "queue 'none' cannot be a member of queue 'q'" in refused.stderr
+    control("change_members", "q", "[", "-p", vhost, status=2)

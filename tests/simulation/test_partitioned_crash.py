@@ -308,8 +308,8 @@ class World:
             assert alone == sorted(alone)
         self.order = order
 
-    def run(self) -> None:
-        for _ in range(STEPS):
+    def run(self, steps: int = STEPS) -> None:
+        for _ in range(steps):
             try:
                 self.step()
             except PowerLoss:
@@ -350,3 +350,9 @@ def test_each_key_keeps_its_order_over_changes_and_crashes() -> None:
     assert sum(world.restarts for world in worlds) > len(SEEDS)
     assert sum(world.waited for world in worlds) > len(SEEDS)
     assert sum(world.deliveries for world in worlds) > 100 * len(SEEDS)
+
+
+def test_a_hundred_changes_in_one_life_of_a_queue() -> None:
+    world = World(1000)
+    world.run(3 * STEPS)
+    assert world.changes >= 100

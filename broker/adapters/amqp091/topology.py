@@ -32,12 +32,22 @@ def _arguments(given: dict[str, Any] | None) -> dict[str, object]:
 def deliver_notified(channel: ChannelState, queue: Queue) -> bool:
     """Deliver the messages of which `queue` has notified its consumers, before a request that must wait.
 
+    For a partitioned queue this includes the messages of all its members.
     Return whether the channel is still open: a delivery on the channel may have failed.
     """
+    if queue.partitions is not None:
+        for member in queue.partitions.member_queues():
+            assert isinstance(member, Queue), "every QueueState is a Queue"
+            _serve_notified(channel, member)
+    else:
+        _serve_notified(channel, queue)
+    return channel.is_open()
+
+
+def _serve_notified(channel: ChannelState, queue: Queue) -> None:
     if queue.manager.notified > 0:
         delivered = serve_notified(queue)
         channel.server.broker.schedule.allowance.use(delivered * DELIVERY)
-    return channel.is_open()
 
 
 def _deliver_notified_by(channel: ChannelState, name: str) -> bool:

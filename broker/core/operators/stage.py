@@ -484,6 +484,10 @@ class Stages:
             stage.epoch = each.epoch
             here = by_queue[number]
             entries = [here.get(sequence) if sequence else None for sequence in each.numbers]
+            if queue.member is not None:
+                for entry in entries:
+                    if entry is not None:
+                        queue.member.take_back(entry)
             available = [entry if entry and entry.state == AVAILABLE else None for entry in entries]
             stage.recover(
                 available, each.kept, each.first, each.retain, each.marks, self._registry.schedule.now()

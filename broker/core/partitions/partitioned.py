@@ -25,7 +25,7 @@ from broker.core.partitions.balance import share_out
 from broker.core.partitions.mapping import TO, Mapping, Slot, read_mapping, slot_of_key
 from broker.core.partitions.runs import Runs
 from broker.core.queues import election
-from broker.core.queues.attach import attach, detach
+from broker.core.queues.attach import attach, detach, remove_consumer
 from broker.core.queues.consumer import (
     BLOCKED_BY_MEMBERS,
     BLOCKED_BY_STANDBY,
@@ -119,6 +119,10 @@ class Membership(MemberHook):
     def note_departure(self, entry: QueueEntry) -> None:
         """Remove the entry from its run."""
         self.front.runs.remove(entry)
+
+    def take_back(self, entry: QueueEntry) -> None:
+        """Make the entry AVAILABLE if it is HELD by its run."""
+        self.front.runs.take_back(entry, self.queue)
 
     def reserve(self, count: i64) -> None:
         """Count messages that are on their way."""
@@ -266,13 +270,15 @@ class Partitioned(PartitionsHook):
             )
         except Exception:
             place = self.mapping.find_place(NO_VIEW)
-        self._message = message
-        self._slot = place.slot
+        if view is None:
+            self._message = message
+            self._slot = place.slot
         return self.members[place.member].queue if place.member >= 0 else None
 
     def slot_of(self, message: Message) -> Slot:
-        """Return the slot of a message."""
+        """Return the slot of a message, which `choose` has computed if the message comes from there."""
         if message is self._message:
+            self._message = _NO_MESSAGE  # a reference would keep a large body
             return self._slot
         try:
             place = self.mapping.find_place(self.host.views(message, self.host.store))
@@ -349,15 +355,23 @@ class Partitioned(PartitionsHook):
             election.apply(queue, self.host)
 
     def stop(self) -> None:
-        """Detach all parts, and end all memberships."""
+        """Cancel all tasks."""
         self._is_stopped = True
         self.host.schedule.cancel(self._task)
+        self.host.schedule.cancel(self.runs)
+
+    def end(self) -> None:
+        """Detach all parts, and end all memberships."""
         for consumer in [*self.queue.manager.all, *self.queue.manager.gets]:
             for part in list(consumer.parts):
                 part.front = None
-                detach(queue_of(part), part, [])
+                queue = queue_of(part)
+                if queue.deleted:  # with its virtual host: no other consumer may be notified
+                    remove_consumer(queue, part)
+                else:
+                    detach(queue, part, [])
             consumer.parts = []
-        self.runs.stop()
+        self.runs.release_all()
         for member in [*self.members, *self.leaving]:
             self._end_membership(member)
         self.members = []
@@ -547,7 +561,11 @@ def refuse_partitioned(queue: Queue, what: str) -> None:
 def queue_for_get(queue: Queue) -> Queue:
     """Return the queue from which a request for a message to `queue` takes it: the next member."""
     partitions = partitions_of(queue)
-    chosen = None if partitions is None else partitions.next_for_get()
+    if partitions is None:
+        return queue
+    if queue.rules is not None:
+        queue.rules.touch()
+    chosen = partitions.next_for_get()
     return queue if chosen is None else chosen
 
 

@@ -149,8 +149,15 @@ class Runs(Chore):
             offer_again(queue, entries)
         return bool(released)
 
-    def stop(self) -> None:
-        """Release all HELD messages at once, because the partitioned queue is deleted."""
+    def take_back(self, entry: QueueEntry, queue: Queue) -> None:
+        """Make `entry` AVAILABLE if it is HELD, without notifying."""
+        run = self._runs.get(entry)
+        if run is not None and entry in run.held:
+            self._unhold(run, entry)
+            make_available(queue, entry)
+
+    def release_all(self) -> None:
+        """Release all HELD messages at once and forget all runs: the partitioned queue is deleted."""
         self._released.clear()
         for run in dict.fromkeys(self._runs.values()):
             if run.held:
@@ -160,7 +167,6 @@ class Runs(Chore):
         self._last.clear()
         self.finish()
         self._runs.clear()
-        self.schedule.cancel(self)
 
     def _unhold(self, run: Run, entry: QueueEntry) -> None:
         del run.held[entry]

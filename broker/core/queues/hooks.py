@@ -602,6 +602,10 @@ class MemberHook:
         """Note that `entry` is DEQUEUED."""
         raise NotImplementedError
 
+    def take_back(self, entry: QueueEntry) -> None:
+        """Make `entry` AVAILABLE if it is HELD by the membership: a reader had it before a restart."""
+        raise NotImplementedError
+
     def reserve(self, count: i64) -> None:
         """Expect so many messages, whose enqueue follows later; negative: expect so many fewer."""
         raise NotImplementedError
@@ -635,7 +639,11 @@ class PartitionsHook:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """End the partitioned queue: it has been deleted. The members keep their messages."""
+        """Cancel all tasks, because the partitioned queue is deleted."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Detach all parts and end all memberships. The members keep their messages."""
         raise NotImplementedError
 
 

@@ -290,9 +290,6 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
         queue.stream = None
     if queue.partitions is not None:
         queue.partitions.stop()
-        queue.partitions = None
-    if queue.member is not None:
-        queue.member.note_deleted()
 
 
 def dispose(queue: Queue, schedule: Schedule) -> None:
@@ -305,6 +302,11 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     if queue.journal is not None:
         queue.journal.deleted()
         queue.journal = None
+    if queue.partitions is not None:
+        queue.partitions.end()
+        queue.partitions = None
+    if queue.member is not None:
+        queue.member.note_deleted()
     remains = DeletedContents(queue, schedule)
     queue.rules = None
     queue.memory = None

@@ -5,12 +5,15 @@ import pytest
 from broker.core.errors import PreconditionFailed, QueueStopped
 from broker.core.message import DELAYED, Message
 from broker.core.partitions.mapping import key_of
-from broker.core.partitions.partitioned import LOOK_MS, totals_of
+from broker.core.partitions.partitioned import LOOK_MS, queue_for_get, totals_of
 from broker.core.publishing.outcome import REFUSED, ROUTED, UNROUTED
+from broker.core.queues.attach import attach, get_one
+from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.purge import purge
 from broker.core.vhosts.alteration import alter_queue, stop_queue
+from broker.core.vhosts.members import change_mapping
 from tests.support.core.partitioned_vhost import FRONT, KEY, PartitionedBench
-from tests.support.core.topology import content_of
+from tests.support.core.topology import KeepingTarget, content_of, new_broker
 
 
 def test_each_key_has_one_member() -> None:
@@ -507,3 +510,38 @@ def test_a_refused_change_changes_nothing() -> None:
         with pytest.raises(PreconditionFailed):
             bench.change(*members)
     assert (bench.front.arguments, len(bench.partitions.members)) == (before, 1)
+
+
+def test_a_virtual_host_is_deleted_with_its_partitioned_queue() -> None:
+    bench = PartitionedBench("a", durable=True)
+    broker = new_broker(bench.store, bench.clock)
+    vhost = broker.declare_vhost("v")
+    for name in ("m1", "m2"):
+        vhost.declarations.declare_queue(name, True, None, False, {})
+    given: dict[str, object] = {"x-partition-by": KEY, "x-partition-members": ["m1"]}
+    front = vhost.declarations.declare_queue("p", True, None, False, given)
+    taker = KeepingTarget()
+    attach(front, QueueConsumer(taker, front))
+    route = vhost.publisher.route("", "p")
+    for member in ("m1", "m2"):
+        change_mapping(vhost.topology, front, [member], {})
+        for _ in range(3):
+            content = content_of(headers={KEY: "k"})
+            vhost.publisher.publish(route, Message(route.address, content, 0, True, 0))
+    assert vhost.topology.queues["m2"].held == 3
+    broker.delete_vhost("v")
+    bench.clock.advance(10 * LOOK_MS)
+    assert bench.store.kinds()[-1] == "vhost.delete", "nothing declares it again"
+    assert (taker.cancelled, taker.consumers, len(bench.store.forgotten)) == (1, [], 6)
+
+
+def test_a_get_is_a_use_of_the_partitioned_queue() -> None:
+    bench = PartitionedBench("a", expires=100)
+    for _ in range(5):
+        bench.clock.advance(60)
+        queue = queue_for_get(bench.front)
+        assert get_one(queue, QueueConsumer(KeepingTarget(), queue)) is None
+    assert FRONT in bench.vhost.topology.queues
+    bench.clock.advance(101)
+    assert FRONT not in bench.vhost.topology.queues
+    assert bench.queue("a").member is None
