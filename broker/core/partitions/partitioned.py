@@ -235,7 +235,7 @@ class Partitioned(PartitionsHook):
 
     def forget_member(self, member: Membership) -> None:
         """Remove a deleted member."""
-        if self._is_stopped or member not in [*self.members, *self.leaving]:
+        if self._is_stopped or (member not in self.members and member not in self.leaving):
             return
         queue = member.queue
         self.runs.forget_queue(queue)
