@@ -265,6 +265,11 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
         raise PreconditionFailed(f"{mode} and 'src-delete-after' cannot be together")
     if source.consumer_arguments != NO_TABLE:
         raise PreconditionFailed(f"{mode} and 'src-consumer-args' cannot be together")
+    if any(place == p.HEADERS for place, _ in destination.properties):
+        raise PreconditionFailed(
+            f"{mode} and 'headers' in 'dest-publish-properties' cannot be together: "
+            "they would replace the headers with the position"
+        )
 
 
 @final

@@ -143,6 +143,20 @@ def test_a_dead_broker_is_noticed_by_its_silence(sites: Sites) -> None:
     assert shovel.reason == "destination other:5672: missed heartbeats, the interval is 4 s"
 
 
+def test_a_source_that_is_not_read_is_not_taken_for_dead(sites: Sites) -> None:
+    sites.queue("out", "other")
+    shovel = sites.define(src_uri=f"{OTHER}?heartbeat=4", dest_uri="amqp://")
+    sites.run()
+    sites.here.server.shortage.set_shortages(True, False)
+    sites.publish("out", numbered(3), "other")
+    assert shovel.shown_state == "blocked"
+    sites.run(60_000)
+    assert (shovel.shown_state, shovel.attempts) == ("blocked", 1)
+    sites.here.server.shortage.set_shortages(False, False)
+    sites.run(12_000)
+    assert shovel.reason == "source other:5672: missed heartbeats, the interval is 4 s"
+
+
 def test_unconfirmed_messages_return_to_their_places_and_are_sent_again(sites: Sites) -> None:
     shovel = sites.define(reconnect_delay=1)
     sites.run()
