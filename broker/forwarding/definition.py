@@ -16,6 +16,9 @@ from protocol.amqp091.table import encode_table
 SHOVEL: Final = "shovel"
 """The component of the parameters that define shovels."""
 
+PAUSED: Final = "paused"
+"""The field of amqpd that pauses a shovel."""
+
 ON_CONFIRM: Final = "on-confirm"
 ON_PUBLISH: Final = "on-publish"
 NO_ACK: Final = "no-ack"
@@ -120,7 +123,7 @@ class DestinationEnd:
 class Definition:
     """The definition of the shovel `name` in the virtual host `vhost`.
 
-    `reconnect_delay`: seconds after a failure; 0: no other attempt.
+    `reconnect_delay`: seconds after a failure; 0: no other attempt. `paused`: the shovel does not run.
     """
 
     def __init__(self, vhost: str, name: str, source: SourceEnd, destination: DestinationEnd) -> None:
@@ -130,6 +133,7 @@ class Definition:
         self.destination = destination
         self.ack_mode = ON_CONFIRM
         self.reconnect_delay = RECONNECT_DELAY
+        self.paused = False
 
     @property
     def where(self) -> str:
@@ -149,6 +153,7 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     definition = Definition(vhost, name, _read_source(reader, vhost), _read_destination(reader, vhost))
     definition.ack_mode = reader.choice("ack-mode", ACK_MODES, ON_CONFIRM)
     definition.reconnect_delay = reader.number("reconnect-delay", RECONNECT_DELAY, NUMBER_MAX)
+    definition.paused = reader.flag(PAUSED)
     for field in fields:
         if field not in reader.known:
             raise PreconditionFailed(f"'{field}' is not known, allowed: {', '.join(sorted(reader.known))}")

@@ -34,6 +34,7 @@ from broker.forwarding.staged import StagedSource, StagingHost
 STARTING: Final = "starting"
 RUNNING: Final = "running"
 BLOCKED: Final = "blocked"
+PAUSED: Final = "paused"
 TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for good
 REFUSED_MS: Final = 1000  # the pause after a refused message
 UNLIMITED: Final[i64] = -1
@@ -278,8 +279,8 @@ class ForwardingHost:
 class Shovel(TimedTask):
     """A shovel with its state, its present attempt, and the counts since its start.
 
-    `state`: STARTING, RUNNING or TERMINATED; a running shovel whose destination takes nothing is shown as
-    BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in milliseconds since 1970.
+    `state`: STARTING, RUNNING, PAUSED or TERMINATED; a running shovel whose destination takes nothing is
+    shown as BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in ms since 1970.
     `forwarded`: messages sent to the destination, with repetitions. `confirmed`: messages that are done.
     `refused`: messages that the destination has refused. `unsent` and `remaining`: the numbers of messages
     that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not.
@@ -330,7 +331,10 @@ class Shovel(TimedTask):
         return 0 if self.attempt is None else self.attempt.window.count()
 
     def start(self) -> None:
-        """Begin an attempt now."""
+        """Begin an attempt now, unless the shovel is paused."""
+        if self.definition.paused:
+            self._set_state(PAUSED)
+            return
         self.schedule.cancel(self)
         self._set_state(STARTING)
         attempt = Attempt(self)
@@ -345,7 +349,7 @@ class Shovel(TimedTask):
         self._set_state(TERMINATED)
 
     def restart(self) -> None:
-        """End the present attempt, and begin another one now."""
+        """End the present attempt, and begin another one now, unless the shovel is paused."""
         self.stop()
         self.reason = ""
         _log.info("shovel restarted", shovel=self.definition.name, vhost=self.definition.vhost)

@@ -178,6 +178,18 @@ def test_a_shovel_that_stays_exactly_once_keeps_its_positions(sites: Sites) -> N
     assert [each["x-origin-position"] for each in headers(sites)] == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_paused_shovel_keeps_its_positions(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(3))
+    sites.shovels.set_paused("/", "s", True)
+    sites.publish("out", numbered(3, 3))
+    assert sites.bodies("in", "other") == numbered(3)
+    sites.shovels.set_paused("/", "s", False)
+    sites.run()
+    assert sites.bodies("in", "other") == numbered(6)
+    assert [each["x-origin-position"] for each in headers(sites)] == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_failed_log_ends_the_attempt_and_repeats_nothing(sites: Sites) -> None:
     exactly_once(sites)
     sites.publish("out", numbered(2))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.core.errors import NotFound
-from broker.forwarding.shovel import RUNNING, STARTING, TERMINATED, Window
+from broker.core.errors import NotFound, PreconditionFailed
+from broker.forwarding.shovel import PAUSED, RUNNING, STARTING, TERMINATED, Window
 from tests.support.forwarding import OTHER, Sites
 
 
@@ -264,6 +264,29 @@ def test_a_changed_parameter_replaces_the_shovel_and_an_equal_one_does_not(sites
     assert second is not first
     assert (first.state, second.state) == (TERMINATED, RUNNING)
     assert sites.vhost().topology.queues["out"].consumer_count == 1
+
+
+def test_a_paused_shovel_waits_until_it_is_resumed(sites: Sites) -> None:
+    sites.define()
+    sites.run()
+    sites.shovels.set_paused("/", "s", True)
+    sites.publish("out", numbered(3))
+    shovel = sites.shovels.existing("/", "s")
+    shovel.restart()
+    sites.run(60_000)
+    assert (shovel.shown_state, shovel.attempts) == (PAUSED, 0)
+    assert sites.bodies("out") == numbered(3)
+    assert sites.vhost().topology.queues["out"].consumer_count == 0
+    sites.shovels.set_paused("/", "s", False)
+    sites.run()
+    assert sites.bodies("in", "other") == numbered(3)
+    assert "paused" not in str(sites.vhost().parameters.get("shovel", "s"))
+
+
+def test_a_shovel_that_counts_is_not_paused(sites: Sites) -> None:
+    sites.define(src_delete_after=5)
+    with pytest.raises(PreconditionFailed, match="shovel 's' in vhost '/' counts its messages"):
+        sites.shovels.set_paused("/", "s", True)
 
 
 def test_stopped_shovels_leave_nothing_behind(sites: Sites) -> None:
