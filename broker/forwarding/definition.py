@@ -37,6 +37,7 @@ PREFETCH: Final = 1000
 RECONNECT_DELAY: Final = 5  # seconds
 NUMBER_MAX: Final = 2**31 - 1
 PREFETCH_MAX: Final = 65535
+RATE_MAX: Final = 1_000_000  # messages in a second
 
 OLD_NAMES: Final = {
     "prefetch-count": "src-prefetch-count",
@@ -124,6 +125,7 @@ class Definition:
     """The definition of the shovel `name` in the virtual host `vhost`.
 
     `reconnect_delay`: seconds after a failure; 0: no other attempt. `paused`: the shovel does not run.
+    `rate`: messages in a second at most; 0: no limit.
     """
 
     def __init__(self, vhost: str, name: str, source: SourceEnd, destination: DestinationEnd) -> None:
@@ -134,6 +136,7 @@ class Definition:
         self.ack_mode = ON_CONFIRM
         self.reconnect_delay = RECONNECT_DELAY
         self.paused = False
+        self.rate = 0
 
     @property
     def where(self) -> str:
@@ -154,6 +157,10 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     definition.ack_mode = reader.choice("ack-mode", ACK_MODES, ON_CONFIRM)
     definition.reconnect_delay = reader.number("reconnect-delay", RECONNECT_DELAY, NUMBER_MAX)
     definition.paused = reader.flag(PAUSED)
+    definition.rate = reader.number("rate", 0, RATE_MAX)
+    if definition.rate:  # as many messages may be on their way when the rate is reached
+        prefetch = definition.source.prefetch or definition.rate
+        definition.source.prefetch = min(prefetch, definition.rate, PREFETCH_MAX)
     for field in fields:
         if field not in reader.known:
             raise PreconditionFailed(f"'{field}' is not known, allowed: {', '.join(sorted(reader.known))}")

@@ -1,5 +1,7 @@
 """Shovels between two brokers in memory, by the hand clock: acknowledgements, failures, pauses, ends."""
 
+from itertools import pairwise
+
 import pytest
 
 from broker.core.errors import NotFound, PreconditionFailed
@@ -264,6 +266,25 @@ def test_a_changed_parameter_replaces_the_shovel_and_an_equal_one_does_not(sites
     assert second is not first
     assert (first.state, second.state) == (TERMINATED, RUNNING)
     assert sites.vhost().topology.queues["out"].consumer_count == 1
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "exactly-once"])
+def test_a_rate_limits_the_messages_of_each_second(mode: str) -> None:
+    sites = Sites()
+    sites.queue("out")
+    sites.publish("out", numbered(100))
+    shovel = sites.define(rate=20, ack_mode=mode)
+    sites.run()
+    counts = []
+    for _ in range(6):
+        counts.append(int(shovel.forwarded))
+        sites.run(1000)
+    assert counts[0] <= 20
+    assert all(later - earlier <= 40 for earlier, later in pairwise(counts)), counts
+    assert counts[-1] <= 20 + 5 * 20
+    assert counts[-1] >= 4 * 20
+    sites.run(2000)
+    assert sites.bodies("in", "other") == numbered(100)
 
 
 def test_a_paused_shovel_waits_until_it_is_resumed(sites: Sites) -> None:
