@@ -30,7 +30,6 @@ HOT = [
     "broker/adapters/**/*.py",
     "broker/net/transport.py",
     "broker/net/pump.py",
-    "protocol/amqp091/client.py",
     "protocol/amqp091/incoming.py",
     "protocol/amqp091/repeat.py",
     "protocol/amqp091/wire.py",

@@ -63,6 +63,18 @@ def restart_shovel(context: typer.Context, name: ShovelName, vhost: VirtualHost 
         session.client.delete("shovels", "vhost", vhost, name, "restart")
 
 
+def pause_shovel(context: typer.Context, name: ShovelName, vhost: VirtualHost = "/") -> None:
+    """Pause a shovel, also over restarts of the broker."""
+    with open_session(context) as session:
+        session.client.post("shovels", "vhost", vhost, name, "pause", body={})
+
+
+def resume_shovel(context: typer.Context, name: ShovelName, vhost: VirtualHost = "/") -> None:
+    """Resume a shovel that was paused."""
+    with open_session(context) as session:
+        session.client.post("shovels", "vhost", vhost, name, "resume", body={})
+
+
 COMMANDS: Final = (
     list_parameters,
     set_parameter,
@@ -70,4 +82,6 @@ COMMANDS: Final = (
     shovel_status,
     delete_shovel,
     restart_shovel,
+    pause_shovel,
+    resume_shovel,
 )

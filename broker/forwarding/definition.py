@@ -16,6 +16,9 @@ from protocol.amqp091.table import encode_table
 SHOVEL: Final = "shovel"
 """The component of the parameters that define shovels."""
 
+PAUSED: Final = "paused"
+"""The field of amqpd that pauses a shovel."""
+
 ON_CONFIRM: Final = "on-confirm"
 ON_PUBLISH: Final = "on-publish"
 NO_ACK: Final = "no-ack"
@@ -34,6 +37,7 @@ PREFETCH: Final = 1000
 RECONNECT_DELAY: Final = 5  # seconds
 NUMBER_MAX: Final = 2**31 - 1
 PREFETCH_MAX: Final = 65535
+RATE_MAX: Final = 1_000_000  # messages in a second
 
 OLD_NAMES: Final = {
     "prefetch-count": "src-prefetch-count",
@@ -120,7 +124,8 @@ class DestinationEnd:
 class Definition:
     """The definition of the shovel `name` in the virtual host `vhost`.
 
-    `reconnect_delay`: seconds after a failure; 0: no other attempt.
+    `reconnect_delay`: seconds after a failure; 0: no other attempt. `paused`: the shovel does not run.
+    `rate`: messages in a second at most; 0: no limit.
     """
 
     def __init__(self, vhost: str, name: str, source: SourceEnd, destination: DestinationEnd) -> None:
@@ -130,6 +135,8 @@ class Definition:
         self.destination = destination
         self.ack_mode = ON_CONFIRM
         self.reconnect_delay = RECONNECT_DELAY
+        self.paused = False
+        self.rate = 0
 
     @property
     def where(self) -> str:
@@ -149,6 +156,11 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     definition = Definition(vhost, name, _read_source(reader, vhost), _read_destination(reader, vhost))
     definition.ack_mode = reader.choice("ack-mode", ACK_MODES, ON_CONFIRM)
     definition.reconnect_delay = reader.number("reconnect-delay", RECONNECT_DELAY, NUMBER_MAX)
+    definition.paused = reader.flag(PAUSED)
+    definition.rate = reader.number("rate", 0, RATE_MAX)
+    if definition.rate:  # as many messages may be on their way when the rate is reached
+        prefetch = definition.source.prefetch or definition.rate
+        definition.source.prefetch = min(prefetch, definition.rate, PREFETCH_MAX)
     for field in fields:
         if field not in reader.known:
             raise PreconditionFailed(f"'{field}' is not known, allowed: {', '.join(sorted(reader.known))}")
@@ -265,6 +277,11 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
         raise PreconditionFailed(f"{mode} and 'src-delete-after' cannot be together")
     if source.consumer_arguments != NO_TABLE:
         raise PreconditionFailed(f"{mode} and 'src-consumer-args' cannot be together")
+    if any(place == p.HEADERS for place, _ in destination.properties):
+        raise PreconditionFailed(
+            f"{mode} and 'headers' in 'dest-publish-properties' cannot be together: "
+            "they would replace the headers with the position"
+        )
 
 
 @final

@@ -116,6 +116,7 @@ class End(ClientHandler):
         self._limit = _Timer(self._on_limit)
         self._beat = _Timer(self._on_beat)
         self._closing = False
+        self._holds = False  # the line passes nothing on, so the broker seems silent
         login = Login(
             uri.user,
             uri.password,
@@ -175,11 +176,13 @@ class End(ClientHandler):
 
     def hold(self) -> None:
         """Take no more bytes from the broker."""
+        self._holds = True
         if self._line is not None:
             self._line.hold()
 
     def release(self) -> None:
         """Take bytes again."""
+        self._holds = False
         if self._line is not None:
             self._line.release()
 
@@ -220,7 +223,7 @@ class End(ClientHandler):
             self.fail(f"not ready {seconds:g} s after the attempt to connect: {self.client.state}")
 
     def _on_beat(self) -> None:
-        if not self.client.beat():
+        if not self.client.beat(not self._holds):
             self.fail(f"missed heartbeats, the interval is {self.client.heartbeat} s")
             return
         self.flush()

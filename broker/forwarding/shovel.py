@@ -34,8 +34,10 @@ from broker.forwarding.staged import StagedSource, StagingHost
 STARTING: Final = "starting"
 RUNNING: Final = "running"
 BLOCKED: Final = "blocked"
+PAUSED: Final = "paused"
 TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for good
 REFUSED_MS: Final = 1000  # the pause after a refused message
+TOLERANCE_MS: Final = 10  # messages of so much time are sent together
 UNLIMITED: Final[i64] = -1
 
 _log = structlog.get_logger("amqpd.forwarding")
@@ -97,6 +99,50 @@ class _Retry(TimedTask):
         self._attempt.return_refused()
 
 
+# Reasons for taking no messages. Bits, so that further reasons are further bits.
+HOLD_BLOCKED: Final = 1  # the destination takes none
+HOLD_REFUSED: Final = 2  # the destination has refused some
+HOLD_RATE: Final = 4  # the rate is reached
+US_PER_SECOND: Final = 1_000_000
+US_PER_MS: Final = 1000
+
+
+@final
+class RateLimit(TimedTask):
+    """The limit of an attempt to `rate` messages in a second, 0: none.
+
+    Each message uses a part of a second. When the parts of the coming TOLERANCE_MS are used, the source is
+    held until the debt is over.
+    """
+
+    def __init__(self, attempt: Attempt, schedule: Schedule, rate: int) -> None:
+        super().__init__()
+        self._attempt = attempt
+        self._schedule = schedule
+        self._rate = rate
+        self._paid_until = 0  # the time on the clock, in microseconds, up to which messages were sent
+
+    def count(self) -> None:
+        """Count a message."""
+        if self._rate == 0:
+            return
+        now = int(self._schedule.now()) * US_PER_MS
+        self._paid_until = max(self._paid_until, now) + US_PER_SECOND // self._rate
+        if self._paid_until - now > TOLERANCE_MS * US_PER_MS and self.due == 0:
+            self._attempt.hold(HOLD_RATE)
+            self._wait()
+
+    def do_due_work(self) -> None:
+        """Take messages again, or wait for messages that came meanwhile."""
+        if self._paid_until > int(self._schedule.now()) * US_PER_MS:
+            self._wait()
+        else:
+            self._attempt.release(HOLD_RATE)
+
+    def _wait(self) -> None:
+        self._schedule.set(self, self._paid_until // US_PER_MS + 1)
+
+
 @final
 class Attempt(EndOwner):
     """A try of a shovel: its ends, from the first connection to the failure of one of them."""
@@ -114,6 +160,8 @@ class Attempt(EndOwner):
         self._refused: list[Run] = []
         self._has_ignored = False  # messages beyond the wanted number have arrived
         self._retry = _Retry(self)
+        self._holds = 0  # the reasons for which the source is held
+        self._rate = RateLimit(self, shovel.schedule, definition.rate)
         self._rewriting = Rewriting(
             definition,
             self.source_uri,
@@ -139,6 +187,7 @@ class Attempt(EndOwner):
         """Close both ends. Unacknowledged messages return to the source."""
         self.is_over = True
         self._shovel.schedule.cancel(self._retry)
+        self._shovel.schedule.cancel(self._rate)
         self._source.close()
         self._destination.close()
 
@@ -178,6 +227,7 @@ class Attempt(EndOwner):
             self.on_failed(f"the source has numbered a message {number}, and it is message {sent}")
             return
         self.window.sent = sent
+        self._rate.count()
         shovel.note_sent(message_bytes(content, pieces))
         if self._mode == ON_PUBLISH:
             self._source.settle(number, False)
@@ -211,7 +261,7 @@ class Attempt(EndOwner):
         """Take no more messages, and return the refused messages after a pause."""
         self._shovel.note_refused(count)
         self._refused += runs
-        self._source.hold()
+        self.hold(HOLD_REFUSED)
         if self._retry.due == 0:
             self._set_retry()
 
@@ -229,16 +279,26 @@ class Attempt(EndOwner):
             self.on_failed("the destination has refused messages, and later messages were not taken")
             return
         self._source.return_refused(refused)
-        if not self.blocked:
-            self._source.release()
+        self.release(HOLD_REFUSED)
         self.end_turn()
 
     def on_blocked(self, reason: str) -> None:
         """Take no messages while the destination takes none."""
         self.blocked = reason
         if reason:
-            self._source.hold()
-        elif not self._refused:
+            self.hold(HOLD_BLOCKED)
+        else:
+            self.release(HOLD_BLOCKED)
+
+    def hold(self, reason: int) -> None:
+        """Take no messages until each reason has been released."""
+        self._holds |= reason
+        self._source.hold()
+
+    def release(self, reason: int) -> None:
+        """Release a reason for taking no messages."""
+        held, self._holds = self._holds, self._holds & ~reason
+        if held and not self._holds:
             self._source.release()
 
     def on_failed(self, reason: str) -> None:
@@ -278,8 +338,8 @@ class ForwardingHost:
 class Shovel(TimedTask):
     """A shovel with its state, its present attempt, and the counts since its start.
 
-    `state`: STARTING, RUNNING or TERMINATED; a running shovel whose destination takes nothing is shown as
-    BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in milliseconds since 1970.
+    `state`: STARTING, RUNNING, PAUSED or TERMINATED; a running shovel whose destination takes nothing is
+    shown as BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in ms since 1970.
     `forwarded`: messages sent to the destination, with repetitions. `confirmed`: messages that are done.
     `refused`: messages that the destination has refused. `unsent` and `remaining`: the numbers of messages
     that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not.
@@ -330,7 +390,10 @@ class Shovel(TimedTask):
         return 0 if self.attempt is None else self.attempt.window.count()
 
     def start(self) -> None:
-        """Begin an attempt now."""
+        """Begin an attempt now, unless the shovel is paused."""
+        if self.definition.paused:
+            self._set_state(PAUSED)
+            return
         self.schedule.cancel(self)
         self._set_state(STARTING)
         attempt = Attempt(self)
@@ -345,7 +408,7 @@ class Shovel(TimedTask):
         self._set_state(TERMINATED)
 
     def restart(self) -> None:
-        """End the present attempt, and begin another one now."""
+        """End the present attempt, and begin another one now, unless the shovel is paused."""
         self.stop()
         self.reason = ""
         _log.info("shovel restarted", shovel=self.definition.name, vhost=self.definition.vhost)

@@ -7,9 +7,9 @@ from typing import final
 import structlog
 
 from broker.core.broker import CLUSTER_NAME, Broker
-from broker.core.errors import BrokerError, NotFound
+from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
-from broker.forwarding.definition import EXACTLY_ONCE, SHOVEL, parse_definition
+from broker.forwarding.definition import EXACTLY_ONCE, PAUSED, SHOVEL, parse_definition
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
 from broker.forwarding.staged import StagingHost, release_stage
@@ -44,6 +44,25 @@ class Shovels:
         if shovel is None:
             raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
         return shovel
+
+    def set_paused(self, vhost: str, name: str, paused: bool) -> None:
+        """Pause a shovel, or resume it; a restart of the broker does not change this.
+
+        Raises:
+            NotFound: there is no such shovel.
+            PreconditionFailed: the shovel counts its messages, and would begin to count again.
+            StoreFailed: the log has stopped.
+        """
+        shovel = self.existing(vhost, name)
+        if shovel.definition.source.delete_after > 0:
+            raise PreconditionFailed(
+                f"{shovel.definition.where} counts its messages ('src-delete-after') and cannot be paused"
+            )
+        parameters = self._broker.vhosts[vhost].parameters
+        value = parameters.get(SHOVEL, name)
+        assert isinstance(value, dict), "the value has been checked"
+        others = {field: each for field, each in value.items() if field != PAUSED}
+        parameters.set(SHOVEL, name, {**others, PAUSED: True} if paused else others)
 
     def start(self, origin: str) -> None:
         """Start the shovels of all parameters: the broker serves clients now.

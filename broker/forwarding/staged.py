@@ -149,6 +149,7 @@ class StagedTarget(PullingTarget):
         count = self._source.stage_some(min(quota, self._source.room()))
         if count < 0:
             found_nothing(self._source.queue, consumer)
+            self.again = consumer.state == NOTIFIED  # the search for a message is not over
             return 0
         self.update()
         self.again = consumer.state >= NOTIFIED
@@ -295,6 +296,8 @@ class StagedSource(DurableWaiter):
     def stage_some(self, most: i64) -> i64:
         """Mark up to `most` messages. Return their number, or -1 if there are not so many."""
         count: i64 = 0
+        if most <= 0:
+            return 0
         try:
             while count < most:
                 if self.stage.take_one() < 0:

@@ -36,7 +36,7 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.incoming import IncomingChannel
 from protocol.amqp091.methods import decode_method, method_frame, settle, short_string
 from protocol.amqp091.table import encode_table
-from protocol.amqp091.wire import MethodSink, Wire
+from protocol.amqp091.wire import Wire
 from protocol.errors import (
     CHANNEL_ERROR,
     COMMAND_INVALID,
@@ -218,7 +218,7 @@ class ClientChannel(IncomingChannel):
 
 
 @final
-class Client(MethodSink):
+class Client:
     """A client's connection, with a channel that publishes, or consumes one queue, or both.
 
     `properties`: the client-properties, without capabilities. `body_bytes_max`: the largest body that the
@@ -279,12 +279,13 @@ class Client(MethodSink):
         """Return the number of bytes to send."""
         return len(self._out)
 
-    def beat(self) -> bool:
+    def beat(self, reads: bool = True) -> bool:
         """Note that half of a heartbeat interval has passed; false: the peer is dead. [amqp-0-9-1 4.2.7]
 
-        Writes a heartbeat if nothing has been sent meanwhile.
+        `reads`: this side has taken what the peer has sent meanwhile; otherwise silence means nothing. Writes
+        a heartbeat if nothing has been sent meanwhile.
         """
-        if self._has_received:
+        if self._has_received or not reads:
             self._silent_beats = 0
         else:
             self._silent_beats += 1

@@ -245,6 +245,10 @@ def test_shovels_are_defined_shown_restarted_and_deleted(control: Amqpctl, api: 
     [shown] = [each for each in control.json("shovel_status") if each["vhost"] == vhost]
     assert (shown["name"], shown["src_uri"]) == ("s", "amqp://")
     control("restart_shovel", "s", "-p", vhost)
+    control("pause_shovel", "s", "-p", vhost)
+    assert api.get("shovels", "vhost", vhost, "s")["status"]["state"] == "paused"
+    control("resume_shovel", "s", "-p", vhost)
+    assert api.get("shovels", "vhost", vhost, "s")["status"]["state"] != "paused"
     control("delete_shovel", "s", "-p", vhost)
     refused = control("restart_shovel", "s", "-p", vhost, status=1)
     assert refused.stderr == f"amqpctl: no shovel 's' in vhost '{vhost}'\n"

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from broker.admin.api.answers import JSONResponse, await_sync
-from broker.admin.api.management import Managed
+from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import SHOVEL, Definition, shown_value
@@ -122,6 +122,28 @@ async def restart_shovel(management: Managed, visitor: Asker, vhost: Name, name:
     visitor.require_administrator()
     visitor.vhost(vhost)
     management.shovels.existing(vhost, name).restart()
+    return Response(status_code=204)
+
+
+@router.post("/shovels/vhost/{vhost}/{name}/pause", status_code=204)
+async def pause_shovel(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
+    """Pause a shovel, also over restarts of the broker; its messages stay in the source."""
+    return await _set_paused(management, visitor, vhost, name, True)
+
+
+@router.post("/shovels/vhost/{vhost}/{name}/resume", status_code=204)
+async def resume_shovel(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
+    """Resume a shovel that was paused."""
+    return await _set_paused(management, visitor, vhost, name, False)
+
+
+async def _set_paused(
+    management: Management, visitor: Visitor, vhost: str, name: str, paused: bool
+) -> Response:
+    visitor.require_administrator()
+    visitor.vhost(vhost)
+    management.shovels.set_paused(vhost, name, paused)
+    await await_sync(management.store)
     return Response(status_code=204)
 
 

@@ -102,6 +102,26 @@ def test_properties_are_encoded() -> None:
             {"prefetch_count": 1, "src_prefetch_count": 1},
             "'prefetch-count' and 'src-prefetch-count' are the same",
         ),
+        (
+            {"ack_mode": "exactly-once", "src_uri": "amqp://host"},
+            "'ack-mode' = 'exactly-once' needs a 's",
+        ),
+        (
+            {"ack_mode": "exactly-once", "dest_predeclared": True},
+            "'ack-mode' = 'exactly-once' needs a 'd",
+        ),
+        (
+            {"ack_mode": "exactly-once", "src_delete_after": 5},
+            "'ack-mode' = 'exactly-once' and 'src-delete-after' cannot be together",
+        ),
+        (
+            {"ack_mode": "exactly-once", "src_consumer_args": {"x-priority": 1}},
+            "'ack-mode' = 'exactly-once' and 'src-consumer-args' cannot be together",
+        ),
+        (
+            {"ack_mode": "exactly-once", "dest_publish_properties": {"headers": {"a": 1}}},
+            "'ack-mode' = 'exactly-once' and 'headers' in 'dest-publish-properties' cannot be together",
+        ),
         ({"src_prefetch": 1}, "'src-prefetch' is not known, allowed: ack-mode, "),
     ],
     ids=lambda value: "" if isinstance(value, dict) else None,

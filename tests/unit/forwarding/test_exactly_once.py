@@ -109,6 +109,29 @@ def test_refused_messages_come_later_once_and_in_order(sites: Sites) -> None:
     assert sites.shovels.existing("/", "s").refused > 0
 
 
+def test_a_refused_message_is_not_taken_for_a_duplicate_of_its_successor(sites: Sites) -> None:
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    exactly_once(sites, dest_queue_args=arguments)
+    sites.publish("out", [b"0"])
+    found = sites.bodies("in", "other")
+    sites.empty("in", "other")
+    sites.syncs["other"] = False  # so that the nack waits behind the confirm of the message before
+    sites.publish("out", [b"1"])
+    sites.publish("out", [b"refused"])
+    found += sites.bodies("in", "other")
+    sites.empty("in", "other")
+    sites.publish("out", [b"after"])
+    shovel = sites.shovels.existing("/", "s")
+    assert (shovel.in_flight, shovel.refused) == (3, 0), "the shovel does not know yet"
+    sites.syncs["other"] = True
+    for _ in range(5):
+        sites.run(1000)
+        found += sites.bodies("in", "other")
+        sites.empty("in", "other")
+    assert found == [b"0", b"1", b"refused", b"after"]
+    assert sites.bodies("out") == []
+
+
 def test_a_queue_with_other_arguments_is_refused_with_the_reason(sites: Sites) -> None:
     sites.queue("in", "other")
     exactly_once(sites)
@@ -151,6 +174,18 @@ def test_a_shovel_that_stays_exactly_once_keeps_its_positions(sites: Sites) -> N
     sites.publish("out", numbered(3))
     exactly_once(sites, src_prefetch_count=10)
     sites.publish("out", numbered(3, 3))
+    assert sites.bodies("in", "other") == numbered(6)
+    assert [each["x-origin-position"] for each in headers(sites)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_paused_shovel_keeps_its_positions(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(3))
+    sites.shovels.set_paused("/", "s", True)
+    sites.publish("out", numbered(3, 3))
+    assert sites.bodies("in", "other") == numbered(3)
+    sites.shovels.set_paused("/", "s", False)
+    sites.run()
     assert sites.bodies("in", "other") == numbered(6)
     assert [each["x-origin-position"] for each in headers(sites)] == [0, 1, 2, 3, 4, 5]
 

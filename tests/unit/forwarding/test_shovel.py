@@ -1,9 +1,11 @@
 """Shovels between two brokers in memory, by the hand clock: acknowledgements, failures, pauses, ends."""
 
+from itertools import pairwise
+
 import pytest
 
-from broker.core.errors import NotFound
-from broker.forwarding.shovel import RUNNING, STARTING, TERMINATED, Window
+from broker.core.errors import NotFound, PreconditionFailed
+from broker.forwarding.shovel import PAUSED, RUNNING, STARTING, TERMINATED, Window
 from tests.support.forwarding import OTHER, Sites
 
 
@@ -143,6 +145,20 @@ def test_a_dead_broker_is_noticed_by_its_silence(sites: Sites) -> None:
     assert shovel.reason == "destination other:5672: missed heartbeats, the interval is 4 s"
 
 
+def test_a_source_that_is_not_read_is_not_taken_for_dead(sites: Sites) -> None:
+    sites.queue("out", "other")
+    shovel = sites.define(src_uri=f"{OTHER}?heartbeat=4", dest_uri="amqp://")
+    sites.run()
+    sites.here.server.shortage.set_shortages(True, False)
+    sites.publish("out", numbered(3), "other")
+    assert shovel.shown_state == "blocked"
+    sites.run(60_000)
+    assert (shovel.shown_state, shovel.attempts) == ("blocked", 1)
+    sites.here.server.shortage.set_shortages(False, False)
+    sites.run(12_000)
+    assert shovel.reason == "source other:5672: missed heartbeats, the interval is 4 s"
+
+
 def test_unconfirmed_messages_return_to_their_places_and_are_sent_again(sites: Sites) -> None:
     shovel = sites.define(reconnect_delay=1)
     sites.run()
@@ -250,6 +266,48 @@ def test_a_changed_parameter_replaces_the_shovel_and_an_equal_one_does_not(sites
     assert second is not first
     assert (first.state, second.state) == (TERMINATED, RUNNING)
     assert sites.vhost().topology.queues["out"].consumer_count == 1
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "exactly-once"])
+def test_a_rate_limits_the_messages_of_each_second(mode: str) -> None:
+    sites = Sites()
+    sites.queue("out")
+    sites.publish("out", numbered(100))
+    shovel = sites.define(rate=20, ack_mode=mode)
+    sites.run()
+    counts = []
+    for _ in range(6):
+        counts.append(int(shovel.forwarded))
+        sites.run(1000)
+    assert counts[0] <= 20
+    assert all(later - earlier <= 40 for earlier, later in pairwise(counts)), counts
+    assert counts[-1] <= 20 + 5 * 20
+    assert counts[-1] >= 4 * 20
+    sites.run(2000)
+    assert sites.bodies("in", "other") == numbered(100)
+
+
+def test_a_paused_shovel_waits_until_it_is_resumed(sites: Sites) -> None:
+    sites.define()
+    sites.run()
+    sites.shovels.set_paused("/", "s", True)
+    sites.publish("out", numbered(3))
+    shovel = sites.shovels.existing("/", "s")
+    shovel.restart()
+    sites.run(60_000)
+    assert (shovel.shown_state, shovel.attempts) == (PAUSED, 0)
+    assert sites.bodies("out") == numbered(3)
+    assert sites.vhost().topology.queues["out"].consumer_count == 0
+    sites.shovels.set_paused("/", "s", False)
+    sites.run()
+    assert sites.bodies("in", "other") == numbered(3)
+    assert "paused" not in str(sites.vhost().parameters.get("shovel", "s"))
+
+
+def test_a_shovel_that_counts_is_not_paused(sites: Sites) -> None:
+    sites.define(src_delete_after=5)
+    with pytest.raises(PreconditionFailed, match="shovel 's' in vhost '/' counts its messages"):
+        sites.shovels.set_paused("/", "s", True)
 
 
 def test_stopped_shovels_leave_nothing_behind(sites: Sites) -> None:
