@@ -248,6 +248,7 @@ def compiled(folder: str) -> list[Extension]:
         "--ignore-missing-imports",
         "--follow-imports=silent",
         "--explicit-package-bases",
+        "--cache-dir=/dev/null",  # a build is not repeated
     ]
     modules = mypycify(
         [*lenient, *hot_modules()],
