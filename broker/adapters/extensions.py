@@ -296,6 +296,16 @@ DELIVERED_HEADERS: Final[Extensions] = {
         "an integer",
         "Number of earlier deliveries of the message, from queues with a delivery limit or retries.",
     ),
+    "x-shovelled": Extension(
+        "a list of tables",
+        "Shovels that have moved the message, the last one first, with their field "
+        "`dest-add-forward-headers`.",
+    ),
+    "x-shovelled-timestamp": Extension(
+        "an integer",
+        "Time of the last move, in seconds since 1970, by a shovel with its field "
+        "`dest-add-timestamp-header`.",
+    ),
     "x-stream-offset": Extension("an integer", "Offset of the message in its stream, or in its partition."),
     "x-stream-partition": Extension("an integer", "Partition of the message in its stream."),
 }

@@ -284,8 +284,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "the next exclusive consumer waits without limit": Mutant(
         "core/queues/election.py",
-        "            self._limit_drain()\n",
-        "            pass\n",
+        "            self._limit_drain()\n\n    def note_delivery_end",
+        "            pass\n\n    def note_delivery_end",
         profile="cancelled exclusive consumers",
     ),
     "the limit of an earlier wait ends a later one": Mutant(

@@ -19,6 +19,7 @@ from tests.simulation.queues.mutant import copy
 
 LENGTH: Final = 2
 SHORTENED: Final = {
+    "partitions/runs.py": {"SLICE": LENGTH},
     "publishing/receipts.py": {"SLICE": LENGTH},
     "queues/duplicates.py": {"SLICE": LENGTH},
     "queues/groups.py": {"SLICE": LENGTH},

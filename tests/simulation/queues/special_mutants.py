@@ -175,8 +175,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "an operation that is refused keeps its room": Mutant(
         "core/transactions/transaction.py",
-        "            self._unreserve()\n            raise\n        if appended:\n",
-        "            raise\n        if appended:\n",
+        "            self._unreserve()\n            raise\n        if appended or ",
+        "            raise\n        if appended or ",
         profile="operations",
     ),
     "what is redriven is taken for what has been there before": Mutant(
