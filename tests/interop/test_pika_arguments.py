@@ -22,6 +22,8 @@ SENSELESS: dict[str, tuple[Any, ...]] = {
     "number": ("1", True, {}),
     "bool": ("true", 1, {}),
     "names": ("q", [1], [""]),
+    "members": ("q", [1], []),
+    "pins": ("q", 1),
     "str": OF_NO_TEXT,
     "short": (*OF_NO_TEXT, "x" * 256),
     "name": (*OF_NO_TEXT, ""),
