@@ -13,7 +13,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -21,8 +22,6 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 
-# Never compiled: packages' own modules, and the sync helper. A plain interpreter starts the helper in a
-# process of its own, and the helper must not load anything big.
 HOT = [
     "broker/core/**/*.py",
     "broker/store/**/*.py",
@@ -64,7 +63,12 @@ HOT = [
 # The hot modules among these handle each message. The compiler optimizes them more than the others.
 FAST = [
     "broker/core/delivery/*.py",
-    "broker/core/entries/*.py",
+    "broker/core/entries/cursor.py",
+    "broker/core/entries/entry.py",
+    "broker/core/entries/index.py",
+    "broker/core/entries/list.py",
+    "broker/core/entries/places.py",
+    "broker/core/entries/priority.py",
     "broker/core/message.py",
     "broker/core/partitions/*.py",
     "broker/core/publishing/routed_message.py",
@@ -75,12 +79,10 @@ FAST = [
     "broker/core/queues/returns.py",
     "broker/core/queues/state.py",
     "broker/core/routing/exchanges.py",
-    "broker/core/routing/graph.py",
     "broker/core/routing/topic.py",
     "broker/store/appender.py",
     "broker/store/batch.py",
     "broker/store/commit.py",
-    "broker/store/file_commit.py",
     "broker/store/format.py",
     "broker/store/group_commit.py",
     "broker/store/held.py",
@@ -108,9 +110,13 @@ FAST = [
     "protocol/journal/*.py",
     "protocol/streams/*.py",
 ]
-FAST_LEVEL = "2"
-LEVEL = "1"
+# Without four passes, which take a tenth of the compiler's time; no message costs more without them.
+FAST_OPTIONS = ("-O2", "-fno-gcse", "-fno-schedule-insns2", "-fno-tree-pre", "-fno-tree-vectorize")
+OTHER_OPTIONS = ("-Og",)
+# Never compiled: packages' own modules, and the sync helper. A plain interpreter starts the helper in a
+# process of its own, and the helper must not load anything big.
 COLD = {"__init__.py", "extensions.py", "sync_helper.py"}
+Options = tuple[str, ...]
 PROCESSES = min(os.cpu_count() or 1, 8)  # compilers at once; each takes some 200 MB
 
 # A C file includes 1.4 MB of declarations, so several modules are compiled as a single unit. Larger units
@@ -184,21 +190,23 @@ def joined(sources: list[str]) -> list[list[str]]:
     return groups
 
 
-def units(sources: list[str]) -> list[tuple[str, str]]:
-    """Write the units that include the C files of a library; return each with its level of optimization."""
+def units(sources: list[str]) -> list[tuple[str, Options]]:
+    """Write the units that include the C files of a library; return each with its options of the compiler."""
     if len(sources) == 1:
-        return [(sources[0], LEVEL)]
+        return [(sources[0], OTHER_OPTIONS)]
     names = {
         "__native_" + module.removesuffix(".py").replace(os.sep, "___") + ".c" for module in matching(FAST)
     }
+    # The other files of C are mypyc's library, which each compiled function calls.
+    names |= {Path(source).name for source in sources if not Path(source).name.startswith("__native_")}
     fast = [source for source in sources if Path(source).name in names]
     others = [source for source in sources if Path(source).name not in names]
-    found: list[tuple[str, str]] = []
-    for level, groups in ((FAST_LEVEL, joined(fast)), (LEVEL, joined(others))):
+    found: list[tuple[str, Options]] = []
+    for options, groups in ((FAST_OPTIONS, joined(fast)), (OTHER_OPTIONS, joined(others))):
         for group in groups:
             unit = Path(group[0]).with_name(f"unit{len(found)}.c")
             unit.write_text("".join(f'#include "{source}"\n' for source in group))
-            found.append((str(unit), level))
+            found.append((str(unit), options))
     return found
 
 
@@ -213,21 +221,43 @@ class BuildAllOrNone(build_ext):
     def build_extension(self, ext: Extension) -> None:
         """Compile the sources of one module side by side too, as the library has many; then link them."""
 
-        def compile_one(unit: tuple[str, str]) -> list[str]:
-            source, level = unit
+        def compile_one(unit: tuple[str, Options]) -> list[str]:
+            source, options = unit
             objects: list[str] = self.compiler.compile(
                 [source],
                 output_dir=self.build_temp,
                 include_dirs=ext.include_dirs,
-                extra_postargs=[*ext.extra_compile_args, f"-O{level}"],
+                extra_postargs=[*ext.extra_compile_args, *options, *declarations.get(options, [])],
             )
             return objects
 
+        declarations: dict[Options, list[str]] = {}
         with ThreadPoolExecutor(PROCESSES) as pool:
+            if len(ext.sources) > 1:
+                for options in (FAST_OPTIONS, OTHER_OPTIONS):
+                    declarations[options] = self.prepare_declarations(ext, options)
             for objects in pool.map(compile_one, units(ext.sources)):
                 ext.extra_objects.extend(objects)
         ext.sources = []
         super().build_extension(ext)
+
+    def prepare_declarations(self, ext: Extension, options: Options) -> list[str]:
+        """Compile the declarations that all units share, once for `options`; return what uses them.
+
+        A compiler that cannot do so, or cannot use the result, reads the declarations of each unit instead.
+        """
+        source = next(Path(source) for source in ext.sources if Path(source).name.startswith("__native_"))
+        header = Path(self.build_temp, f"declarations{options[0]}.h").resolve()
+        header.parent.mkdir(parents=True, exist_ok=True)
+        headers = sorted(source.parent.glob("__native_*.h"))
+        header.write_text("".join(f'#include "{path}"\n' for path in headers))
+        command = [
+            *self.compiler.compiler_so,
+            *(f"-I{folder}" for folder in self.include_dirs + ext.include_dirs),
+        ]
+        command += [*ext.extra_compile_args, *options, "-x", "c-header", str(header), "-o", f"{header}.gch"]
+        done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
+        return ["-include", str(header)] if done.returncode == 0 else []
 
     def build_extensions(self) -> None:
         """Build the extension modules; if one of them failed, remove the others."""
@@ -250,13 +280,16 @@ def compiled(folder: str) -> list[Extension]:
         "--explicit-package-bases",
         "--cache-dir=/dev/null",  # a build is not repeated
     ]
-    modules = mypycify(
-        [*lenient, *hot_modules()],
-        debug_level="0",
-        group_name="amqpd",
-        multi_file=True,  # a single C file of all modules takes twice as long on two cores, and 2 GB
-        target_dir=str(Path(folder, "mypyc")),
-    )
+    # A process of its own, since the release of its 0.6 GB of objects at the end of a build took 6 s.
+    with ProcessPoolExecutor(1, get_context("fork")) as translator:
+        modules = translator.submit(
+            mypycify,
+            [*lenient, *hot_modules()],
+            debug_level="0",
+            group_name="amqpd",
+            multi_file=True,  # a single C file of all modules takes twice as long on two cores, and 2 GB
+            target_dir=str(Path(folder, "mypyc")),
+        ).result()
     for module in modules:
         module.extra_compile_args = [*module.extra_compile_args, *LIBRARY_FLAGS]
     for loader in (Path(module.sources[0]) for module in modules if len(module.sources) == 1):
