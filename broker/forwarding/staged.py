@@ -374,7 +374,8 @@ class StagedSource(DurableWaiter):
         if not queue.logged:
             raise PreconditionFailed("it is not durable, so positions of its messages cannot be remembered")
         reader = reader_of(definition.name)
-        stage = broker.staging.attach(queue, reader, broker.schedule.date() * 1000)
+        is_new = broker.staging.find_stage(queue, reader) is None
+        stage = broker.staging.attach(queue, reader, broker.new_incarnation() if is_new else 0)
         self._stage = stage
         self._acked = self._next = stage.first
         origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()

@@ -202,3 +202,14 @@ def test_a_failed_log_ends_the_attempt_and_repeats_nothing(sites: Sites) -> None
     shovel = sites.shovels.existing("/", "s")
     assert "no space" in shovel.reason
     assert sites.bodies("in", "other") == numbered(2)
+
+
+def test_two_shovels_of_one_moment_have_origins_of_their_own(sites: Sites) -> None:
+    sites.queue("second")
+    for name, queue in (("s", "out"), ("t", "second")):
+        sites.define(name, src_queue=queue, ack_mode="exactly-once")
+    sites.run()
+    sites.publish("out", numbered(3))
+    sites.publish("second", numbered(3, 3))
+    assert sorted(sites.bodies("in", "other")) == numbered(6)
+    assert len({each["x-origin"] for each in headers(sites)}) == 2
