@@ -271,6 +271,11 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
     mode = "'ack-mode' = 'exactly-once'"
     if not source.queue or not all(uri.is_local and not uri.names_user for uri in source.uris):
         raise PreconditionFailed(f"{mode} needs a 'src-queue' of this broker: 'src-uri' = 'amqp://'")
+    vhosts = sorted({uri.vhost for uri in source.uris})
+    if len(vhosts) > 1:
+        raise PreconditionFailed(
+            f"{mode} needs a single source, 'src-uri' has the vhosts {', '.join(vhosts)}"
+        )
     if not destination.queue or destination.predeclared:
         raise PreconditionFailed(f"{mode} needs a 'dest-queue' without 'dest-predeclared'")
     if source.delete_after != NEVER:

@@ -107,6 +107,10 @@ def test_properties_are_encoded() -> None:
             "'ack-mode' = 'exactly-once' needs a 's",
         ),
         (
+            {"ack_mode": "exactly-once", "src_uri": ["amqp://", "amqp:///v"]},
+            "'ack-mode' = 'exactly-once' needs a single source, 'src-uri' has the vhosts /, v",
+        ),
+        (
             {"ack_mode": "exactly-once", "dest_predeclared": True},
             "'ack-mode' = 'exactly-once' needs a 'd",
         ),
