@@ -19,7 +19,7 @@ from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEn
 from broker.forwarding.line import Dialer, Line
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
-from protocol.amqp091.client import DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
+from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
 from protocol.amqp091.content import header_frame_bytes
 from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
 
@@ -113,11 +113,13 @@ class End(ClientHandler):
         schedule: Schedule,
         side: str,
         version: str,
+        capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
         self.uri = uri
         self.side = side
         self.is_ready = False
         self.owner = owner
+        self.capabilities = capabilities
         self._name = f"Shovel {definition.name}"
         self._definition = definition
         self._dialer = dialer
@@ -135,6 +137,7 @@ class End(ClientHandler):
             0 if uri.is_local else uri.heartbeat,
             uri.frame_max,
             uri.channel_max,
+            capabilities,
         )
         properties = {"product": "amqpd", "version": version, "connection_name": self._name}
         self.client = Client(self, login, properties, BODY_BYTES_MAX)
@@ -471,7 +474,9 @@ class Destination(End):
         version: str,
         confirms: bool,
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, "destination", version)
+        is_exact = definition.ack_mode == EXACTLY_ONCE
+        capabilities = (*CAPABILITIES, MESSAGE_ORIGINS) if is_exact else CAPABILITIES
+        super().__init__(owner, definition, uri, dialer, schedule, "destination", version, capabilities)
         self._destination: DestinationEnd = definition.destination
         self._confirms = confirms
         self._mandatory = self._destination.queue != ""

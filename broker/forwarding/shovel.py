@@ -212,7 +212,7 @@ class Attempt(EndOwner):
             rewriting = self._rewriting
             if rewriting.changes_address:
                 address = rewriting.address_of(address)
-            if rewriting.changes_content:
+            if rewriting.changes(content):
                 content = rewriting.content_of(content)
             sent = self._destination.send(address, content, pieces)
         except ValueError as error:

@@ -36,6 +36,7 @@ from broker.core.queues.queue import Queue
 from broker.core.schedule import Chore
 from broker.forwarding.definition import PREFETCH, Definition
 from broker.forwarding.ends import EndOwner, Run, Timer, guard
+from broker.forwarding.rewriting import ORIGIN_NAMES
 from broker.forwarding.uri import Uri
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.sections import is_sections
@@ -44,7 +45,6 @@ from protocol.errors import ProtocolError
 REQUEUED: Final = 1  # steps of `Stage.requeue_some` in a turn
 SENT_MAX: Final = 256  # messages sent in a turn
 NONE: Final[i64] = -1
-_HEADERS: Final = {name.encode() for name in (ORIGIN, POSITION, PRECEDING)}
 
 
 def reader_of(definition: Definition) -> str:
@@ -65,7 +65,9 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
         added.append((PRECEDING.encode(), _number(preceding)))
     try:
         properties = Properties(content)
-        properties.set_fields([field for field in properties.fields() if field[0] not in _HEADERS] + added)
+        properties.set_fields(
+            [field for field in properties.fields() if field[0] not in ORIGIN_NAMES] + added
+        )
     except ProtocolError as error:
         raise ValueError(error.text) from error
     return properties.content()

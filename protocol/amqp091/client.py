@@ -81,6 +81,7 @@ class Login:
     """The log-in of a client, and its wishes for the connection; 0: the peer's value counts.
 
     `mechanisms`: the names that the client may use, the preferred one first. `heartbeat`: in seconds.
+    `capabilities`: those of the client. [RabbitMQ client-properties]
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Login:
         heartbeat: int = 0,
         frame_max: int = 0,
         channel_max: int = 0,
+        capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
         self.user = user
         self.password = password
@@ -100,6 +102,7 @@ class Login:
         self.heartbeat = heartbeat
         self.frame_max = frame_max
         self.channel_max = channel_max
+        self.capabilities = capabilities
 
     def choose(self, offered: str) -> str:
         """Return the first of the mechanisms that the peer offers. Raises ProtocolError."""
@@ -434,7 +437,7 @@ class Client:
         self.server_properties = dict(frame.server_properties or {})
         mechanism = login.choose(str(frame.mechanisms))
         response = login.respond(mechanism)
-        properties = {**self._properties, "capabilities": dict.fromkeys(CAPABILITIES, True)}
+        properties = {**self._properties, "capabilities": dict.fromkeys(login.capabilities, True)}
         self.state = TUNE
         self._out.write(
             method_frame(

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from pamqp.commands import Basic
 
 from broker.core.operators.stage import Stage
 from broker.forwarding.shovel import RUNNING, TERMINATED
 from protocol.amqp091.properties import Properties
+from tests.support.amqp091.frames import publish_bytes
 from tests.support.forwarding import OTHER, Sites
 
 
@@ -32,8 +34,8 @@ def cut(sites: Sites) -> None:
         connection.force_close("maintenance")
 
 
-def headers(sites: Sites) -> list[dict[str, object]]:
-    queue = sites.vhost("other").topology.queues["in"]
+def headers(sites: Sites, name: str = "in") -> list[dict[str, object]]:
+    queue = sites.vhost("other").topology.queues[name]
     return [Properties(entry.message.content or b"").headers() for entry in queue.entries]
 
 
@@ -306,3 +308,25 @@ def test_messages_that_a_shovel_has_staged_return_when_its_virtual_host_is_delet
     sites.here.broker.delete_vhost("v")
     sites.run(4000)
     assert (queue.ready, sites.bodies("out")) == (5, numbered(5))
+
+
+def test_a_message_that_goes_back_to_its_destination_is_no_duplicate(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(3))
+    found = headers(sites)
+    sites.empty("in", "other")
+    client = sites.there.open()
+    for number, each in enumerate(found):
+        properties = Basic.Properties(headers=each)  # type: ignore[arg-type]
+        client.connection.receive(publish_bytes("in", b"%d" % number, properties=properties))
+    sites.run()
+    assert sites.bodies("in", "other") == numbered(3)
+
+
+def test_a_message_loses_its_origin_when_a_shovel_of_another_mode_takes_it(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(3))
+    sites.define("t", src_uri=OTHER, src_queue="in", dest_queue="parked")
+    sites.run()
+    assert sites.bodies("parked", "other") == numbered(3)
+    assert headers(sites, "parked") == [{}, {}, {}]
