@@ -113,7 +113,7 @@ class Parameters:
         """
         name = change.get("name")
         if not isinstance(name, str) or change.get("kind") not in (PARAMETER, _DELETED):
-            raise ValueError(f"no change of a parameter: {change}")
+            raise ValueError(f"no change of a parameter: kind '{change.get('kind')}', name '{name}'")
         if change["kind"] == _DELETED:
             self._values.pop(name, None)
         else:
