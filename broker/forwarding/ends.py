@@ -23,6 +23,14 @@ from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, C
 from protocol.amqp091.content import header_frame_bytes
 from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
 
+SHORT: Final = 1  # the broker is short of memory or disk space [RabbitMQ connection.blocked]
+STOPPED: Final = 2  # the broker has stopped the channel [amqp-0-9-1 1.5.2.3]
+FULL: Final = 3  # the broker reads more slowly than the destination writes
+OBSTACLES: Final = (SHORT, STOPPED, FULL)
+"""The kinds of reasons for which a destination takes nothing, the first one that applies is shown."""
+
+FLOW: Final = "flow"
+CHANNEL_FLOW: Final = "the broker has stopped the flow of the channel"
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
 CLOSE_MS: Final = 3000  # for the peer to answer a close and to take all output, before the line is aborted
 NO_ARGUMENTS: Final = b"\0\0\0\0"
@@ -59,7 +67,7 @@ class EndOwner:
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
-        """Note that the destination takes nothing for now; "": the destination takes messages again."""
+        """Note why the destination takes nothing for now; "": no reason is left, and it takes messages."""
         raise NotImplementedError
 
     def on_failed(self, reason: str) -> None:
@@ -289,6 +297,9 @@ class End(ClientHandler):
     def on_blocked(self, reason: str) -> None:
         """Ignore a shortage of the broker: only a destination publishes."""
 
+    def on_flow(self, active: bool) -> None:
+        """Ignore the flow of publishes: only a destination publishes."""
+
     def on_cancelled(self) -> None:
         """End the attempt: the queue of the source has been deleted."""
         self.fail("the broker has cancelled the consumer: its queue was deleted")
@@ -495,6 +506,7 @@ class Destination(End):
             self._found,
         )
         self._setup.looks = not self._destination.declares
+        self._obstacles: dict[int, str] = {}  # the reason of each kind for which the broker takes nothing
 
     def on_ready(self) -> None:
         """Declare the queue."""
@@ -533,11 +545,20 @@ class Destination(End):
 
     def on_writable(self, writable: bool) -> None:
         """Report that the broker reads too slowly, or has caught up."""
-        guard(self.owner, lambda: self.owner.on_blocked("" if writable else "flow"))
+        guard(self.owner, lambda: self._set_obstacle(FULL, "" if writable else FLOW))
 
     def on_blocked(self, reason: str) -> None:
         """Report a shortage of the broker, or its end."""
-        self.owner.on_blocked(reason)
+        self._set_obstacle(SHORT, reason)
+
+    def on_flow(self, active: bool) -> None:
+        """Report that the broker has stopped or restarted the channel."""
+        self._set_obstacle(STOPPED, "" if active else CHANNEL_FLOW)
+
+    def _set_obstacle(self, kind: int, reason: str) -> None:
+        """Set or remove the reason of a kind, and report the reason that is left."""
+        self._obstacles[kind] = reason
+        self.owner.on_blocked(next((text for text in map(self._obstacles.get, OBSTACLES) if text), ""))
 
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
         """Report a confirm."""

@@ -26,7 +26,17 @@ from broker.forwarding.definition import (
     QUEUE_LENGTH,
     Definition,
 )
-from broker.forwarding.ends import Destination, EndOwner, MessageSource, Run, Source, Timer, message_bytes
+from broker.forwarding.ends import (
+    CHANNEL_FLOW,
+    FLOW,
+    Destination,
+    EndOwner,
+    MessageSource,
+    Run,
+    Source,
+    Timer,
+    message_bytes,
+)
 from broker.forwarding.line import Dialer
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost
@@ -169,18 +179,18 @@ class Attempt(EndOwner):
             no_ack = self._mode == NO_ACK
             self._source = Source(self, end[0], self.source_uri, end[1], end[2], end[3], no_ack)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
-        self._destination = Destination(self, end[0], self.destination_uri, end[1], end[2], end[3], confirms)
+        self.destination = Destination(self, end[0], self.destination_uri, end[1], end[2], end[3], confirms)
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
-        self._destination.open()
+        self.destination.open()
 
     def end(self) -> None:
         """Close both ends. Unacknowledged messages return to the source."""
         self.is_over = True
         self._shovel.schedule.cancel(self._retry)
         self._rate.end()
-        for close in (self._source.close, self._destination.close):  # an error of one must not keep the other
+        for close in (self._source.close, self.destination.close):  # an error of one must not keep the other
             try:
                 close()
             except Exception:
@@ -214,7 +224,7 @@ class Attempt(EndOwner):
                 address = rewriting.address_of(address)
             if rewriting.changes(content):
                 content = rewriting.content_of(content)
-            sent = self._destination.send(address, content, pieces)
+            sent = self.destination.send(address, content, pieces)
         except ValueError as error:
             self.on_failed(f"message {number} from the source cannot be forwarded: {error}")
             return
@@ -308,7 +318,7 @@ class Attempt(EndOwner):
 
     def end_turn(self) -> None:
         """Write the output of both ends: first the messages, then the acknowledgements."""
-        self._destination.flush()
+        self.destination.flush()
         self._source.flush()
 
 
@@ -371,7 +381,7 @@ class Shovel(TimedTask):
         """The state as RabbitMQ shows it."""
         attempt = self.attempt
         if self.state == RUNNING and attempt is not None and attempt.blocked:
-            return "flow" if attempt.blocked == "flow" else BLOCKED
+            return FLOW if attempt.blocked in (FLOW, CHANNEL_FLOW) else BLOCKED
         return self.state
 
     @property

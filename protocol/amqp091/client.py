@@ -73,7 +73,6 @@ CLOSED: Final = "closed"
 
 _MANDATORY: Final = 1
 _PUBLISH_EXTRA: Final = 4 + 2 + 1  # method id, reserved, bits
-_TAG_AND_BITS: Final = struct.Struct(">QB")
 
 
 @final
@@ -154,7 +153,14 @@ class ClientHandler:
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
-        """Note that the peer takes no publishes for now; "": the peer takes publishes again."""
+        """Note that the peer is short of something and takes no publishes; "": the shortage is over.
+
+        This says nothing of the channel's flow, and `on_flow` says nothing of a shortage.
+        """
+        raise NotImplementedError
+
+    def on_flow(self, active: bool) -> None:
+        """Note that the peer stops, or restarts, the flow of publishes on the channel."""
         raise NotImplementedError
 
     def on_cancelled(self) -> None:
@@ -278,10 +284,6 @@ class Client:
         self._out = BytesWriter()
         return output
 
-    def output_bytes(self) -> i64:
-        """Return the number of bytes to send."""
-        return len(self._out)
-
     def beat(self, reads: bool = True) -> bool:
         """Note that half of a heartbeat interval has passed; false: the peer is dead. [amqp-0-9-1 4.2.7]
 
@@ -376,10 +378,6 @@ class Client:
     def requeue(self, tag: i64, multiple: bool) -> None:
         """Return a delivery, or all up to this one, to the queue. [RabbitMQ basic.nack]"""
         self._out.write(settle(CHANNEL, c.BASIC_NACK, tag, 3 if multiple else 2))
-
-    def reject(self, tag: i64) -> None:
-        """Reject a delivery, which the peer dead-letters or drops. [amqp-0-9-1 1.8.3.14]"""
-        self._out.write(method_frame(CHANNEL, c.BASIC_REJECT, _TAG_AND_BITS.pack(tag, 0)))
 
     def close(self) -> None:
         """Send connection.close; everything but close-ok is ignored from now on."""
@@ -494,7 +492,7 @@ class Client:
             self._handler.on_channel_closed(frame.reply_code or 0, str(frame.reply_text))
         elif isinstance(frame, commands.Channel.Flow):
             self._out.write(method_frame(CHANNEL, c.CHANNEL_FLOW_OK, bytes([bool(frame.active)])))
-            self._handler.on_blocked("" if frame.active else "the peer has stopped the flow of the channel")
+            self._handler.on_flow(bool(frame.active))
         elif isinstance(frame, commands.Basic.Cancel):
             self._handler.on_cancelled()
         else:

@@ -1,5 +1,6 @@
 """Shovels between two brokers in memory, by the hand clock: acknowledgements, failures, pauses, ends."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -224,6 +225,42 @@ def test_a_shortage_at_the_destination_blocks_the_shovel(sites: Sites) -> None:
     sites.run()
     assert shovel.shown_state == RUNNING
     assert sites.bodies("in", "other") == [*numbered(3), *numbered(3)]
+
+
+def test_messages_wait_until_none_of_three_reasons_is_left(sites: Sites) -> None:
+    shovel = sites.define()
+    sites.run()
+    attempt = shovel.attempt
+    assert attempt is not None
+    destination = attempt.destination
+    shown = []
+    notes: list[Callable[[], None]] = [
+        lambda: destination.on_writable(False),
+        lambda: destination.on_flow(False),
+        lambda: destination.on_blocked("low on memory"),
+        lambda: destination.on_writable(True),
+        lambda: destination.on_blocked(""),
+        lambda: destination.on_blocked("low on disk"),
+        lambda: destination.on_flow(True),
+    ]
+    for note in notes:
+        note()
+        shown.append(attempt.blocked)
+        sites.publish("out", [b""])
+    stopped = "the broker has stopped the flow of the channel"
+    assert shown == [
+        "flow",
+        stopped,
+        "low on memory",
+        "low on memory",
+        stopped,
+        "low on disk",
+        "low on disk",
+    ]
+    assert (shovel.shown_state, shovel.forwarded) == ("blocked", 0)
+    destination.on_blocked("")
+    sites.run()
+    assert (shovel.shown_state, shovel.forwarded) == (RUNNING, 7)
 
 
 def test_a_shovel_ends_after_the_wanted_number(sites: Sites) -> None:

@@ -39,6 +39,7 @@ class Recorder(ClientHandler):
         self.confirms: list[tuple[int, bool, bool]] = []
         self.returns: list[tuple[int, str]] = []
         self.blocked: list[str] = []
+        self.flows: list[bool] = []
         self.cancelled = 0
         self.channels_closed: list[tuple[int, str]] = []
         self.closed: list[tuple[int, str]] = []
@@ -62,6 +63,9 @@ class Recorder(ClientHandler):
 
     def on_blocked(self, reason: str) -> None:
         self.blocked.append(reason)
+
+    def on_flow(self, active: bool) -> None:
+        self.flows.append(active)
 
     def on_cancelled(self) -> None:
         self.cancelled += 1
@@ -189,7 +193,7 @@ def test_deliveries_come_with_the_stored_bytes(session: Session) -> None:
     session.client.requeue(3, multiple=False)
     session.run()
     assert session.calls.deliveries[-1][:2] == (4, True)
-    session.client.reject(4)
+    session.client.ack(4, multiple=False)
     session.run()
     assert session.bench.broker.vhosts["/"].topology.queues["q"].depth == 0
 
@@ -354,5 +358,5 @@ def test_a_peer_that_breaks_the_protocol_ends_its_connection_only(frames: list[b
 
 def test_a_stopped_flow_blocks_until_it_is_started() -> None:
     calls = peer_says(method_frame(1, 20 << 16 | 20, b"\0"), method_frame(1, 20 << 16 | 20, b"\1"))
-    assert calls.blocked == ["the peer has stopped the flow of the channel", ""]
+    assert (calls.flows, calls.blocked) == ([False, True], [])
     assert cast("list[object]", calls.closed) == []
