@@ -262,6 +262,11 @@ def _check_together(definition: Definition) -> None:
             "'ack-mode' = 'no-ack' and 'src-delete-after' cannot be together: "
             "messages beyond the number would be lost"
         )
+    if definition.paused and definition.source.delete_after != NEVER:
+        raise PreconditionFailed(
+            "'paused' and 'src-delete-after' cannot be together: a shovel that counts its messages cannot be "
+            "resumed"
+        )
     if definition.ack_mode == EXACTLY_ONCE:
         _check_exactly_once(definition.source, definition.destination)
 

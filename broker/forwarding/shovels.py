@@ -9,7 +9,7 @@ import structlog
 from broker.core.broker import CLUSTER_NAME, Broker
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
-from broker.forwarding.definition import EXACTLY_ONCE, PAUSED, SHOVEL, parse_definition
+from broker.forwarding.definition import EXACTLY_ONCE, NEVER, PAUSED, SHOVEL, parse_definition
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
 from broker.forwarding.staged import StagingHost, release_stage
@@ -54,9 +54,10 @@ class Shovels:
             StoreFailed: the log has stopped.
         """
         shovel = self.existing(vhost, name)
-        if shovel.definition.source.delete_after > 0:
+        if shovel.definition.source.delete_after != NEVER:
             raise PreconditionFailed(
-                f"{shovel.definition.where} counts its messages ('src-delete-after') and cannot be paused"
+                f"{shovel.definition.where} counts its messages ('src-delete-after') and would count anew: "
+                "it can be neither paused nor resumed"
             )
         parameters = self._broker.vhosts[vhost].parameters
         value = parameters.get(SHOVEL, name)

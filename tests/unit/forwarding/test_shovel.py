@@ -342,10 +342,14 @@ def test_a_paused_shovel_waits_until_it_is_resumed(sites: Sites) -> None:
     assert "paused" not in str(sites.vhost().parameters.get("shovel", "s"))
 
 
-def test_a_shovel_that_counts_is_not_paused(sites: Sites) -> None:
-    sites.define(src_delete_after=5)
+@pytest.mark.parametrize("after", [5, "queue-length"])
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_shovel_that_counts_is_neither_paused_nor_resumed(
+    sites: Sites, after: object, paused: bool
+) -> None:
+    sites.define(src_delete_after=after)
     with pytest.raises(PreconditionFailed, match="shovel 's' in vhost '/' counts its messages"):
-        sites.shovels.set_paused("/", "s", True)
+        sites.shovels.set_paused("/", "s", paused)
 
 
 @pytest.mark.parametrize("host", ["broken", "unknown"])
