@@ -21,7 +21,8 @@ from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
 from protocol.amqp091.content import header_frame_bytes
-from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
+from protocol.amqp091.table import EMPTY_TABLE
+from protocol.errors import DUPLICATE, NOT_FOUND, PRECONDITION_FAILED
 
 SHORT: Final = 1  # the broker is short of memory or disk space [RabbitMQ connection.blocked]
 STOPPED: Final = 2  # the broker has stopped the channel [amqp-0-9-1 1.5.2.3]
@@ -33,9 +34,6 @@ FLOW: Final = "flow"
 CHANNEL_FLOW: Final = "the broker has stopped the flow of the channel"
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
 CLOSE_MS: Final = 3000  # for the peer to answer a close and to take all output, before the line is aborted
-NO_ARGUMENTS: Final = b"\0\0\0\0"
-DUPLICATE: Final = "DUPLICATE"
-"""The reply text of amqpd for a returned message that a queue has had before."""
 
 Run = tuple[int, int]
 """The first and the last of consecutive messages."""
@@ -105,6 +103,16 @@ class Timer(TimedTask):
         guard(self._owner, self._call)
 
 
+@final
+class EndHost:
+    """The broker, as the ends of shovels see it. `version`: the version that other brokers see."""
+
+    def __init__(self, dialer: Dialer, schedule: Schedule, version: str) -> None:
+        self.dialer = dialer
+        self.schedule = schedule
+        self.version = version
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class End(ClientHandler):
     """A connection of a shovel to one of its brokers: log-in, time limits, heartbeats, and the end.
@@ -117,10 +125,8 @@ class End(ClientHandler):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
+        host: EndHost,
         side: str,
-        version: str,
         capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
         self.uri = uri
@@ -130,8 +136,8 @@ class End(ClientHandler):
         self.capabilities = capabilities
         self._name = f"Shovel {definition.name}"
         self._definition = definition
-        self._dialer = dialer
-        self._schedule = schedule
+        self._dialer = host.dialer
+        self._schedule = host.schedule
         self._line: Line | None = None
         self._ending: Line | None = None  # the line that was closed, and may have output that nobody takes
         self._limit = Timer(owner, self._on_limit)
@@ -148,7 +154,7 @@ class End(ClientHandler):
             uri.channel_max,
             capabilities,
         )
-        properties = {"product": "amqpd", "version": version, "connection_name": self._name}
+        properties = {"product": "amqpd", "version": host.version, "connection_name": self._name}
         self.client = Client(self, login, properties, BODY_BYTES_MAX)
 
     # -- the line
@@ -361,7 +367,7 @@ class _QueueSetup:
 
     def begin(self) -> None:
         """Look for the queue."""
-        self._client.declare(self._name, PASSIVE, NO_ARGUMENTS, self._found)
+        self._client.declare(self._name, PASSIVE, EMPTY_TABLE, self._found)
 
     def take_error(self, code: int) -> bool:
         """Whether an error of the channel only says that the queue is missing, and may be declared."""
@@ -386,12 +392,10 @@ class Source(End):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
+        host: EndHost,
         no_ack: bool,
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, "source", version)
+        super().__init__(owner, definition, uri, host, "source")
         self._source: SourceEnd = definition.source
         self._no_ack = no_ack
         self._pieces: list[bytes] = []
@@ -403,7 +407,7 @@ class Source(End):
     def on_ready(self) -> None:
         """Declare the queue."""
         if self._source.exchange:
-            self.client.declare("", EXCLUSIVE, NO_ARGUMENTS, self._bind)
+            self.client.declare("", EXCLUSIVE, EMPTY_TABLE, self._bind)
         elif self._setup.looks:
             self._setup.begin()
         else:
@@ -487,14 +491,12 @@ class Destination(End):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
+        host: EndHost,
         confirms: bool,
     ) -> None:
         is_exact = definition.ack_mode == EXACTLY_ONCE
         capabilities = (*CAPABILITIES, MESSAGE_ORIGINS) if is_exact else CAPABILITIES
-        super().__init__(owner, definition, uri, dialer, schedule, "destination", version, capabilities)
+        super().__init__(owner, definition, uri, host, "destination", capabilities)
         self._destination: DestinationEnd = definition.destination
         self._confirms = confirms
         self._mandatory = self._destination.queue != ""

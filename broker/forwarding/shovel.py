@@ -30,6 +30,7 @@ from broker.forwarding.ends import (
     CHANNEL_FLOW,
     FLOW,
     Destination,
+    EndHost,
     EndOwner,
     MessageSource,
     Run,
@@ -37,7 +38,6 @@ from broker.forwarding.ends import (
     Timer,
     message_bytes,
 )
-from broker.forwarding.line import Dialer
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost
 
@@ -171,15 +171,14 @@ class Attempt(EndOwner):
             shovel.host.cluster_name(),
             shovel.schedule,
         )
-        end = definition, shovel.host.dialer, shovel.schedule, shovel.host.version
+        host = shovel.host
         self._source: MessageSource
         if self._mode == EXACTLY_ONCE:
-            self._source = StagedSource(self, definition, self.source_uri, shovel.host.staging)
+            self._source = StagedSource(self, definition, self.source_uri, host.staging)
         else:
-            no_ack = self._mode == NO_ACK
-            self._source = Source(self, end[0], self.source_uri, end[1], end[2], end[3], no_ack)
+            self._source = Source(self, definition, self.source_uri, host.ends, self._mode == NO_ACK)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
-        self.destination = Destination(self, end[0], self.destination_uri, end[1], end[2], end[3], confirms)
+        self.destination = Destination(self, definition, self.destination_uri, host.ends, confirms)
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
@@ -326,22 +325,14 @@ class Attempt(EndOwner):
 class ForwardingHost:
     """The broker, as shovels see it.
 
-    `staging`: for sources that forward exactly once. `cluster_name` returns the name of this broker.
+    `ends`: for connections. `staging`: for sources that forward exactly once. `cluster_name` returns the
+    name of this broker.
     """
 
-    def __init__(
-        self,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
-        cluster_name: Callable[[], str],
-        staging: StagingHost,
-    ) -> None:
-        self.staging = staging
-        self.dialer = dialer
-        self.schedule = schedule
-        self.version = version
+    def __init__(self, ends: EndHost, cluster_name: Callable[[], str], staging: StagingHost) -> None:
+        self.ends = ends
         self.cluster_name = cluster_name
+        self.staging = staging
 
 
 @final
@@ -361,10 +352,10 @@ class Shovel(TimedTask):
         super().__init__()
         self.definition = definition
         self.host = host
-        self.schedule = host.schedule
+        self.schedule = host.ends.schedule
         self.state = STARTING
         self.reason = ""
-        self.since: i64 = host.schedule.date()
+        self.since: i64 = self.schedule.date()
         self.attempts = 0
         self.forwarded: i64 = 0
         self.forwarded_bytes: i64 = 0

@@ -10,6 +10,7 @@ from broker.core.broker import CLUSTER_NAME, Broker
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import EXACTLY_ONCE, NEVER, PAUSED, SHOVEL, parse_definition
+from broker.forwarding.ends import EndHost
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
 from broker.forwarding.staged import StagingHost, release_stage
@@ -28,7 +29,7 @@ class Shovels:
         self._broker = broker
         self._node = node
         self._staging = staging
-        self._host = ForwardingHost(dialer, broker.schedule, version, self._cluster_name, staging)
+        self._host = ForwardingHost(EndHost(dialer, broker.schedule, version), self._cluster_name, staging)
         self._shovels: dict[tuple[str, str], Shovel] = {}
         self._runs = False
         broker.parameter_watchers.append(self._on_parameter)

@@ -25,7 +25,7 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
-from broker.core.message import SHORT_STRING_BYTES_MAX, Message
+from broker.core.message import SHORT_STRING_BYTES_MAX
 from broker.core.operators.stage import Stage
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING
@@ -466,15 +466,12 @@ class StagedSource(DurableWaiter):
     def _content(self, entry: QueueEntry) -> tuple[bytes, list[bytes]]:
         """Return the content of a message as frames, and the pieces of a large body. Raises OSError."""
         message = entry.message
-        content = self._load(message.content, message)
+        content = self._store.content_of(message)
         if self.queue.entries.annotations is not None:
             content = delivered_content(content, self.queue, entry)
         pieces: list[bytes] = []
         if message.body is not None:
-            pieces = [self._load(piece.content, piece) for piece in message.body.pieces]
+            pieces = [self._store.content_of(piece) for piece in message.body.pieces]
             if is_sections(content):
                 return self._host.conversions.convert(b"".join([content, *pieces])), []
         return content_for091(self._host.conversions, message, content), pieces
-
-    def _load(self, content: bytes | None, message: Message) -> bytes:
-        return content if content is not None else self._store.load(message)

@@ -390,7 +390,7 @@ class Client:
         self._awaited.clear()
         if self._channel is not None:
             self._channel.discard()
-        request = b"\x00\xc8" + short_string("Goodbye") + b"\0\0\0\0"
+        request = b"\x00\xc8" + short_string("Goodbye") + b"\0\0\0\0"  # no method is to blame
         self._out.write(method_frame(0, c.CONNECTION_CLOSE, request))
 
     # -- methods
