@@ -20,7 +20,7 @@ from broker.forwarding.line import Dialer, Line
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
-from protocol.amqp091.content import header_frame_bytes
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.table import EMPTY_TABLE
 from protocol.errors import DUPLICATE, NOT_FOUND, PRECONDITION_FAILED
 
@@ -51,13 +51,15 @@ class EndOwner:
         """Note that messages can be published."""
         raise NotImplementedError
 
-    def on_message(
-        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
-    ) -> None:
+    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Take a message; `number` counts the deliveries of the source from 1, without gaps.
 
-        `pieces`: the body frames of a large body, whose `content` is the header alone.
+        `has_pieces`: the body is large and follows with `on_piece`, and `content` is the header alone.
         """
+        raise NotImplementedError
+
+    def on_piece(self, frames: bytes, is_last: bool) -> None:
+        """Take body frames of the large body of the last message."""
         raise NotImplementedError
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
@@ -398,7 +400,7 @@ class Source(End):
         super().__init__(owner, definition, uri, host, "source")
         self._source: SourceEnd = definition.source
         self._no_ack = no_ack
-        self._pieces: list[bytes] = []
+        self._missing: i64 = 0  # bytes of a large body that have not arrived
         self._ready: i64 = 0
         self._setup = _QueueSetup(
             self, self._source.queue, self._source.arguments, self._source.predeclared, self._found
@@ -464,19 +466,20 @@ class Source(End):
         self.note_ready()
 
     def on_piece(self, frames: bytes, size: i64) -> None:
-        """Keep a part of a large body until its message is complete."""
-        self._pieces.append(frames)
+        """Pass on a part of a large body."""
+        self._missing -= size
+        if not self._closing:
+            self.owner.on_piece(frames, self._missing == 0)
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
         """Pass a message on."""
-        if self._closing:
-            return
-        pieces = self._pieces
-        if pieces:
-            self._pieces = []
-        self.owner.on_message(tag, address, content, pieces, traits)
+        has_pieces = size > WHOLE_BYTES_MAX
+        if has_pieces:
+            self._missing = size
+        if not self._closing:
+            self.owner.on_message(tag, address, content, has_pieces, traits)
 
 
 @final
@@ -537,13 +540,17 @@ class Destination(End):
         capabilities = self.client.server_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
 
-    def send(self, address: bytes, content: bytes, pieces: list[bytes]) -> i64:
-        """Publish a message; return its number. Raises ValueError if its header does not fit."""
-        client = self.client
-        client.publish(address, content, self._mandatory)
-        for piece in pieces:
-            client.add_piece(piece)
-        return client.published
+    def send(self, address: bytes, content: bytes) -> i64:
+        """Publish a message, or the header of one; return its number.
+
+        Raises ValueError if the header does not fit.
+        """
+        self.client.publish(address, content, self._mandatory)
+        return self.client.published
+
+    def send_piece(self, frames: bytes) -> None:
+        """Send body frames of the message that was published last."""
+        self.client.add_piece(frames)
 
     def on_writable(self, writable: bool) -> None:
         """Report that the broker reads too slowly, or has caught up."""
@@ -585,11 +592,3 @@ class Destination(End):
     def _select(self, frame: base.Frame) -> None:
         self.note_ready()
         self.owner.on_destination_ready()
-
-
-def message_bytes(content: bytes, pieces: list[bytes]) -> i64:
-    """Return the bytes of a message on its way."""
-    size: i64 = len(content) - header_frame_bytes(content)
-    for piece in pieces:
-        size += len(piece)
-    return size

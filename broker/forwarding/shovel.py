@@ -36,10 +36,10 @@ from broker.forwarding.ends import (
     Run,
     Source,
     Timer,
-    message_bytes,
 )
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost
+from protocol.amqp091.content import header_frame_bytes
 
 STARTING: Final = "starting"
 RUNNING: Final = "running"
@@ -163,6 +163,8 @@ class Attempt(EndOwner):
         self._has_ignored = False  # messages beyond the wanted number have arrived
         self._retry = Timer(self, self.return_refused)
         self._holds = 0  # the reasons for which the source is held
+        self._is_held = False
+        self._is_incomplete = False  # a part of the body of the last message has not been sent
         self._rate = RateLimit(self, shovel.schedule, definition.rate)
         self._rewriting = Rewriting(
             definition,
@@ -207,9 +209,7 @@ class Attempt(EndOwner):
         if not self.is_over:
             self._shovel.note_running(ready)
 
-    def on_message(
-        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
-    ) -> None:
+    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Forward a message. Messages beyond the wanted number stay unacknowledged until the end."""
         shovel = self._shovel
         if self.is_over:
@@ -223,7 +223,7 @@ class Attempt(EndOwner):
                 address = rewriting.address_of(address)
             if rewriting.changes(content):
                 content = rewriting.content_of(content)
-            sent = self.destination.send(address, content, pieces)
+            sent = self.destination.send(address, content)
         except ValueError as error:
             self.on_failed(f"message {number} from the source cannot be forwarded: {error}")
             return
@@ -232,12 +232,32 @@ class Attempt(EndOwner):
             return
         self.window.sent = sent
         self._rate.count()
-        shovel.note_sent(message_bytes(content, pieces))
+        shovel.note_sent(len(content) - header_frame_bytes(content))
+        if has_pieces:
+            self._is_incomplete = True
+            self._apply_holds()
+        else:
+            self._note_complete()
+
+    def on_piece(self, frames: bytes, is_last: bool) -> None:
+        """Forward a part of a large body, unless its message is not forwarded."""
+        if self.is_over or not self._is_incomplete:
+            return
+        self.destination.send_piece(frames)
+        self._shovel.note_bytes(len(frames))
+        if is_last:
+            self._is_incomplete = False
+            self._apply_holds()
+            self._note_complete()
+
+    def _note_complete(self) -> None:
+        """Note that the last message is sent with its whole body."""
+        number = self.window.sent
         if self._mode == ON_PUBLISH:
             self._source.settle(number, False)
         if self._mode in (ON_PUBLISH, NO_ACK):
             self.window.confirm(number, False)
-            shovel.note_done(1)
+            self._shovel.note_done(1)
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
         """Acknowledge confirmed messages at the source; hold refused messages back for a while."""
@@ -297,12 +317,25 @@ class Attempt(EndOwner):
     def hold(self, reason: int) -> None:
         """Take no messages until each reason has been released."""
         self._holds |= reason
-        self._source.hold()
+        self._apply_holds()
 
     def release(self, reason: int) -> None:
         """Release a reason for taking no messages."""
-        held, self._holds = self._holds, self._holds & ~reason
-        if held and not self._holds:
+        self._holds &= ~reason
+        self._apply_holds()
+
+    def _apply_holds(self) -> None:
+        """Hold or release the source.
+
+        Refused messages wait for the answers to all messages, so the last one must be completed meanwhile.
+        """
+        reasons = self._holds & ~HOLD_REFUSED if self._is_incomplete else self._holds
+        if bool(reasons) == self._is_held:
+            return
+        self._is_held = not self._is_held
+        if self._is_held:
+            self._source.hold()
+        else:
             self._source.release()
 
     def on_failed(self, reason: str) -> None:
@@ -453,6 +486,10 @@ class Shovel(TimedTask):
         self.forwarded_bytes += size
         if self.unsent > 0:
             self.unsent -= 1
+
+    def note_bytes(self, size: i64) -> None:
+        """Count a part of a large body."""
+        self.forwarded_bytes += size
 
     def note_refused(self, count: i64) -> None:
         """Count messages that the destination has refused, and that will be sent again."""

@@ -134,14 +134,15 @@ class ClientHandler:
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
-        """Take a message. `address`: exchange and routing key, encoded.
+        """Take a message. `address`: exchange and routing key, encoded. `size`: the bytes of the body.
 
-        `content`, `size` and `traits`: as for `IncomingChannel.on_publish`.
+        `content` and `traits`: as for `IncomingChannel.on_publish`. If `size` is more than WHOLE_BYTES_MAX,
+        `content` is the header frame alone. The body frames follow with `on_piece`.
         """
         raise NotImplementedError
 
     def on_piece(self, frames: bytes, size: i64) -> None:
-        """Take body frames of a large body, whose `on_delivery` follows the last ones."""
+        """Take body frames of the large body that was delivered last, with `size` bytes of the body."""
         raise NotImplementedError
 
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
@@ -187,6 +188,7 @@ class ClientChannel(IncomingChannel):
         super().__init__(body_bytes_max)
         self.content_method = BASIC_DELIVER
         self.returning = False  # the next content is a returned message
+        self._delivers = False  # the head of a large body has been delivered
         self._handler = handler
 
     def check_arguments(self, data: bytes, p: i64, end: i64) -> None:
@@ -195,20 +197,30 @@ class ClientChannel(IncomingChannel):
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         """Take a whole message; `arguments` are those of basic.deliver or basic.return."""
+        if self._delivers:
+            self._delivers = False
+            return
         if self.returning:
             self.returning = False
             reader = Reader(arguments)
             code = int.from_bytes(reader.take(2), "big")
             self._handler.on_return(code, _short_string(reader))
             return
+        self._deliver(arguments, content, size, traits)
+
+    def _deliver(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         p = _tag_offset(arguments)
         tag = read_i64_be(arguments, p)
         self._handler.on_delivery(tag, arguments[p + 8] != 0, arguments[p + 9 :], content, size, traits)
 
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
         """Take a piece of a large body. The pieces of a returned message are dropped."""
-        if not self.returning:
-            self._handler.on_piece(frames, size)
+        if self.returning:
+            return
+        if not self._delivers:
+            self._delivers = True
+            self._deliver(self._arguments, self._head, self._size, traits)
+        self._handler.on_piece(frames, size)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
         """Take a confirm."""

@@ -8,6 +8,7 @@ import pytest
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.schedule import TimedTask
 from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED, Window
+from protocol.amqp091.content import body
 from tests.support.forwarding import OTHER, Sites
 
 
@@ -261,6 +262,68 @@ def test_messages_wait_until_none_of_three_reasons_is_left(sites: Sites) -> None
     destination.on_blocked("")
     sites.run()
     assert (shovel.shown_state, shovel.forwarded) == (RUNNING, 7)
+
+
+LARGE = bytes(range(256)) * 4096 * 6  # six pieces
+
+
+def bodies(sites: Sites, queue: str, host: str) -> list[bytes]:
+    """The bodies in a queue, also those in pieces."""
+    entries = sites.vhost(host).topology.queues[queue].entries
+    found = []
+    for entry in entries:
+        message = entry.message
+        pieces = [] if message.body is None else message.body.pieces
+        content = b"".join([message.content or b"", *[piece.content or b"" for piece in pieces]])
+        found.append(body(content))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack", "exactly-once"])
+@pytest.mark.parametrize("pulls", [True, False])
+def test_a_large_body_passes_a_shovel_in_pieces(mode: str, pulls: bool) -> None:
+    sites = Sites()
+    source, destination = ("other", "") if pulls and mode != "exactly-once" else ("", "other")
+    ends = {"src_uri": OTHER, "dest_uri": "amqp://"} if source else {}
+    lines = sites.stuck["other"] = []
+    sites.queue("out", source)
+    sites.publish("out", [LARGE, b"small", LARGE[:2_000_000]], source)
+    shovel = sites.define(ack_mode=mode, **ends)
+    sites.run()
+    assert bodies(sites, "in", destination) == [LARGE, b"small", LARGE[:2_000_000]]
+    assert sites.bodies("out", source) == []
+    assert shovel.forwarded_bytes >= len(LARGE) + 2_000_005
+    if not source:
+        assert lines[0].largest < 3_000_000
+
+
+def test_a_large_body_ends_while_refused_messages_wait(sites: Sites) -> None:
+    sites.queue("small", "other", max_length=1, overflow="reject-publish")
+    sites.queue("out", "other")
+    shovel = sites.define(src_uri=OTHER, dest_queue="small")
+    sites.publish("out", [b"0", b"1", LARGE, b"3"], "other")
+    found = []
+    for _ in range(8):
+        found += bodies(sites, "small", "other")
+        sites.empty("small", "other")
+        sites.run(1000)
+    assert sorted(found, key=len) == [b"0", b"1", b"3", LARGE]
+    assert (shovel.attempts, sites.bodies("out", "other")) == (1, [])
+
+
+def test_a_large_body_that_is_cut_off_is_sent_again(sites: Sites) -> None:
+    lines = sites.stuck["other"] = []
+    shovel = sites.define(reconnect_delay=1)
+    sites.run()
+    lines[0].room = 2_500_000
+    sites.publish("out", [LARGE])
+    for connection in list(sites.there.server.connections.all):
+        connection.force_close("maintenance")
+    sites.run()
+    assert shovel.state == TERMINATED
+    assert sites.bodies("in", "other") == []
+    sites.run(4000)
+    assert bodies(sites, "in", "other") == [LARGE]
 
 
 def test_a_shovel_ends_after_the_wanted_number(sites: Sites) -> None:

@@ -36,6 +36,7 @@ class Recorder(ClientHandler):
         self.ready = 0
         self.deliveries: list[tuple[int, bool, bytes, bytes]] = []
         self.pieces: list[bytes] = []
+        self.events: list[int] = []  # the tags of deliveries, and the negative sizes of pieces
         self.confirms: list[tuple[int, bool, bool]] = []
         self.returns: list[tuple[int, str]] = []
         self.blocked: list[str] = []
@@ -51,9 +52,11 @@ class Recorder(ClientHandler):
         self, tag: int, redelivered: bool, address: bytes, content: bytes, size: int, traits: int
     ) -> None:
         self.deliveries.append((tag, redelivered, address, content))
+        self.events.append(tag)
 
     def on_piece(self, frames: bytes, size: int) -> None:
         self.pieces.append(frames)
+        self.events.append(-size)
 
     def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
         self.confirms.append((tag, multiple, accepted))
@@ -210,6 +213,9 @@ def test_a_large_body_goes_both_ways_in_pieces(session: Session) -> None:
     assert b"".join(body_of_frames(frames) for frames in session.calls.pieces) == payload
     [(_, _, _, head)] = session.calls.deliveries
     assert len(head) == head_bytes
+    assert session.calls.events[0] == 1, "the header comes first"
+    assert -sum(session.calls.events[1:]) == len(payload)
+    assert len(session.calls.events) > 3
 
 
 def test_bodies_are_split_for_small_frames() -> None:
