@@ -10,30 +10,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-import structlog
 from mypy_extensions import i64, mypyc_attr
 from pamqp import base, commands
 
 from broker.adapters.peers.server import MESSAGE_ORIGINS
+from broker.core.arguments.consumer import ORIGIN_READER
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEnd, SourceEnd
 from broker.forwarding.line import Dialer, Line
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
-from protocol.amqp091.client import DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
-from protocol.amqp091.content import header_frame_bytes
-from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
+from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
+from protocol.amqp091.table import EMPTY_TABLE, encode_table
+from protocol.errors import DUPLICATE, NOT_FOUND, PRECONDITION_FAILED
 
+SHORT: Final = 1  # the broker is short of memory or disk space [RabbitMQ connection.blocked]
+STOPPED: Final = 2  # the broker has stopped the channel [amqp-0-9-1 1.5.2.3]
+FULL: Final = 3  # the broker reads more slowly than the destination writes
+OBSTACLES: Final = (SHORT, STOPPED, FULL)
+"""The kinds of reasons for which a destination takes nothing, the first one that applies is shown."""
+
+TAG: Final = "shovel"  # the tag of the consumer
+FLOW: Final = "flow"
+CHANNEL_FLOW: Final = "the broker has stopped the flow of the channel"
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
-CLOSE_MS: Final = 3000  # for the peer to answer a close, before the line is closed
-NO_ARGUMENTS: Final = b"\0\0\0\0"
-DUPLICATE: Final = "DUPLICATE"
-"""The reply text of amqpd for a returned message that a queue has had before."""
+CLOSE_MS: Final = 3000  # for the peer to answer a close and to take all output, before the line is aborted
 
 Run = tuple[int, int]
 """The first and the last of consecutive messages."""
-
-_log = structlog.get_logger("amqpd.forwarding")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,13 +53,15 @@ class EndOwner:
         """Note that messages can be published."""
         raise NotImplementedError
 
-    def on_message(
-        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
-    ) -> None:
+    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Take a message; `number` counts the deliveries of the source from 1, without gaps.
 
-        `pieces`: the body frames of a large body, whose `content` is the header alone.
+        `has_pieces`: the body is large and follows with `on_piece`, and `content` is the header alone.
         """
+        raise NotImplementedError
+
+    def on_piece(self, frames: bytes, is_last: bool) -> None:
+        """Take body frames of the large body of the last message."""
         raise NotImplementedError
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
@@ -62,7 +69,7 @@ class EndOwner:
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
-        """Note that the destination takes nothing for now; "": the destination takes messages again."""
+        """Note why the destination takes nothing for now; "": no reason is left, and it takes messages."""
         raise NotImplementedError
 
     def on_failed(self, reason: str) -> None:
@@ -73,18 +80,41 @@ class EndOwner:
         """Write the output of both ends."""
         raise NotImplementedError
 
+    def on_broken(self) -> None:
+        """Log the exception that is being handled, an error of this broker, and end the attempt over it."""
+        raise NotImplementedError
+
+
+def guard(owner: EndOwner, call: Callable[[], None]) -> None:
+    """Make a call of an attempt. An exception ends the attempt, and does not reach the event loop."""
+    try:
+        call()
+    except Exception:
+        owner.on_broken()
+
 
 @final
-class _Timer(TimedTask):
-    """A call at a time."""
+class Timer(TimedTask):
+    """A call of an attempt at a time."""
 
-    def __init__(self, call: Callable[[], None]) -> None:
+    def __init__(self, owner: EndOwner, call: Callable[[], None]) -> None:
         super().__init__()
+        self._owner = owner
         self._call = call
 
     def do_due_work(self) -> None:
         """Make the call."""
-        self._call()
+        guard(self._owner, self._call)
+
+
+@final
+class EndHost:
+    """The broker, as the ends of shovels see it. `version`: the version that other brokers see."""
+
+    def __init__(self, dialer: Dialer, schedule: Schedule, version: str) -> None:
+        self.dialer = dialer
+        self.schedule = schedule
+        self.version = version
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -99,24 +129,25 @@ class End(ClientHandler):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
+        host: EndHost,
         side: str,
-        version: str,
+        capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
         self.uri = uri
         self.side = side
         self.is_ready = False
         self.owner = owner
+        self.capabilities = capabilities
         self._name = f"Shovel {definition.name}"
         self._definition = definition
-        self._dialer = dialer
-        self._schedule = schedule
+        self._dialer = host.dialer
+        self._schedule = host.schedule
         self._line: Line | None = None
-        self._limit = _Timer(self._on_limit)
-        self._beat = _Timer(self._on_beat)
+        self._ending: Line | None = None  # the line that was closed, and may have output that nobody takes
+        self._limit = Timer(owner, self._on_limit)
+        self._beat = Timer(owner, self._on_beat)
         self._closing = False
-        self._holds = False  # the line passes nothing on, so the broker seems silent
+        self._holds = False  # nothing is to be taken from the broker, which then seems silent
         login = Login(
             uri.user,
             uri.password,
@@ -125,8 +156,9 @@ class End(ClientHandler):
             0 if uri.is_local else uri.heartbeat,
             uri.frame_max,
             uri.channel_max,
+            capabilities,
         )
-        properties = {"product": "amqpd", "version": version, "connection_name": self._name}
+        properties = {"product": "amqpd", "version": host.version, "connection_name": self._name}
         self.client = Client(self, login, properties, BODY_BYTES_MAX)
 
     # -- the line
@@ -138,6 +170,9 @@ class End(ClientHandler):
 
     def on_connected(self) -> None:
         """Start the handshake, or open the channel where no handshake is required."""
+        guard(self.owner, self._start)
+
+    def _start(self) -> None:
         frame_max = 0 if self._line is None else self._line.frame_max
         if frame_max:
             self.client.start_open(frame_max)
@@ -149,13 +184,12 @@ class End(ClientHandler):
         """Take bytes from the broker."""
         try:
             self.client.receive(data)
-        except Exception:  # an error of this broker must end the attempt only
-            _log.exception("internal error", shovel=self._definition.name, vhost=self._definition.vhost)
-            self.fail("internal error, see the broker's log")
-        if self._closing:
-            self.flush()
-        else:
-            self.owner.end_turn()
+            if self._closing:
+                self.flush()
+            else:
+                self.owner.end_turn()
+        except Exception:
+            self.owner.on_broken()
 
     def on_writable(self, writable: bool) -> None:
         """Do nothing: only the destination writes much."""
@@ -164,7 +198,7 @@ class End(ClientHandler):
         """End the attempt: the line has ended."""
         self._line = None
         self._cancel_timers()
-        self.fail(reason or "the broker has closed the connection")
+        guard(self.owner, lambda: self.fail(reason or "the broker has closed the connection"))
 
     def flush(self) -> None:
         """Write the output of the client."""
@@ -175,9 +209,9 @@ class End(ClientHandler):
                 line.write(output)
 
     def hold(self) -> None:
-        """Take no more bytes from the broker."""
+        """Take no more bytes from the broker, from the end of the set-up on."""
         self._holds = True
-        if self._line is not None:
+        if self._line is not None and self.is_ready:
             self._line.hold()
 
     def release(self) -> None:
@@ -207,9 +241,10 @@ class End(ClientHandler):
             self._hang_up()
 
     def _hang_up(self) -> None:
-        self._cancel_timers()
+        """Close the line; `_on_limit` aborts the line if its output is not taken."""
         line, self._line = self._line, None
         if line is not None:
+            self._ending = line
             line.close()
 
     # -- time
@@ -217,7 +252,10 @@ class End(ClientHandler):
     def _on_limit(self) -> None:
         """End a connection that was not ready, or closed, in time."""
         if self._closing:
-            self._hang_up()
+            line, self._line = self._line or self._ending, None
+            self._ending = None
+            if line is not None:
+                line.abort()
         else:
             seconds = self.uri.connection_timeout / 1000
             self.fail(f"not ready {seconds:g} s after the attempt to connect: {self.client.state}")
@@ -243,11 +281,20 @@ class End(ClientHandler):
         """Set up the channel. Each subclass ends its set-up with `note_ready`."""
         raise NotImplementedError
 
+    def remembers_origins(self) -> bool:
+        """Whether the broker understands the headers of messages that are forwarded exactly once."""
+        if self.uri.is_local:
+            return True
+        capabilities = self.client.server_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
+
     def note_ready(self) -> None:
         """Note that the end is ready."""
         self.is_ready = True
         self._schedule.cancel(self._limit)
         self._set_beat()
+        if self._holds and self._line is not None:
+            self._line.hold()
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
@@ -266,6 +313,9 @@ class End(ClientHandler):
 
     def on_blocked(self, reason: str) -> None:
         """Ignore a shortage of the broker: only a destination publishes."""
+
+    def on_flow(self, active: bool) -> None:
+        """Ignore the flow of publishes: only a destination publishes."""
 
     def on_cancelled(self) -> None:
         """End the attempt: the queue of the source has been deleted."""
@@ -295,6 +345,9 @@ class MessageSource(Protocol):
 
     def settle(self, number: i64, multiple: bool) -> None:
         """Note that the destination has a message, or all messages up to this one."""
+
+    def give_up(self) -> None:
+        """Return the messages that stay staged for the reader: the source will not be opened again."""
 
     def return_refused(self, runs: list[Run]) -> None:
         """Have refused messages delivered again; all messages that were delivered are answered."""
@@ -328,7 +381,7 @@ class _QueueSetup:
 
     def begin(self) -> None:
         """Look for the queue."""
-        self._client.declare(self._name, PASSIVE, NO_ARGUMENTS, self._found)
+        self._client.declare(self._name, PASSIVE, EMPTY_TABLE, self._found)
 
     def take_error(self, code: int) -> bool:
         """Whether an error of the channel only says that the queue is missing, and may be declared."""
@@ -346,22 +399,25 @@ class _QueueSetup:
 
 @final
 class Source(End):
-    """The end that consumes a queue, or an exclusive queue that is bound to an exchange."""
+    """The end that consumes a queue, or an exclusive queue that is bound to an exchange.
+
+    `reader`: the name of the reader for which the broker gives messages their positions; "": there are none.
+    """
 
     def __init__(
         self,
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
+        host: EndHost,
         no_ack: bool,
+        reader: str = "",
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, "source", version)
+        super().__init__(owner, definition, uri, host, "source")
         self._source: SourceEnd = definition.source
         self._no_ack = no_ack
-        self._pieces: list[bytes] = []
+        self._reader = reader
+        self._missing: i64 = 0  # bytes of a large body that have not arrived
         self._ready: i64 = 0
         self._setup = _QueueSetup(
             self, self._source.queue, self._source.arguments, self._source.predeclared, self._found
@@ -369,8 +425,10 @@ class Source(End):
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._source.exchange:
-            self.client.declare("", EXCLUSIVE, NO_ARGUMENTS, self._bind)
+        if self._reader and not self.remembers_origins():
+            self.fail(f"the broker gives messages no positions: no capability '{MESSAGE_ORIGINS}'")
+        elif self._source.exchange:
+            self.client.declare("", EXCLUSIVE, EMPTY_TABLE, self._bind)
         elif self._setup.looks:
             self._setup.begin()
         else:
@@ -421,25 +479,34 @@ class Source(End):
         self.client.ask(commands.Basic.Qos(0, self._source.prefetch, False), c.BASIC_QOS_OK, limited)
 
     def _consume(self, queue: str) -> None:
-        self.client.consume(queue, "", self._no_ack, self._source.consumer_arguments, self._consuming)
+        arguments = self._source.consumer_arguments
+        if self._reader:
+            arguments = encode_table({ORIGIN_READER: self._reader})
+        self.client.consume(queue, TAG, self._no_ack, arguments, self._consuming)
+
+    def give_up(self) -> None:
+        """Cancel the reader, so that its messages return to the queue: the end of a connection keeps them."""
+        if self._reader and self.is_ready:
+            self.client.cancel(TAG)
 
     def _consuming(self, frame: base.Frame) -> None:
         self.note_ready()
 
     def on_piece(self, frames: bytes, size: i64) -> None:
-        """Keep a part of a large body until its message is complete."""
-        self._pieces.append(frames)
+        """Pass on a part of a large body."""
+        self._missing -= size
+        if not self._closing:
+            self.owner.on_piece(frames, self._missing == 0)
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
         """Pass a message on."""
-        if self._closing:
-            return
-        pieces = self._pieces
-        if pieces:
-            self._pieces = []
-        self.owner.on_message(tag, address, content, pieces, traits)
+        has_pieces = size > WHOLE_BYTES_MAX
+        if has_pieces:
+            self._missing = size
+        if not self._closing:
+            self.owner.on_message(tag, address, content, has_pieces, traits)
 
 
 @final
@@ -454,12 +521,12 @@ class Destination(End):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
+        host: EndHost,
         confirms: bool,
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, "destination", version)
+        is_exact = definition.ack_mode == EXACTLY_ONCE
+        capabilities = (*CAPABILITIES, MESSAGE_ORIGINS) if is_exact else CAPABILITIES
+        super().__init__(owner, definition, uri, host, "destination", capabilities)
         self._destination: DestinationEnd = definition.destination
         self._confirms = confirms
         self._mandatory = self._destination.queue != ""
@@ -471,10 +538,11 @@ class Destination(End):
             self._found,
         )
         self._setup.looks = not self._destination.declares
+        self._obstacles: dict[int, str] = {}  # the reason of each kind for which the broker takes nothing
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._definition.ack_mode == EXACTLY_ONCE and not self._remembers_origins():
+        if self._definition.ack_mode == EXACTLY_ONCE and not self.remembers_origins():
             self.fail(f"the broker does not store messages exactly once: no capability '{MESSAGE_ORIGINS}'")
             return
         if not self._destination.queue:
@@ -492,28 +560,34 @@ class Destination(End):
         else:
             super().on_channel_closed(code, text)
 
-    def _remembers_origins(self) -> bool:
-        """Whether the broker understands the headers of messages that are forwarded exactly once."""
-        if self.uri.is_local:
-            return True
-        capabilities = self.client.server_properties.get("capabilities")
-        return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
+    def send(self, address: bytes, content: bytes) -> i64:
+        """Publish a message, or the header of one; return its number.
 
-    def send(self, address: bytes, content: bytes, pieces: list[bytes]) -> i64:
-        """Publish a message; return its number. Raises ValueError if its header does not fit."""
-        client = self.client
-        client.publish(address, content, self._mandatory)
-        for piece in pieces:
-            client.add_piece(piece)
-        return client.published
+        Raises ValueError if the header does not fit.
+        """
+        self.client.publish(address, content, self._mandatory)
+        return self.client.published
+
+    def send_piece(self, frames: bytes) -> None:
+        """Send body frames of the message that was published last."""
+        self.client.add_piece(frames)
 
     def on_writable(self, writable: bool) -> None:
         """Report that the broker reads too slowly, or has caught up."""
-        self.owner.on_blocked("" if writable else "flow")
+        guard(self.owner, lambda: self._set_obstacle(FULL, "" if writable else FLOW))
 
     def on_blocked(self, reason: str) -> None:
         """Report a shortage of the broker, or its end."""
-        self.owner.on_blocked(reason)
+        self._set_obstacle(SHORT, reason)
+
+    def on_flow(self, active: bool) -> None:
+        """Report that the broker has stopped or restarted the channel."""
+        self._set_obstacle(STOPPED, "" if active else CHANNEL_FLOW)
+
+    def _set_obstacle(self, kind: int, reason: str) -> None:
+        """Set or remove the reason of a kind, and report the reason that is left."""
+        self._obstacles[kind] = reason
+        self.owner.on_blocked(next((text for text in map(self._obstacles.get, OBSTACLES) if text), ""))
 
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
         """Report a confirm."""
@@ -538,11 +612,3 @@ class Destination(End):
     def _select(self, frame: base.Frame) -> None:
         self.note_ready()
         self.owner.on_destination_ready()
-
-
-def message_bytes(content: bytes, pieces: list[bytes]) -> i64:
-    """Return the bytes of a message on its way."""
-    size: i64 = len(content) - header_frame_bytes(content)
-    for piece in pieces:
-        size += len(piece)
-    return size

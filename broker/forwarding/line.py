@@ -10,6 +10,10 @@ from broker.forwarding.uri import Uri
 class Peer(Protocol):
     """The user of a line, whose methods the line calls, never from inside a method of the line."""
 
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The capabilities of the client, for a broker that requires no handshake."""
+
     def on_connected(self) -> None:
         """Note that bytes can be written."""
 
@@ -37,6 +41,9 @@ class Line(Protocol):
 
     def close(self) -> None:
         """End the line after all written bytes have been sent. The peer gets no more calls."""
+
+    def abort(self) -> None:
+        """End the line now. The peer gets no more calls. Ignored after the end of the line."""
 
     @property
     def frame_max(self) -> int:

@@ -25,11 +25,23 @@ from broker.forwarding.definition import (
     ON_PUBLISH,
     QUEUE_LENGTH,
     Definition,
+    stages_here,
 )
-from broker.forwarding.ends import Destination, EndOwner, MessageSource, Run, Source, message_bytes
-from broker.forwarding.line import Dialer
+from broker.forwarding.ends import (
+    CHANNEL_FLOW,
+    FLOW,
+    Destination,
+    EndHost,
+    EndOwner,
+    MessageSource,
+    Run,
+    Source,
+    Timer,
+    guard,
+)
 from broker.forwarding.rewriting import Rewriting
-from broker.forwarding.staged import StagedSource, StagingHost
+from broker.forwarding.staged import StagedSource, StagingHost, reader_of, staged_queue
+from protocol.amqp091.content import header_frame_bytes
 
 STARTING: Final = "starting"
 RUNNING: Final = "running"
@@ -39,6 +51,7 @@ TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for
 REFUSED_MS: Final = 1000  # the pause after a refused message
 TOLERANCE_MS: Final = 10  # messages of so much time are sent together
 UNLIMITED: Final[i64] = -1
+INTERNAL_ERROR: Final = "internal error, see the broker's log"
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -86,19 +99,6 @@ class Window:
             beyond.remove(self._upto)
 
 
-@final
-class _Retry(TimedTask):
-    """The return of refused messages, after a pause."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        super().__init__()
-        self._attempt = attempt
-
-    def do_due_work(self) -> None:
-        """Return the refused messages."""
-        self._attempt.return_refused()
-
-
 # Reasons for taking no messages. Bits, so that further reasons are further bits.
 HOLD_BLOCKED: Final = 1  # the destination takes none
 HOLD_REFUSED: Final = 2  # the destination has refused some
@@ -108,7 +108,7 @@ US_PER_MS: Final = 1000
 
 
 @final
-class RateLimit(TimedTask):
+class RateLimit:
     """The limit of an attempt to `rate` messages in a second, 0: none.
 
     Each message uses a part of a second. When the parts of the coming TOLERANCE_MS are used, the source is
@@ -116,10 +116,10 @@ class RateLimit(TimedTask):
     """
 
     def __init__(self, attempt: Attempt, schedule: Schedule, rate: int) -> None:
-        super().__init__()
         self._attempt = attempt
         self._schedule = schedule
         self._rate = rate
+        self._timer = Timer(attempt, self._look)
         self._paid_until = 0  # the time on the clock, in microseconds, up to which messages were sent
 
     def count(self) -> None:
@@ -128,11 +128,15 @@ class RateLimit(TimedTask):
             return
         now = int(self._schedule.now()) * US_PER_MS
         self._paid_until = max(self._paid_until, now) + US_PER_SECOND // self._rate
-        if self._paid_until - now > TOLERANCE_MS * US_PER_MS and self.due == 0:
+        if self._paid_until - now > TOLERANCE_MS * US_PER_MS and self._timer.due == 0:
             self._attempt.hold(HOLD_RATE)
             self._wait()
 
-    def do_due_work(self) -> None:
+    def end(self) -> None:
+        """Limit nothing any more."""
+        self._schedule.cancel(self._timer)
+
+    def _look(self) -> None:
         """Take messages again, or wait for messages that came meanwhile."""
         if self._paid_until > int(self._schedule.now()) * US_PER_MS:
             self._wait()
@@ -140,7 +144,7 @@ class RateLimit(TimedTask):
             self._attempt.release(HOLD_RATE)
 
     def _wait(self) -> None:
-        self._schedule.set(self, self._paid_until // US_PER_MS + 1)
+        self._schedule.set(self._timer, self._paid_until // US_PER_MS + 1)
 
 
 @final
@@ -159,8 +163,10 @@ class Attempt(EndOwner):
         self._mode = definition.ack_mode
         self._refused: list[Run] = []
         self._has_ignored = False  # messages beyond the wanted number have arrived
-        self._retry = _Retry(self)
+        self._retry = Timer(self, self.return_refused)
         self._holds = 0  # the reasons for which the source is held
+        self._is_held = False
+        self._is_incomplete = False  # a part of the body of the last message has not been sent
         self._rate = RateLimit(self, shovel.schedule, definition.rate)
         self._rewriting = Rewriting(
             definition,
@@ -169,27 +175,35 @@ class Attempt(EndOwner):
             shovel.host.cluster_name(),
             shovel.schedule,
         )
-        end = definition, shovel.host.dialer, shovel.schedule, shovel.host.version
+        host = shovel.host
         self._source: MessageSource
-        if self._mode == EXACTLY_ONCE:
-            self._source = StagedSource(self, definition, self.source_uri, shovel.host.staging)
+        if stages_here(definition):
+            self._source = StagedSource(self, staged_queue(definition), host.staging)
         else:
             no_ack = self._mode == NO_ACK
-            self._source = Source(self, end[0], self.source_uri, end[1], end[2], end[3], no_ack)
+            self._source = Source(self, definition, self.source_uri, host.ends, no_ack, shovel.reader)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
-        self._destination = Destination(self, end[0], self.destination_uri, end[1], end[2], end[3], confirms)
+        self.destination = Destination(self, definition, self.destination_uri, host.ends, confirms)
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
-        self._destination.open()
+        self.destination.open()
 
-    def end(self) -> None:
-        """Close both ends. Unacknowledged messages return to the source."""
+    def end(self, gives_up: bool = False) -> None:
+        """Close both ends. Unacknowledged messages return to the source.
+
+        `gives_up`: the shovel does not use this source again, so messages that are staged return too.
+        """
         self.is_over = True
+        if gives_up:
+            guard(self, self._source.give_up)
         self._shovel.schedule.cancel(self._retry)
-        self._shovel.schedule.cancel(self._rate)
-        self._source.close()
-        self._destination.close()
+        self._rate.end()
+        for close in (self._source.close, self.destination.close):  # an error of one must not keep the other
+            try:
+                close()
+            except Exception:
+                self._shovel.log_error()
 
     # -- calls of the ends
 
@@ -203,9 +217,7 @@ class Attempt(EndOwner):
         if not self.is_over:
             self._shovel.note_running(ready)
 
-    def on_message(
-        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
-    ) -> None:
+    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Forward a message. Messages beyond the wanted number stay unacknowledged until the end."""
         shovel = self._shovel
         if self.is_over:
@@ -217,9 +229,9 @@ class Attempt(EndOwner):
             rewriting = self._rewriting
             if rewriting.changes_address:
                 address = rewriting.address_of(address)
-            if rewriting.changes_content:
+            if rewriting.changes(content):
                 content = rewriting.content_of(content)
-            sent = self._destination.send(address, content, pieces)
+            sent = self.destination.send(address, content)
         except ValueError as error:
             self.on_failed(f"message {number} from the source cannot be forwarded: {error}")
             return
@@ -228,12 +240,32 @@ class Attempt(EndOwner):
             return
         self.window.sent = sent
         self._rate.count()
-        shovel.note_sent(message_bytes(content, pieces))
+        shovel.note_sent(len(content) - header_frame_bytes(content))
+        if has_pieces:
+            self._is_incomplete = True
+            self._apply_holds()
+        else:
+            self._note_complete()
+
+    def on_piece(self, frames: bytes, is_last: bool) -> None:
+        """Forward a part of a large body, unless its message is not forwarded."""
+        if self.is_over or not self._is_incomplete:
+            return
+        self.destination.send_piece(frames)
+        self._shovel.note_bytes(len(frames))
+        if is_last:
+            self._is_incomplete = False
+            self._apply_holds()
+            self._note_complete()
+
+    def _note_complete(self) -> None:
+        """Note that the last message is sent with its whole body."""
+        number = self.window.sent
         if self._mode == ON_PUBLISH:
             self._source.settle(number, False)
         if self._mode in (ON_PUBLISH, NO_ACK):
             self.window.confirm(number, False)
-            shovel.note_done(1)
+            self._shovel.note_done(1)
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
         """Acknowledge confirmed messages at the source; hold refused messages back for a while."""
@@ -293,12 +325,25 @@ class Attempt(EndOwner):
     def hold(self, reason: int) -> None:
         """Take no messages until each reason has been released."""
         self._holds |= reason
-        self._source.hold()
+        self._apply_holds()
 
     def release(self, reason: int) -> None:
         """Release a reason for taking no messages."""
-        held, self._holds = self._holds, self._holds & ~reason
-        if held and not self._holds:
+        self._holds &= ~reason
+        self._apply_holds()
+
+    def _apply_holds(self) -> None:
+        """Hold or release the source.
+
+        Refused messages wait for the answers to all messages, so the last one must be completed meanwhile.
+        """
+        reasons = self._holds & ~HOLD_REFUSED if self._is_incomplete else self._holds
+        if bool(reasons) == self._is_held:
+            return
+        self._is_held = not self._is_held
+        if self._is_held:
+            self._source.hold()
+        else:
             self._source.release()
 
     def on_failed(self, reason: str) -> None:
@@ -306,9 +351,14 @@ class Attempt(EndOwner):
         if not self.is_over:
             self._shovel.note_failed(reason)
 
+    def on_broken(self) -> None:
+        """Log the exception that is being handled, an error of this broker, and end the attempt over it."""
+        self._shovel.log_error()
+        self.on_failed(INTERNAL_ERROR)
+
     def end_turn(self) -> None:
         """Write the output of both ends: first the messages, then the acknowledgements."""
-        self._destination.flush()
+        self.destination.flush()
         self._source.flush()
 
 
@@ -316,22 +366,14 @@ class Attempt(EndOwner):
 class ForwardingHost:
     """The broker, as shovels see it.
 
-    `staging`: for sources that forward exactly once. `cluster_name` returns the name of this broker.
+    `ends`: for connections. `staging`: for sources that forward exactly once. `cluster_name` returns the
+    name of this broker.
     """
 
-    def __init__(
-        self,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
-        cluster_name: Callable[[], str],
-        staging: StagingHost,
-    ) -> None:
-        self.staging = staging
-        self.dialer = dialer
-        self.schedule = schedule
-        self.version = version
+    def __init__(self, ends: EndHost, cluster_name: Callable[[], str], staging: StagingHost) -> None:
+        self.ends = ends
         self.cluster_name = cluster_name
+        self.staging = staging
 
 
 @final
@@ -351,10 +393,10 @@ class Shovel(TimedTask):
         super().__init__()
         self.definition = definition
         self.host = host
-        self.schedule = host.schedule
+        self.schedule = host.ends.schedule
         self.state = STARTING
         self.reason = ""
-        self.since: i64 = host.schedule.date()
+        self.since: i64 = self.schedule.date()
         self.attempts = 0
         self.forwarded: i64 = 0
         self.forwarded_bytes: i64 = 0
@@ -371,8 +413,16 @@ class Shovel(TimedTask):
         """The state as RabbitMQ shows it."""
         attempt = self.attempt
         if self.state == RUNNING and attempt is not None and attempt.blocked:
-            return "flow" if attempt.blocked == "flow" else BLOCKED
+            return FLOW if attempt.blocked in (FLOW, CHANNEL_FLOW) else BLOCKED
         return self.state
+
+    @property
+    def reader(self) -> str:
+        """The name of the reader for which the source is staged; "" unless the mode is `exactly-once`."""
+        definition = self.definition
+        if definition.ack_mode != EXACTLY_ONCE:
+            return ""
+        return reader_of(definition, "" if stages_here(definition) else self.host.staging.origin)
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -396,15 +446,19 @@ class Shovel(TimedTask):
             return
         self.schedule.cancel(self)
         self._set_state(STARTING)
-        attempt = Attempt(self)
-        self.attempt = attempt
-        self.attempts += 1
-        attempt.begin()
+        try:
+            attempt = Attempt(self)
+            self.attempt = attempt
+            self.attempts += 1
+            attempt.begin()
+        except Exception:  # an error of this broker ends the attempt only
+            self.log_error()
+            self.note_failed(INTERNAL_ERROR)
 
-    def stop(self) -> None:
-        """End the present attempt, and begin no other one."""
+    def stop(self, gives_up: bool = False) -> None:
+        """End the present attempt, and begin no other one. `gives_up`: as for `Attempt.end`."""
         self.schedule.cancel(self)
-        self._end_attempt()
+        self._end_attempt(gives_up)
         self._set_state(TERMINATED)
 
     def restart(self) -> None:
@@ -449,6 +503,10 @@ class Shovel(TimedTask):
         if self.unsent > 0:
             self.unsent -= 1
 
+    def note_bytes(self, size: i64) -> None:
+        """Count a part of a large body."""
+        self.forwarded_bytes += size
+
     def note_refused(self, count: i64) -> None:
         """Count messages that the destination has refused, and that will be sent again."""
         self.refused += count
@@ -480,6 +538,10 @@ class Shovel(TimedTask):
         if delay:
             self.schedule.set(self, self.schedule.after(delay * 1000))
 
+    def log_error(self) -> None:
+        """Log the exception that is being handled."""
+        _log.exception("internal error", shovel=self.definition.name, vhost=self.definition.vhost)
+
     def _end_for_good(self) -> None:
         """End a shovel that has forwarded the wanted number of messages."""
         attempt = self.attempt
@@ -494,10 +556,10 @@ class Shovel(TimedTask):
         )
         self._finish(self)
 
-    def _end_attempt(self) -> None:
+    def _end_attempt(self, gives_up: bool = False) -> None:
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            attempt.end()
+            attempt.end(gives_up)
 
     def _set_state(self, state: str) -> None:
         self.state = state

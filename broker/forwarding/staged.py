@@ -13,7 +13,10 @@ refuses a message whose predecessor it has refused. A lost message could otherwi
 
 from __future__ import annotations
 
+from collections import deque
+from hashlib import sha256
 from typing import Final, final
+from urllib.parse import quote
 
 from mypy_extensions import i64
 
@@ -23,7 +26,7 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
-from broker.core.message import Message
+from broker.core.message import SHORT_STRING_BYTES_MAX, Message
 from broker.core.operators.stage import Stage
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING
@@ -31,10 +34,10 @@ from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import found_nothing
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Chore, TimedTask
+from broker.core.schedule import Chore
 from broker.forwarding.definition import PREFETCH, Definition
-from broker.forwarding.ends import EndOwner, Run
-from broker.forwarding.uri import Uri
+from broker.forwarding.ends import EndOwner, Run, Timer, guard
+from broker.forwarding.rewriting import ORIGIN_NAMES
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
@@ -42,12 +45,44 @@ from protocol.errors import ProtocolError
 REQUEUED: Final = 1  # steps of `Stage.requeue_some` in a turn
 SENT_MAX: Final = 256  # messages sent in a turn
 NONE: Final[i64] = -1
-_HEADERS: Final = {name.encode() for name in (ORIGIN, POSITION, PRECEDING)}
 
 
-def reader_of(name: str) -> str:
-    """Return the name under which a shovel stages messages."""
-    return f"shovel {name}"
+@final
+class StagedQueue:
+    """A queue, and the reader for which it is staged. `where`: the reader, for people.
+
+    `prefetch`: the number of messages that may be staged; 0: PREFETCH. `table`: the arguments with which a
+    missing queue is declared; None: the queue must exist.
+    """
+
+    def __init__(self, vhost: str, name: str, reader: str, where: str) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.reader = reader
+        self.where = where
+        self.prefetch: i64 = 0
+        self.table: dict[str, object] | None = None
+
+
+def staged_queue(definition: Definition) -> StagedQueue:
+    """Return the queue of this broker that a shovel stages."""
+    source = definition.source
+    staged = StagedQueue(source.uris[0].vhost, source.queue, reader_of(definition), definition.where)
+    staged.prefetch = source.prefetch
+    staged.table = None if source.predeclared else source.table
+    return staged
+
+
+def reader_of(definition: Definition, origin: str = "") -> str:
+    """Return the name under which a shovel stages messages, which no other shovel has at the queue's broker.
+
+    `origin`: the name of this broker for others; "": the queue is in this broker.
+    """
+    owner = f"{origin}/" if origin else ""
+    reader = f"shovel {owner}{quote(definition.vhost, '')}/{quote(definition.name, '')}"
+    if len(reader) <= SHORT_STRING_BYTES_MAX:
+        return reader
+    return f"shovel {sha256(reader.encode()).hexdigest()}"
 
 
 def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> bytes:
@@ -60,7 +95,9 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
         added.append((PRECEDING.encode(), _number(preceding)))
     try:
         properties = Properties(content)
-        properties.set_fields([field for field in properties.fields() if field[0] not in _HEADERS] + added)
+        properties.set_fields(
+            [field for field in properties.fields() if field[0] not in ORIGIN_NAMES] + added
+        )
     except ProtocolError as error:
         raise ValueError(error.text) from error
     return properties.content()
@@ -71,13 +108,13 @@ def _number(value: i64) -> bytes:
     return b"l" + number.to_bytes(8, "big")
 
 
-def release_stage(broker: Broker, definition: Definition) -> None:
-    """Return the staged messages of a deleted shovel to their queue. Raises StoreFailed."""
-    vhost = broker.vhosts.get(definition.source.uris[0].vhost)
-    queue = None if vhost is None else vhost.topology.queues.get(definition.source.queue)
+def release_stage(broker: Broker, staged: StagedQueue) -> None:
+    """Return the staged messages of a reader that was deleted to their queue. Raises StoreFailed."""
+    vhost = broker.vhosts.get(staged.vhost)
+    queue = None if vhost is None else vhost.topology.queues.get(staged.name)
     if queue is None:
         return
-    stage = broker.staging.find_stage(queue, reader_of(definition.name))
+    stage = broker.staging.find_stage(queue, staged.reader)
     if stage is not None:
         stage.release_marked()
         broker.staging.release(stage)
@@ -125,7 +162,7 @@ class StagedConnection(Connection):
     def pump(self, budget: i64) -> None:
         """Stage messages, and append them to the log."""
         super().pump(budget)
-        self._source.work()
+        guard(self._source.owner, self._source.work)
 
 
 @final
@@ -145,7 +182,13 @@ class StagedTarget(PullingTarget):
         self.again = False
         if not self.consumers:
             return 0
-        consumer = self.consumers[0]
+        try:
+            return self._stage(quota, self.consumers[0])
+        except Exception:
+            self._source.owner.on_broken()
+            return 0
+
+    def _stage(self, quota: i64, consumer: QueueConsumer) -> i64:
         count = self._source.stage_some(min(quota, self._source.room()))
         if count < 0:
             found_nothing(self._source.queue, consumer)
@@ -157,20 +200,7 @@ class StagedTarget(PullingTarget):
 
     def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """End the attempt: the queue was deleted."""
-        self._source.fail("the queue was deleted")
-
-
-@final
-class _Work(TimedTask):
-    """The next turn of a source that has more messages to send."""
-
-    def __init__(self, source: StagedSource) -> None:
-        super().__init__()
-        self._source = source
-
-    def do_due_work(self) -> None:
-        """Send."""
-        self._source.send_soon()
+        guard(self._source.owner, lambda: self._source.fail("the queue was deleted"))
 
 
 @final
@@ -182,17 +212,16 @@ class StagedSource(DurableWaiter):
     `_acked` that are stored. `_alone`: the next message is sent alone, and without its predecessor.
     """
 
-    def __init__(self, owner: EndOwner, definition: Definition, uri: Uri, host: StagingHost) -> None:
-        self._owner = owner
-        self._definition = definition
-        self._uri = uri
+    def __init__(self, owner: EndOwner, staged: StagedQueue, host: StagingHost) -> None:
+        self.owner = owner
+        self._staged = staged
         self._host = host
         self._store = host.broker.store
         self._stage: Stage | None = None
         self._target: StagedTarget | None = None
         self._consumer: QueueConsumer | None = None
         self._origin = b""
-        self._room_max: i64 = definition.source.prefetch or PREFETCH
+        self._room_max: i64 = staged.prefetch or PREFETCH
         self._coming: i64 = 0  # marked, and not in a step yet
         self._waits = False  # for the log
         self._has_step = False  # a step is on its way to the disk
@@ -205,8 +234,12 @@ class StagedSource(DurableWaiter):
         self._sent: i64 = 0
         self._offsets: dict[int, int] = {}
         self._done: set[int] = set()
-        self._work = _Work(self)
+        self._work = Timer(owner, self.send_soon)
+        self._reader = staged.reader
+        self._returns = False  # refused messages wait until all messages on their way are answered
+        self._epoch: i64 = 0  # the epoch of the stage that this source has attached
         self._sends = False
+        self._pieces: deque[Message] = deque()  # the pieces of the last message that are left to send
 
     @property
     def stage(self) -> Stage:
@@ -229,7 +262,7 @@ class StagedSource(DurableWaiter):
             self.fail(error.text)
             return
         self._wait()
-        self._owner.on_source_ready(self.queue.ready)
+        self.owner.on_source_ready(self.queue.ready)
 
     def close(self) -> None:
         """Stage and send no more."""
@@ -259,6 +292,26 @@ class StagedSource(DurableWaiter):
                 self._done.add(offsets.pop(first))
         self._alone = False
         self._advance()
+        self._return_answered()
+
+    def refuse(self, number: i64, multiple: bool) -> None:
+        """Note that the reader has refused a message, or all messages up to this one.
+
+        These are sent again when all messages that were sent are answered.
+        """
+        self._returns = True
+        for each in [each for each in self._offsets if each == number or (multiple and each < number)]:
+            del self._offsets[each]
+        self._return_answered()
+
+    def _return_answered(self) -> None:
+        if self._returns and not self._offsets and not self._pieces:
+            self._returns = False
+            self.return_refused([])
+            self._continue_soon()
+
+    def give_up(self) -> None:
+        """Do nothing: `release_stage` returns the messages."""
 
     def return_refused(self, runs: list[Run]) -> None:
         """Send again from the first message that is not stored: all answers have arrived."""
@@ -283,13 +336,13 @@ class StagedSource(DurableWaiter):
     def fail(self, reason: str) -> None:
         """End the attempt."""
         if not self._closed:
-            self._owner.on_failed(f"source queue '{self._definition.source.queue}': {reason}")
+            self.owner.on_failed(f"source queue '{self._staged.name}': {reason}")
 
     # -- staging
 
     def room(self) -> i64:
         """Return how many more messages may be staged now."""
-        if self._closed or self._stage is None or self._waits:
+        if self._closed or self._stage is None or self._waits or not self._is_attached(self._stage):
             return 0
         return self._room_max - self._coming - (self._stage.next - self._acked)
 
@@ -314,6 +367,9 @@ class StagedSource(DurableWaiter):
         stage = self._stage
         if self._closed or stage is None or self._waits:
             return
+        if not self._is_attached(stage):
+            self.fail(f"another program has attached to reader '{self._reader}', or has deleted it")
+            return
         if not self._send():
             return
         if self._coming > 0 or self._acked > stage.first:
@@ -327,6 +383,9 @@ class StagedSource(DurableWaiter):
 
     def on_durable(self, batch: i64) -> None:
         """Send the messages that are staged now: their positions are on disk."""
+        guard(self.owner, self._send_stored)
+
+    def _send_stored(self) -> None:
         stage = self._stage
         self._waits = False
         if stage is None:
@@ -334,17 +393,21 @@ class StagedSource(DurableWaiter):
         if self._closed:
             return  # the next attempt has waited too
         self._has_step = False
-        stage.note_durable()
-        while stage.settle_some():
-            pass
+        if self._is_attached(stage):
+            stage.note_durable()
+            while stage.settle_some():
+                pass
         self.send_soon()
         if self._target is not None and not self._closed:
             self._target.update()
 
     def on_store_failed(self, reason: str) -> None:
         """Undo the step, which is not on disk, and end the attempt."""
+        guard(self.owner, lambda: self._undo(reason))
+
+    def _undo(self, reason: str) -> None:
         self._waits = False
-        if self._has_step and self._stage is not None:
+        if self._has_step and self._stage is not None and self._is_attached(self._stage):
             self._has_step = False
             self._host.broker.staging.undo(self._stage)
         self.fail(f"the log has failed: {reason}")
@@ -353,7 +416,12 @@ class StagedSource(DurableWaiter):
         """Send, and write what was sent."""
         self.work()
         if not self._closed:
-            self._owner.end_turn()
+            self.owner.end_turn()
+
+    def _is_attached(self, stage: Stage) -> bool:
+        """Whether the stage is the one to which this source has attached, and nobody has attached since."""
+        staging = self._host.broker.staging
+        return stage.epoch == self._epoch and staging.find_stage(stage.queue, self._reader) is stage
 
     def _wait(self) -> None:
         self._waits = True
@@ -361,25 +429,25 @@ class StagedSource(DurableWaiter):
 
     def _attach(self) -> None:
         """Attach to the queue and its stage. Raises BrokerError."""
-        definition, broker = self._definition, self._host.broker
-        vhost = broker.vhosts.get(self._uri.vhost)
+        staged, broker = self._staged, self._host.broker
+        vhost = broker.vhosts.get(staged.vhost)
         if vhost is None:
-            raise NotFound(f"no vhost '{self._uri.vhost}'")
-        name = definition.source.queue
-        queue = vhost.topology.queues.get(name)
+            raise NotFound(f"no vhost '{staged.vhost}'")
+        queue = vhost.topology.queues.get(staged.name)
         if queue is None:
-            if definition.source.predeclared:
-                raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
-            queue = vhost.declarations.declare_queue(name, True, None, False, definition.source.table)
+            if staged.table is None:
+                raise NotFound(f"no queue '{staged.name}' in vhost '{vhost.name}'")
+            queue = vhost.declarations.declare_queue(staged.name, True, None, False, staged.table)
         if not queue.logged:
             raise PreconditionFailed("it is not durable, so positions of its messages cannot be remembered")
-        reader = reader_of(definition.name)
-        stage = broker.staging.attach(queue, reader, broker.schedule.date() * 1000)
-        self._stage = stage
+        reader = self._reader
+        is_new = broker.staging.find_stage(queue, reader) is None
+        stage = broker.staging.attach(queue, reader, broker.new_incarnation() if is_new else 0)
+        self._stage, self._epoch = stage, stage.epoch
         self._acked = self._next = stage.first
         origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
         self._origin = b"S" + len(origin).to_bytes(4, "big") + origin
-        connection = StagedConnection(self._host.scheduler, self, definition.where)
+        connection = StagedConnection(self._host.scheduler, self, staged.where)
         target = StagedTarget(Session(connection), self)
         consumer = QueueConsumer(target, queue, tag=reader)
         self._target, self._consumer = target, consumer
@@ -417,7 +485,15 @@ class StagedSource(DurableWaiter):
     def _send_some(self) -> None:
         stage = self.stage
         count = 0
-        while not self._closed and not self._holds and self._next < stage.behind:
+        while (
+            not self._closed
+            and not self._holds
+            and (self._pieces or (self._next < stage.behind and not self._returns))
+        ):
+            if self._pieces:
+                self._send_piece(self._pieces.popleft())
+                self._continue_soon()
+                return
             if self._alone and self._offsets:
                 return
             if count == SENT_MAX:
@@ -434,7 +510,7 @@ class StagedSource(DurableWaiter):
                 self._advance()
                 continue
             try:
-                content, pieces = self._content(entry)
+                content, self._pieces = self._content(entry)
                 content = marked(content, self._origin, offset, self._preceding)
             except (OSError, ValueError) as error:
                 self.fail(f"the message at position {offset} cannot be forwarded: {error}")
@@ -443,20 +519,29 @@ class StagedSource(DurableWaiter):
             self._sent += 1
             self._offsets[self._sent] = offset
             self._preceding = offset
-            self._owner.on_message(self._sent, entry.message.address.encoded, content, pieces, 0)
+            self.owner.on_message(
+                self._sent, entry.message.address.encoded, content, len(self._pieces) > 0, 0
+            )
 
-    def _content(self, entry: QueueEntry) -> tuple[bytes, list[bytes]]:
+    def _send_piece(self, piece: Message) -> None:
+        """Send a piece of the body of the last message."""
+        try:
+            frames = self._store.content_of(piece)
+        except OSError as error:
+            self.fail(f"the message at position {self._next - 1} cannot be forwarded: {error}")
+            return
+        self.owner.on_piece(frames, not self._pieces)
+
+    def _content(self, entry: QueueEntry) -> tuple[bytes, deque[Message]]:
         """Return the content of a message as frames, and the pieces of a large body. Raises OSError."""
         message = entry.message
-        content = self._load(message.content, message)
+        content = self._store.content_of(message)
         if self.queue.entries.annotations is not None:
             content = delivered_content(content, self.queue, entry)
-        pieces: list[bytes] = []
-        if message.body is not None:
-            pieces = [self._load(piece.content, piece) for piece in message.body.pieces]
-            if is_sections(content):
-                return self._host.conversions.convert(b"".join([content, *pieces])), []
-        return content_for091(self._host.conversions, message, content), pieces
-
-    def _load(self, content: bytes | None, message: Message) -> bytes:
-        return content if content is not None else self._store.load(message)
+        body = message.body
+        if body is None:
+            return content_for091(self._host.conversions, message, content), deque()
+        if is_sections(content):  # the size of the converted body must be known first
+            sections = [self._store.content_of(piece) for piece in body.pieces]
+            return self._host.conversions.convert(b"".join([content, *sections])), deque()
+        return content_for091(self._host.conversions, message, content), deque(body.pieces)

@@ -73,7 +73,6 @@ CLOSED: Final = "closed"
 
 _MANDATORY: Final = 1
 _PUBLISH_EXTRA: Final = 4 + 2 + 1  # method id, reserved, bits
-_TAG_AND_BITS: Final = struct.Struct(">QB")
 
 
 @final
@@ -81,6 +80,7 @@ class Login:
     """The log-in of a client, and its wishes for the connection; 0: the peer's value counts.
 
     `mechanisms`: the names that the client may use, the preferred one first. `heartbeat`: in seconds.
+    `capabilities`: those of the client. [RabbitMQ client-properties]
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Login:
         heartbeat: int = 0,
         frame_max: int = 0,
         channel_max: int = 0,
+        capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
         self.user = user
         self.password = password
@@ -100,6 +101,7 @@ class Login:
         self.heartbeat = heartbeat
         self.frame_max = frame_max
         self.channel_max = channel_max
+        self.capabilities = capabilities
 
     def choose(self, offered: str) -> str:
         """Return the first of the mechanisms that the peer offers. Raises ProtocolError."""
@@ -132,14 +134,15 @@ class ClientHandler:
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
-        """Take a message. `address`: exchange and routing key, encoded.
+        """Take a message. `address`: exchange and routing key, encoded. `size`: the bytes of the body.
 
-        `content`, `size` and `traits`: as for `IncomingChannel.on_publish`.
+        `content` and `traits`: as for `IncomingChannel.on_publish`. If `size` is more than WHOLE_BYTES_MAX,
+        `content` is the header frame alone. The body frames follow with `on_piece`.
         """
         raise NotImplementedError
 
     def on_piece(self, frames: bytes, size: i64) -> None:
-        """Take body frames of a large body, whose `on_delivery` follows the last ones."""
+        """Take body frames of the large body that was delivered last, with `size` bytes of the body."""
         raise NotImplementedError
 
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
@@ -151,7 +154,14 @@ class ClientHandler:
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
-        """Note that the peer takes no publishes for now; "": the peer takes publishes again."""
+        """Note that the peer is short of something and takes no publishes; "": the shortage is over.
+
+        This says nothing of the channel's flow, and `on_flow` says nothing of a shortage.
+        """
+        raise NotImplementedError
+
+    def on_flow(self, active: bool) -> None:
+        """Note that the peer stops, or restarts, the flow of publishes on the channel."""
         raise NotImplementedError
 
     def on_cancelled(self) -> None:
@@ -178,6 +188,7 @@ class ClientChannel(IncomingChannel):
         super().__init__(body_bytes_max)
         self.content_method = BASIC_DELIVER
         self.returning = False  # the next content is a returned message
+        self._delivers = False  # the head of a large body has been delivered
         self._handler = handler
 
     def check_arguments(self, data: bytes, p: i64, end: i64) -> None:
@@ -186,20 +197,30 @@ class ClientChannel(IncomingChannel):
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         """Take a whole message; `arguments` are those of basic.deliver or basic.return."""
+        if self._delivers:
+            self._delivers = False
+            return
         if self.returning:
             self.returning = False
             reader = Reader(arguments)
             code = int.from_bytes(reader.take(2), "big")
             self._handler.on_return(code, _short_string(reader))
             return
+        self._deliver(arguments, content, size, traits)
+
+    def _deliver(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         p = _tag_offset(arguments)
         tag = read_i64_be(arguments, p)
         self._handler.on_delivery(tag, arguments[p + 8] != 0, arguments[p + 9 :], content, size, traits)
 
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
         """Take a piece of a large body. The pieces of a returned message are dropped."""
-        if not self.returning:
-            self._handler.on_piece(frames, size)
+        if self.returning:
+            return
+        if not self._delivers:
+            self._delivers = True
+            self._deliver(self._arguments, self._head, self._size, traits)
+        self._handler.on_piece(frames, size)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
         """Take a confirm."""
@@ -275,10 +296,6 @@ class Client:
         self._out = BytesWriter()
         return output
 
-    def output_bytes(self) -> i64:
-        """Return the number of bytes to send."""
-        return len(self._out)
-
     def beat(self, reads: bool = True) -> bool:
         """Note that half of a heartbeat interval has passed; false: the peer is dead. [amqp-0-9-1 4.2.7]
 
@@ -318,6 +335,10 @@ class Client:
         self._awaited.append((c.BASIC_CONSUME_OK, done))
         name, bits = short_string(queue) + short_string(tag), bytes([2 if no_ack else 0])
         self._out.write(method_frame(CHANNEL, c.BASIC_CONSUME, b"\0\0" + name + bits + arguments))
+
+    def cancel(self, tag: str) -> None:
+        """Send basic.cancel, without an answer. [amqp-0-9-1 1.8.3.5]"""
+        self._out.write(method_frame(CHANNEL, c.BASIC_CANCEL, short_string(tag) + b"\1"))
 
     def declare(
         self, queue: str, flags: int, arguments: bytes, done: Callable[[commands.Queue.DeclareOk], None]
@@ -374,10 +395,6 @@ class Client:
         """Return a delivery, or all up to this one, to the queue. [RabbitMQ basic.nack]"""
         self._out.write(settle(CHANNEL, c.BASIC_NACK, tag, 3 if multiple else 2))
 
-    def reject(self, tag: i64) -> None:
-        """Reject a delivery, which the peer dead-letters or drops. [amqp-0-9-1 1.8.3.14]"""
-        self._out.write(method_frame(CHANNEL, c.BASIC_REJECT, _TAG_AND_BITS.pack(tag, 0)))
-
     def close(self) -> None:
         """Send connection.close; everything but close-ok is ignored from now on."""
         if self.state in (CLOSING, CLOSED):
@@ -389,7 +406,7 @@ class Client:
         self._awaited.clear()
         if self._channel is not None:
             self._channel.discard()
-        request = b"\x00\xc8" + short_string("Goodbye") + b"\0\0\0\0"
+        request = b"\x00\xc8" + short_string("Goodbye") + b"\0\0\0\0"  # no method is to blame
         self._out.write(method_frame(0, c.CONNECTION_CLOSE, request))
 
     # -- methods
@@ -434,7 +451,7 @@ class Client:
         self.server_properties = dict(frame.server_properties or {})
         mechanism = login.choose(str(frame.mechanisms))
         response = login.respond(mechanism)
-        properties = {**self._properties, "capabilities": dict.fromkeys(CAPABILITIES, True)}
+        properties = {**self._properties, "capabilities": dict.fromkeys(login.capabilities, True)}
         self.state = TUNE
         self._out.write(
             method_frame(
@@ -491,7 +508,7 @@ class Client:
             self._handler.on_channel_closed(frame.reply_code or 0, str(frame.reply_text))
         elif isinstance(frame, commands.Channel.Flow):
             self._out.write(method_frame(CHANNEL, c.CHANNEL_FLOW_OK, bytes([bool(frame.active)])))
-            self._handler.on_blocked("" if frame.active else "the peer has stopped the flow of the channel")
+            self._handler.on_flow(bool(frame.active))
         elif isinstance(frame, commands.Basic.Cancel):
             self._handler.on_cancelled()
         else:

@@ -1,11 +1,14 @@
 """Brokers without sockets, and shovels between them, moved by a hand clock."""
 
+from collections.abc import Callable
+
 from pamqp.commands import Queue
 
 from broker.core.schedule import TimedTask
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.line import Line, Peer
 from broker.forwarding.local import LocalLine
+from broker.forwarding.readers import Readers
 from broker.forwarding.shovel import Shovel
 from broker.forwarding.shovels import Shovels
 from broker.forwarding.staged import StagingHost
@@ -46,12 +49,54 @@ class DeadLine(TimedTask):
     def close(self) -> None:
         self._peer = None
 
+    def abort(self) -> None:
+        self._peer = None
+
+
+class BrokenLine(DeadLine):
+    """A line that fails when the peer writes, as no line does."""
+
+    def do_due_work(self) -> None:
+        if self._peer is not None:
+            self._peer.on_connected()
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError("broken")
+
+
+class StuckLine:
+    """A line whose last output nobody takes, so that only `abort` ends the line.
+
+    `jams`: no output is taken. `room`: so many bytes are taken. `largest`: the bytes of the largest write.
+    """
+
+    jams = False
+    room = 2**62
+    largest = 0
+
+    def __init__(self, line: LocalLine) -> None:
+        self.frame_max = line.frame_max
+        self.hold = line.hold
+        self.release = line.release
+        self.abort = line.abort
+        self._line = line
+
+    def write(self, data: bytes) -> None:
+        self.largest = max(self.largest, len(data))
+        self.room -= len(data)
+        if not self.jams and self.room >= 0:
+            self._line.write(data)
+
+    def close(self) -> None:
+        """The output is not taken."""
+
 
 class Sites:
     """This broker, another one at the host `other`, and the shovels of this one.
 
     `down`: why a host cannot be reached; "": the attempt to connect never ends. `syncs`: batches of the
-    hosts' logs are on disk at once.
+    hosts' logs are on disk at once. `stuck`: the lines to hosts that take no last output. A line to the host
+    `broken` fails in ways that are errors of this broker.
     """
 
     def __init__(self) -> None:
@@ -62,16 +107,29 @@ class Sites:
         self.down: dict[str, str] = {}
         self.syncs = {"": True, "other": True}
         self.lines: set[LocalLine] = set()
-        staging = StagingHost(self.here.broker, self.here.turns, self.here.server.conversions)
-        self.shovels = Shovels(self.here.broker, self, "1.0", "node", staging)
-        self.shovels.start("origin")
+        self.staging: dict[str, StagingHost] = {}
+        self.stuck: dict[str, list[StuckLine]] = {}
+        self.dialed: Callable[[str], object] = len  # called with each line of a source
+        for name, bench in (("origin", self.here), ("distant", self.there)):
+            staging = StagingHost(bench.broker, bench.turns, bench.server.conversions, name)
+            bench.server.make_reader = Readers(staging)
+            self.staging[name] = staging
+        self.shovels = Shovels(self.here.broker, self, "1.0", "node", self.staging["origin"])
+        self.shovels.start()
 
     def dial(self, uri: Uri, peer: Peer, name: str) -> Line:
         if uri.host in self.down:
             return DeadLine(self.clock, peer, self.down[uri.host])
+        if uri.host == "broken":
+            return BrokenLine(self.clock, peer, "broken")
         bench = self.hosts[uri.host]
         line = LocalLine(bench.server, bench.turns, uri, peer, name, self.lines.discard)
         self.lines.add(line)
+        if name.endswith("source"):
+            self.dialed(name)
+        if uri.host in self.stuck:
+            self.stuck[uri.host].append(StuckLine(line))
+            return self.stuck[uri.host][-1]
         return line
 
     def run(self, milliseconds: int = 0) -> None:

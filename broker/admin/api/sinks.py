@@ -31,7 +31,6 @@ that are not published yet are lost.
 """
 
 import asyncio
-import time
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
@@ -55,7 +54,7 @@ from broker.admin.json_documents import (
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
-from broker.core.operators.sink import Attempt, Known, Sink, content_of, objection
+from broker.core.operators.sink import Attempt, Known, Sink, objection
 from protocol.errors import ProtocolError
 from protocol.streams.chunk import Chunk, ChunkDamagedError, ChunkWriter
 from protocol.streams.rows import columns_of
@@ -159,7 +158,7 @@ async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: N
     sinks = management.broker.sinks
     sink = sinks.find_sink(virtual_host, query)
     if sink is None:
-        sink = sinks.attach(virtual_host, query, visitor.name, time.time_ns() // 1000)
+        sink = sinks.attach(virtual_host, query, visitor.name, management.broker.new_incarnation())
     else:
         visitor.require_owner(sink.user, True)
         async with gate(sink):  # waits for a commit that has begun
@@ -258,7 +257,7 @@ async def _commit(
     checker = make_checker(management, visitor, sink)
     for winner in winners:
         for entry in list(winner.queue.entries):
-            checker.require_rights(content_of(entry.message, sink.virtual_host))
+            checker.require_rights(sink.virtual_host.store.content_of(entry.message))
             try:
                 why = objection(entry.message, sink.virtual_host, sink.open_rows, mandatory, known)
             except (BrokerError, ProtocolError) as error:
