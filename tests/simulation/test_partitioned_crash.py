@@ -16,7 +16,6 @@ from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
 from broker.core.partitions.partitioned import LOOK_MS, Partitioned, partitions_of
-from broker.core.ports import DurableWaiter
 from broker.core.publishing.outcome import Outcome
 from broker.core.publishing.publisher import Publisher
 from broker.core.queues.attach import attach, detach
@@ -47,20 +46,6 @@ class Observed(KeepingTarget):
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         self.world.observe(consumer, entry)
         super().deliver(consumer, entry)
-
-
-class Confirm(DurableWaiter):
-    """Waits as a channel does."""
-
-    def __init__(self, number: int, confirmed: set[int]) -> None:
-        self.number = number
-        self.confirmed = confirmed
-
-    def on_durable(self, batch: int) -> None:
-        self.confirmed.add(self.number)
-
-    def on_store_failed(self, reason: str) -> None:
-        pass
 
 
 class Publish(HeldPublish):
@@ -147,7 +132,7 @@ class World:
         except StoreFailed:
             self.order[key].pop()
             return
-        self.life.log.wait(Confirm(number, self.confirmed))
+        self.life.when_durable(lambda: self.confirmed.add(number))
 
     def commit(self) -> None:
         work = Work(self.life.vhost.publisher)
