@@ -7,8 +7,7 @@ import pytest
 
 from broker.core.arguments.consumer import BrowseRange
 from broker.core.errors import InUse, ResourceLocked
-from broker.core.partitions.balance import share_out
-from broker.core.partitions.partitioned import LOOK_MS, queue_for_get
+from broker.core.partitions.partitioned import LOOK_MS, queue_for_get, share_out
 from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import activity_of
