@@ -175,12 +175,14 @@ class Partitioned(PartitionsHook):
     def open(self, queues: dict[str, Queue]) -> list[str]:
         """Join the members that the arguments name, and those that are leaving.
 
-        Return the names of absent members, without which the mapping works.
+        Return the names of absent members, which are removed from the mapping and from the arguments.
         """
         where = f"queue '{self.queue.name}' in vhost '{self.queue.vhost}'"
         mapping = read_mapping(self.queue.arguments, where)
         absent = [member.name for member in mapping.members if member.name not in queues]
         self.mapping = mapping.without(absent)
+        for name in absent:
+            self._remove_argument(name)
         self.members = [self._join(queues[member.name]) for member in self.mapping.members]
         for name in self.leaving_found:
             queue = queues.get(name)
@@ -243,12 +245,21 @@ class Partitioned(PartitionsHook):
             self.leaving.remove(member)
         else:
             self.members.remove(member)
-            self._set_mapping(self.mapping.without([queue.name]))
-            if not self.members:
-                return  # the arguments must name a member
-            self.queue.arguments = without_member(self.queue.arguments, queue.name)
-            self.queue.effective = self.queue.effect.queue_arguments_of(self.queue.arguments)
+            mapping = self.mapping.without([queue.name])
+            self._separate(self.mapping, mapping)  # its pinned values, or its selector, have other slots now
+            self._set_mapping(mapping)
+            self._remove_argument(queue.name)
+            self.warn_of_no_members()
+        self._balance(None)
         self._note()
+
+    def warn_of_no_members(self) -> None:
+        """Warn if the queue has no members: the last one was deleted."""
+        if not self.members:
+            self.host.warn(
+                f"queue '{self.queue.name}' in vhost '{self.queue.vhost}' has no members, because the last "
+                "one was deleted: messages to it are unroutable until its members are changed"
+            )
 
     def end_leaving(self) -> None:
         """Remove the leaving members that are empty; look again later if there are others."""
@@ -256,6 +267,7 @@ class Partitioned(PartitionsHook):
         for member in empty:
             self._leave(member)
         if empty:
+            self._balance(None)
             self._note()
         self._look_later()
 
@@ -463,6 +475,11 @@ class Partitioned(PartitionsHook):
             if value not in old.pins:
                 shared = slot_of_key(value)
                 self.runs.separate([shared], [shared, value])
+
+    def _remove_argument(self, name: str) -> None:
+        """Remove the member of this name from the queue's arguments."""
+        self.queue.arguments = without_member(self.queue.arguments, name)
+        self.queue.effective = self.queue.effect.queue_arguments_of(self.queue.arguments)
 
     def _set_mapping(self, mapping: Mapping) -> None:
         self.mapping = mapping

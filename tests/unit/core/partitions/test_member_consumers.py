@@ -154,6 +154,24 @@ def test_a_new_member_is_shared_out_too() -> None:
     assert bench.queue("a").election is None
 
 
+def test_the_rest_is_shared_out_again_when_a_member_is_deleted() -> None:
+    bench = PartitionedBench("a", "b", "c", "d", **ALONE)
+    first, second = bench.consume(), bench.consume()
+    for name in list(first.members):
+        bench.vhost.declarations.force_delete(bench.queue(name))
+    assert members(first, second) == [1, 1]
+
+
+def test_the_rest_is_shared_out_again_when_a_member_has_left() -> None:
+    bench = PartitionedBench("a", "b", "c", "d", **ALONE)
+    first, second = bench.consume(), bench.consume()
+    gone = list(first.members)
+    bench.change(*(name for name in "abcd" if name not in gone))
+    bench.clock.advance(LOOK_MS)
+    assert bench.partitions.leaving == []
+    assert members(first, second) == [1, 1]
+
+
 def test_the_activity_of_a_consumer_is_that_of_its_parts() -> None:
     bench = PartitionedBench("a", **ALONE)
     first, second = bench.consume(), bench.consume()

@@ -270,6 +270,36 @@ def test_a_selector_that_moves_keeps_the_order_of_its_messages_only() -> None:
     assert taker.pull() == [2]
 
 
+def test_a_value_pinned_to_a_deleted_member_keeps_its_order() -> None:
+    bench = PartitionedBench()
+    key = bench.key_for("c")
+    bench.change("a", "b", "c", **{key: "a"})
+    taker = bench.consume()
+    old = bench.publish(key)
+    bench.change("a", "b", "c", **{key: "b"})
+    bench.publish(key)
+    bench.vhost.declarations.force_delete(bench.queue("b"))
+    new = bench.publish(key)
+    assert bench.numbers("c") == [new]
+    assert taker.pull() == [old]
+    taker.settle()
+    assert taker.pull() == [new]
+
+
+def test_messages_of_a_deleted_members_selector_keep_their_order() -> None:
+    special, rest = {"to": "b", "selector": "n > 3"}, {"to": "c", "selector": "n > 0"}
+    bench = PartitionedBench(special | {"to": "a"}, rest, by="selector")
+    taker = bench.consume()
+    bench.send({"n": 5}, correlation_id="1")
+    bench.change(special, rest)
+    bench.vhost.declarations.force_delete(bench.queue("b"))
+    bench.send({"n": 5}, correlation_id="2")
+    assert bench.numbers("c") == [2]
+    assert taker.pull() == [1]
+    taker.settle()
+    assert taker.pull() == [2]
+
+
 # ---- members that leave
 
 
@@ -387,9 +417,26 @@ def test_a_member_that_expires_leaves_the_mapping() -> None:
     for number in range(10):
         bench.publish(f"k{number}")
     assert bench.queue("b").ready == 10
-    bench.vhost.declarations.force_delete(bench.queue("b"))
+
+
+def test_a_queue_without_members_is_the_same_after_a_restart() -> None:
+    bench = PartitionedBench("a", "b", durable=True)
+    bench.change("a", "b", k="a", m="b")
+    for name in "ab":
+        bench.vhost.declarations.force_delete(bench.queue(name))
     bench.publish("k")
     assert bench.outcome is UNROUTED
+    restarted = bench.restart()
+    for each in (bench, restarted):
+        assert each.front.arguments["x-partition-members"] == []
+        assert each.front.arguments["x-partition-pins"] == {}
+        assert [warning for warning in each.warned if "queue 'front' in vhost '/' has no members" in warning]
+        each.declare("a")
+        each.publish("k")
+        assert each.outcome is UNROUTED, "another queue of the same name is no member"
+        each.change("a")
+        each.publish("k")
+        assert each.queue("a").ready == 1
 
 
 def test_a_renamed_member_stays_a_member() -> None:
