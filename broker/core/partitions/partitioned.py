@@ -123,6 +123,10 @@ class Membership(MemberHook):
         """Make the entry AVAILABLE if it is HELD by its run."""
         self.front.runs.take_back(entry, self.queue)
 
+    def postpone_expiry(self, entry: QueueEntry) -> bool:
+        """Let the entry expire unless a consumer takes it after its release, if its run holds it."""
+        return self.front.runs.postpone_expiry(entry)
+
     def reserve(self, count: i64) -> None:
         """Count messages that are on their way."""
         self.reserved += count

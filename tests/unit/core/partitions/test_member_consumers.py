@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from broker.core.arguments.consumer import BrowseRange
+from broker.core.arguments.consumer import LAST, NEXT, BrowseRange
 from broker.core.errors import InUse, ResourceLocked
 from broker.core.partitions.partitioned import LOOK_MS, queue_for_get, share_out
 from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import activity_of
+from broker.core.queues.purge import purge
 from broker.core.queues.queue import queue_of
-from tests.support.core.partitioned_vhost import PartitionedBench, Taker
+from tests.support.core.partitioned_vhost import KEY, PartitionedBench, Taker
 from tests.support.core.topology import KeepingTarget, consume
 
 ALONE: dict[str, Any] = {"single_active_consumer": True}
@@ -213,6 +214,65 @@ def test_a_browser_sees_all_members_and_ends_with_its_snapshot() -> None:
     assert len(target.taken) == 10
     assert (target.consumers, bench.front.consumer_count) == ([], 0)
     assert sum(bench.queue(name).ready for name in "ab") == 10
+
+
+def browse(bench: PartitionedBench, extent: BrowseRange | None = None) -> QueueConsumer:
+    """Attach a browser, and let it see all members."""
+    browser = QueueConsumer(KeepingTarget(), bench.front, acquires=False)
+    browser.extent = extent
+    attach(bench.front, browser)
+    return browser
+
+
+def seen(bench: PartitionedBench, browser: QueueConsumer) -> list[int]:
+    """Let a browser see what is there, and return the numbers of all messages that it has seen."""
+    bench.run()
+    for part in list(browser.parts):
+        while queue_of(part).deliver_single_message(part):
+            pass
+    assert isinstance(browser.target, KeepingTarget)
+    return [bench.number(entry) for entry in browser.target.taken]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-index": KEY}])
+def test_a_browser_sees_a_message_that_waited_once(arguments: dict[str, object]) -> None:
+    bench = PartitionedBench("a")
+    queue = bench.declare("moved", **arguments)
+    before = browse(bench)
+    taker = bench.consume()
+    old = bench.publish("k")
+    bench.change("moved")
+    first, passing = bench.publish("k"), bench.publish(to="moved", priority=4)
+    assert seen(bench, before) == [old, passing]
+    waiting = bench.publish("k", priority=3)
+    assert taker.pull() == [old, passing]
+    during = browse(bench)
+    later = browse(bench, BrowseRange(NEXT))
+    assert seen(bench, during) == []
+    taker.settle(old)
+    bench.run()
+    assert queue.held == 0
+    new = bench.publish("k")
+    assert sorted(seen(bench, before)) == [old, first, passing, waiting, new]
+    assert sorted(seen(bench, during)) == [first, waiting, new]
+    assert seen(bench, later) == [new]
+    taker.pull()
+    taker.release()
+    assert len(seen(bench, before)) == 5
+
+
+def test_a_browser_from_the_last_message_sees_those_after_it_that_waited() -> None:
+    bench = PartitionedBench("a")
+    old = bench.publish("k")
+    bench.change("b")
+    early = bench.publish("k")
+    last = bench.publish(to="b")
+    late = bench.publish("k")
+    browser = browse(bench, BrowseRange(LAST))
+    assert sorted(seen(bench, browser)) == [old, last]
+    purge(bench.queue("a"), bench.clock.schedule)
+    assert early not in seen(bench, browser)
+    assert seen(bench, browser)[2:] == [late]
 
 
 class SnapshotTarget(KeepingTarget):

@@ -3,9 +3,10 @@
 import pytest
 
 from broker.core.errors import PreconditionFailed, QueueStopped
-from broker.core.message import DELAYED, Message
+from broker.core.message import DELAYED, NEVER, Message
 from broker.core.partitions.mapping import key_of
 from broker.core.partitions.partitioned import LOOK_MS, queue_for_get, totals_of
+from broker.core.partitions.runs import TAKING_MS
 from broker.core.publishing.outcome import REFUSED, ROUTED, UNROUTED
 from broker.core.queues.attach import attach, get_one
 from broker.core.queues.consumer import QueueConsumer
@@ -197,6 +198,46 @@ def test_a_waiting_message_may_expire() -> None:
     assert taker.pull() == [old]
     taker.settle()
     assert taker.pull() == [later]
+
+
+def test_a_message_that_may_not_wait_waits_for_others_of_its_key() -> None:
+    bench = PartitionedBench("a")
+    taker = bench.consume()
+    old = bench.publish("k")
+    assert taker.pull() == [old]
+    bench.change("b")
+    new = [bench.publish("k", expiration=expiration) for expiration in (NEVER, 0, NEVER)]
+    bench.clock.advance(1000)
+    assert bench.queue("b").held == 3
+    taker.settle()
+    assert taker.pull() == new
+    bench.clock.advance(TAKING_MS)
+    taker.release()
+    assert taker.pull() == [new[0], new[2]], "returned, it has expired"
+
+
+def test_a_message_that_may_not_wait_expires_without_a_consumer_after_its_release() -> None:
+    bench = PartitionedBench("a")
+    bench.publish("k")
+    bench.change("b")
+    bench.publish("k", expiration=0)
+    new = bench.publish("k")
+    purge(bench.queue("a"), bench.clock.schedule)
+    bench.clock.advance(TAKING_MS - 1)
+    assert bench.queue("b").ready == 2
+    bench.clock.advance(1)
+    assert bench.numbers("b") == [new]
+
+
+def test_waiting_messages_become_ready_once() -> None:
+    bench = PartitionedBench("a")
+    counters = bench.queue("a").counters
+    bench.publish("k")
+    bench.change("b")
+    bench.publish("k")
+    purge(bench.queue("a"), bench.clock.schedule)
+    bench.run()
+    assert (bench.queue("b").ready, counters.made_ready) == (1, 2)
 
 
 def test_waiting_messages_take_room() -> None:
