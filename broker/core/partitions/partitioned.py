@@ -15,7 +15,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.partition import PARTITION_MEMBERS, PARTITION_PINS
-from broker.core.arguments.queue import has_single_active_consumer
+from broker.core.arguments.queue import has_single_active_consumer, is_non_destructive
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, InUse, PreconditionFailed
@@ -24,12 +24,13 @@ from broker.core.message_view import MessageView
 from broker.core.partitions.mapping import TO, Mapping, Slot, read_mapping, slot_of_key
 from broker.core.partitions.runs import Runs
 from broker.core.queues import election
-from broker.core.queues.attach import attach, detach, remove_consumer
+from broker.core.queues.attach import attach, detach, get_one, remove_consumer
 from broker.core.queues.consumer import (
     BLOCKED_BY_MEMBERS,
     BLOCKED_BY_STANDBY,
     NOT_INTERESTED,
     REMOVED,
+    ConsumerTarget,
     QueueConsumer,
 )
 from broker.core.queues.consumers import clear_blocker
@@ -81,6 +82,15 @@ class Totals:
         self.delivered += factor * queue.delivered
         self.redelivered += factor * queue.redelivered
         self.acked += factor * queue.acked
+
+
+@final
+class Got:
+    """The answer to a request for a message: the `entry`, and the `consumer` that owns it."""
+
+    def __init__(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        self.consumer = consumer
+        self.entry = entry
 
 
 @final
@@ -301,15 +311,28 @@ class Partitioned(PartitionsHook):
             place = self.mapping.find_place(NO_VIEW)
         return place.slot
 
-    def next_for_get(self) -> Queue | None:
-        """Return the next member, round-robin, that has a ready message; else any member. [basic.get]"""
+    def get_next(self, target: ConsumerTarget) -> Got | None:
+        """Acquire the next message of the next member that has one for `target`, round-robin. [basic.get]
+
+        Raises the error of `get_one` if all members refuse.
+        """
         members = [*self.members, *self.leaving]
+        refusal: BrokerError | None = None
+        refusals = 0
         for number in range(len(members)):
             queue = members[(self._gets + number) % len(members)].queue
-            if queue.ready > 0:
+            try:
+                got = get_alone(queue, target)
+            except BrokerError as error:
+                refusal = error
+                refusals += 1
+                continue
+            if got is not None:
                 self._gets += number + 1
-                return queue
-        return members[0].queue if members else None
+                return got
+        if refusal is not None and refusals == len(members):
+            raise refusal
+        return None
 
     def totals(self) -> Totals:
         """Return the counts of all members together."""
@@ -607,15 +630,24 @@ def refuse_partitioned(queue: Queue, what: str) -> None:
         )
 
 
-def queue_for_get(queue: Queue) -> Queue:
-    """Return the queue from which a request for a message to `queue` takes it: the next member."""
+def get_next(queue: Queue, target: ConsumerTarget) -> Got | None:
+    """Acquire the next message of a queue, or of the members of a partitioned queue, for `target`.
+
+    None: no message is ready. Raises the errors of `get_one`.
+    """
     partitions = partitions_of(queue)
     if partitions is None:
-        return queue
+        return get_alone(queue, target)
     if queue.rules is not None:
         queue.rules.touch()
-    chosen = partitions.next_for_get()
-    return queue if chosen is None else chosen
+    return partitions.get_next(target)
+
+
+def get_alone(queue: Queue, target: ConsumerTarget) -> Got | None:
+    """Acquire the next message of a queue that is not partitioned, as `get_next`."""
+    consumer = QueueConsumer(target, queue, not is_non_destructive(queue.arguments))
+    entry = get_one(queue, consumer)
+    return None if entry is None else Got(consumer, entry)
 
 
 def spread(queues: list[Queue], message: Message, view: MessageView | None = None) -> list[Queue]:

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from broker.core.arguments.consumer import LAST, NEXT, BrowseRange
-from broker.core.errors import InUse, ResourceLocked
-from broker.core.partitions.partitioned import LOOK_MS, queue_for_get, share_out
-from broker.core.queues.attach import attach, detach, get_one
+from broker.core.errors import InUse, QueueStopped, ResourceLocked
+from broker.core.partitions.partitioned import LOOK_MS, get_next, share_out
+from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import activity_of
 from broker.core.queues.purge import purge
 from broker.core.queues.queue import queue_of
+from broker.core.vhosts.alteration import stop_queue
 from tests.support.core.partitioned_vhost import KEY, PartitionedBench, Taker
 from tests.support.core.topology import KeepingTarget, consume
 
@@ -143,6 +144,24 @@ def test_exclusive_candidates_share_the_members_of_an_ordinary_queue() -> None:
     assert members(shared) == [2]
 
 
+def test_a_consumer_of_the_member_itself_with_a_higher_priority_is_served_first() -> None:
+    bench = PartitionedBench("a")
+    own = [QueueConsumer(KeepingTarget(), bench.queue("a"), priority=priority) for priority in (7, 5)]
+    for consumer in own:
+        consumer.candidate = True
+        attach(bench.queue("a"), consumer)
+    first, second = bench.consume(candidate=True), bench.consume(candidate=True)
+    assert own[0].blockers == 0
+    assert members(first, second) == [0, 0]
+    detach(bench.queue("a"), own[0], [])
+    assert own[1].blockers == 0
+    assert members(first, second) == [0, 0]
+    detach(bench.queue("a"), own[1], [])
+    assert members(first, second) == [1, 0]
+    detach(bench.front, first.consumer, [])
+    assert members(second) == [1]
+
+
 def test_a_new_member_is_shared_out_too() -> None:
     bench = PartitionedBench("a", **ALONE)
     first, second = bench.consume(), bench.consume()
@@ -185,19 +204,42 @@ def test_a_get_takes_from_the_members_round_robin() -> None:
     for name in "ab":
         for _ in range(2):
             bench.publish(bench.key_for(name))
-    found = []
-    for _ in range(4):
-        queue = queue_for_get(bench.front)
-        assert get_one(queue, QueueConsumer(KeepingTarget(), queue)) is not None
-        found.append(queue.name)
-    assert found == list("abab")
-    assert get_one(queue_for_get(bench.front), QueueConsumer(KeepingTarget(), bench.queue("a"))) is None
+    found = [get_next(bench.front, KeepingTarget()) for _ in range(4)]
+    assert [got.consumer.queue.name for got in found if got is not None] == list("abab")
+    assert get_next(bench.front, KeepingTarget()) is None
+
+
+def test_a_get_passes_members_that_have_no_message_for_it() -> None:
+    bench = PartitionedBench("a", "b", "c")
+    bench.declare("grouped", **{"x-group-key": KEY})
+    bench.change("grouped", "b", "c", k="grouped", m="b", n="c")
+    bench.publish("k")
+    taker = bench.consume()
+    assert taker.pull() == [1]
+    taker.consumer.target.close()
+    for key in "kmn":
+        bench.publish(key)
+    assert bench.queue("grouped").ready == 1
+    stop_queue(bench.vhost.topology, bench.queue("b"), ["dequeue"])
+    got = get_next(bench.front, KeepingTarget())
+    assert got is not None
+    assert got.consumer.queue.name == "c"
+    assert get_next(bench.front, KeepingTarget()) is None
+
+
+def test_a_get_is_refused_by_all_members_only() -> None:
+    bench = PartitionedBench("a", "b")
+    for name in "ab":
+        bench.publish(bench.key_for(name))
+        stop_queue(bench.vhost.topology, bench.queue(name), ["dequeue"])
+    with pytest.raises(QueueStopped, match="queue 'b'"):
+        get_next(bench.front, KeepingTarget())
 
 
 def test_a_get_is_refused_where_consumers_are_single() -> None:
     bench = PartitionedBench("a", **ALONE)
     with pytest.raises(ResourceLocked):
-        get_one(queue_for_get(bench.front), QueueConsumer(KeepingTarget(), bench.queue("a")))
+        get_next(bench.front, KeepingTarget())
 
 
 def test_a_browser_sees_all_members_and_ends_with_its_snapshot() -> None:

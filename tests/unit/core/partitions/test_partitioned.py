@@ -5,10 +5,10 @@ import pytest
 from broker.core.errors import PreconditionFailed, QueueStopped
 from broker.core.message import DELAYED, NEVER, Message
 from broker.core.partitions.mapping import key_of
-from broker.core.partitions.partitioned import LOOK_MS, queue_for_get, totals_of
+from broker.core.partitions.partitioned import LOOK_MS, get_next, totals_of
 from broker.core.partitions.runs import TAKING_MS
 from broker.core.publishing.outcome import REFUSED, ROUTED, UNROUTED
-from broker.core.queues.attach import attach, get_one
+from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.purge import purge
 from broker.core.vhosts.alteration import alter_queue, stop_queue
@@ -627,8 +627,7 @@ def test_a_get_is_a_use_of_the_partitioned_queue() -> None:
     bench = PartitionedBench("a", expires=100)
     for _ in range(5):
         bench.clock.advance(60)
-        queue = queue_for_get(bench.front)
-        assert get_one(queue, QueueConsumer(KeepingTarget(), queue)) is None
+        assert get_next(bench.front, KeepingTarget()) is None
     assert FRONT in bench.vhost.topology.queues
     bench.clock.advance(101)
     assert FRONT not in bench.vhost.topology.queues
