@@ -221,11 +221,6 @@ class QueueConsumer(Holder):
         self.prev: QueueConsumer | None = None
         self.next: QueueConsumer | None = None
 
-    @property
-    def subscribed_queue(self) -> QueueState:
-        """The queue that the client consumes from: a partitioned queue if this is a consumer of a member."""
-        return self.queue if self.front is None else self.front.queue
-
     def on_acquisition_removed(self, entry: QueueEntry) -> None:
         """Inform the target that a deleted queue has taken `entry` back."""
         self.target.on_acquisition_removed(entry)

@@ -107,6 +107,13 @@ class Queue(ConsumedQueue):
         self.partitions: PartitionsHook | None = None
         self.member: MemberHook | None = None
 
+    @property
+    def subscription_count(self) -> int:
+        """The number of attached consumers, without those of the partitioned queue that has this member."""
+        if self.member is None:
+            return self.consumer_count
+        return len([consumer for consumer in self.manager.all if consumer.front is None])
+
     def enqueue(self, message: Message, source: Source = BROKER) -> QueueEntry:
         """Link `message` from `source` at its place and notify. The caller has appended it to the log."""
         entry = self.link(message)
