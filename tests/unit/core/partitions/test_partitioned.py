@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed, QueueStopped
 from broker.core.message import DELAYED, NEVER, Message
 from broker.core.partitions.mapping import key_of
@@ -13,6 +14,7 @@ from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.purge import purge
 from broker.core.vhosts.alteration import alter_queue, stop_queue
 from broker.core.vhosts.members import change_mapping
+from protocol.amqp091.properties import Properties
 from tests.support.core.partitioned_vhost import FRONT, KEY, PartitionedBench
 from tests.support.core.topology import KeepingTarget, content_of, new_broker
 
@@ -49,6 +51,15 @@ def test_a_change_moves_only_the_share_of_its_member() -> None:
 def test_equal_keys_have_equal_places(one: object, other: object) -> None:
     bench = PartitionedBench()
     assert bench.partitions.slot_of(_message(bench, one)) == bench.partitions.slot_of(_message(bench, other))
+
+
+def test_the_key_is_the_same_in_every_view() -> None:
+    bench = PartitionedBench()
+    for value in ("k", "\u00fc", bytearray(b"\xff"), 7, True, None, ["k"]):
+        message = _message(bench, value)
+        views = bench.view(message), View091(Properties(message.content or b""))
+        places = [bench.partitions.mapping.find_place(view) for view in views for _ in range(2)]
+        assert len({place.slot for place in places}) == 1, value
 
 
 def test_octets_are_the_key_of_the_same_string() -> None:
@@ -487,6 +498,32 @@ def test_a_renamed_member_stays_a_member() -> None:
     assert bench.front.arguments["x-partition-members"] == ["a", {"to": "e", "weight": 2}]
     assert bench.member_of("k") == "e"
     assert {bench.member_of(f"k{number}") for number in range(50)} == {"a", "e"}
+
+
+def test_a_renamed_member_gets_other_keys_in_order() -> None:
+    bench = PartitionedBench("a", "b")
+    before = [key for key in (f"k{number}" for number in range(50)) if bench.member_of(key) == "b"]
+    old = {key: bench.publish(key) for key in before}
+    alter_queue(bench.vhost.topology, bench.queue("b"), "e", bench.queue("b").arguments, False)
+    moved = [key for key in before if bench.member_of(key) == "a"]
+    assert 0 < len(moved) < len(before)
+    new = bench.publish(moved[0])
+    taker = bench.consume()
+    assert taker.pull() == list(old.values())
+    taker.settle(old[moved[0]])
+    assert taker.pull() == [new]
+
+
+def test_the_limit_of_a_member_that_drops_its_head_ignores_waiting_messages() -> None:
+    bench = PartitionedBench("a")
+    queue = bench.declare("full", **{"x-max-length": 2})
+    bench.publish("k")
+    bench.change("full")
+    waiting = [bench.publish("k") for _ in range(4)]
+    assert (queue.held, queue.ready) == (4, 0)
+    purge(bench.queue("a"), bench.clock.schedule)
+    bench.run()
+    assert bench.numbers("full") == waiting[2:]
 
 
 def test_a_redeclaration_need_not_know_the_members() -> None:
