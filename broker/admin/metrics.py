@@ -255,13 +255,10 @@ class Exposition:
         yield generate_latest(self._registry)
         # Lists of text have nothing that the garbage collector follows: 100,000 pairs would keep it busy.
         labels, queues = await self._labelled()
-        consumers = 0
         for attribute, (metric, text) in PER_QUEUE.items():
             yield f"# HELP amqpd_{metric} {text}\n# TYPE amqpd_{metric} gauge\n".encode()
             for start in range(0, len(queues), SLICE):
                 values = [int(getattr(queue, attribute)) for queue in queues[start : start + SLICE]]
-                if attribute == "consumer_count":
-                    consumers += sum(values)
                 samples = zip(labels[start : start + SLICE], values, strict=True)
                 yield "".join([f"amqpd_{metric}{label} {value}\n" for label, value in samples]).encode()
                 await asyncio.sleep(0)
@@ -276,6 +273,10 @@ class Exposition:
                     if had is not None
                 ).encode()
                 await asyncio.sleep(0)
+        consumers = 0
+        for start in range(0, len(queues), SLICE):
+            consumers += sum(queue.subscription_count for queue in queues[start : start + SLICE])
+            await asyncio.sleep(0)
         name, text = CONSUMERS
         yield f"# HELP {name} {text}\n# TYPE {name} gauge\n{name} {consumers}\n".encode()
 

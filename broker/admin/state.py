@@ -59,6 +59,10 @@ class MeasuredQueue(Protocol):
         """Consumers of the queue."""
 
     @property
+    def subscription_count(self) -> int:
+        """Consumers that clients have attached to the queue itself."""
+
+    @property
     def volatile(self) -> object | None:
         """The counters of messages lost at restarts, if the queue is volatile."""
 

@@ -328,11 +328,14 @@ class Broker(Registry):
         for vhost in self.vhosts.values():
             for queue in vhost.topology.queues.values():
                 partitions = partitions_of(queue)
-                for name in [] if partitions is None else partitions.open(vhost.topology.queues):
+                if partitions is None:
+                    continue
+                for name in partitions.open(vhost.topology.queues):
                     self._warn(
                         f"queue '{queue.name}' in vhost '{vhost.name}' works without its member '{name}', "
                         "which does not exist"
                     )
+                partitions.warn_of_no_members()
 
     def count_lost(self) -> None:
         """Count the messages lost from volatile queues, once the log has restored all definitions."""

@@ -364,37 +364,47 @@ class MessageSource(Protocol):
 
 @final
 class _QueueSetup:
-    """The declaration of a queue on the channel of an end: first passive, then for good. [RabbitMQ shovel]
+    """The declaration of a queue on the channel of an end: first passive, then durable. [RabbitMQ shovel]
 
-    `done` gets the number of ready messages.
+    `passive`: the next declaration is passive. `predeclared`: a missing queue is not declared. `on_declared`
+    gets the number of ready messages.
     """
 
     def __init__(
-        self, end: End, name: str, arguments: bytes, predeclared: bool, done: Callable[[i64], None]
+        self,
+        end: End,
+        name: str,
+        arguments: bytes,
+        passive: bool,
+        predeclared: bool,
+        on_declared: Callable[[i64], None],
     ) -> None:
         self._client = end.client
         self._name = name
         self._arguments = arguments
+        self._passive = passive
         self._predeclared = predeclared
-        self._done = done
-        self.looks = True  # the passive declaration is on its way
+        self._on_declared = on_declared
 
-    def begin(self) -> None:
-        """Look for the queue."""
-        self._client.declare(self._name, PASSIVE, EMPTY_TABLE, self._found)
+    def declare(self) -> None:
+        """Declare the queue on the open channel."""
+        flags, arguments = (PASSIVE, EMPTY_TABLE) if self._passive else (DURABLE, self._arguments)
+        self._client.declare(self._name, flags, arguments, self._note_declared)
 
-    def take_error(self, code: int) -> bool:
-        """Whether an error of the channel only says that the queue is missing, and may be declared."""
-        return self.looks and code == NOT_FOUND and not self._predeclared
+    def reopen_channel(self, code: int) -> bool:
+        """Open the channel again if the error `code` says that the queue is missing, to declare the queue.
 
-    def make(self) -> None:
-        """Declare the queue, as durable, on a channel that was opened again."""
-        self.looks = False
-        self._client.declare(self._name, DURABLE, self._arguments, self._found)
+        Return whether the channel is being opened.
+        """
+        if not self._passive or self._predeclared or code != NOT_FOUND:
+            return False
+        self._passive = False
+        self._client.open_channel()
+        return True
 
-    def _found(self, frame: commands.Queue.DeclareOk) -> None:
-        self.looks = False
-        self._done(frame.message_count or 0)
+    def _note_declared(self, frame: commands.Queue.DeclareOk) -> None:
+        self._passive = False
+        self._on_declared(frame.message_count or 0)
 
 
 @final
@@ -420,7 +430,7 @@ class Source(End):
         self._missing: i64 = 0  # bytes of a large body that have not arrived
         self._ready: i64 = 0
         self._setup = _QueueSetup(
-            self, self._source.queue, self._source.arguments, self._source.predeclared, self._found
+            self, self._source.queue, self._source.arguments, True, self._source.predeclared, self._found
         )
 
     def on_ready(self) -> None:
@@ -429,17 +439,12 @@ class Source(End):
             self.fail(f"the broker gives messages no positions: no capability '{MESSAGE_ORIGINS}'")
         elif self._source.exchange:
             self.client.declare("", EXCLUSIVE, EMPTY_TABLE, self._bind)
-        elif self._setup.looks:
-            self._setup.begin()
         else:
-            self._setup.make()
+            self._setup.declare()
 
     def on_channel_closed(self, code: int, text: str) -> None:
         """Declare a missing queue on another channel."""
-        if self._setup.take_error(code):
-            self._setup.looks = False
-            self.client.open_channel()
-        else:
+        if not self._setup.reopen_channel(code):
             super().on_channel_closed(code, text)
 
     def settle(self, number: i64, multiple: bool) -> None:
@@ -534,10 +539,10 @@ class Destination(End):
             self,
             self._destination.queue,
             self._destination.arguments,
+            not self._destination.declares,
             self._destination.predeclared,
             self._found,
         )
-        self._setup.looks = not self._destination.declares
         self._obstacles: dict[int, str] = {}  # the reason of each kind for which the broker takes nothing
 
     def on_ready(self) -> None:
@@ -547,17 +552,12 @@ class Destination(End):
             return
         if not self._destination.queue:
             self._found(0)
-        elif self._setup.looks:
-            self._setup.begin()
         else:
-            self._setup.make()
+            self._setup.declare()
 
     def on_channel_closed(self, code: int, text: str) -> None:
         """Declare a missing queue on another channel."""
-        if self._setup.take_error(code):
-            self._setup.looks = False
-            self.client.open_channel()
-        else:
+        if not self._setup.reopen_channel(code):
             super().on_channel_closed(code, text)
 
     def send(self, address: bytes, content: bytes) -> i64:

@@ -97,6 +97,19 @@ def test_keys_are_spread_and_keep_their_order(partitioned: BlockingChannel, api:
     assert (shown["messages"], stats["publish"], stats["ack"]) == (0, 80, 80)
 
 
+def test_a_consumer_counts_once(partitioned: BlockingChannel, api: Api, vhost: str) -> None:
+    before = api.get("overview")
+    consumer = Consumer(partitioned)
+    for number in range(24):
+        publish(partitioned, KEYS[number % 8], number)
+    consumer.wait_for(24)
+    after = api.get("overview")
+    assert after["object_totals"]["consumers"] - before["object_totals"]["consumers"] == 1
+    (shown,) = api.get("consumers", vhost)
+    assert (shown["queue"]["name"], shown["messages_unacknowledged"]) == ("front", 24)
+    assert len(consumers_of(api, vhost, "m1")) == 1
+
+
 def test_get_purge_and_deletion(partitioned: BlockingChannel, api: Api, vhost: str) -> None:
     for number in range(20):
         publish(partitioned, KEYS[number % 8], number)

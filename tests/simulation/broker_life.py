@@ -1,6 +1,7 @@
 """The real core and the real log on a simulated disk: a broker from its start to its end."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from broker.adapters.amqp091.rows import rows_of
@@ -9,6 +10,7 @@ from broker.core.counters import Counters
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.message_view import Views, bare_view
+from broker.core.ports import DurableWaiter
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.vhosts.vhost import VirtualHost
@@ -20,6 +22,19 @@ from tests.support.core.topology import KeepingTarget
 from tests.support.store.hand_log import DeferredWork, file_log
 
 FOLDER = "/data"
+
+
+class Confirm(DurableWaiter):
+    """Waits as a channel does, and notes with `confirm` that everything appended before is on disk."""
+
+    def __init__(self, confirm: Callable[[], object]) -> None:
+        self.confirm = confirm
+
+    def on_durable(self, batch: int) -> None:
+        self.confirm()
+
+    def on_store_failed(self, reason: str) -> None:
+        pass
 
 
 class Life:
@@ -49,6 +64,10 @@ class Life:
         """End the turn, and do the disk's work."""
         self.log.commit()
         self.deferred.run_all()
+
+    def when_durable(self, confirm: Callable[[], object]) -> None:
+        """Call `confirm` when everything appended so far is on disk."""
+        self.log.wait(Confirm(confirm))
 
     def tidy(self) -> None:
         """Run some more turns, in which segments begin and are deleted."""

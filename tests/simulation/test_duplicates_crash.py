@@ -11,7 +11,6 @@ import pytest
 
 from broker.core.errors import StoreFailed
 from broker.core.message import KNOWN, Message
-from broker.core.ports import DurableWaiter
 from broker.core.publishing.outcome import DUPLICATE
 from broker.core.queues.attach import detach
 from broker.core.queues.duplicates import memory_of
@@ -22,20 +21,6 @@ from tests.support.core.duplicate_vhost import IdentityView
 
 SEEDS = range(40)
 STEPS = 400
-
-
-class Confirm(DurableWaiter):
-    """Waits as a channel does."""
-
-    def __init__(self, said: str, confirmed: set[str]) -> None:
-        self.said = said
-        self.confirmed = confirmed
-
-    def on_durable(self, batch: int) -> None:
-        self.confirmed.add(self.said)
-
-    def on_store_failed(self, reason: str) -> None:
-        pass
 
 
 class World:
@@ -78,7 +63,7 @@ class World:
             return
         self.duplicates += taken == DUPLICATE
         assert (message.sequence != 0) != bool(message.marks & KNOWN)
-        self.life.log.wait(Confirm(said, self.confirmed))
+        self.life.when_durable(lambda: self.confirmed.add(said))
 
     def anything(self, otherwise: str) -> str:
         """Something that has been said before, confirmed or not."""

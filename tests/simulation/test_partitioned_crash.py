@@ -14,9 +14,8 @@ from broker.adapters.formats.either import view_of
 from broker.core.arguments.queue import NACK
 from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.errors import StoreFailed
-from broker.core.message import Message
+from broker.core.message import NEVER, Message
 from broker.core.partitions.partitioned import LOOK_MS, Partitioned, partitions_of
-from broker.core.ports import DurableWaiter
 from broker.core.publishing.outcome import Outcome
 from broker.core.publishing.publisher import Publisher
 from broker.core.queues.attach import attach, detach
@@ -47,20 +46,6 @@ class Observed(KeepingTarget):
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         self.world.observe(consumer, entry)
         super().deliver(consumer, entry)
-
-
-class Confirm(DurableWaiter):
-    """Waits as a channel does."""
-
-    def __init__(self, number: int, confirmed: set[int]) -> None:
-        self.number = number
-        self.confirmed = confirmed
-
-    def on_durable(self, batch: int) -> None:
-        self.confirmed.add(self.number)
-
-    def on_store_failed(self, reason: str) -> None:
-        pass
 
 
 class Publish(HeldPublish):
@@ -147,7 +132,7 @@ class World:
         except StoreFailed:
             self.order[key].pop()
             return
-        self.life.log.wait(Confirm(number, self.confirmed))
+        self.life.when_durable(lambda: self.confirmed.add(number))
 
     def commit(self) -> None:
         work = Work(self.life.vhost.publisher)
@@ -350,6 +335,29 @@ def test_each_key_keeps_its_order_over_changes_and_crashes() -> None:
     assert sum(world.restarts for world in worlds) > len(SEEDS)
     assert sum(world.waited for world in worlds) > len(SEEDS)
     assert sum(world.deliveries for world in worlds) > 100 * len(SEEDS)
+
+
+def test_a_message_that_may_not_wait_is_released_after_a_restart() -> None:
+    disk = SimDisk(random.Random(1))
+    life = Life(disk, views=view_of)
+    for name in "ab":
+        life.declare(name)
+    life.declare("front", queue_kind="partitioned", partition_by="key", partition_members=["a"])
+    route = life.vhost.publisher.route("", "front")
+    for member, expiration in (("a", NEVER), ("b", 0)):
+        change_mapping(life.vhost.topology, life.vhost.topology.queues["front"], [member], {})
+        message = Message(route.address, content_of(headers={"key": "k"}), 0, True, 0)
+        message.expiration = expiration
+        life.vhost.publisher.publish_carefully(route, message)
+    life.commit()
+    disk.kill()
+    life = Life(disk, views=view_of)
+    life.clock.advance(1000)
+    assert life.vhost.topology.queues["b"].held == 1
+    purge(life.vhost.topology.queues["a"], life.clock.schedule)
+    life.clock.advance(0)
+    _, entries = life.take("b")
+    assert [entry.message.expiration for entry in entries] == [0]
 
 
 def test_a_hundred_changes_in_one_life_of_a_queue() -> None:

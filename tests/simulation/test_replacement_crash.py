@@ -12,7 +12,6 @@ from broker.core.arguments.queue import NACK
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
-from broker.core.ports import DurableWaiter
 from broker.core.queues.attach import detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import queue_of
@@ -29,37 +28,6 @@ NAMES = ("a", "b")
 VALUES = 3
 
 Slot = tuple[str, int]  # a queue and a value
-
-
-class Confirm(DurableWaiter):
-    """Waits as a channel does."""
-
-    def __init__(self, slots: list[Slot], number: int, confirmed: dict[Slot, int]) -> None:
-        self.slots = slots
-        self.number = number
-        self.confirmed = confirmed
-
-    def on_durable(self, batch: int) -> None:
-        for slot in self.slots:
-            self.confirmed[slot] = max(self.number, self.confirmed.get(slot, 0))
-
-    def on_store_failed(self, reason: str) -> None:
-        pass
-
-
-class SettlementWaiter(DurableWaiter):
-    """A waiter for the durable settlement of a message."""
-
-    def __init__(self, late: set[tuple[Slot, int]], what: tuple[Slot, int]) -> None:
-        self.late = late
-        self.what = what
-        late.add(what)
-
-    def on_durable(self, batch: int) -> None:
-        self.late.discard(self.what)
-
-    def on_store_failed(self, reason: str) -> None:
-        pass
 
 
 class World:
@@ -98,7 +66,12 @@ class World:
         except StoreFailed:
             return
         slots = [(name, value) for name in (NAMES if exchange else "a")]
-        self.life.log.wait(Confirm(slots, self.published, self.confirmed))
+        number = self.published
+        self.life.when_durable(lambda: self.confirm(slots, number))
+
+    def confirm(self, slots: list[Slot], number: int) -> None:
+        for slot in slots:
+            self.confirmed[slot] = max(number, self.confirmed.get(slot, 0))
 
     def take(self) -> None:
         """Consume the ready messages of a queue, and detach."""
@@ -119,7 +92,9 @@ class World:
         else:
             self.consumed[slot] = max(self.consumed.get(slot, 0), number)
             queue.settle(entry)
-        self.life.log.wait(SettlementWaiter(self.late, (slot, number)))
+        settled = (slot, number)
+        self.late.add(settled)
+        self.life.when_durable(lambda: self.late.discard(settled))
 
     def fill_disk(self) -> None:
         """Or make room. It may be the batch on its way that does not fit."""

@@ -241,13 +241,16 @@ def readable_queue(channel: ChannelState, name: str) -> Queue:
 
 
 def cancel_forbidden(channel: ChannelState) -> None:
-    """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
+    """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]
+
+    The parts of a consumer of a partitioned queue end with their consumer.
+    """
     for pending in (channel.pending_get, channel.pending_consume):
         if pending is not None:
             pending.on_rights_changed()
     for target in list(channel.targets.values()):
-        for consumer in list(target.consumers):
-            if not channel.connection.rights.has_right(READ, consumer.subscribed_queue.name):
+        for consumer in [each for each in target.consumers if each.front is None]:
+            if not channel.connection.rights.has_right(READ, consumer.queue.name):
                 detach(queue_of(consumer), consumer, [])
                 target.on_consumer_cancelled(consumer)
                 channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))

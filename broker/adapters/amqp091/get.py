@@ -25,8 +25,8 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
-from broker.core.partitions.partitioned import queue_for_get
-from broker.core.queues.attach import attach, detach, get_one
+from broker.core.partitions.partitioned import get_next
+from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.queue import Queue, queue_of, refuse_stream
 from broker.core.queues.returns import release_entries
@@ -42,24 +42,23 @@ KEPT_FRAMES_BYTES_MAX: Final = (
 def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     """basic.get.
 
-    Raises what `readable_queue` and `get_one` raise, PreconditionFailed for a header that is too long, and
+    Raises what `readable_queue` and `get_next` raise, PreconditionFailed for a header that is too long, and
     Unsupported for a stream.
     """
     queue = readable_queue(channel, frame.queue)
     refuse_stream(queue, "read with basic.get")
-    named = queue
-    queue = queue_for_get(named)
-    consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
     if not deliver_notified(channel, queue):
         return
-    entry = get_one(queue, consumer)
-    if entry is None:
-        milliseconds = _wait_milliseconds(channel, named)
+    got = get_next(queue, channel.get_target())
+    if got is None:
+        milliseconds = _wait_milliseconds(channel, queue)
         if milliseconds > 0:
-            WaitingGet(channel, named, frame.no_ack).begin(milliseconds)
+            WaitingGet(channel, queue, frame.no_ack).begin(milliseconds)
         else:
             channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
         return
+    consumer, entry = got.consumer, got.entry
+    queue = queue_of(consumer)
     content = entry.message.content
     if content is None:
         try:

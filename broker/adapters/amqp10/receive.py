@@ -196,7 +196,7 @@ def _publish(link: IncomingLink, route: Route, message: Message, received: Recei
     view: View10 | None = None
     if link.transaction is not None:
         view = View10(received.content)
-        if is_independent(view.headers().get(INDEPENDENT)):
+        if is_independent(view.header_named(INDEPENDENT)):
             link.transaction = None  # the outcome and a refusal do not concern the transaction either
     transaction = link.transaction
     if layout.properties != NONE:
@@ -269,7 +269,7 @@ def _check_user(link: IncomingLink, name: bytes) -> None:
 def _check_copies(view: View10) -> None:
     """Check that the annotation with further routing keys is a list of strings. Raises PreconditionFailed."""
     name = X_CC.decode()
-    copies = view.headers().get(name)
+    copies = view.header_named(name)
     if copies is None:
         return
     if not isinstance(copies, list) or not all(isinstance(copy, str) for copy in copies):

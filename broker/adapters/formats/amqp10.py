@@ -249,6 +249,13 @@ class View10(MessageView):
             self._headers = headers
         return headers
 
+    def header_named(self, name: str) -> object | None:
+        """The header of this name. The other headers are not decoded."""
+        if self._headers is not None:
+            return self._headers.get(name)
+        value = header_named(self.content, self.layout, name)
+        return None if value is NOTHING else value
+
     def group_id(self) -> object | None:
         """The property group-id, else the header for it."""
         value = self._place(p.GROUP_ID)

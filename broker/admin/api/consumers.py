@@ -26,7 +26,7 @@ router = APIRouter(tags=["consumers"])
 
 
 def show_consumer(consumer: QueueConsumer) -> Shown:
-    """Show a consumer."""
+    """Show a consumer. A consumer of a partitioned queue has the deliveries of its parts."""
     queue, target = consumer.queue, consumer.target
     window: int = 0
     if isinstance(target, DispatchTarget):
@@ -41,7 +41,8 @@ def show_consumer(consumer: QueueConsumer) -> Shown:
     elif isinstance(target, DispatchTarget):
         arguments = {"dispatcher": target.dispatcher.definition.name}
     if ALSO_CONSUME in arguments:  # the further queues, as they are now
-        arguments[ALSO_CONSUME] = [each.queue.name for each in target.consumers if each is not consumer]
+        others = [each for each in target.consumers if each.front is None and each is not consumer]
+        arguments[ALSO_CONSUME] = [each.queue.name for each in others]
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,
@@ -51,7 +52,7 @@ def show_consumer(consumer: QueueConsumer) -> Shown:
         "exclusive": consumer.exclusive,
         "active": is_served(consumer),
         "activity_status": activity_of(consumer),
-        "messages_unacknowledged": int(consumer.inflight),
+        "messages_unacknowledged": sum(int(each.inflight) for each in consumer.parts or [consumer]),
         "arguments": arguments,
     }
 
@@ -86,6 +87,7 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
         for queue in vhost.topology.queues.values()
         if queue.consumer_count
         for consumer in queue.manager.all
+        if consumer.front is None  # else its consumer of the partitioned queue is in the list
         if visitor.monitors or _user(consumer) == visitor.name
     ]
     return await answer_with_list(

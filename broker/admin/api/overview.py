@@ -71,9 +71,10 @@ class _Sums:
                 self.unacked += int(queue.unacked)
                 self.held += int(queue.held)
                 self.dead += int(queue.dead)
-                self.objects["consumers"] += queue.consumer_count
-                for name, count in queue_counters(queue).items():
-                    self.counters[name] += count
+                self.objects["consumers"] += queue.subscription_count
+                if queue.partitions is None:  # else the counters are those of its members
+                    for name, count in queue_counters(queue).items():
+                        self.counters[name] += count
             await slices.breathe()
 
 

@@ -14,7 +14,7 @@ EDITS_MAX: Final = 2  # inserted, deleted or replaced characters between a missp
 NAME_MAX: Final = 64  # no known name is nearly as long
 WARNED_MAX: Final = 1000
 
-PLANNED: Final[dict[str, str]] = {
+WITHOUT_EFFECT: Final[dict[str, str]] = {
     "x-remote": "the broker has no remote queues",
     "x-remote-mode": "the broker has no remote queues",
 }
@@ -94,7 +94,7 @@ class UnknownArguments:
         return found
 
     def _warning(self, name: str, known: list[str], owner: str) -> str:
-        why = PLANNED.get(name)
+        why = WITHOUT_EFFECT.get(name)
         if why is not None:
             return f"arg '{name}' of {owner} has no effect: {why}"
         near = near_name(name, known)

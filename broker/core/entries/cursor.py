@@ -49,6 +49,12 @@ class Browsers:
         for cursor in self.cursors:
             cursor.offer(entry, depth)
 
+    def offer_released(self, entry: QueueEntry, depth: i64) -> None:
+        """Offer `entry`, which was HELD from its arrival on, to the cursors that began before its arrival."""
+        for cursor in self.cursors:
+            if cursor.entries.arrival(entry) > cursor.newest:
+                cursor.offer(entry, depth)
+
     def forget(self, entry: QueueEntry, depth: i64) -> None:
         """Move all cursors off `entry`, which is about to be unlinked; `depth` entries are left then."""
         if entry.stood_on:
@@ -257,6 +263,7 @@ class Cursor:
     `more`: the latest look-up returned None because its budget was used up before the end of the queue.
     `postings`: the posting list of an index that the cursor walks over instead of the queue, if any.
     `browsers`: must know the cursor's position; None unless a browser owns the cursor.
+    `newest`: the number of the newest arrival that a browser leaves out, because it begins later.
     `progress`: the settled part of a stream, for a consumer whose progress the stream remembers.
     `effort`: the cost of look-ups since `effort` was last set to 0; an entry passed costs 1.
     """
@@ -272,6 +279,7 @@ class Cursor:
         self.scan_budget: i64 = SCAN_BUDGET
         self.effort: i64 = 0
         self.browsers: Browsers | None = None
+        self.newest: i64 = -1
         self.postings: PostingList | None = None
         self.progress: CursorProgress | None = None
 

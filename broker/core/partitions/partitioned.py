@@ -15,22 +15,22 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.partition import PARTITION_MEMBERS, PARTITION_PINS
-from broker.core.arguments.queue import has_single_active_consumer
+from broker.core.arguments.queue import has_single_active_consumer, is_non_destructive
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, InUse, PreconditionFailed
 from broker.core.message import NOWHERE, Message
 from broker.core.message_view import MessageView
-from broker.core.partitions.balance import share_out
 from broker.core.partitions.mapping import TO, Mapping, Slot, read_mapping, slot_of_key
 from broker.core.partitions.runs import Runs
 from broker.core.queues import election
-from broker.core.queues.attach import attach, detach, remove_consumer
+from broker.core.queues.attach import attach, detach, get_one, remove_consumer
 from broker.core.queues.consumer import (
     BLOCKED_BY_MEMBERS,
     BLOCKED_BY_STANDBY,
     NOT_INTERESTED,
     REMOVED,
+    ConsumerTarget,
     QueueConsumer,
 )
 from broker.core.queues.consumers import clear_blocker
@@ -85,6 +85,15 @@ class Totals:
 
 
 @final
+class Got:
+    """The answer to a request for a message: the `entry`, and the `consumer` that owns it."""
+
+    def __init__(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        self.consumer = consumer
+        self.entry = entry
+
+
+@final
 class Membership(MemberHook):
     """The membership of `queue` in the partitioned queue `front`.
 
@@ -123,6 +132,10 @@ class Membership(MemberHook):
     def take_back(self, entry: QueueEntry) -> None:
         """Make the entry AVAILABLE if it is HELD by its run."""
         self.front.runs.take_back(entry, self.queue)
+
+    def postpone_expiry(self, entry: QueueEntry) -> bool:
+        """Let the entry expire unless a consumer takes it after its release, if its run holds it."""
+        return self.front.runs.postpone_expiry(entry)
 
     def reserve(self, count: i64) -> None:
         """Count messages that are on their way."""
@@ -176,12 +189,14 @@ class Partitioned(PartitionsHook):
     def open(self, queues: dict[str, Queue]) -> list[str]:
         """Join the members that the arguments name, and those that are leaving.
 
-        Return the names of absent members, without which the mapping works.
+        Return the names of absent members, which are removed from the mapping and from the arguments.
         """
         where = f"queue '{self.queue.name}' in vhost '{self.queue.vhost}'"
         mapping = read_mapping(self.queue.arguments, where)
         absent = [member.name for member in mapping.members if member.name not in queues]
         self.mapping = mapping.without(absent)
+        for name in absent:
+            self._remove_argument(name)
         self.members = [self._join(queues[member.name]) for member in self.mapping.members]
         for name in self.leaving_found:
             queue = queues.get(name)
@@ -244,12 +259,21 @@ class Partitioned(PartitionsHook):
             self.leaving.remove(member)
         else:
             self.members.remove(member)
-            self._set_mapping(self.mapping.without([queue.name]))
-            if not self.members:
-                return  # the arguments must name a member
-            self.queue.arguments = without_member(self.queue.arguments, queue.name)
-            self.queue.effective = self.queue.effect.queue_arguments_of(self.queue.arguments)
+            mapping = self.mapping.without([queue.name])
+            self._separate(self.mapping, mapping)  # its pinned values, or its selector, have other slots now
+            self._set_mapping(mapping)
+            self._remove_argument(queue.name)
+            self.warn_of_no_members()
+        self._balance(None)
         self._note()
+
+    def warn_of_no_members(self) -> None:
+        """Warn if the queue has no members: the last one was deleted."""
+        if not self.members:
+            self.host.warn(
+                f"queue '{self.queue.name}' in vhost '{self.queue.vhost}' has no members, because the last "
+                "one was deleted: messages to it are unroutable until its members are changed"
+            )
 
     def end_leaving(self) -> None:
         """Remove the leaving members that are empty; look again later if there are others."""
@@ -257,6 +281,7 @@ class Partitioned(PartitionsHook):
         for member in empty:
             self._leave(member)
         if empty:
+            self._balance(None)
             self._note()
         self._look_later()
 
@@ -286,15 +311,28 @@ class Partitioned(PartitionsHook):
             place = self.mapping.find_place(NO_VIEW)
         return place.slot
 
-    def next_for_get(self) -> Queue | None:
-        """Return the next member, round-robin, that has a ready message; else any member. [basic.get]"""
+    def get_next(self, target: ConsumerTarget) -> Got | None:
+        """Acquire the next message of the next member that has one for `target`, round-robin. [basic.get]
+
+        Raises the error of `get_one` if all members refuse.
+        """
         members = [*self.members, *self.leaving]
+        refusal: BrokerError | None = None
+        refusals = 0
         for number in range(len(members)):
             queue = members[(self._gets + number) % len(members)].queue
-            if queue.ready > 0:
+            try:
+                got = get_alone(queue, target)
+            except BrokerError as error:
+                refusal = error
+                refusals += 1
+                continue
+            if got is not None:
                 self._gets += number + 1
-                return queue
-        return members[0].queue if members else None
+                return got
+        if refusal is not None and refusals == len(members):
+            raise refusal
+        return None
 
     def totals(self) -> Totals:
         """Return the counts of all members together."""
@@ -465,6 +503,11 @@ class Partitioned(PartitionsHook):
                 shared = slot_of_key(value)
                 self.runs.separate([shared], [shared, value])
 
+    def _remove_argument(self, name: str) -> None:
+        """Remove the member of this name from the queue's arguments."""
+        self.queue.arguments = without_member(self.queue.arguments, name)
+        self.queue.effective = self.queue.effect.queue_arguments_of(self.queue.arguments)
+
     def _set_mapping(self, mapping: Mapping) -> None:
         self.mapping = mapping
         self._message = _NO_MESSAGE
@@ -524,6 +567,35 @@ class _Leaving(TimedTask):
         self._partitioned.end_leaving()
 
 
+def share_out(
+    owners: list[QueueConsumer | None], consumers: list[QueueConsumer]
+) -> list[QueueConsumer | None]:
+    """Return the new owner of each member, given the present `owners`; None without consumers.
+
+    The numbers of members of two consumers differ by 1 at most, and as few members as possible get another
+    owner. `consumers`: in the order of attaching; of equals the first one gets more.
+    """
+    if not consumers:
+        return [None] * len(owners)
+    held = dict.fromkeys(consumers, 0)
+    for owner in owners:
+        if owner is not None and owner in held:
+            held[owner] += 1
+    least, more = divmod(len(owners), len(consumers))
+    room = dict.fromkeys(consumers, least)
+    for consumer in sorted(consumers, key=lambda each: -held[each])[:more]:
+        room[consumer] += 1
+    shared: list[QueueConsumer | None] = []
+    for owner in owners:
+        if owner is not None and room.get(owner, 0) > 0:
+            room[owner] -= 1
+            shared.append(owner)
+        else:
+            shared.append(None)
+    free = [consumer for consumer in consumers for _ in range(room[consumer])]
+    return [free.pop(0) if owner is None else owner for owner in shared]
+
+
 def partitions_of(queue: Queue) -> Partitioned | None:
     """Return the members of a partitioned queue; None: the queue is an ordinary one."""
     partitions = queue.partitions
@@ -558,15 +630,24 @@ def refuse_partitioned(queue: Queue, what: str) -> None:
         )
 
 
-def queue_for_get(queue: Queue) -> Queue:
-    """Return the queue from which a request for a message to `queue` takes it: the next member."""
+def get_next(queue: Queue, target: ConsumerTarget) -> Got | None:
+    """Acquire the next message of a queue, or of the members of a partitioned queue, for `target`.
+
+    None: no message is ready. Raises the errors of `get_one`.
+    """
     partitions = partitions_of(queue)
     if partitions is None:
-        return queue
+        return get_alone(queue, target)
     if queue.rules is not None:
         queue.rules.touch()
-    chosen = partitions.next_for_get()
-    return queue if chosen is None else chosen
+    return partitions.get_next(target)
+
+
+def get_alone(queue: Queue, target: ConsumerTarget) -> Got | None:
+    """Acquire the next message of a queue that is not partitioned, as `get_next`."""
+    consumer = QueueConsumer(target, queue, not is_non_destructive(queue.arguments))
+    entry = get_one(queue, consumer)
+    return None if entry is None else Got(consumer, entry)
 
 
 def spread(queues: list[Queue], message: Message, view: MessageView | None = None) -> list[Queue]:

@@ -16,13 +16,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.entries.entry import HELD, QueueEntry
+from broker.core.entries.entry import HELD, QueueEntry, Timer
 from broker.core.partitions.mapping import Slot
-from broker.core.queues.queue import Queue, offer_again
+from broker.core.queues.queue import Queue, announce, offer_to_browsers
 from broker.core.queues.state import make_available, make_held
 from broker.core.schedule import Chore, Schedule
 
 SLICE: Final[i64] = 500  # entries made AVAILABLE in one turn: about a millisecond
+TAKING_MS: Final[i64] = 1000  # the time in which consumers may take a released entry that has no time to live
 
 
 @final
@@ -30,8 +31,8 @@ class Run:
     """Messages of one slot that arrived one after the other in `queue`.
 
     `count`: the messages of the run that have not left. `waits`: the number of earlier runs that have some;
-    0: the messages may be delivered. `held`: its messages that are HELD. `followers`: the runs that wait for
-    this one.
+    0: the messages may be delivered. `held`: its messages that are HELD; True: the message expires unless a
+    consumer takes it within TAKING_MS of its release. `followers`: the runs that wait for this one.
     """
 
     def __init__(self, slot: Slot, queue: Queue | None) -> None:
@@ -39,7 +40,7 @@ class Run:
         self.queue = queue
         self.count: i64 = 0
         self.waits: i64 = 0
-        self.held: dict[QueueEntry, None] = {}
+        self.held: dict[QueueEntry, bool] = {}
         self.followers: list[Run] = []
 
     @property
@@ -77,7 +78,7 @@ class Runs(Chore):
             make_held(queue, entry)
             if not run.held:
                 self.moving += 1
-            run.held[entry] = None
+            run.held[entry] = False
             self.waiting += 1
 
     def remove(self, entry: QueueEntry) -> None:
@@ -143,16 +144,29 @@ class Runs(Chore):
                 budget -= 1
                 entries.append(entry)
             for entry in entries:
+                if run.held[entry]:
+                    entry.timer = Timer(self.schedule.now() + TAKING_MS)
                 self._unhold(run, entry)
                 assert entry.state == HELD, "an entry that leaves is removed from its run"
                 make_available(queue, entry)
-            offer_again(queue, entries)
+            offer_to_browsers(queue, entries)
+            announce(queue, entries)  # not again: the counters had them at their arrival
         return bool(released)
+
+    def postpone_expiry(self, entry: QueueEntry) -> bool:
+        """Let `entry` expire unless a consumer takes it after its release; false if it is not HELD."""
+        run = self._runs.get(entry)
+        if run is None or entry not in run.held:
+            return False
+        run.held[entry] = True
+        return True
 
     def take_back(self, entry: QueueEntry, queue: Queue) -> None:
         """Make `entry` AVAILABLE if it is HELD, without notifying."""
         run = self._runs.get(entry)
         if run is not None and entry in run.held:
+            if run.held[entry]:
+                entry.timer = Timer(self.schedule.now())  # for its return
             self._unhold(run, entry)
             make_available(queue, entry)
 

@@ -31,8 +31,11 @@ def browser_cursor(queue: Queue, extent: BrowseRange, entry_filter: EntryFilter 
     context = Cursor(entries, entry_filter)
     if extent.beginning == NEXT:
         context.last = entries.tail
+        context.newest = entries.sequence
     elif extent.beginning == LAST:
         context.last = _before_last_ready(entries)
+        first = entries.next(context.last)
+        context.newest = entries.sequence if first is None else entries.arrival(first) - 1
     return context
 
 

@@ -140,11 +140,13 @@ class Election(ElectionHook):
     def prefer(self, consumer: QueueConsumer) -> None:
         """Serve `consumer`, an attached candidate, instead of the active one when no delivery is unsettled.
 
-        No candidate may have a higher priority.
+        A candidate of higher priority is served before `consumer`.
         """
         self._preferred = consumer
         active = self.active
-        if active is not None and active is not consumer and active.state != REMOVED:
+        if active is None or active is consumer or active.state == REMOVED:
+            return
+        if active.priority <= consumer.priority:
             self._hands_over = True
             self._elect(consumer)
             if self.draining and not self._single_active:
@@ -161,10 +163,12 @@ class Election(ElectionHook):
         if left.inflight > 0 and EXCLUSIVE_TAKEOVER not in self.queue.effective:
             self._leavers.append(left)
         preferred = self._preferred
-        if preferred is None or preferred.state == REMOVED:
-            self._preferred = None
-            preferred = candidates[0][2] if candidates else None
-        self._elect(preferred)
+        if preferred is not None and preferred.state == REMOVED:
+            preferred = self._preferred = None
+        successor = candidates[0][2] if candidates else None
+        if preferred is not None and (successor is None or successor.priority <= preferred.priority):
+            successor = preferred
+        self._elect(successor)
         if self.draining and not self._single_active:
             self._limit_drain()
 

@@ -606,6 +606,13 @@ class MemberHook:
         """Make `entry` AVAILABLE if it is HELD by the membership: a reader had it before a restart."""
         raise NotImplementedError
 
+    def postpone_expiry(self, entry: QueueEntry) -> bool:
+        """Let `entry`, whose time to live is 0, expire unless a consumer takes it soon after its release.
+
+        False if the membership does not hold the entry.
+        """
+        raise NotImplementedError
+
     def reserve(self, count: i64) -> None:
         """Expect so many messages, whose enqueue follows later; negative: expect so many fewer."""
         raise NotImplementedError

@@ -328,6 +328,8 @@ class Limits(LimitsHook):
         """Apply the limits to `entry`, new and not announced; false if it is not AVAILABLE any more."""
         wait = self._wait(entry)
         if wait == 0:
+            if self._is_postponed(entry):
+                return False
             deliver_or_expire(self.queue, entry)
             entry.timer = Timer(self.schedule.now())  # for a requeue
             return False
@@ -341,6 +343,14 @@ class Limits(LimitsHook):
             return entry.state == AVAILABLE
         return True
 
+    def _is_postponed(self, entry: QueueEntry) -> bool:
+        """Whether `entry`, whose time to live is 0, waits for others of its key in a partitioned queue.
+
+        A time to live of 0 asks for a consumer that takes the message when one may have it: at its release.
+        """
+        member = self.queue.member
+        return member is not None and member.postpone_expiry(entry)
+
     def note_early_delivery(self, entry: QueueEntry) -> None:
         """Set the expiry of `entry`, new but already delivered, for a later requeue."""
         wait = self._wait(entry)
@@ -351,7 +361,7 @@ class Limits(LimitsHook):
         """Continue the expiry of `entry`, which is from before a restart."""
         message = entry.message
         wait = self._wait(entry)
-        if wait >= 0:
+        if wait > 0 or (wait == 0 and not self._is_postponed(entry)):
             if message.date > 0:
                 passed: i64 = max(self.schedule.date() - message.date, 0)
                 wait = max(wait - passed, 0)

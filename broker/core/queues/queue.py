@@ -107,6 +107,13 @@ class Queue(ConsumedQueue):
         self.partitions: PartitionsHook | None = None
         self.member: MemberHook | None = None
 
+    @property
+    def subscription_count(self) -> int:
+        """The number of attached consumers, without those of the partitioned queue that has this member."""
+        if self.member is None:
+            return self.consumer_count
+        return len([consumer for consumer in self.manager.all if consumer.front is None])
+
     def enqueue(self, message: Message, source: Source = BROKER) -> QueueEntry:
         """Link `message` from `source` at its place and notify. The caller has appended it to the log."""
         entry = self.link(message)
@@ -245,10 +252,10 @@ class Queue(ConsumedQueue):
             self.discipline.note_arrival(entry)
         if self.places is not None:
             self.places.note_linked(entry)
-        if self.index is not None or not self.entries.in_order:
-            place_entry(self, entry)
         if self.member is not None:
             self.member.note_arrival(entry)
+        if self.index is not None or not self.entries.in_order:
+            place_entry(self, entry)
         return entry
 
     def unlink(self, entry: QueueEntry) -> None:
@@ -299,7 +306,8 @@ def place_entry(queue: Queue, entry: QueueEntry) -> None:
         old = latest.displaced
         latest.displaced = None
         replace(queue, latest, old, entry.message)
-    offer_everywhere(queue, entry)
+    if entry.state != HELD:  # else the cursors see the entry when it is released
+        offer_everywhere(queue, entry)
 
 
 def replace(queue: Queue, latest: Latest, old: QueueEntry, new: Message | None) -> None:
@@ -345,9 +353,14 @@ TOLD_MAX: Final[i64] = 100  # entries announced to every filter now; consumers f
 
 
 def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
+    """Show `back`, AVAILABLE again and counted, to cursors, limits and consumers, but not to browsers."""
+    queue.counters.made_ready += len(back)
+    announce(queue, back)
+
+
+def announce(queue: Queue, back: list[QueueEntry]) -> None:
     """Show `back`, AVAILABLE and counted, to cursors, limits and consumers, but not to browsers."""
     depth = queue.depth
-    queue.counters.made_ready += len(back)
     if len(back) > 8:
         queue.context.offer_many(back, depth)
     else:
@@ -381,6 +394,16 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
         if entry.state == AVAILABLE:
             notify_one(queue, entry)
             notified += 1
+
+
+def offer_to_browsers(queue: Queue, released: list[QueueEntry]) -> None:
+    """Show `released`, AVAILABLE entries that were HELD from their arrival on, to browsers for once."""
+    if queue.browsers is None:
+        return
+    depth = queue.depth
+    for entry in released:
+        queue.browsers.offer_released(entry, depth)
+    notify_browsers(queue)
 
 
 FILTERS_MAX: Final = 64  # for a queue or a posting list of its index: each filter sees each message there

@@ -1,6 +1,8 @@
 """A partitioned queue in a virtual host without clients, and consumers that keep their deliveries."""
 
-from typing import Any
+import json
+from copy import copy
+from typing import Any, Self
 
 from broker.core.arguments.queue import NACK
 from broker.core.entries.entry import QueueEntry
@@ -15,7 +17,7 @@ from broker.core.queues.returns import release_entries
 from broker.core.vhosts.members import change_mapping
 from broker.core.vhosts.vhost import VirtualHost
 from tests.support.core.hand_clock import HandClock
-from tests.support.core.topology import KeepingTarget, RecordingStore, content_of, new_vhost
+from tests.support.core.topology import KeepingTarget, RecordingStore, content_of, new_broker, new_vhost
 
 FRONT = "front"
 KEY = "key"
@@ -41,6 +43,19 @@ class PartitionedBench:
         }
         self.front = self.declare(FRONT, **(given | named))
         self.count = 0
+
+    def restart(self) -> Self:
+        """The same queues in another broker, which has read the changes. Their messages are not there."""
+        restarted = copy(self)
+        restarted.store = RecordingStore()
+        restarted.warned = []
+        broker = new_broker(restarted.store, self.clock, restarted.warned.append)
+        for change in self.store.changes:
+            broker.apply(json.loads(json.dumps(change)))
+        broker.open_partitions()
+        restarted.vhost = broker.declare_vhost("/")
+        restarted.front = restarted.queue(FRONT)
+        return restarted
 
     def declare(self, name: str, **arguments: object) -> Queue:
         return self.vhost.declarations.declare_queue(name, self.durable, None, False, arguments)

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from pamqp.commands import Basic
@@ -21,6 +21,7 @@ from broker.core.publishing.outcome import Outcome
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.virtual_host import ignore_report
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.support.amqp091.frames import header_bytes
@@ -63,7 +64,11 @@ class RecordingStore(MessageStore):
         return [change["kind"] for change in self.changes]
 
 
-def new_broker(store: MessageStore | None = None, clock: HandClock | None = None) -> Broker:
+def new_broker(
+    store: MessageStore | None = None,
+    clock: HandClock | None = None,
+    warn: Callable[[str], None] = ignore_report,
+) -> Broker:
     """A broker whose generated names count up."""
     numbers = itertools.count(1)
     return Broker(
@@ -73,6 +78,7 @@ def new_broker(store: MessageStore | None = None, clock: HandClock | None = None
         (clock or HandClock()).schedule,
         view_of_message,
         write_letter,
+        warn=warn,
     )
 
 

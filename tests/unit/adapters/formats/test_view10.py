@@ -30,6 +30,19 @@ from protocol.amqp10.types import (
 from tests.support.amqp10.contents import BODY, bare10, content10
 from tests.support.core.hand_clock import HandClock
 
+
+def test_a_single_header_is_decoded_alone() -> None:
+    annotations: Values = {"x-list": ["a", 1], "x-opt-delivery-delay": Ulong(5)}
+    headers: Values = {"text": "t", "x-list": "hidden", "nothing": None}
+    view = View10(content10(annotations, headers))
+    names = ["x-list", DELAY, "text", "nothing", "absent"]
+    single = [view.header_named(name) for name in names]
+    assert view.header_named("x-list") is not view.header_named("x-list"), "nothing is kept"
+    assert single == [view.headers().get(name) for name in names]
+    assert single[2:] == ["t", None, None]
+    assert view.header_named("x-list") is view.header_named("x-list"), "all headers are decoded"
+
+
 ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 Values = dict[str, object]
 

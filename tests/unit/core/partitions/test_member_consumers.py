@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from broker.core.arguments.consumer import BrowseRange
-from broker.core.errors import InUse, ResourceLocked
-from broker.core.partitions.balance import share_out
-from broker.core.partitions.partitioned import LOOK_MS, queue_for_get
-from broker.core.queues.attach import attach, detach, get_one
+from broker.core.arguments.consumer import LAST, NEXT, BrowseRange
+from broker.core.errors import InUse, QueueStopped, ResourceLocked
+from broker.core.partitions.partitioned import LOOK_MS, get_next, share_out
+from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.election import activity_of
+from broker.core.queues.purge import purge
 from broker.core.queues.queue import queue_of
-from tests.support.core.partitioned_vhost import PartitionedBench, Taker
+from broker.core.vhosts.alteration import stop_queue
+from tests.support.core.partitioned_vhost import KEY, PartitionedBench, Taker
 from tests.support.core.topology import KeepingTarget, consume
 
 ALONE: dict[str, Any] = {"single_active_consumer": True}
@@ -143,6 +144,24 @@ def test_exclusive_candidates_share_the_members_of_an_ordinary_queue() -> None:
     assert members(shared) == [2]
 
 
+def test_a_consumer_of_the_member_itself_with_a_higher_priority_is_served_first() -> None:
+    bench = PartitionedBench("a")
+    own = [QueueConsumer(KeepingTarget(), bench.queue("a"), priority=priority) for priority in (7, 5)]
+    for consumer in own:
+        consumer.candidate = True
+        attach(bench.queue("a"), consumer)
+    first, second = bench.consume(candidate=True), bench.consume(candidate=True)
+    assert own[0].blockers == 0
+    assert members(first, second) == [0, 0]
+    detach(bench.queue("a"), own[0], [])
+    assert own[1].blockers == 0
+    assert members(first, second) == [0, 0]
+    detach(bench.queue("a"), own[1], [])
+    assert members(first, second) == [1, 0]
+    detach(bench.front, first.consumer, [])
+    assert members(second) == [1]
+
+
 def test_a_new_member_is_shared_out_too() -> None:
     bench = PartitionedBench("a", **ALONE)
     first, second = bench.consume(), bench.consume()
@@ -153,6 +172,24 @@ def test_a_new_member_is_shared_out_too() -> None:
     bench.clock.advance(LOOK_MS)
     assert sorted(members(first, second)) == [0, 1]
     assert bench.queue("a").election is None
+
+
+def test_the_rest_is_shared_out_again_when_a_member_is_deleted() -> None:
+    bench = PartitionedBench("a", "b", "c", "d", **ALONE)
+    first, second = bench.consume(), bench.consume()
+    for name in list(first.members):
+        bench.vhost.declarations.force_delete(bench.queue(name))
+    assert members(first, second) == [1, 1]
+
+
+def test_the_rest_is_shared_out_again_when_a_member_has_left() -> None:
+    bench = PartitionedBench("a", "b", "c", "d", **ALONE)
+    first, second = bench.consume(), bench.consume()
+    gone = list(first.members)
+    bench.change(*(name for name in "abcd" if name not in gone))
+    bench.clock.advance(LOOK_MS)
+    assert bench.partitions.leaving == []
+    assert members(first, second) == [1, 1]
 
 
 def test_the_activity_of_a_consumer_is_that_of_its_parts() -> None:
@@ -167,19 +204,42 @@ def test_a_get_takes_from_the_members_round_robin() -> None:
     for name in "ab":
         for _ in range(2):
             bench.publish(bench.key_for(name))
-    found = []
-    for _ in range(4):
-        queue = queue_for_get(bench.front)
-        assert get_one(queue, QueueConsumer(KeepingTarget(), queue)) is not None
-        found.append(queue.name)
-    assert found == list("abab")
-    assert get_one(queue_for_get(bench.front), QueueConsumer(KeepingTarget(), bench.queue("a"))) is None
+    found = [get_next(bench.front, KeepingTarget()) for _ in range(4)]
+    assert [got.consumer.queue.name for got in found if got is not None] == list("abab")
+    assert get_next(bench.front, KeepingTarget()) is None
+
+
+def test_a_get_passes_members_that_have_no_message_for_it() -> None:
+    bench = PartitionedBench("a", "b", "c")
+    bench.declare("grouped", **{"x-group-key": KEY})
+    bench.change("grouped", "b", "c", k="grouped", m="b", n="c")
+    bench.publish("k")
+    taker = bench.consume()
+    assert taker.pull() == [1]
+    taker.consumer.target.close()
+    for key in "kmn":
+        bench.publish(key)
+    assert bench.queue("grouped").ready == 1
+    stop_queue(bench.vhost.topology, bench.queue("b"), ["dequeue"])
+    got = get_next(bench.front, KeepingTarget())
+    assert got is not None
+    assert got.consumer.queue.name == "c"
+    assert get_next(bench.front, KeepingTarget()) is None
+
+
+def test_a_get_is_refused_by_all_members_only() -> None:
+    bench = PartitionedBench("a", "b")
+    for name in "ab":
+        bench.publish(bench.key_for(name))
+        stop_queue(bench.vhost.topology, bench.queue(name), ["dequeue"])
+    with pytest.raises(QueueStopped, match="queue 'b'"):
+        get_next(bench.front, KeepingTarget())
 
 
 def test_a_get_is_refused_where_consumers_are_single() -> None:
     bench = PartitionedBench("a", **ALONE)
     with pytest.raises(ResourceLocked):
-        get_one(queue_for_get(bench.front), QueueConsumer(KeepingTarget(), bench.queue("a")))
+        get_next(bench.front, KeepingTarget())
 
 
 def test_a_browser_sees_all_members_and_ends_with_its_snapshot() -> None:
@@ -196,6 +256,65 @@ def test_a_browser_sees_all_members_and_ends_with_its_snapshot() -> None:
     assert len(target.taken) == 10
     assert (target.consumers, bench.front.consumer_count) == ([], 0)
     assert sum(bench.queue(name).ready for name in "ab") == 10
+
+
+def browse(bench: PartitionedBench, extent: BrowseRange | None = None) -> QueueConsumer:
+    """Attach a browser, and let it see all members."""
+    browser = QueueConsumer(KeepingTarget(), bench.front, acquires=False)
+    browser.extent = extent
+    attach(bench.front, browser)
+    return browser
+
+
+def seen(bench: PartitionedBench, browser: QueueConsumer) -> list[int]:
+    """Let a browser see what is there, and return the numbers of all messages that it has seen."""
+    bench.run()
+    for part in list(browser.parts):
+        while queue_of(part).deliver_single_message(part):
+            pass
+    assert isinstance(browser.target, KeepingTarget)
+    return [bench.number(entry) for entry in browser.target.taken]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-index": KEY}])
+def test_a_browser_sees_a_message_that_waited_once(arguments: dict[str, object]) -> None:
+    bench = PartitionedBench("a")
+    queue = bench.declare("moved", **arguments)
+    before = browse(bench)
+    taker = bench.consume()
+    old = bench.publish("k")
+    bench.change("moved")
+    first, passing = bench.publish("k"), bench.publish(to="moved", priority=4)
+    assert seen(bench, before) == [old, passing]
+    waiting = bench.publish("k", priority=3)
+    assert taker.pull() == [old, passing]
+    during = browse(bench)
+    later = browse(bench, BrowseRange(NEXT))
+    assert seen(bench, during) == []
+    taker.settle(old)
+    bench.run()
+    assert queue.held == 0
+    new = bench.publish("k")
+    assert sorted(seen(bench, before)) == [old, first, passing, waiting, new]
+    assert sorted(seen(bench, during)) == [first, waiting, new]
+    assert seen(bench, later) == [new]
+    taker.pull()
+    taker.release()
+    assert len(seen(bench, before)) == 5
+
+
+def test_a_browser_from_the_last_message_sees_those_after_it_that_waited() -> None:
+    bench = PartitionedBench("a")
+    old = bench.publish("k")
+    bench.change("b")
+    early = bench.publish("k")
+    last = bench.publish(to="b")
+    late = bench.publish("k")
+    browser = browse(bench, BrowseRange(LAST))
+    assert sorted(seen(bench, browser)) == [old, last]
+    purge(bench.queue("a"), bench.clock.schedule)
+    assert early not in seen(bench, browser)
+    assert seen(bench, browser)[2:] == [late]
 
 
 class SnapshotTarget(KeepingTarget):

@@ -2,16 +2,19 @@
 
 import pytest
 
+from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed, QueueStopped
-from broker.core.message import DELAYED, Message
+from broker.core.message import DELAYED, NEVER, Message
 from broker.core.partitions.mapping import key_of
-from broker.core.partitions.partitioned import LOOK_MS, queue_for_get, totals_of
+from broker.core.partitions.partitioned import LOOK_MS, get_next, totals_of
+from broker.core.partitions.runs import TAKING_MS
 from broker.core.publishing.outcome import REFUSED, ROUTED, UNROUTED
-from broker.core.queues.attach import attach, get_one
+from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.purge import purge
 from broker.core.vhosts.alteration import alter_queue, stop_queue
 from broker.core.vhosts.members import change_mapping
+from protocol.amqp091.properties import Properties
 from tests.support.core.partitioned_vhost import FRONT, KEY, PartitionedBench
 from tests.support.core.topology import KeepingTarget, content_of, new_broker
 
@@ -48,6 +51,15 @@ def test_a_change_moves_only_the_share_of_its_member() -> None:
 def test_equal_keys_have_equal_places(one: object, other: object) -> None:
     bench = PartitionedBench()
     assert bench.partitions.slot_of(_message(bench, one)) == bench.partitions.slot_of(_message(bench, other))
+
+
+def test_the_key_is_the_same_in_every_view() -> None:
+    bench = PartitionedBench()
+    for value in ("k", "\u00fc", bytearray(b"\xff"), 7, True, None, ["k"]):
+        message = _message(bench, value)
+        views = bench.view(message), View091(Properties(message.content or b""))
+        places = [bench.partitions.mapping.find_place(view) for view in views for _ in range(2)]
+        assert len({place.slot for place in places}) == 1, value
 
 
 def test_octets_are_the_key_of_the_same_string() -> None:
@@ -199,6 +211,46 @@ def test_a_waiting_message_may_expire() -> None:
     assert taker.pull() == [later]
 
 
+def test_a_message_that_may_not_wait_waits_for_others_of_its_key() -> None:
+    bench = PartitionedBench("a")
+    taker = bench.consume()
+    old = bench.publish("k")
+    assert taker.pull() == [old]
+    bench.change("b")
+    new = [bench.publish("k", expiration=expiration) for expiration in (NEVER, 0, NEVER)]
+    bench.clock.advance(1000)
+    assert bench.queue("b").held == 3
+    taker.settle()
+    assert taker.pull() == new
+    bench.clock.advance(TAKING_MS)
+    taker.release()
+    assert taker.pull() == [new[0], new[2]], "returned, it has expired"
+
+
+def test_a_message_that_may_not_wait_expires_without_a_consumer_after_its_release() -> None:
+    bench = PartitionedBench("a")
+    bench.publish("k")
+    bench.change("b")
+    bench.publish("k", expiration=0)
+    new = bench.publish("k")
+    purge(bench.queue("a"), bench.clock.schedule)
+    bench.clock.advance(TAKING_MS - 1)
+    assert bench.queue("b").ready == 2
+    bench.clock.advance(1)
+    assert bench.numbers("b") == [new]
+
+
+def test_waiting_messages_become_ready_once() -> None:
+    bench = PartitionedBench("a")
+    counters = bench.queue("a").counters
+    bench.publish("k")
+    bench.change("b")
+    bench.publish("k")
+    purge(bench.queue("a"), bench.clock.schedule)
+    bench.run()
+    assert (bench.queue("b").ready, counters.made_ready) == (1, 2)
+
+
 def test_waiting_messages_take_room() -> None:
     bench = PartitionedBench("a")
     full = bench.declare("full", **{"x-max-length": 2, "x-overflow": "reject-publish"})
@@ -267,6 +319,36 @@ def test_a_selector_that_moves_keeps_the_order_of_its_messages_only() -> None:
     bench.send({"n": 2}, correlation_id="3")
     assert sorted(taker.pull()) == [1, 3]
     taker.settle(1)
+    assert taker.pull() == [2]
+
+
+def test_a_value_pinned_to_a_deleted_member_keeps_its_order() -> None:
+    bench = PartitionedBench()
+    key = bench.key_for("c")
+    bench.change("a", "b", "c", **{key: "a"})
+    taker = bench.consume()
+    old = bench.publish(key)
+    bench.change("a", "b", "c", **{key: "b"})
+    bench.publish(key)
+    bench.vhost.declarations.force_delete(bench.queue("b"))
+    new = bench.publish(key)
+    assert bench.numbers("c") == [new]
+    assert taker.pull() == [old]
+    taker.settle()
+    assert taker.pull() == [new]
+
+
+def test_messages_of_a_deleted_members_selector_keep_their_order() -> None:
+    special, rest = {"to": "b", "selector": "n > 3"}, {"to": "c", "selector": "n > 0"}
+    bench = PartitionedBench(special | {"to": "a"}, rest, by="selector")
+    taker = bench.consume()
+    bench.send({"n": 5}, correlation_id="1")
+    bench.change(special, rest)
+    bench.vhost.declarations.force_delete(bench.queue("b"))
+    bench.send({"n": 5}, correlation_id="2")
+    assert bench.numbers("c") == [2]
+    assert taker.pull() == [1]
+    taker.settle()
     assert taker.pull() == [2]
 
 
@@ -387,9 +469,26 @@ def test_a_member_that_expires_leaves_the_mapping() -> None:
     for number in range(10):
         bench.publish(f"k{number}")
     assert bench.queue("b").ready == 10
-    bench.vhost.declarations.force_delete(bench.queue("b"))
+
+
+def test_a_queue_without_members_is_the_same_after_a_restart() -> None:
+    bench = PartitionedBench("a", "b", durable=True)
+    bench.change("a", "b", k="a", m="b")
+    for name in "ab":
+        bench.vhost.declarations.force_delete(bench.queue(name))
     bench.publish("k")
     assert bench.outcome is UNROUTED
+    restarted = bench.restart()
+    for each in (bench, restarted):
+        assert each.front.arguments["x-partition-members"] == []
+        assert each.front.arguments["x-partition-pins"] == {}
+        assert [warning for warning in each.warned if "queue 'front' in vhost '/' has no members" in warning]
+        each.declare("a")
+        each.publish("k")
+        assert each.outcome is UNROUTED, "another queue of the same name is no member"
+        each.change("a")
+        each.publish("k")
+        assert each.queue("a").ready == 1
 
 
 def test_a_renamed_member_stays_a_member() -> None:
@@ -399,6 +498,32 @@ def test_a_renamed_member_stays_a_member() -> None:
     assert bench.front.arguments["x-partition-members"] == ["a", {"to": "e", "weight": 2}]
     assert bench.member_of("k") == "e"
     assert {bench.member_of(f"k{number}") for number in range(50)} == {"a", "e"}
+
+
+def test_a_renamed_member_gets_other_keys_in_order() -> None:
+    bench = PartitionedBench("a", "b")
+    before = [key for key in (f"k{number}" for number in range(50)) if bench.member_of(key) == "b"]
+    old = {key: bench.publish(key) for key in before}
+    alter_queue(bench.vhost.topology, bench.queue("b"), "e", bench.queue("b").arguments, False)
+    moved = [key for key in before if bench.member_of(key) == "a"]
+    assert 0 < len(moved) < len(before)
+    new = bench.publish(moved[0])
+    taker = bench.consume()
+    assert taker.pull() == list(old.values())
+    taker.settle(old[moved[0]])
+    assert taker.pull() == [new]
+
+
+def test_the_limit_of_a_member_that_drops_its_head_ignores_waiting_messages() -> None:
+    bench = PartitionedBench("a")
+    queue = bench.declare("full", **{"x-max-length": 2})
+    bench.publish("k")
+    bench.change("full")
+    waiting = [bench.publish("k") for _ in range(4)]
+    assert (queue.held, queue.ready) == (4, 0)
+    purge(bench.queue("a"), bench.clock.schedule)
+    bench.run()
+    assert bench.numbers("full") == waiting[2:]
 
 
 def test_a_redeclaration_need_not_know_the_members() -> None:
@@ -539,8 +664,7 @@ def test_a_get_is_a_use_of_the_partitioned_queue() -> None:
     bench = PartitionedBench("a", expires=100)
     for _ in range(5):
         bench.clock.advance(60)
-        queue = queue_for_get(bench.front)
-        assert get_one(queue, QueueConsumer(KeepingTarget(), queue)) is None
+        assert get_next(bench.front, KeepingTarget()) is None
     assert FRONT in bench.vhost.topology.queues
     bench.clock.advance(101)
     assert FRONT not in bench.vhost.topology.queues
