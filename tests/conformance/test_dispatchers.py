@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import os
+import signal
 import ssl
 import threading
 import time
@@ -353,6 +354,33 @@ def test_no_process_of_a_command_outlives_it(start: Any, tmp_path: Path) -> None
 
     wait_until(lambda: not any(_runs(int(pid)) for pid in pids.read_text().split()))
     assert daemon.alive
+
+
+def test_a_process_that_leaves_the_group_keeps_nothing_open_in_the_broker(start: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    # the process holds the output, and an input that it does not read
+    begin = """setsid sh -c 'echo $$ > "$0"; exec sleep 1000' "$file" <&0 &"""
+    until = 'until [ -s "$file" ]; do sleep 0.01; done'
+    command = script(tmp_path, f"file=$(mktemp -p {folder})\n{begin}\n{until}")
+    daemon, api = start(command)
+    api.put("queues", "/", "q", durable=True)
+    api.put("dispatchers", "/", "d", queue="q", command=command, concurrency=5)
+    descriptors = Path(f"/proc/{daemon.pid}/fd")
+    try:
+        publish(daemon, "x")
+        wait_for_empty(api)
+        before = len(list(descriptors.iterdir()))
+        publish(daemon, *["x" * 3_000_000] * 10)
+        wait_for_empty(api)
+        pids = [int(path.read_text()) for path in folder.iterdir()]
+
+        assert len(pids) == 11
+        wait_until(lambda: len(list(descriptors.iterdir())) <= before + 3)
+        assert all(_runs(pid) for pid in pids), "the processes are out of the broker's reach"
+    finally:
+        for path in folder.iterdir():
+            os.kill(int(path.read_text()), signal.SIGKILL)
 
 
 def _runs(pid: int) -> bool:
