@@ -18,6 +18,7 @@ from broker import __version__
 from broker.dispatch.answers import FAILED, UNREACHED, Answer, answer_of_http
 from broker.dispatch.definition import OTHER_ANSWER
 from broker.dispatch.dispatcher import Call
+from broker.net.tls import open_regular
 
 LIBRARY: Final = "aiohttp"
 EXTRA: Final = "dispatch"
@@ -93,6 +94,8 @@ class HttpCalls:
         """Return the session for a file of authorities; "": those of the system. Raises OSError."""
         session = self._sessions.get(ca)
         if session is None:
+            if ca:
+                open_regular(ca).close()
             connector = aiohttp.TCPConnector(
                 limit=0,  # each dispatcher limits its calls
                 ssl=ssl.create_default_context(cafile=ca or None),
