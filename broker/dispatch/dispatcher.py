@@ -33,7 +33,16 @@ from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import discard_all, release_entries, restore_credit, settle_all
 from broker.core.schedule import Schedule, TimedTask
 from broker.core.selector.selector import Selector
-from broker.dispatch.answers import ACKNOWLEDGED, BUSY, FAILED, RESULTS, TIMED_OUT, UNREACHED, Answer
+from broker.dispatch.answers import (
+    ACKNOWLEDGED,
+    BUSY,
+    FAILED,
+    RESULTS,
+    TIMED_OUT,
+    UNREACHED,
+    Answer,
+    hide_secrets,
+)
 from broker.dispatch.definition import (
     DEAD_LETTER,
     OTHER_ANSWER,
@@ -41,6 +50,7 @@ from broker.dispatch.definition import (
     TIMEOUT_ANSWER,
     TOO_LARGE_ANSWER,
     Definition,
+    Reference,
     TargetForbidden,
 )
 from broker.dispatch.group_order import GroupOrder
@@ -124,6 +134,7 @@ class Call(TimedTask):
         self.request: HttpRequest | None = None  # set for a call by HTTP
         self.input: CommandInput | None = None  # set for a command
         self.task: object | None = None  # set and used by the caller only
+        self.secrets: list[bytes] = []  # the secrets that the call has read
 
     def add(self, entry: QueueEntry) -> None:
         """Add a message to the call, which has not begun."""
@@ -131,6 +142,12 @@ class Call(TimedTask):
         self.size += int(entry.message.size)
         if entry.group is not None:
             self.groups[entry.group] = None
+
+    def read_secret(self, reference: Reference) -> bytes:
+        """Return a secret, which is hidden in what the target answers. Raises SecretError."""
+        secret = self.dispatcher.read_secret(reference)
+        self.secrets.append(secret)
+        return secret
 
     def end(self, answer: Answer) -> None:
         """End the call with its answer; ignored if the call has ended. The caller calls this."""
@@ -553,7 +570,11 @@ class Dispatcher:
             call.input = make_input(definition, messages)
         else:
             seconds = int(self._schedule.date()) // 1000
-            call.request = make_request(definition, messages, services.secrets, seconds)
+            call.request = make_request(definition, messages, call.read_secret, seconds)
+
+    def read_secret(self, reference: Reference) -> bytes:
+        """Return a secret. Raises SecretError."""
+        return self._services.secrets(reference)
 
     def _fail_soon(self, call: Call, answer: Answer) -> None:
         """End a call that cannot be made, in a turn of its own."""
@@ -577,7 +598,7 @@ class Dispatcher:
             totals.messages[ACKNOWLEDGED] += len(call.entries)
             self._settle(call)
         else:
-            self._note_failure(answer)
+            self._note_failure(call, answer)
             self._end_failed(call, answer, now)
         self.update()
 
@@ -663,11 +684,12 @@ class Dispatcher:
         if self._order is not None and call.groups:
             self._order.end(call, call.groups, returned)
 
-    def _note_failure(self, answer: Answer) -> None:
+    def _note_failure(self, call: Call, answer: Answer) -> None:
         """Keep the failure for the API, and log it."""
         definition = self.definition
         status = f"{answer.status}: " if answer.status not in ("", OTHER_ANSWER, TIMEOUT_ANSWER) else ""
-        self.last_failure = (status + answer.text)[:TEXT_MAX]
+        text = hide_secrets(answer.text, call.secrets, definition.url)
+        self.last_failure = (status + text)[:TEXT_MAX]
         self.last_failure_date = int(self._schedule.date())
         self._services.log(
             "call of a dispatcher failed",

@@ -1,12 +1,14 @@
 """Dispatchers: messages become calls, and the answers settle them."""
 
+import json
+
 import pytest
 
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import InUse, NotFound, PreconditionFailed
 from broker.core.vhosts.alteration import alter_queue
-from broker.dispatch.answers import ACKNOWLEDGED, UNREACHED, Answer
-from broker.dispatch.definition import TargetForbidden
+from broker.dispatch.answers import ACKNOWLEDGED, FAILED, UNREACHED, Answer
+from broker.dispatch.definition import Reference, TargetForbidden
 from broker.dispatch.dispatcher import FORBIDDEN, NO_QUEUE, PAUSED, RUNNING
 from config.targets import AllowList
 from tests.support.core.queue_bench import Client
@@ -523,6 +525,32 @@ def test_a_failure_is_logged_with_the_answer(bench: DispatchBench) -> None:
     assert status["last_failure"] == "502: no"
     assert status["total_calls"]["failed"] == 1
     assert status["total_messages"]["retried"] == 1
+
+
+def test_a_failure_is_shown_without_the_secrets_of_the_call() -> None:
+    bench = DispatchBench(allowed=("http://localhost/hooks",))
+    bench.queue()
+    token, key = Reference("env", "TOKEN"), Reference("env", "KEY")
+    bench.secrets = {token: b"Bearer t0k3n-of-ours", key: b"k3y-of-ours"}
+    dispatcher = bench.set(
+        url="http://localhost/hooks?pass=p4ss-of-ours",
+        headers={"X-Token": token.shown()},
+        secret=key.shown(),
+        breaker={"failures": 1},
+    )
+    bench.publish("one")
+    echo = "t0k3n-of-ours k3y-of-ours http://localhost/hooks?pass=p4ss-of-ours Authorization: x9y8z7"
+    bench.end(Answer(FAILED, "400", echo))
+
+    assert dispatcher.last_failure == "400: *** *** http://localhost/hooks?*** Authorization: ***"
+    shown = json.dumps([bench.logged, dispatcher.status()])
+    assert [event for event, _ in bench.logged][1] == "dispatcher waits: too many calls have failed"
+    for secret in ("t0k3n", "k3y-", "p4ss", "x9y8z7"):
+        assert secret not in shown
+    bench.dispatchers.retire_all()
+    with pytest.raises(TargetForbidden) as refusal:
+        bench.set("e", url="http://localhost/other?pass=p4ss-of-ours")
+    assert "p4ss" not in refusal.value.text
 
 
 def test_a_consumer_of_higher_priority_with_a_selector_is_waited_for(bench: DispatchBench) -> None:
