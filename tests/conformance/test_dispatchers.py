@@ -255,6 +255,36 @@ def test_a_signed_event_with_secrets_from_file_and_environment(
     assert "Bearer abc" not in shown
 
 
+def test_an_event_in_binary_mode(start: Any, hook: HookServer) -> None:
+    daemon, api = start(hook.url)
+    api.put("queues", "/", "q", durable=True)
+    api.put("dispatchers", "/", "d", queue="q", url=hook.url, format="cloudevents-binary")
+    publish(daemon, "one", message_id="m1", type="order.created", headers={"cloudEvents:colour": "red"})
+    (request,) = hook.wait_for(1)
+    headers = {name: value for name, value in request.headers.items() if name.startswith("ce-")}
+
+    assert request.body == b"one"
+    assert request.headers["Content-Length"] == "3"
+    assert headers["ce-id"] == "m1"
+    assert headers["ce-type"] == "order.created"
+    assert headers["ce-source"] == "/vhosts/%252F/queues/q", "a percent sign is encoded in headers"
+    assert headers["ce-colour"] == "red"
+
+
+def test_a_batch_is_one_request(start: Any, hook: HookServer) -> None:
+    daemon, api = start(hook.url)
+    publish(daemon, "a", "b", "c")
+    batch = {"queue": "q", "url": hook.url, "batch": 10, "format": "cloudevents-structured"}
+    api.put("dispatchers", "/", "d", body=batch)
+    (request,) = hook.wait_for(1)
+    wait_for_empty(api)
+
+    assert request.headers["Content-Type"] == "application/cloudevents-batch+json"
+    events = json.loads(request.body)
+    assert [base64.b64decode(event["data_base64"]) for event in events] == [b"a", b"b", b"c"]
+    assert len(hook.requests) == 1
+
+
 def test_https_needs_a_certificate_of_a_known_authority(start: Any, certificates: Certificates) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.server)

@@ -45,6 +45,8 @@ def test_retry_after_of_another_status_means_nothing() -> None:
         (" 7 ", 7000),
         ("Tue, 14 Nov 2023 22:13:30 GMT", 10_000),
         ("Tue, 14 Nov 2023 22:13:10 GMT", 0),
+        ("Tuesday, 14-Nov-23 22:13:30 GMT", 10_000),
+        ("Tue Nov 14 22:13:30 2023", 10_000),
         ("9" * 400, 10**12),
         ("-1", None),
         ("1.5", None),

@@ -5,6 +5,7 @@ import pytest
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import make_holder
 from broker.core.queues.purge import purge
+from broker.dispatch.answers import answer_of_http
 from broker.dispatch.dispatcher import RUNNING, WAITING
 from tests.support.core.queue_bench import Client
 from tests.support.dispatch.dispatch_bench import DispatchBench
@@ -377,6 +378,45 @@ def test_a_target_that_wants_no_calls_gets_none_for_a_while(bench: DispatchBench
 
     assert bench.bodies == ["a"]
     assert queue.messages == 1, "the wait does not count towards the delivery limit"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("retry_after", ["7", "Tue, 14 Nov 2023 22:13:27 GMT"])
+def test_a_retry_after_in_seconds_or_as_a_date_is_obeyed(
+    bench: DispatchBench, status: int, retry_after: str
+) -> None:
+    # the bench begins on 2023-11-14 at 22:13:20 UTC
+    bench.set(concurrency=2)
+    bench.publish("a", "b", "c")
+    bench.end(answer_of_http(status, retry_after, "", bench.clock.date()), "a")
+    bench.ack("b")
+    assert bench.bodies == [], "the target wants no calls at all"
+    bench.wait(6999)
+    assert bench.bodies == []
+    bench.wait(2)
+
+    assert bench.bodies == ["a", "c"]
+
+
+def test_a_half_open_breaker_stays_half_open_while_the_target_asks_to_wait(bench: DispatchBench) -> None:
+    dispatcher = bench.set(concurrency=2, breaker={"failures": 1, "wait_ms": 1000})
+    bench.publish("a", "b", "c")
+    bench.fail("a")
+    bench.ack("b")
+    assert dispatcher.status()["breaker"] == "closed", "a call that was in progress has succeeded"
+    bench.fail("a")
+    bench.fail("c")
+    bench.wait(1001)
+    assert len(bench.caller.calls) == 1
+    assert dispatcher.status()["breaker"] == "half-open"
+    bench.busy(5000)
+    bench.wait(4999)
+    assert bench.caller.calls == []
+    bench.wait(2)
+    assert len(bench.caller.calls) == 1, "the probe is repeated"
+    bench.ack()
+
+    assert dispatcher.status()["breaker"] == "closed"
 
 
 def test_a_target_that_wants_calls_at_once_again_gets_them_after_a_moment(bench: DispatchBench) -> None:
