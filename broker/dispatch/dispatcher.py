@@ -431,6 +431,11 @@ class Dispatcher:
         return self._load.breaker.state(now) != CLOSED or self._load.held_until > now
 
     @property
+    def calls_in_progress(self) -> int:
+        """The number of calls in progress, those by earlier definitions included."""
+        return len(self.calls) + self._load.concurrency.earlier
+
+    @property
     def messages_max(self) -> int:
         """The most messages that calls in progress have."""
         return self._load.concurrency.limit * self.definition.batch
@@ -446,7 +451,7 @@ class Dispatcher:
         return {
             "state": self.state,
             "reason": self.hindrance,
-            "calls": len(self.calls) + self._load.concurrency.earlier,
+            "calls": self.calls_in_progress,
             "calls_max": load.concurrency.limit,
             "messages_waiting_for_order": self.parked,
             "breaker": load.breaker.state(now),
