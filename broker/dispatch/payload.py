@@ -423,6 +423,8 @@ def _text(value: object) -> str:
         return value
     if isinstance(value, bool):
         return _word(value)
+    if isinstance(value, int):
+        return str(value)
     return "" if value is None else json.dumps(value, default=str)
 
 
