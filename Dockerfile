@@ -13,7 +13,8 @@ COPY broker broker
 COPY protocol protocol
 COPY config config
 # AMQPD_COMPILE=1: an image of the slower pure Python flavour must not come about by accident
-RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir "./${WHEEL##*/}" \
+# [dispatch]: dispatchers call URLs; nothing can be installed into the image later
+RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir "./${WHEEL##*/}[dispatch]" \
     && /opt/amqpd/bin/pip uninstall -q -y setuptools pip  # a broker installs nothing
 
 FROM ${BASE}

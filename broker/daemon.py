@@ -285,7 +285,11 @@ class Daemon:
 
     def _start_dispatchers(self) -> None:
         """Let the dispatchers serve their queues."""
-        seldom = logs.Seldom(time.monotonic)
+        seldom = logs.SeldomEach(time.monotonic)
+
+        def warn(event: str, dispatcher: str, vhost: str, **values: object) -> None:
+            seldom.warning(_log, event, (vhost, dispatcher), dispatcher=dispatcher, vhost=vhost, **values)
+
         services = Services(
             self.broker,
             self.allowed,
@@ -294,7 +298,7 @@ class Daemon:
             self.calls,
             StoredSecrets().read,
             (f"{self.log.identity:016x}", self._unique()),
-            lambda event, **values: seldom.warning(_log, event, **values),
+            warn,
         )
         self.dispatchers.start(services)
 

@@ -7,6 +7,7 @@ warnings) have the same form. Values from clients cannot break a line or move th
 import logging
 import os
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Final, TextIO
@@ -43,6 +44,10 @@ class Seldom:
         self._next = now + self._seconds
         return True
 
+    def is_idle(self) -> bool:
+        """Whether the next line may be written now."""
+        return self._clock() >= self._next
+
     def warning(self, log: FilteringBoundLogger, event: str, **values: object) -> None:
         """Log a warning if a line may be written now, with the number of lines left out before."""
         if self.passes():
@@ -52,6 +57,42 @@ class Seldom:
         """Return the number of lines left out since the last call."""
         count, self._left_out = self._left_out, 0
         return count
+
+
+class SeldomEach:
+    """Limits each kind of log line, and each object that the lines are about, to one line in an interval.
+
+    `most`: the objects with an interval of their own. The lines of further objects share one interval.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float = 10.0, most: int = 1000) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._most = most
+        self._each: OrderedDict[tuple[str, ...], Seldom] = OrderedDict()  # in the order of their last lines
+        self._rest = Seldom(clock, seconds)
+
+    def warning(
+        self, log: FilteringBoundLogger, event: str, names: tuple[str, ...], **values: object
+    ) -> None:
+        """Log a warning about the object with these names, unless such a line has been written recently."""
+        key = (event, *names)
+        seldom = self._each.get(key)
+        if seldom is None:
+            self._forget_idle()
+            if len(self._each) < self._most:
+                seldom = self._each[key] = Seldom(self._clock, self._seconds)
+            else:
+                seldom = self._rest
+        if seldom.passes():
+            if key in self._each:
+                self._each.move_to_end(key)
+            log.warning(event, **values, not_logged=seldom.left_out())
+
+    def _forget_idle(self) -> None:
+        """Forget the objects whose next line may be written now, the earliest ones first."""
+        while self._each and next(iter(self._each.values())).is_idle():
+            self._each.popitem(last=False)
 
 
 def endpoints(addresses: Sequence[tuple[str, int]]) -> str:

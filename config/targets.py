@@ -1,7 +1,7 @@
 """Targets of dispatchers in normal form: URLs, which an allow-list covers by prefix, and paths of commands.
 
 Two texts for the same place have the same normal form. A text that servers and clients could read differently
-has none: a user in the URL, a segment `..`, an encoded slash.
+has none: a user in the URL, a segment `..` in any encoding or with parameters, an encoded slash.
 """
 
 import ipaddress
@@ -15,6 +15,10 @@ from urllib.parse import unquote_to_bytes, urlsplit
 PORTS: Final = {"http": 80, "https": 443}
 LENGTH_MAX: Final = 2048  # characters of a URL or of a path
 PORT_MAX: Final = 65535
+HIDDEN: Final = "***"  # shown instead of a secret
+
+_BLANKS: Final = bytes(range(0x21))  # control characters and the space, which some servers drop
+_OVERLONG: Final = b"\xc0\xc1"  # an overlong form of a dot or a slash begins with these octets
 
 _HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", re.ASCII)
 _PATH: Final = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*", re.ASCII)  # [RFC 3986 3.3]
@@ -40,6 +44,11 @@ class Url:
         if prefix and not prefix[-1]:  # a slash at the end names the same place
             prefix = prefix[:-1]
         return other.segments[: len(prefix)] == prefix
+
+    @property
+    def shown(self) -> str:
+        """The URL as log lines and refusals show it: a query may have credentials."""
+        return f"{self.text.partition('?')[0]}?{HIDDEN}" if self.has_query else self.text
 
 
 def parse_url(text: object) -> Url:
@@ -89,11 +98,27 @@ def _parse_segments(path: str) -> tuple[bytes, ...]:
     """Return the decoded segments of a path. Raises ValueError for a segment with two meanings."""
     segments = tuple(unquote_to_bytes(each) for each in path.split("/")[1:])
     for segment in segments:
-        if segment in (b".", b".."):
+        _check_segment(segment)
+    return () if segments == (b"",) else segments
+
+
+def _check_segment(segment: bytes) -> None:
+    """Check a decoded segment, and how servers read it that decode it again. Raises ValueError.
+
+    Some servers drop the parameters of a segment, after `;`, before they go to the parent folder for `..`.
+    """
+    while True:
+        name = segment.partition(b";")[0].strip(_BLANKS)
+        if name in (b".", b".."):
             raise ValueError("the path has a segment . or ..")
         if any(octet in b"/\\\0" for octet in segment):
             raise ValueError("the path has an encoded slash, backslash or NUL")
-    return () if segments == (b"",) else segments
+        if any(octet in _OVERLONG for octet in segment):
+            raise ValueError("the path has octets that are never UTF-8")
+        decoded = unquote_to_bytes(segment)
+        if decoded == segment:
+            return
+        segment = decoded
 
 
 def parse_command(text: object) -> str:

@@ -21,7 +21,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from broker.admin.zero_copy import STALLED_SECONDS, ZeroCopyProtocol
-from broker.logs import Seldom
+from broker.logs import SeldomEach
 
 PEER: Final = "amqpd.peer"
 """The extension of an ASGI scope that is the Peer who sent the request."""
@@ -36,11 +36,11 @@ _BUFFER: Final = bytearray(READ_BYTES)  # shared: a read is parsed before the ne
 _VIEW: Final = memoryview(_BUFFER)
 
 _log = structlog.get_logger("amqpd.admin")
-_seldom = Seldom(time.monotonic)
+_seldom = SeldomEach(time.monotonic)
 
 
 def _log_event(event: str, peer: str, reason: str) -> None:
-    _seldom.warning(_log, event, peer=peer, reason=reason)
+    _seldom.warning(_log, event, (), peer=peer, reason=reason)
 
 
 class Bounds(NamedTuple):

@@ -358,7 +358,7 @@ def _dispatchers(dispatchers: MeasuredDispatchers) -> Iterable[Metric]:
             messages.add_metric((*labels, outcome), count)
         seconds.add_metric(labels, totals.milliseconds / 1000)
         opened.add_metric(labels, totals.breaker_opened)
-        running.add_metric(labels, len(each.calls))
+        running.add_metric(labels, each.calls_in_progress)
         waiting.add_metric(labels, int(each.is_waiting))
     yield from (calls, messages, seconds, opened, running, waiting)
 

@@ -212,8 +212,8 @@ class MeasuredDispatcher(Protocol):
         """The counts since start."""
 
     @property
-    def calls(self) -> Sized:
-        """The calls in progress."""
+    def calls_in_progress(self) -> int:
+        """The number of calls in progress."""
 
     @property
     def is_waiting(self) -> bool:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
+from urllib.parse import quote, unquote_plus
 
 from broker.dispatch.definition import OTHER_ANSWER, SIGNAL_ANSWER
+from config.targets import HIDDEN, Url
 
 # how a call ended
 ACKNOWLEDGED: Final = "acknowledged"
@@ -19,6 +24,16 @@ RESULTS: Final = (ACKNOWLEDGED, BUSY, FAILED, TIMED_OUT, UNREACHED)
 
 TOO_MANY_REQUESTS: Final = 429
 UNAVAILABLE: Final = 503
+WHSEC: Final = "whsec_"  # the prefix of a key of signatures in Base64 [Standard Webhooks]
+PART_MIN: Final = 4  # characters of a part of a secret, or of a value in a URL, that are worth hiding
+
+_SIGN: Final = r"""["']?\s*[:=,]\s*["']?"""  # between a name and its value in headers, JSON and Python
+_USER: Final = re.compile(r"(?<=://)[^/\s@?#]+(?=@)")  # user:password@
+_HEADER: Final = re.compile(
+    rf"""\b((?:proxy-)?authorization|cookie|webhook-signature)({_SIGN})[^"'\r\n\\]+""", re.IGNORECASE
+)
+_SCHEME: Final = re.compile(r"\b((?i:bearer|basic)\s+)(?=[a-z]*[A-Z0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}")
+
 SECONDS_DIGITS_MAX: Final = 9  # digits of a Retry-After; longer waits are shortened anyway
 
 
@@ -75,3 +90,40 @@ def answer_of_exit(status: int, text: str) -> Answer:
     if status < 0:
         return Answer(FAILED, SIGNAL_ANSWER, f"killed by signal {-status}; {text}".removesuffix("; "))
     return Answer(FAILED, str(status), text)
+
+
+def hide_secrets(text: str, secrets: Iterable[bytes], url: Url | None) -> str:
+    """Return what a target or a library said about a call without the secrets of the call.
+
+    `secrets`: the secrets that the call has read. Hidden are the secrets, in full and without their scheme;
+    the query of `url` and its values; users in URLs; the values of headers with credentials. A target may
+    send its request back in an answer, which the log and the API would then show.
+    """
+    hidden = {form for secret in secrets for form in _forms_of_secret(secret)}
+    if url is not None and url.has_query:
+        text = text.replace(url.text, url.shown)
+        for field in url.text.partition("?")[2].split("&"):
+            value = field.partition("=")[2] or field
+            hidden |= {form for form in (value, unquote_plus(value)) if len(form) >= PART_MIN}
+    for form in sorted(hidden, key=len, reverse=True):
+        text = text.replace(form, HIDDEN)
+        text = _hide_cut_end(text, form)
+    text = _USER.sub(HIDDEN, text)
+    text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
+    return _SCHEME.sub(rf"\1{HIDDEN}", text)
+
+
+def _forms_of_secret(secret: bytes) -> set[str]:
+    """Return the texts that would show a secret."""
+    whole = secret.decode("latin-1").strip()
+    forms = {whole, whole.partition(" ")[2].strip(), whole.removeprefix(WHSEC)}
+    forms |= {json.dumps(form)[1:-1] for form in forms} | {quote(form, safe="") for form in forms}
+    return {form for form in forms if form and (form == whole or len(form) >= PART_MIN)}
+
+
+def _hide_cut_end(text: str, form: str) -> str:
+    """Hide the beginning of a secret at the end of a text, which may have been cut."""
+    for size in range(min(len(form) - 1, len(text)), PART_MIN - 1, -1):
+        if text.endswith(form[:size]):
+            return text[:-size] + HIDDEN
+    return text

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from cronsim import CronSim, CronSimError
@@ -95,8 +95,8 @@ class Definition:
     """The definition of a dispatcher: the queue, the target, the trigger and the load control.
 
     `url` or `command` is set, never both. `rate`: calls a second; 0: no limit. `latency_ms`: the latency that
-    the concurrency adapts to; 0: it is fixed. `size_max`: the bytes that the body of a call may have.
-    `answers`: the rules for answers that do not acknowledge, by status.
+    the concurrency adapts to; 0: it is fixed. `size_max`: the most bytes that the bodies of the messages of a
+    call have together. `answers`: the rules for answers that do not acknowledge, by status.
     """
 
     vhost: str
@@ -128,8 +128,8 @@ class Definition:
 
     @property
     def target(self) -> str:
-        """The URL, or the path of the command."""
-        return self.command[0] if self.url is None else self.url.text
+        """The URL without its query, which may have credentials, or the path of the command."""
+        return self.command[0] if self.url is None else self.url.shown
 
     @property
     def calls_max(self) -> int:
@@ -162,7 +162,7 @@ class Definition:
 
     def shown(self) -> dict[str, Any]:
         """Return the definition as JSON. Secrets are references."""
-        trigger = {name: value for name, value in vars_of(self.trigger).items() if value}
+        trigger = {name: value for name, value in asdict(self.trigger).items() if value}
         target: dict[str, Any] = (
             {"command": list(self.command)} if self.url is None else {"url": self.url.text}
         )
@@ -184,7 +184,7 @@ class Definition:
             "secret": None if self.secret is None else self.secret.shown(),
             "ca": self.ca,
             "answers": dict(self.answers),
-            "breaker": vars_of(self.breaker),
+            "breaker": asdict(self.breaker),
             "priority": self.priority,
             "selector": self.selector,
             "paused": self.paused,
@@ -209,11 +209,6 @@ class Definition:
 
 class TargetForbidden(PreconditionFailed):
     """The setting `dispatch_allow` does not cover the target of a dispatcher."""
-
-
-def vars_of(rule: TriggerRule | BreakerRule) -> dict[str, Any]:
-    """Return the fields of a rule with their values."""
-    return {each.name: getattr(rule, each.name) for each in fields(rule)}
 
 
 def _where(vhost: str, name: str) -> str:

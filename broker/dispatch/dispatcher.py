@@ -33,7 +33,16 @@ from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.returns import discard_all, release_entries, restore_credit, settle_all
 from broker.core.schedule import Schedule, TimedTask
 from broker.core.selector.selector import Selector
-from broker.dispatch.answers import ACKNOWLEDGED, BUSY, FAILED, RESULTS, TIMED_OUT, UNREACHED, Answer
+from broker.dispatch.answers import (
+    ACKNOWLEDGED,
+    BUSY,
+    FAILED,
+    RESULTS,
+    TIMED_OUT,
+    UNREACHED,
+    Answer,
+    hide_secrets,
+)
 from broker.dispatch.definition import (
     DEAD_LETTER,
     OTHER_ANSWER,
@@ -41,6 +50,7 @@ from broker.dispatch.definition import (
     TIMEOUT_ANSWER,
     TOO_LARGE_ANSWER,
     Definition,
+    Reference,
     TargetForbidden,
 )
 from broker.dispatch.group_order import GroupOrder
@@ -55,7 +65,7 @@ from broker.dispatch.payload import (
     make_request,
     read_delivered,
 )
-from broker.dispatch.triggers import trigger_of
+from broker.dispatch.triggers import NO_TIME, trigger_of
 from config.targets import AllowList
 
 PARKED_MAX: Final = 256  # messages that wait with the dispatcher for the order of their groups
@@ -86,6 +96,27 @@ class Totals:
     breaker_opened: int = 0
 
 
+@dataclass(slots=True)
+class Progress:
+    """The work of a dispatcher that outlives a pause and a change of its definition.
+
+    `current`: the Dispatcher by the present definition. `earlier`: the number of calls in progress by earlier
+    definitions. `order`: the order of the groups of `queue`; None: it has no groups.
+    """
+
+    totals: Totals = field(default_factory=Totals)
+    current: Dispatcher | None = None
+    earlier: int = 0
+    queue: Queue | None = None
+    order: GroupOrder | None = None
+
+    def order_of(self, queue: Queue) -> GroupOrder:
+        """Return the order of the groups of `queue`, which has been kept if the queue is still the same."""
+        if self.queue is not queue or self.order is None:
+            self.queue, self.order = queue, GroupOrder()
+        return self.order
+
+
 class Call(TimedTask):
     """A call in progress: its messages, and the task that ends it when it takes too long."""
 
@@ -103,6 +134,7 @@ class Call(TimedTask):
         self.request: HttpRequest | None = None  # set for a call by HTTP
         self.input: CommandInput | None = None  # set for a command
         self.task: object | None = None  # set and used by the caller only
+        self.secrets: list[bytes] = []  # the secrets that the call has read
 
     def add(self, entry: QueueEntry) -> None:
         """Add a message to the call, which has not begun."""
@@ -110,6 +142,12 @@ class Call(TimedTask):
         self.size += int(entry.message.size)
         if entry.group is not None:
             self.groups[entry.group] = None
+
+    def read_secret(self, reference: Reference) -> bytes:
+        """Return a secret, which is hidden in what the target answers. Raises SecretError."""
+        secret = self.dispatcher.read_secret(reference)
+        self.secrets.append(secret)
+        return secret
 
     def end(self, answer: Answer) -> None:
         """End the call with its answer; ignored if the call has ended. The caller calls this."""
@@ -220,7 +258,11 @@ class Watcher(ReadyWatcher):
 
     def on_ready(self) -> None:
         """Note that a message is ready."""
-        self._dispatcher.look_soon()
+        self._dispatcher.on_ready()
+
+    def on_return(self, back: list[QueueEntry]) -> None:
+        """Note that messages are ready again."""
+        self._dispatcher.on_return(back)
 
 
 class Alarm(TimedTask):
@@ -239,12 +281,15 @@ class Dispatcher:
     """A dispatcher at work, from `start` to `retire`.
 
     A dispatcher whose queue does not exist, or refuses the consumer, tries again every second. A changed
-    definition makes another Dispatcher; the calls of this one then end by the old definition.
+    definition makes another Dispatcher with the same `progress`; the calls of this one then end by the old
+    definition, and until then they count for the new one.
     """
 
-    def __init__(self, definition: Definition, services: Services, totals: Totals) -> None:
+    def __init__(self, definition: Definition, services: Services, progress: Progress) -> None:
         self.definition = definition
-        self.totals = totals
+        self.totals = progress.totals
+        self._progress = progress
+        progress.current = self
         self.queue: Queue | None = None
         self.consumer: QueueConsumer | None = None
         self.calls: dict[Call, None] = {}
@@ -257,6 +302,8 @@ class Dispatcher:
         self._services = services
         self._schedule = services.schedule
         self._load = Load(definition, self._now())
+        self._load.concurrency.earlier = progress.earlier
+        self._sweep_time = NO_TIME  # when to look for messages that have left the queue
         self._trigger = trigger_of(definition.trigger, services.schedule)
         self._order: GroupOrder | None = None
         self._open: Call | None = None  # a call that gets more messages
@@ -278,10 +325,11 @@ class Dispatcher:
         if objection:
             self.hindrance, self._forbidden = objection, True
         if objection or self.definition.paused:
+            self._set_alarm()
             return
         self._trigger.start()
         self._attach()
-        self._update()
+        self.update()
 
     def retire(self, outcome: int = RELEASED) -> None:
         """Take no more messages, and release those that are in no call. Calls in progress go on."""
@@ -291,6 +339,9 @@ class Dispatcher:
         self._schedule.cancel(self._alarm)
         self._detach(outcome)
         self._target.close()
+        self._progress.earlier += len(self.calls)
+        if self._progress.current is self:
+            self._progress.current = None
 
     def abort(self) -> None:
         """Retire, break off the calls in progress and requeue their messages: the broker stops."""
@@ -319,14 +370,16 @@ class Dispatcher:
             self._target, queue, priority=definition.priority, tag=tag, entry_filter=sieve
         )
         self.queue, self.consumer = queue, consumer
-        self._order = GroupOrder(consumer) if queue.discipline is not None else None
+        self._order = self._progress.order_of(queue) if queue.discipline is not None else None
+        if self._order is not None:
+            self._order.begin(consumer)
         try:
             attach(queue, consumer)
         except BrokerError as error:
             self.queue = self.consumer = self._order = None
             self.hindrance = error.text
             return
-        if self._trigger.watches or self._order is not None:
+        if self._trigger.watches or self._trigger.counts or self._order is not None:
             queue.watch_ready(self._watcher)
 
     def _detach(self, outcome: int) -> None:
@@ -337,11 +390,11 @@ class Dispatcher:
         for call in [*self._complete, *([] if self._open is None else [self._open])]:
             held += call.entries
             self._load.note_unused(call.probe)
-            self._schedule.cancel(call)
+            self._end_groups(call, call.entries)
         self._open = None
         self._complete.clear()
         if self._order is not None:
-            held += self._order.clear()
+            held += self._order.unpark()
         queue.stop_watching_ready(self._watcher)
         self._trigger.note_empty()
         held.sort()
@@ -378,6 +431,11 @@ class Dispatcher:
         return self._load.breaker.state(now) != CLOSED or self._load.held_until > now
 
     @property
+    def calls_in_progress(self) -> int:
+        """The number of calls in progress, those by earlier definitions included."""
+        return len(self.calls) + self._load.concurrency.earlier
+
+    @property
     def messages_max(self) -> int:
         """The most messages that calls in progress have."""
         return self._load.concurrency.limit * self.definition.batch
@@ -393,7 +451,7 @@ class Dispatcher:
         return {
             "state": self.state,
             "reason": self.hindrance,
-            "calls": len(self.calls),
+            "calls": self.calls_in_progress,
             "calls_max": load.concurrency.limit,
             "messages_waiting_for_order": self.parked,
             "breaker": load.breaker.state(now),
@@ -423,7 +481,7 @@ class Dispatcher:
 
     def take(self, entry: QueueEntry) -> None:
         """Take an acquired message: for the open call, for a new one, or for later in the order of groups."""
-        self._trigger.note_taken()
+        self._trigger.note_taken(entry)
         order = self._order
         group = entry.group
         call = self._open
@@ -452,7 +510,7 @@ class Dispatcher:
             self._open = None
         self._begin_calls()
         if not again:
-            self._update()
+            self.update()
             self._continue_waiting()
 
     def _continue_waiting(self) -> None:
@@ -461,8 +519,19 @@ class Dispatcher:
         if queue is not None and consumer is not None and consumer in queue.waiting:
             stop_waiting(queue, consumer)
 
-    def look_soon(self) -> None:
+    def on_ready(self) -> None:
         """Look in a later turn whether the dispatcher takes a message now."""
+        if self._trigger.watches or self._order is not None:
+            self._look_soon()
+
+    def on_return(self, back: list[QueueEntry]) -> None:
+        """Note which messages are ready again, and look in a later turn whether the dispatcher takes one."""
+        self._trigger.note_ready(back)
+        if self._order is not None:
+            self._order.note_ready(back)
+        self._look_soon()
+
+    def _look_soon(self) -> None:
         if not self._target.desired and not self._retired:
             self._schedule.set(self._alarm, self._schedule.now())
 
@@ -506,7 +575,11 @@ class Dispatcher:
             call.input = make_input(definition, messages)
         else:
             seconds = int(self._schedule.date()) // 1000
-            call.request = make_request(definition, messages, services.secrets, seconds)
+            call.request = make_request(definition, messages, call.read_secret, seconds)
+
+    def read_secret(self, reference: Reference) -> bytes:
+        """Return a secret. Raises SecretError."""
+        return self._services.secrets(reference)
 
     def _fail_soon(self, call: Call, answer: Answer) -> None:
         """End a call that cannot be made, in a turn of its own."""
@@ -530,14 +603,20 @@ class Dispatcher:
             totals.messages[ACKNOWLEDGED] += len(call.entries)
             self._settle(call)
         else:
-            self._note_failure(answer)
+            self._note_failure(call, answer)
             self._end_failed(call, answer, now)
-        self._update()
+        self.update()
 
     def _close(self, call: Call) -> None:
         call.ended = True
         self._schedule.cancel(call)
-        self.calls.pop(call, None)
+        if call in self.calls:
+            del self.calls[call]
+            if self._retired:
+                self._progress.earlier -= 1
+                current = self._progress.current
+                if current is not None:
+                    current.note_earlier(self._progress.earlier)
 
     def _end_failed(self, call: Call, answer: Answer, now: int) -> None:
         """Do with the messages of a failed call what the rules say."""
@@ -574,8 +653,8 @@ class Dispatcher:
             outcome = RELEASED  # the application has not tried
         elif answer.result == TIMED_OUT:
             outcome = TIMEOUT
-        self._trigger.note_returned(len(entries))
         self._release(call, outcome)
+        self._note_returned(call)
         self._end_groups(call, entries)
 
     def _settle(self, call: Call) -> None:
@@ -592,15 +671,30 @@ class Dispatcher:
         release_entries(queue_of(call.consumer), list(call.entries), call.consumer, outcome)
         restore_credit(call.entries, call.consumer)
 
+    def _note_returned(self, call: Call) -> None:
+        """Let the trigger of the present definition grant the messages again."""
+        current = self._progress.current
+        if current is not None and current.queue is call.consumer.queue:
+            current.note_returned(call.entries)
+
+    def note_returned(self, entries: list[QueueEntry]) -> None:
+        """Note that messages of a call, by this definition or an earlier one, return for a retry."""
+        self._trigger.note_returned(entries)
+
+    def note_earlier(self, calls: int) -> None:
+        """Note how many calls by earlier definitions are still in progress."""
+        self._load.concurrency.earlier = calls
+
     def _end_groups(self, call: Call, returned: list[QueueEntry]) -> None:
         if self._order is not None and call.groups:
             self._order.end(call, call.groups, returned)
 
-    def _note_failure(self, answer: Answer) -> None:
+    def _note_failure(self, call: Call, answer: Answer) -> None:
         """Keep the failure for the API, and log it."""
         definition = self.definition
         status = f"{answer.status}: " if answer.status not in ("", OTHER_ANSWER, TIMEOUT_ANSWER) else ""
-        self.last_failure = (status + answer.text)[:TEXT_MAX]
+        text = hide_secrets(answer.text, call.secrets, definition.url)
+        self.last_failure = (status + text)[:TEXT_MAX]
         self.last_failure_date = int(self._schedule.date())
         self._services.log(
             "call of a dispatcher failed",
@@ -617,17 +711,23 @@ class Dispatcher:
         """Do what is due: look for the queue, ring the trigger, continue after a wait."""
         if self._retired:
             return
-        if self.queue is None and not self._forbidden:
+        if self.queue is None and not self._forbidden and not self.definition.paused:
             self._attach()
         if self.queue is not None:
             self._trigger.ring(int(self.queue.ready))
-        if self._order is not None:
-            self._order.sweep()
-        self._update()
+        if self._sweep_time != NO_TIME and self._now() >= self._sweep_time:
+            self._sweep_time = NO_TIME
+            self._trigger.sweep()
+            if self._progress.order is not None:
+                self._progress.order.sweep()
+        self.update()
 
-    def _update(self) -> None:
+    def update(self) -> None:
         """Begin calls of parked messages that may go now, and want more messages or not."""
         if self._retired:
+            current = self._progress.current
+            if current is not None:
+                current.update()
             return
         order = self._order
         while order is not None and order.has_free() and self._load.may_begin(self._now()):
@@ -651,10 +751,13 @@ class Dispatcher:
         self._begin_calls()
 
     def _note_empty(self) -> None:
-        """Note for the trigger that nothing of what it granted is left, if that is so."""
+        """Note for the trigger that nothing of what it granted is left, if that is so.
+
+        Ready messages that the dispatcher does not get may wait for the end of its calls, or for a retry.
+        """
         queue = self.queue
-        in_calls = bool(self.calls or self._complete or self._open)
-        if queue is not None and not in_calls and queue.held == 0 and self.parked == 0:
+        in_calls = bool(self.calls or self._complete or self._open or self.parked)
+        if queue is not None and (queue.ready == 0 or (not in_calls and queue.held == 0)):
             self._trigger.note_empty()
 
     def _set_alarm(self) -> None:
@@ -666,8 +769,12 @@ class Dispatcher:
                 times.append(now + SECOND)
         else:
             times += [self._trigger.next_time(), self._load.next_time(now)]
-            if self._order is not None and self._order.awaits_some():
-                times.append(now + SECOND)
+        order = self._progress.order
+        if self._sweep_time == NO_TIME and (
+            self._trigger.awaits_some() or (order is not None and order.awaits_some())
+        ):
+            self._sweep_time = now + SECOND
+        times.append(self._sweep_time)
         due = min([time for time in times if time > 0], default=0)
         if due:
             self._schedule.set(self._alarm, due)
@@ -699,4 +806,7 @@ def objection_to(queue: Queue) -> str:
         return f"{where} keeps its messages: a dispatcher needs a queue from which messages are removed"
     if queue.exclusive_owner is not None:
         return f"{where} belongs to a single connection: a dispatcher needs a shared queue"
+    if queue.partitions is not None:
+        names = ", ".join(member.name for member in queue.partitions.member_queues())
+        return f"{where} is partitioned: set a dispatcher for each of its members, {names}"
     return ""

@@ -9,7 +9,7 @@ from broker.core.broker import Broker
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.ports import MessageStore
 from broker.dispatch.definition import DELETED, Change, Definition, TargetForbidden, definition_of_change
-from broker.dispatch.dispatcher import Dispatcher, Services, Totals, objection_to
+from broker.dispatch.dispatcher import Dispatcher, Progress, Services, objection_to
 from config.targets import AllowList
 
 Key = tuple[str, str]
@@ -36,7 +36,7 @@ class Dispatchers:
         self._unsupported = unsupported
         self._services: Services | None = None
         self._definitions: dict[Key, Definition] = {}
-        self._totals: dict[Key, Totals] = {}
+        self._progress: dict[Key, Progress] = {}
         self._working: dict[Key, Dispatcher] = {}
         self._retired: list[Dispatcher] = []  # with calls in progress, by earlier definitions
 
@@ -145,7 +145,7 @@ class Dispatchers:
     def _forget(self, key: Key) -> None:
         self._retire(key)
         self._definitions.pop(key, None)
-        self._totals.pop(key, None)
+        self._progress.pop(key, None)
 
     # ---- the log
 
@@ -194,8 +194,8 @@ class Dispatchers:
         self._retired.clear()
 
     def _start(self, key: Key, definition: Definition, services: Services) -> None:
-        totals = self._totals.setdefault(key, Totals())
-        dispatcher = self._working[key] = Dispatcher(definition, services, totals)
+        progress = self._progress.setdefault(key, Progress())
+        dispatcher = self._working[key] = Dispatcher(definition, services, progress)
         dispatcher.start(self._objection(definition))
 
     def _objection(self, definition: Definition) -> str:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.dispatch.definition import BreakerRule, Definition
+from broker.dispatch.triggers import NO_TIME
 
-NO_TIME: Final = 0
 BURST_MS: Final = 100  # the calls that the rate allows in this time may come together
 TOKEN: Final = 1_000_000  # a call, in the unit in which the rate is counted
 DECREASE: Final = 0.7  # the share of the concurrency that remains after a slow or failed call
@@ -30,13 +30,14 @@ class Concurrency:
     `latency`: the latency that the limit adapts to, in ms; 0: the limit is `most`. An adaptive limit begins
     with 1. Each fast call adds 1/limit, so a limit of fast calls adds 1. A slow or failed call decreases the
     limit at once. Calls that began before the last decrease do not decrease the limit again: they ran under
-    the higher limit.
+    the higher limit. `earlier`: the calls in progress by earlier definitions, which count until they end.
     """
 
     def __init__(self, most: int, latency: int) -> None:
         self.most = most
         self.latency = latency
         self.running = 0
+        self.earlier = 0
         self._limit = float(most if latency == 0 else 1)
         self._decreased = -1  # when the limit was decreased last
 
@@ -47,7 +48,7 @@ class Concurrency:
 
     def has_room(self) -> bool:
         """Whether another call may begin."""
-        return self.running < self.limit
+        return self.running + self.earlier < self.limit
 
     def note_end(self, began: int, now: int, failed: bool) -> None:
         """Note the end of a call, and adapt the limit."""

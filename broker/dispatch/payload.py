@@ -33,6 +33,7 @@ from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
 from broker.core.queues.search import message_id
 from broker.core.values import to_json
+from broker.dispatch.answers import WHSEC
 from broker.dispatch.definition import BINARY, PLAIN, Definition, Reference
 from protocol.amqp091.content import body as body_of
 from protocol.amqp10.sections import is_sections
@@ -43,15 +44,15 @@ JSON: Final = "application/json"
 EVENT: Final = "application/cloudevents+json"
 EVENTS: Final = "application/cloudevents-batch+json"
 HEADER_BYTES_MAX: Final = 4096  # limit of a header's value; HTTP servers refuse much longer ones
+HEADERS_BYTES_MAX: Final = 65_536  # limit for the headers of a call together
 VARIABLE_BYTES_MAX: Final = 32_768  # limit of a variable's value
 VARIABLES_BYTES_MAX: Final = 524_288  # limit for the variables of one message; systems allow 2 MiB
 ATTRIBUTE_MAX: Final = 20  # characters of the name of an extension attribute [CloudEvents 1.0.2]
 PREFIX: Final = "Amqp-"
 VARIABLE_PREFIX: Final = "AMQP_"
-WHSEC: Final = "whsec_"
 
 _EVENT_PREFIXES: Final = ("cloudEvents:", "cloudEvents_")  # [CloudEvents 1.0.2, AMQP protocol binding 3.1.3]
-_ATTRIBUTE: Final = re.compile(r"[a-z0-9]{1,20}", re.ASCII)
+_ATTRIBUTE: Final = re.compile(rf"[a-z0-9]{{1,{ATTRIBUTE_MAX}}}", re.ASCII)
 _NAME_SAFE: Final = "!#$&'*+.^_`|~-"  # besides letters, digits and %
 _TEXT_SAFE: Final = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _ATTRIBUTE_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '%"')
@@ -69,7 +70,7 @@ class SecretError(Exception):
 
 
 class PayloadError(Exception):
-    """The contents of a call cannot be made. `too_large`: the body would exceed the limit."""
+    """The contents of a call cannot be made. `too_large`: the body or the headers exceed a limit."""
 
     def __init__(self, text: str, too_large: bool = False) -> None:
         super().__init__(text)
@@ -175,7 +176,7 @@ def make_request(
     """Return the request of a call with `messages`. `seconds`: the time since 1970, for the signature.
 
     Raises:
-        PayloadError: the body is too large.
+        PayloadError: the headers have more than HEADERS_BYTES_MAX bytes.
         SecretError: a secret cannot be read.
     """
     first = messages[0]
@@ -205,6 +206,10 @@ def make_request(
             ("Webhook-Timestamp", str(seconds)),
             ("Webhook-Signature", signature),
         ]
+    size = sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+    if size > HEADERS_BYTES_MAX:
+        text = f"HTTP headers of {size} bytes, above the limit of {HEADERS_BYTES_MAX}"
+        raise PayloadError(text, too_large=True)
     return HttpRequest(headers, body)
 
 
@@ -227,7 +232,7 @@ def sign(secret: bytes, call_id: str, seconds: int, body: bytes) -> str:
 
 
 def make_input(definition: Definition, messages: Sequence[Delivered]) -> CommandInput:
-    """Return the input of a command that is started with `messages`. Raises PayloadError."""
+    """Return the input of a command that is started with `messages`."""
     environment = {
         f"{VARIABLE_PREFIX}DISPATCHER": definition.name,
         f"{VARIABLE_PREFIX}QUEUE": definition.queue,
@@ -304,7 +309,7 @@ def _content_type(value: object) -> str:
 
 
 def _document(definition: Definition, messages: Sequence[Delivered]) -> tuple[str, bytes]:
-    """Return the messages as JSON, with its type. Raises PayloadError."""
+    """Return the messages as JSON, with its type."""
     shown: Any
     if definition.format == PLAIN:
         kind, shown = JSON, [_show(message) for message in messages]
@@ -418,6 +423,8 @@ def _text(value: object) -> str:
         return value
     if isinstance(value, bool):
         return _word(value)
+    if isinstance(value, int):
+        return str(value)
     return "" if value is None else json.dumps(value, default=str)
 
 

@@ -5,17 +5,19 @@ A trigger grants a number of messages. The load control decides how fast they ar
 not running; the queue reaches a length; an interval ends while the queue is not empty.
 
 A granted message that returns to the queue for a retry stays granted. Otherwise a failed message would wait
-until the event happens again.
+until the event happens again. The grant is for this message: a later message does not use it.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from cronsim import CronSim
 
+from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.schedule import Schedule
 
 EVERY_MESSAGE: Final = "every-message"
@@ -48,10 +50,11 @@ class Trigger:
 
     This base class grants every message: `every-message`, and `when-idle`, which differs only by the number
     of calls at once. `watches`: the trigger must learn of each message that becomes ready, also while it
-    grants nothing.
+    grants nothing. `counts`: the trigger grants a number of messages, and must learn of returned ones.
     """
 
     watches: bool = False
+    counts: bool = False
 
     def start(self) -> None:
         """Start to wait for the event: the dispatcher serves its queue from now on."""
@@ -60,14 +63,24 @@ class Trigger:
         """Whether the next message may be taken from the queue, which has `ready` messages."""
         return True
 
-    def note_taken(self) -> None:
+    def note_taken(self, entry: QueueEntry) -> None:
         """Note that a message was taken."""
 
-    def note_returned(self, count: int) -> None:
-        """Note that `count` taken messages return to the queue for a retry."""
+    def note_returned(self, entries: list[QueueEntry]) -> None:
+        """Note that taken messages return to the queue for a retry, at once or in later turns."""
+
+    def note_ready(self, back: list[QueueEntry]) -> None:
+        """Note that messages, of the dispatcher or of other consumers, have become ready again."""
+
+    def awaits_some(self) -> bool:
+        """Whether returned messages are granted."""
+        return False
+
+    def sweep(self) -> None:
+        """Forget the returned messages that have left the queue."""
 
     def note_empty(self) -> None:
-        """Note that none of the granted messages is left: in the queue, in a call or held for a retry."""
+        """Note that none of the messages that an event has granted is left in the queue."""
 
     def next_time(self) -> int:
         """Return the time on the schedule's clock when `ring` is due; NO_TIME: never."""
@@ -78,22 +91,65 @@ class Trigger:
 
 
 class GrantingTrigger(Trigger):
-    """A trigger that grants a counted number of messages with each event."""
+    """A trigger that grants a counted number of messages with each event.
+
+    `granted`: the messages of the event that are still to be taken, without the returned ones.
+    """
+
+    counts = True
 
     def __init__(self) -> None:
         self.granted = 0
+        self._returned: dict[QueueEntry, None] = {}
+        self._ready: OrderedDict[QueueEntry, None] = OrderedDict()  # returned messages that were ready
 
     def may_take(self, ready: int) -> bool:
-        """Whether a granted message is left."""
-        return self.granted > 0
+        """Whether a granted message is left, or a returned one is ready."""
+        return self.granted > 0 or self._has_ready()
 
-    def note_taken(self) -> None:
-        """Use up one of the granted messages."""
-        self.granted = max(self.granted - 1, 0)
+    def note_taken(self, entry: QueueEntry) -> None:
+        """Use up the grant of a returned message, or one of those that the event has granted."""
+        if entry in self._returned:
+            del self._returned[entry]
+            self._ready.pop(entry, None)
+        else:
+            self.granted = max(self.granted - 1, 0)
 
-    def note_returned(self, count: int) -> None:
-        """Grant the messages again."""
-        self.granted += count
+    def note_returned(self, entries: list[QueueEntry]) -> None:
+        """Grant again the messages that are in the queue, or about to be: the queue may have moved some."""
+        for entry in entries:
+            if entry.state != DEQUEUED:
+                self._returned[entry] = None
+                if entry.state == AVAILABLE:
+                    self._ready[entry] = None
+
+    def note_ready(self, back: list[QueueEntry]) -> None:
+        """Note that returned messages may be taken now."""
+        for entry in back:
+            if entry in self._returned:
+                self._ready[entry] = None
+
+    def awaits_some(self) -> bool:
+        """Whether returned messages are granted."""
+        return bool(self._returned)
+
+    def sweep(self) -> None:
+        """Forget the returned messages that have left the queue."""
+        for entry in [entry for entry in self._returned if entry.state == DEQUEUED]:
+            del self._returned[entry]
+            self._ready.pop(entry, None)
+
+    def grant(self, ready: int) -> None:
+        """Grant the `ready` messages of the queue; the returned ones among them are granted already."""
+        returned = sum(entry.state == AVAILABLE for entry in self._ready)
+        self.granted = max(self.granted, ready - returned)
+
+    def _has_ready(self) -> bool:
+        while self._ready:
+            if next(iter(self._ready)).state == AVAILABLE:
+                return True
+            self._ready.popitem(last=False)
+        return False
 
     def note_empty(self) -> None:
         """Withdraw the rest: other consumers have taken the messages."""
@@ -140,7 +196,7 @@ class IntervalTrigger(GrantingTrigger):
             if self._due == NO_TIME or now < self._due:
                 return
             self._due += (1 + (now - self._due) // self._every) * self._every
-        self.granted = max(self.granted, ready)
+        self.grant(ready)
 
     def _set_date(self, after: int) -> None:
         """Find the next date of the cron expression after a date."""
@@ -170,9 +226,11 @@ class LengthTrigger(IntervalTrigger):
             super().start()
 
     def may_take(self, ready: int) -> bool:
-        """Whether a granted message is left, or the queue has reached the length."""
-        if self.granted == 0 and ready >= self._length:
-            self.granted = ready
+        """Whether a granted or returned message is left, or the queue has reached the length."""
+        if super().may_take(ready):
+            return True
+        if ready >= self._length:
+            self.grant(ready)
         return self.granted > 0
 
 

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 from contextvars import Context
-from pathlib import Path
 from typing import Final, final
 
 import structlog
@@ -18,6 +17,7 @@ from broker.dispatch.dispatcher import Call
 from broker.dispatch.payload import SecretError
 from broker.net.commands import run_command
 from broker.net.http_calls import HttpCalls, missing_library
+from broker.net.tls import open_regular
 
 SECRET_SECONDS: Final = 10.0  # a secret that was read is used for so long
 SECRET_BYTES_MAX: Final = 65_536
@@ -87,8 +87,13 @@ class StoredSecrets:
         now = self._clock()
         kept = self._kept.get(reference)
         if kept is None or now - kept[0] >= SECRET_SECONDS:
+            self._forget_old(now)
             kept = self._kept[reference] = (now, _read_secret(reference))
         return kept[1]
+
+    def _forget_old(self, now: float) -> None:
+        """Forget the secrets that must be read again: some may be of deleted dispatchers."""
+        self._kept = {key: kept for key, kept in self._kept.items() if now - kept[0] < SECRET_SECONDS}
 
 
 def _read_secret(reference: Reference) -> bytes:
@@ -98,7 +103,7 @@ def _read_secret(reference: Reference) -> bytes:
             raise SecretError(f"the variable {reference.name} of the broker, a secret, is not set")
         return value
     try:
-        with Path(reference.name).open("rb") as file:
+        with open_regular(reference.name) as file:
             secret = file.read(SECRET_BYTES_MAX + 1)
     except OSError as error:
         raise SecretError(f"the file {reference.name}, a secret, cannot be read: {error.strerror}") from error

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 from broker import __version__
 from broker.dispatch.answers import FAILED, UNREACHED, Answer, answer_of_http
-from broker.dispatch.definition import OTHER_ANSWER
+from broker.dispatch.definition import OTHER_ANSWER, Definition
 from broker.dispatch.dispatcher import Call
+from broker.dispatch.payload import HttpRequest
+from broker.net.tls import open_regular
 
 LIBRARY: Final = "aiohttp"
 EXTRA: Final = "dispatch"
@@ -46,9 +48,12 @@ class HttpCalls:
 
     async def call(self, call: Call) -> Answer:
         """Send the request of a call, and return its answer."""
-        definition, request = call.definition, call.request
+        assert call.request is not None, "the dispatcher has made the request"
+        return await self.post(call.definition, call.request)
+
+    async def post(self, definition: Definition, request: HttpRequest) -> Answer:
+        """Send a request to the target of a definition, and return its answer."""
         assert definition.url is not None, "a call by HTTP has a URL"
-        assert request is not None, "the dispatcher has made the request"
         aiohttp = await self._load()
         try:
             session = self._session(aiohttp, definition.ca)
@@ -93,6 +98,8 @@ class HttpCalls:
         """Return the session for a file of authorities; "": those of the system. Raises OSError."""
         session = self._sessions.get(ca)
         if session is None:
+            if ca:
+                open_regular(ca).close()
             connector = aiohttp.TCPConnector(
                 limit=0,  # each dispatcher limits its calls
                 ssl=ssl.create_default_context(cafile=ca or None),

@@ -8,7 +8,7 @@ from typing import Final, Protocol, final
 import structlog
 
 from broker.auth.backoff import network
-from broker.logs import Seldom
+from broker.logs import SeldomEach
 from broker.net.strangers import ADMIN, Stranger, Strangers
 
 SHARE: Final = 4  # HTTP connections have at most a quarter of the file descriptors for connections
@@ -49,7 +49,7 @@ class HttpConnections:
         self._strangers = strangers
         self._most = max(1, min(most, strangers.descriptors_max // SHARE))
         self._per_address = per_address
-        self._seldom = Seldom(clock)
+        self._seldom = SeldomEach(clock)
         self._networks: dict[str, dict[HttpClient, None]] = {}  # in the order of arrival
         self._count = 0
         self._busy: set[HttpClient] = set()
@@ -108,7 +108,7 @@ class HttpConnections:
         idle = next((connection for connection in among if connection not in self._busy), newest)
         self._forget(idle)
         self._strangers.remove(idle)
-        self._seldom.warning(_log, reason, closed=idle.peer, max=most)
+        self._seldom.warning(_log, reason, (), closed=idle.peer, max=most)
         if idle is newest:
             idle.refuse()
         else:

@@ -13,6 +13,7 @@ from broker.core.delivery.session import Scheduler
 from broker.forwarding.line import Line, Peer
 from broker.forwarding.local import LocalLine
 from broker.forwarding.uri import Uri
+from broker.net.tls import open_regular
 
 READ_BYTES: Final = 262144
 WRITE_HIGH_BYTES: Final = 1 << 20
@@ -29,7 +30,7 @@ def tls_context(uri: Uri) -> ssl.SSLContext:
     files = uri.files
     if uri.verifies:
         if "cacertfile" in files:
-            _use(files["cacertfile"], lambda: context.load_verify_locations(files["cacertfile"]))
+            _use([files["cacertfile"]], lambda: context.load_verify_locations(files["cacertfile"]))
         else:
             context.load_default_certs()
     else:
@@ -38,7 +39,7 @@ def tls_context(uri: Uri) -> ssl.SSLContext:
     if "certfile" in files:
         key = files.get("keyfile")
         _use(
-            files["certfile"],
+            [files["certfile"], *([] if key is None else [key])],
             lambda: context.load_cert_chain(files["certfile"], key, uri.key_password or _no_password),
         )
     return context
@@ -48,11 +49,13 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted: set the parameter 'password'")
 
 
-def _use(path: str, load: Callable[[], None]) -> None:
+def _use(paths: list[str], load: Callable[[], None]) -> None:
     try:
+        for path in paths:
+            open_regular(path).close()
         load()
     except (OSError, ValueError) as error:
-        raise OSError(f"{path} cannot be used: {error}") from error
+        raise OSError(f"{paths[0]} cannot be used: {error}") from error
 
 
 @final

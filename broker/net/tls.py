@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import ssl
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import BinaryIO, Final, NamedTuple, final
 
 import structlog
 
@@ -209,10 +212,25 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
     )
 
 
+def open_regular(path: Path | str) -> BinaryIO:
+    """Open a regular file for reading. Opening a FIFO would wait for a writer and stop the event loop.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
 def _check_readable(source: Source | None) -> None:
     if source is not None:
         try:
-            source.path.open("rb").close()
+            open_regular(source.path).close()
         except OSError as error:
             raise TlsError(f"{source.setting} = {source.path}: cannot be read: {error.strerror}") from error
 

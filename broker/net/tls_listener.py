@@ -20,7 +20,7 @@ import structlog
 
 from broker.adapters.access import Origin
 from broker.auth.backoff import network
-from broker.logs import Seldom
+from broker.logs import SeldomEach
 from broker.net.strangers import ADMIN, AMQP, Stranger, Strangers
 from broker.net.tls import HandshakeFailed, Tls
 
@@ -66,7 +66,8 @@ class TlsListener:
         self._per_address = per_address
         self._handshakes: dict[asyncio.Task[bool], str] = {}  # with the network; oldest first
         self._counts: Counter[str] = Counter()  # handshakes, by network
-        self._seldom = Seldom(time.monotonic) if service == ADMIN else None  # a flood must not fill the log
+        # a flood must not fill the log
+        self._seldom = SeldomEach(time.monotonic) if service == ADMIN else None
 
     async def open(self, host: str, port: int, make: Make) -> Address:
         """Accept connections on every address of `host`. Returns the address bound first. Raises OSError."""
@@ -133,7 +134,7 @@ class TlsListener:
         if self._seldom is None:
             _log.warning(event, peer=peer, reason=reason)
         else:
-            self._seldom.warning(_log, event, peer=peer, reason=reason)
+            self._seldom.warning(_log, event, (), peer=peer, reason=reason)
 
     async def _do_handshake(self, client: socket.socket, peer: str, protocol: object) -> bool:
         """Do the handshake; return whether `protocol` has taken over the connection."""

@@ -3,6 +3,8 @@
 Durable messages wait in a queue while the dispatcher is paused. The time runs from its resumption until the
 last message is acknowledged. The server is a process of its own on the last core; the broker runs on the
 first one. The CPU time of the broker's process for a call is printed too.
+
+`--client` measures the bound: the same requests by the HTTP client alone, without a broker.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import uvloop
 from pamqp.commands import Confirm, Queue
 
 from broker.bench.cpu import cpu_seconds
+from broker.dispatch.answers import ACKNOWLEDGED
+from broker.dispatch.definition import definition_of
+from broker.dispatch.payload import OCTETS, HttpRequest
 from broker.flavour import FLAVOUR
+from broker.net.http_calls import HttpCalls
 from tests.support.admin.api import Api
 from tests.support.amqp091.frames import publish_bytes
 from tests.support.amqp091.peer import Peer
@@ -43,8 +49,7 @@ class Answering(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop has a class of its own
 
     def data_received(self, data: bytes) -> None:
         """Answer the requests that are complete."""
@@ -74,6 +79,28 @@ def start_server(core: int) -> tuple[subprocess.Popen[str], str]:
     os.sched_setaffinity(process.pid, {core})
     assert process.stdout is not None
     return process, f"http://localhost:{int(process.stdout.readline())}"
+
+
+async def call_alone(url: str, calls: int, size: int, concurrency: int) -> float:
+    """Make requests with the client of the dispatchers and nothing else; return their rate in a second."""
+    definition = definition_of("/", "d", {"queue": "q", "url": url})
+    request = HttpRequest([("Content-Type", OCTETS)], b"x" * size)
+    http = HttpCalls()
+    left = calls
+
+    async def work() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            answer = await http.post(definition, request)
+            assert answer.result == ACKNOWLEDGED, answer
+
+    await http.post(definition, request)  # the library is imported
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(concurrency)))
+    rate = calls / (time.perf_counter() - began)
+    await http.close()
+    return rate
 
 
 class Work:
@@ -119,6 +146,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--serve", action="store_true", help="run the server only")
+    parser.add_argument("--client", action="store_true", help="measure the HTTP client alone")
     chosen = parser.parse_args()
     if chosen.serve:
         uvloop.run(serve())
@@ -127,6 +155,12 @@ def main() -> int:
     print(f"broker: {FLAVOUR}")
     server, url = start_server(cores[-1])
     try:
+        if chosen.client:
+            os.sched_setaffinity(0, {cores[0]})
+            call = (url, chosen.calls, chosen.size, chosen.concurrency)
+            alone = [uvloop.run(call_alone(*call)) for _ in range(chosen.times)]
+            print(f"calls/s of the client alone: best {max(alone):,.0f}, {1e6 / max(alone):.1f} us each")
+            return 0
         with tempfile.TemporaryDirectory() as folder:
             daemon = Daemon(Path(folder), ("--dispatch-allow", url)).wait_until_ready()
             os.sched_setaffinity(daemon.pid, {cores[0]})

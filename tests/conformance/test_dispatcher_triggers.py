@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -190,6 +191,15 @@ def test_an_interval(place: Any, target: Target) -> None:
     assert payloads(target.calls()[1]) == ["c"]
 
 
+def test_a_length_with_an_interval(place: Any, target: Target) -> None:
+    here = place(target)
+    here.set(target, trigger={"kind": "length", "length": 100, "every_ms": 1000}, batch=10)
+    here.publish("a", "b")
+    wait_until(lambda: here.messages == 0)
+
+    assert [payload for call in target.calls() for payload in payloads(call)] == ["a", "b"]
+
+
 @pytest.mark.nightly  # a cron expression has no parts of a minute
 def test_a_cron_expression(place: Any, target: Target) -> None:
     here = place(target)
@@ -233,6 +243,80 @@ def test_the_breaker_with_a_command(place: Any, tmp_path: Path) -> None:
 
     assert target.calls() == ["a"]
     assert here.status["breaker"] == "closed"
+
+
+def test_the_breaker_by_http_probes_with_a_single_call(place: Any, hook: HookServer) -> None:
+    gate = threading.Event()
+    probing = threading.Event()
+    hook.reply = lambda request: Reply(until=gate) if probing.is_set() else Reply(500)
+    target = HttpTarget(hook)
+    here = place(target)
+    here.publish(*"abcdef")
+    here.set(target, concurrency=4, breaker={"failures": 4, "wait_ms": 1000, "wait_max_ms": 1000})
+    wait_until(lambda: here.status["breaker"] == "open" and here.status["calls"] == 0)
+    before = len(hook.bodies)
+    probing.set()
+    hook.wait_for(before + 1)
+    status = here.status
+    assert (status["breaker"], status["calls"], status["state"]) == ("half-open", 1, "waiting")
+    assert len(hook.bodies) == before + 1
+    gate.set()
+    wait_until(lambda: here.messages == 0)
+
+    assert here.status["breaker"] == "closed"
+    assert here.status["breaker_opened"] == 1
+    assert set(hook.bodies[before:]) == set("abcdef")
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_a_retry_after(place: Any, hook: HookServer, status: int, form: str) -> None:
+    date = 0
+
+    def reply(request: Received) -> Reply:
+        nonlocal date
+        if date:
+            return Reply()
+        date = int(time.time()) + 3
+        wait = "2" if form == "seconds" else formatdate(date, usegmt=True)
+        return Reply(status, headers={"Retry-After": wait})
+
+    hook.reply = reply
+    target = HttpTarget(hook)
+    here = place(target)
+    here.set(target)
+    here.publish("a")
+    hook.wait_for(2)
+
+    assert time.time() >= (date - 1 if form == "seconds" else date)
+    wait_until(lambda: here.messages == 0)
+    assert here.status["total_calls"]["busy"] == 1
+
+
+def test_the_concurrency_shrinks_with_slow_calls_and_grows_again(place: Any, hook: HookServer) -> None:
+    latency = 2.0
+    slow = threading.Event()
+
+    def reply(request: Received) -> Reply:
+        time.sleep(1.25 * latency if slow.is_set() else 0.02)  # the latency of the application
+        return Reply()
+
+    hook.reply = reply
+    target = HttpTarget(hook)
+    here = place(target)
+    here.set(target, concurrency=4, latency_ms=int(1000 * latency))
+    here.publish(*map(str, range(100)))
+    wait_until(lambda: here.messages == 0)
+    assert here.status["calls_max"] == 4
+    slow.set()
+    here.publish(*"abcd")
+    wait_until(lambda: here.messages == 0)
+    assert here.status["calls_max"] < 4
+    slow.clear()
+    here.publish(*map(str, range(100)))
+    wait_until(lambda: here.messages == 0)
+
+    assert here.status["calls_max"] == 4
 
 
 def test_a_slow_target_gets_one_call_at_once(place: Any, hook: HookServer) -> None:

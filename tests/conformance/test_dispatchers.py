@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import json
 import os
+import signal
 import ssl
 import threading
 import time
@@ -254,6 +255,36 @@ def test_a_signed_event_with_secrets_from_file_and_environment(
     assert "Bearer abc" not in shown
 
 
+def test_an_event_in_binary_mode(start: Any, hook: HookServer) -> None:
+    daemon, api = start(hook.url)
+    api.put("queues", "/", "q", durable=True)
+    api.put("dispatchers", "/", "d", queue="q", url=hook.url, format="cloudevents-binary")
+    publish(daemon, "one", message_id="m1", type="order.created", headers={"cloudEvents:colour": "red"})
+    (request,) = hook.wait_for(1)
+    headers = {name: value for name, value in request.headers.items() if name.startswith("ce-")}
+
+    assert request.body == b"one"
+    assert request.headers["Content-Length"] == "3"
+    assert headers["ce-id"] == "m1"
+    assert headers["ce-type"] == "order.created"
+    assert headers["ce-source"] == "/vhosts/%252F/queues/q", "a percent sign is encoded in headers"
+    assert headers["ce-colour"] == "red"
+
+
+def test_a_batch_is_one_request(start: Any, hook: HookServer) -> None:
+    daemon, api = start(hook.url)
+    publish(daemon, "a", "b", "c")
+    batch = {"queue": "q", "url": hook.url, "batch": 10, "format": "cloudevents-structured"}
+    api.put("dispatchers", "/", "d", body=batch)
+    (request,) = hook.wait_for(1)
+    wait_for_empty(api)
+
+    assert request.headers["Content-Type"] == "application/cloudevents-batch+json"
+    events = json.loads(request.body)
+    assert [base64.b64decode(event["data_base64"]) for event in events] == [b"a", b"b", b"c"]
+    assert len(hook.requests) == 1
+
+
 def test_https_needs_a_certificate_of_a_known_authority(start: Any, certificates: Certificates) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.server)
@@ -353,6 +384,33 @@ def test_no_process_of_a_command_outlives_it(start: Any, tmp_path: Path) -> None
 
     wait_until(lambda: not any(_runs(int(pid)) for pid in pids.read_text().split()))
     assert daemon.alive
+
+
+def test_a_process_that_leaves_the_group_keeps_nothing_open_in_the_broker(start: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "pids"
+    folder.mkdir()
+    # the process holds the output, and an input that it does not read
+    begin = """setsid sh -c 'echo $$ > "$0"; exec sleep 1000' "$file" <&0 &"""
+    until = 'until [ -s "$file" ]; do sleep 0.01; done'
+    command = script(tmp_path, f"file=$(mktemp -p {folder})\n{begin}\n{until}")
+    daemon, api = start(command)
+    api.put("queues", "/", "q", durable=True)
+    api.put("dispatchers", "/", "d", queue="q", command=command, concurrency=5)
+    descriptors = Path(f"/proc/{daemon.pid}/fd")
+    try:
+        publish(daemon, "x")
+        wait_for_empty(api)
+        before = len(list(descriptors.iterdir()))
+        publish(daemon, *["x" * 3_000_000] * 10)
+        wait_for_empty(api)
+        pids = [int(path.read_text()) for path in folder.iterdir()]
+
+        assert len(pids) == 11
+        wait_until(lambda: len(list(descriptors.iterdir())) <= before + 3)
+        assert all(_runs(pid) for pid in pids), "the processes are out of the broker's reach"
+    finally:
+        for path in folder.iterdir():
+            os.kill(int(path.read_text()), signal.SIGKILL)
 
 
 def _runs(pid: int) -> bool:

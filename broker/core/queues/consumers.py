@@ -356,6 +356,12 @@ def notify_watchers(watchers: list[ReadyWatcher]) -> None:
         watcher.on_ready()
 
 
+def notify_watchers_of_returns(watchers: list[ReadyWatcher], back: list[QueueEntry]) -> None:
+    """Inform the watchers of the entries `back`, which have become ready again."""
+    for watcher in watchers:
+        watcher.on_return(back)
+
+
 def notify_if_unnotified(queue: ConsumedQueue, entry: QueueEntry) -> None:
     """Notify as `notify_one` does, unless a NOTIFIED consumer can take the only available entry."""
     rank: i64 = 0

@@ -258,6 +258,10 @@ class ReadyWatcher:
         """Note that messages have become ready. Must not call back into the queue."""
         raise NotImplementedError
 
+    def on_return(self, back: list[QueueEntry]) -> None:
+        """Note that the entries `back` have become ready again. Must not call back into the queue."""
+        self.on_ready()
+
 
 class LetterRoute:
     """The route of dead letters, as their queue stores it; `broker.core.routing.graph` extends this class."""

@@ -37,6 +37,7 @@ from broker.core.queues.consumers import (
     notify_browsers,
     notify_one,
     notify_watchers,
+    notify_watchers_of_returns,
     set_blocker,
     share_work,
     wait_for_size,
@@ -379,7 +380,7 @@ def announce(queue: Queue, back: list[QueueEntry]) -> None:
             for entry in back:
                 wake_for_earlier(queue, entry)
     if queue.ready_watchers is not None:
-        notify_watchers(queue.ready_watchers)
+        notify_watchers_of_returns(queue.ready_watchers, back)
     if queue.election is not None:
         queue.election.note_delivery_end()
     discipline = queue.discipline

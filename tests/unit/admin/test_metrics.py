@@ -75,7 +75,7 @@ class FakeDispatcher:
         self.totals = Totals(milliseconds=1500, breaker_opened=4)
         self.totals.calls["failed"] = 3
         self.totals.messages["retried"] = 6
-        self.calls = [1, 2]
+        self.calls_in_progress = 2
         self.is_waiting = True
 
 

@@ -14,6 +14,7 @@ from config.targets import AllowList, parse_command, parse_targets, parse_url
         ("http://[::1]:80/", "http://[::1]/"),
         ("http://[2001:DB8:0::1]/", "http://[2001:db8::1]/"),
         ("http://a_b.local/%C3%A9", "http://a_b.local/%C3%A9"),
+        ("http://h/a;v=1/..b/...;x/100%25", "http://h/a;v=1/..b/...;x/100%25"),
     ],
 )
 def test_a_url_has_a_normal_form(text: str, normal: str) -> None:
@@ -31,6 +32,18 @@ def test_a_url_has_a_normal_form(text: str, normal: str) -> None:
         ("http://example.org/#x", "fragment"),
         ("http://example.org/a/../b", "segment"),
         ("http://example.org/%2e%2E/b", "segment"),
+        ("http://example.org/a/..;/b", "segment"),
+        ("http://example.org/a/..;v=1/b", "segment"),
+        ("http://example.org/a/.;/b", "segment"),
+        ("http://example.org/a/%2e%2e;/b", "segment"),
+        ("http://example.org/a/..%3b/b", "segment"),
+        ("http://example.org/a/..%3Bx/b", "segment"),
+        ("http://example.org/a/%252e%252e/b", "segment"),
+        ("http://example.org/a/.%25252e%253b/b", "segment"),
+        ("http://example.org/a/..%20/b", "segment"),
+        ("http://example.org/a/..%09;x/b", "segment"),
+        ("http://example.org/a/%C0%AE%C0%AE/b", "never UTF-8"),
+        ("http://example.org/a%252fb", "encoded slash"),
         ("http://example.org/a%2fb", "encoded slash"),
         ("http://example.org/a%5Cb", "encoded slash"),
         ("http://example.org/a%00b", "encoded slash"),
@@ -74,6 +87,11 @@ def test_a_url_with_two_meanings_is_refused(text: object, reason: str) -> None:
 )
 def test_a_prefix_covers_whole_segments_of_one_origin(allowed: str, url: str, covered: bool) -> None:
     assert AllowList([allowed]).allows_url(parse_url(url)) is covered
+
+
+def test_the_query_of_a_url_is_not_shown() -> None:
+    assert parse_url("http://h/a?token=x").shown == "http://h/a?***"
+    assert parse_url("http://h/a").shown == "http://h/a"
 
 
 def test_a_command_is_covered_by_its_whole_path() -> None:

@@ -167,3 +167,39 @@ def test_standard_error_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert json.loads(captured.err)["event"] == "hello"
+
+
+def test_each_kind_of_line_about_each_object_has_an_interval_of_its_own() -> None:
+    out = configured()
+    now = 100.0
+    seldom = logs.SeldomEach(lambda: now, 10.0)
+    log = structlog.get_logger()
+    for _ in range(3):
+        for event in ("call failed", "breaker open"):
+            for name in "ab":
+                seldom.warning(log, event, ("/", name), dispatcher=name)
+    assert [(line["event"], line["dispatcher"]) for line in objects(out)] == [
+        ("call failed", "a"),
+        ("call failed", "b"),
+        ("breaker open", "a"),
+        ("breaker open", "b"),
+    ]
+    now = 110.0
+    seldom.warning(log, "breaker open", ("/", "a"), dispatcher="a")
+
+    assert objects(out)[-1]["not_logged"] == 2
+
+
+def test_objects_beyond_the_bound_share_one_interval_until_others_are_idle() -> None:
+    out = configured()
+    now = 100.0
+    seldom = logs.SeldomEach(lambda: now, 10.0, most=3)
+    log = structlog.get_logger()
+    for number in range(100):
+        seldom.warning(log, "call failed", (str(number),), about=number)
+    assert [line["about"] for line in objects(out)] == [0, 1, 2, 3]
+    now = 110.0
+    for number in range(50, 100):
+        seldom.warning(log, "call failed", (str(number),), about=number)
+
+    assert [line["about"] for line in objects(out)[4:]] == [50, 51, 52, 53]

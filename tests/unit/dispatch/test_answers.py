@@ -8,8 +8,10 @@ from broker.dispatch.answers import (
     FAILED,
     answer_of_exit,
     answer_of_http,
+    hide_secrets,
     read_retry_after,
 )
+from config.targets import parse_url
 
 DATE = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 
@@ -43,6 +45,8 @@ def test_retry_after_of_another_status_means_nothing() -> None:
         (" 7 ", 7000),
         ("Tue, 14 Nov 2023 22:13:30 GMT", 10_000),
         ("Tue, 14 Nov 2023 22:13:10 GMT", 0),
+        ("Tuesday, 14-Nov-23 22:13:30 GMT", 10_000),
+        ("Tue Nov 14 22:13:30 2023", 10_000),
         ("9" * 400, 10**12),
         ("-1", None),
         ("1.5", None),
@@ -59,3 +63,35 @@ def test_exit_statuses() -> None:
     assert (answer_of_exit(75, "full").result, answer_of_exit(75, "full").status) == (FAILED, "75")
     assert answer_of_exit(-9, "").text == "killed by signal 9"
     assert answer_of_exit(-9, "").status == "signal"
+
+
+WITH_QUERY = parse_url("http://h/hook?api_key=k%21y-1234&x=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("no such order", "no such order"),
+        ("authorization failed for this user", "authorization failed for this user"),
+        ("Basic authentication is required", "Basic authentication is required"),
+        ("you sent s3cret!", "you sent ***"),
+        ('{"echo": "to\\"ken with quotes"}', '{"echo": "***"}'),
+        ("the key is MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "the key is ***"),
+        ("http://h/hook?api_key=k%21y-1234&x=1: reset", "http://h/hook?***: reset"),
+        ("wrong key k!y-1234", "wrong key ***"),
+        ("see http://user:pa55@h/x and amqp://h/", "see http://***@h/x and amqp://h/"),
+        ("Authorization: Bearer abcdef.ghi\nHost: h", "Authorization: ***\nHost: h"),
+        ('{"Authorization": "Basic dXNlcjpw", "n": 1}', '{"Authorization": "***", "n": 1}'),
+        ("[('authorization', 'x y'), ('Host', 'h')]", "[('authorization', '***'), ('Host', 'h')]"),
+        ("got Bearer abcdef.ghi-jkl, sorry", "got Bearer ***, sorry"),
+        ("cut: s3cre", "cut: ***"),
+    ],
+)
+def test_what_a_target_says_is_shown_without_secrets(text: str, shown: str) -> None:
+    secrets = [b"s3cret!\n", b'to"ken with quotes', b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
+
+    assert hide_secrets(text, secrets, WITH_QUERY) == shown
+
+
+def test_the_scheme_before_a_secret_is_no_part_of_it() -> None:
+    assert hide_secrets("got t0ken-of-ours", [b"Token t0ken-of-ours"], None) == "got ***"

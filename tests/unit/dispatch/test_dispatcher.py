@@ -1,12 +1,14 @@
 """Dispatchers: messages become calls, and the answers settle them."""
 
+import json
+
 import pytest
 
 from broker.core.entries.entry import EntryFilter, QueueEntry
 from broker.core.errors import InUse, NotFound, PreconditionFailed
 from broker.core.vhosts.alteration import alter_queue
-from broker.dispatch.answers import ACKNOWLEDGED, UNREACHED, Answer
-from broker.dispatch.definition import TargetForbidden
+from broker.dispatch.answers import ACKNOWLEDGED, FAILED, UNREACHED, Answer
+from broker.dispatch.definition import Reference, TargetForbidden
 from broker.dispatch.dispatcher import FORBIDDEN, NO_QUEUE, PAUSED, RUNNING
 from config.targets import AllowList
 from tests.support.core.queue_bench import Client
@@ -272,6 +274,52 @@ def test_a_new_definition_leaves_running_calls_to_the_old_one(bench: DispatchBen
     assert bench.bodies == ["two"]
 
 
+@pytest.mark.parametrize("paused", [True, False])
+def test_running_calls_of_an_earlier_definition_count_for_the_concurrency(
+    bench: DispatchBench, paused: bool
+) -> None:
+    bench.set(concurrency=2)
+    bench.publish(*"abcdef")
+    if paused:
+        bench.dispatchers.pause("/", "d", True)
+        assert bench.dispatcher().status()["calls"] == 2
+        bench.dispatchers.pause("/", "d", False)
+        bench.run()
+    else:
+        bench.set(concurrency=3)
+    assert len(bench.bodies) == (2 if paused else 3)
+    assert bench.dispatcher().status()["calls"] == (2 if paused else 3)
+    bench.ack("a")
+    assert bench.bodies == (["b", "c"] if paused else ["b", "c", "d"])
+    bench.ack("b", "c", "d", "e", "f")
+
+    assert bench.vhost.topology.queues["q"].messages == 0
+    assert bench.dispatcher().status()["calls"] == 0
+
+
+def test_a_trigger_for_an_idle_application_waits_for_the_call_of_an_earlier_definition(
+    bench: DispatchBench,
+) -> None:
+    bench.set(trigger={"kind": "when-idle"}, batch=10)
+    bench.publish("a")
+    bench.set(trigger={"kind": "when-idle"}, batch=20)
+    bench.publish("b")
+    assert len(bench.caller.calls) == 1
+    bench.ack()
+
+    assert len(bench.caller.calls) == 1
+
+
+def test_a_stop_during_a_pause_requeues_the_messages_of_earlier_calls(bench: DispatchBench) -> None:
+    queue = bench.vhost.topology.queues["q"]
+    bench.set(concurrency=2)
+    bench.publish("one", "two")
+    bench.dispatchers.pause("/", "d", True)
+    bench.dispatchers.abort_all()
+
+    assert queue.ready == 2
+
+
 def test_a_deleted_dispatcher_ends_with_its_calls(bench: DispatchBench) -> None:
     bench.set()
     bench.publish("one", "two")
@@ -376,6 +424,37 @@ def test_queues_that_keep_their_messages_are_refused(bench: DispatchBench) -> No
         bench.set(queue="mine")
 
 
+def test_a_partitioned_queue_is_refused_and_its_members_are_not(bench: DispatchBench) -> None:
+    bench.queue("m1")
+    bench.queue("m2")
+    partitioned = {"queue_kind": "partitioned", "partition_by": "k", "partition_members": ["m1", "m2"]}
+    bench.queue("front", **partitioned)
+    with pytest.raises(PreconditionFailed) as refusal:
+        bench.set(queue="front")
+    assert refusal.value.text == (
+        "dispatcher 'd' in vhost '/': queue 'front' in vhost '/' is partitioned: "
+        "set a dispatcher for each of its members, m1, m2"
+    )
+    bench.set(queue="m1")
+    bench.publish("one", key="m1")
+    bench.ack("one")
+
+    assert bench.vhost.topology.queues["m1"].messages == 0
+
+
+def test_a_queue_that_is_declared_again_as_partitioned_is_not_served(bench: DispatchBench) -> None:
+    dispatcher = bench.set()
+    bench.queue("m1")
+    bench.vhost.declarations.delete_queue("q", False, False)
+    bench.queue("q", queue_kind="partitioned", partition_by="k", partition_members=["m1"])
+    bench.publish("one", headers={"k": "x"})
+    bench.wait(1000)
+
+    assert bench.bodies == []
+    assert dispatcher.state == NO_QUEUE
+    assert dispatcher.hindrance.startswith("queue 'q' in vhost '/' is partitioned")
+
+
 def test_definitions_outlive_a_restart(bench: DispatchBench) -> None:
     bench.set("first", concurrency=4, answers={"500": "reject"}, trigger={"kind": "length", "length": 5})
     bench.set("second", command=["/bin/true", "x"], paused=True)
@@ -446,6 +525,32 @@ def test_a_failure_is_logged_with_the_answer(bench: DispatchBench) -> None:
     assert status["last_failure"] == "502: no"
     assert status["total_calls"]["failed"] == 1
     assert status["total_messages"]["retried"] == 1
+
+
+def test_a_failure_is_shown_without_the_secrets_of_the_call() -> None:
+    bench = DispatchBench(allowed=("http://localhost/hooks",))
+    bench.queue()
+    token, key = Reference("env", "TOKEN"), Reference("env", "KEY")
+    bench.secrets = {token: b"Bearer t0k3n-of-ours", key: b"k3y-of-ours"}
+    dispatcher = bench.set(
+        url="http://localhost/hooks?pass=p4ss-of-ours",
+        headers={"X-Token": token.shown()},
+        secret=key.shown(),
+        breaker={"failures": 1},
+    )
+    bench.publish("one")
+    echo = "t0k3n-of-ours k3y-of-ours http://localhost/hooks?pass=p4ss-of-ours Authorization: x9y8z7"
+    bench.end(Answer(FAILED, "400", echo))
+
+    assert dispatcher.last_failure == "400: *** *** http://localhost/hooks?*** Authorization: ***"
+    shown = json.dumps([bench.logged, dispatcher.status()])
+    assert [event for event, _ in bench.logged][1] == "dispatcher waits: too many calls have failed"
+    for secret in ("t0k3n", "k3y-", "p4ss", "x9y8z7"):
+        assert secret not in shown
+    bench.dispatchers.retire_all()
+    with pytest.raises(TargetForbidden) as refusal:
+        bench.set("e", url="http://localhost/other?pass=p4ss-of-ours")
+    assert "p4ss" not in refusal.value.text
 
 
 def test_a_consumer_of_higher_priority_with_a_selector_is_waited_for(bench: DispatchBench) -> None:

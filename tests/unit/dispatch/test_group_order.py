@@ -9,6 +9,7 @@ from broker.dispatch.answers import ACKNOWLEDGED, FAILED, Answer
 from broker.dispatch.dispatcher import PARKED_MAX, Call
 from protocol.amqp091.content import body
 from tests.support.dispatch.dispatch_bench import DispatchBench
+from tests.support.effort import lines_executed
 
 
 def grouped(**arguments: object) -> DispatchBench:
@@ -107,6 +108,18 @@ def test_a_failed_batch_comes_again_before_later_messages_of_its_groups() -> Non
     assert [_names(call) for call in bench.caller.calls] == [["a1", "a2"], ["b1", "b2"]]
 
 
+def test_messages_of_a_large_failed_batch_are_awaited_before_they_are_back() -> None:
+    bench = grouped(max_length=1000)  # the queue takes a large batch back in several turns
+    publish(bench, *[f"a{number}" for number in range(100)], *[f"b{number}" for number in range(60)])
+    bench.set(concurrency=2, batch=150)
+    bench.fail()
+    while bench.caller.calls:
+        bench.ack()
+
+    later = [name for call in bench.caller.begun[1:] for name in _names(call)]
+    assert [name for name in later if name[0] == "b"] == [f"b{number}" for number in range(60)]
+
+
 def test_parked_messages_are_bounded_and_a_retry_is_never_locked_out() -> None:
     bench = grouped(retry_min=1000)
     queue = bench.vhost.topology.queues["q"]
@@ -149,6 +162,118 @@ def test_a_new_definition_waits_for_the_calls_of_the_old_one_in_each_group() -> 
     assert bench.bodies == ["b1", "a2"]
 
 
+def test_running_calls_of_an_earlier_definition_hold_their_groups() -> None:
+    bench = grouped(retry_min=1000)
+    bench.set(concurrency=4)
+    publish(bench, "a1", "a2", "b1")
+    bench.dispatchers.pause("/", "d", True)
+    bench.dispatchers.pause("/", "d", False)
+    bench.run()
+    publish(bench, "a3")
+    assert bench.bodies == ["a1", "b1"]
+    bench.fail("a1")
+    bench.wait(999)
+    assert bench.bodies == ["b1"], "the later messages wait for the retry, also by the new definition"
+    bench.wait(2)
+    assert bench.bodies == ["b1", "a1"]
+    bench.ack("a1", "a2", "a3", "b1")
+
+    assert bench.vhost.topology.queues["q"].messages == 0
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_new_definition_waits_for_the_retries_of_the_earlier_one(paused: bool) -> None:
+    bench = grouped(retry_min=1000)
+    bench.set(concurrency=4)
+    publish(bench, "a1", "a2")
+    bench.fail("a1")
+    if paused:
+        bench.dispatchers.pause("/", "d", True)
+        bench.wait(500)
+        bench.dispatchers.pause("/", "d", False)
+        bench.run()
+    else:
+        bench.set(concurrency=5)
+    assert bench.bodies == []
+    bench.wait(1001)
+    bench.ack("a1", "a2")
+
+    assert bench.begun == ["a1", "a1", "a2"]
+
+
+def test_a_paused_dispatcher_forgets_messages_that_have_left() -> None:
+    bench = grouped(retry_min=100_000)
+    queue = bench.vhost.topology.queues["q"]
+    bench.set(concurrency=4)
+    publish(bench, "a1")
+    bench.fail("a1")
+    bench.dispatchers.pause("/", "d", True)
+    purge(queue, bench.clock.schedule)
+    bench.wait(2000)
+    order = bench.dispatcher()._progress.order
+
+    assert order is not None
+    assert not order.awaits_some()
+    assert queue.consumer_count == 0, "the dispatcher is still paused"
+
+
+def test_parked_messages_that_the_queue_delays_are_awaited_after_a_pause() -> None:
+    bench = DispatchBench()
+    arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000, "x-group-key": "g"}
+    bench.vhost.declarations.declare_queue("q", False, None, False, arguments)
+    bench.set(concurrency=4)
+    publish(bench, "a1", "a2")
+    bench.dispatchers.pause("/", "d", True)
+    bench.ack("a1")
+    publish(bench, "a3")
+    bench.dispatchers.pause("/", "d", False)
+    bench.run()
+    assert bench.bodies == [], "the queue delays the message that was parked"
+    bench.wait(1001)
+    bench.ack("a2", "a3")
+
+    assert bench.begun == ["a1", "a2", "a3"]
+
+
+def test_the_cost_of_a_failed_batch_grows_with_its_messages_and_not_faster() -> None:
+    def effort(groups: int) -> int:
+        bench = DispatchBench()
+        bench.queue("q", group_key="g", retry_min=1000)
+        for number in range(groups):
+            bench.publish(str(number), headers={"g": str(number)})
+        bench.set(concurrency=2, batch=groups)
+        (call,) = bench.caller.calls
+        bench.caller.calls.clear()
+        return lines_executed(lambda: call.end(Answer(FAILED, "500")))
+
+    few, many = effort(100), effort(1000)
+    assert many < 15 * few
+
+
+def test_the_cost_of_a_retry_does_not_grow_with_the_waiting_groups() -> None:
+    def effort(groups: int) -> int:
+        bench = DispatchBench()
+        bench.queue("q", group_key="g", retry_min=1000)
+        bench.set(concurrency=groups, breaker={"failures": 0})
+        for number in range(groups):
+            bench.publish(str(number), headers={"g": str(number)})
+        for _ in range(PARKED_MAX):  # the dispatcher takes nothing but returned messages
+            bench.publish("parked", headers={"g": "0"})
+        for number in range(1, groups):
+            bench.fail(str(number))
+        assert bench.bodies == ["0"]
+
+        def publish_new() -> None:
+            for _ in range(20):
+                bench.publish("new", headers={"g": "new"})
+                bench.wait(0)
+
+        return lines_executed(publish_new)
+
+    few, many = effort(20), effort(400)
+    assert many < 2 * few
+
+
 def test_strict_order_holds_for_a_dispatcher() -> None:
     bench = DispatchBench()
     bench.queue(strict_order=True, retry_min=100)
@@ -168,13 +293,14 @@ def test_the_order_of_groups_holds_whatever_calls_do(seed: int) -> None:
     chance = random.Random(seed)
     arguments: dict[str, object] = {"group_kind": chance.choice(["sticky", "shared"])}
     if chance.random() < 0.6:
-        arguments["retry_min"] = chance.choice([1, 50, 500])
+        arguments |= {"retry_min": chance.choice([1, 50, 500]), "retry_max": 1000}
     bench = grouped(**arguments)
     queue = bench.vhost.topology.queues["q"]
     bench.set(concurrency=chance.choice([1, 3, 8]), batch=chance.choice([1, 1, 4]), breaker={"failures": 0})
     published: dict[str, int] = {}
     done: dict[str, int] = {}
     steps = 0
+    definitions = 0
     while queue.messages or sum(published.values()) < 150:
         steps += 1
         assert steps < 20_000, "the dispatcher does not come to an end"
@@ -196,6 +322,16 @@ def test_the_order_of_groups_holds_whatever_calls_do(seed: int) -> None:
                     done[name[0]] = int(name[1:])
                 call.end(Answer(ACKNOWLEDGED, "200"))
             bench.wait(0)
+        elif chance.random() < 0.1:
+            if chance.random() < 0.5:
+                bench.dispatchers.pause("/", "d", True)
+                bench.dispatchers.pause("/", "d", False)
+                bench.run()
+            else:
+                definitions += 1
+                at_once, most = chance.choice([1, 3, 8]), chance.choice([1, 1, 4])
+                breaker, limit = {"failures": 0}, 30_000 + definitions
+                bench.set(breaker=breaker, timeout_ms=limit, concurrency=at_once, batch=most)
         else:
             bench.wait(chance.choice([0, 1, 10, 100]))
 

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,6 +89,24 @@ def test_values_that_are_too_long_for_http_are_left_out() -> None:
 
     assert "Amqp-Header-long" not in headers
     assert headers["Amqp-Header-short"] == "y"
+
+
+def test_headers_that_are_too_long_together_are_no_call() -> None:
+    bench = DispatchBench()
+    bench.queue("dead")
+    bench.queue(dead_letter_exchange="", dead_letter_routing_key="dead")
+    dispatcher = bench.set()
+    bench.publish("some", headers={f"n{number}": "x" * 4000 for number in range(16)})
+    assert bench.bodies == ["some"]
+    bench.ack()
+    bench.publish("many", headers={f"n{number}": "x" * 4000 for number in range(17)})
+    bench.wait(0)
+
+    assert bench.bodies == []
+    assert bench.vhost.topology.queues["dead"].ready == 1
+    assert re.fullmatch(
+        r"too-large: HTTP headers of 68\d\d\d bytes, above the limit of 65536", dispatcher.last_failure
+    )
 
 
 def test_a_batch_in_plain_is_an_array_in_the_form_of_the_api() -> None:

@@ -4,6 +4,8 @@ import pytest
 
 from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import make_holder
+from broker.core.queues.purge import purge
+from broker.dispatch.answers import answer_of_http
 from broker.dispatch.dispatcher import RUNNING, WAITING
 from tests.support.core.queue_bench import Client
 from tests.support.dispatch.dispatch_bench import DispatchBench
@@ -89,6 +91,86 @@ def test_a_failed_message_below_the_length_is_tried_again() -> None:
     bench.wait(0)
 
     assert bench.bodies == [], "the run is over"
+
+
+def test_a_later_message_does_not_use_the_grant_of_a_returned_one() -> None:
+    bench = DispatchBench()
+    bench.queue(retry_min=1000)
+    bench.set(trigger={"kind": "length", "length": 2}, concurrency=2)
+    bench.publish("a", "b")
+    bench.wait(0)
+    bench.ack("a")
+    bench.fail("b")
+    bench.publish("c")
+    bench.wait(0)
+    assert bench.bodies == [], "the grant is for the message that the queue delays"
+    bench.wait(1000)
+    assert bench.bodies == ["b"]
+    bench.ack("b")
+
+    assert bench.bodies == [], "one message is too few"
+
+
+def test_a_message_that_the_queue_has_moved_away_grants_nothing() -> None:
+    bench = DispatchBench()
+    bench.queue("dead")
+    bench.queue(delivery_limit=0, dead_letter_exchange="", dead_letter_routing_key="dead")
+    bench.set(trigger={"kind": "interval", "every_ms": 1000}, concurrency=2)
+    bench.publish("a", "b")
+    bench.wait(1000)
+    bench.fail("a")
+    assert bench.vhost.topology.queues["dead"].ready == 1
+    bench.publish("c")
+    bench.ack("b")
+
+    assert bench.bodies == [], "the message came after the end of the interval"
+
+
+def test_a_later_message_does_not_use_the_grant_of_one_that_another_consumer_has() -> None:
+    bench = DispatchBench()
+    queue = bench.queue()
+    bench.set(trigger={"kind": "interval", "every_ms": 1000})
+    bench.publish("a", "b")
+    bench.wait(1000)
+    assert bench.bodies == ["a"]
+    assert get_one(queue, make_holder(queue)) is not None
+    bench.wait(0)
+    bench.ack("a")
+    bench.publish("c")
+    bench.wait(0)
+
+    assert bench.bodies == []
+
+
+def test_returned_messages_that_are_ready_do_not_enlarge_the_grant_of_an_interval() -> None:
+    bench = DispatchBench()
+    bench.queue()
+    bench.set(trigger={"kind": "interval", "every_ms": 1000}, breaker={"failures": 1, "wait_ms": 1500})
+    bench.publish("a")
+    bench.wait(1000)
+    bench.fail("a")
+    bench.wait(1000)
+    bench.publish("b")
+    bench.wait(500)
+    assert bench.bodies == ["a"]
+    bench.ack("a")
+    assert bench.bodies == [], "the second interval has granted a only, which was granted already"
+    bench.wait(500)
+
+    assert bench.bodies == ["b"]
+
+
+def test_a_purge_withdraws_the_grants_of_returned_messages() -> None:
+    bench = DispatchBench()
+    queue = bench.queue(retry_min=100_000)
+    dispatcher = bench.set(trigger={"kind": "interval", "every_ms": 1000})
+    bench.publish("a")
+    bench.wait(1000)
+    bench.fail("a")
+    purge(queue, bench.clock.schedule)
+    bench.wait(1000)
+
+    assert not dispatcher._trigger.awaits_some()
 
 
 def test_messages_that_others_take_end_a_run(bench: DispatchBench) -> None:
@@ -296,6 +378,45 @@ def test_a_target_that_wants_no_calls_gets_none_for_a_while(bench: DispatchBench
 
     assert bench.bodies == ["a"]
     assert queue.messages == 1, "the wait does not count towards the delivery limit"
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("retry_after", ["7", "Tue, 14 Nov 2023 22:13:27 GMT"])
+def test_a_retry_after_in_seconds_or_as_a_date_is_obeyed(
+    bench: DispatchBench, status: int, retry_after: str
+) -> None:
+    # the bench begins on 2023-11-14 at 22:13:20 UTC
+    bench.set(concurrency=2)
+    bench.publish("a", "b", "c")
+    bench.end(answer_of_http(status, retry_after, "", bench.clock.date()), "a")
+    bench.ack("b")
+    assert bench.bodies == [], "the target wants no calls at all"
+    bench.wait(6999)
+    assert bench.bodies == []
+    bench.wait(2)
+
+    assert bench.bodies == ["a", "c"]
+
+
+def test_a_half_open_breaker_stays_half_open_while_the_target_asks_to_wait(bench: DispatchBench) -> None:
+    dispatcher = bench.set(concurrency=2, breaker={"failures": 1, "wait_ms": 1000})
+    bench.publish("a", "b", "c")
+    bench.fail("a")
+    bench.ack("b")
+    assert dispatcher.status()["breaker"] == "closed", "a call that was in progress has succeeded"
+    bench.fail("a")
+    bench.fail("c")
+    bench.wait(1001)
+    assert len(bench.caller.calls) == 1
+    assert dispatcher.status()["breaker"] == "half-open"
+    bench.busy(5000)
+    bench.wait(4999)
+    assert bench.caller.calls == []
+    bench.wait(2)
+    assert len(bench.caller.calls) == 1, "the probe is repeated"
+    bench.ack()
+
+    assert dispatcher.status()["breaker"] == "closed"
 
 
 def test_a_target_that_wants_calls_at_once_again_gets_them_after_a_moment(bench: DispatchBench) -> None:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from broker.net.http_calls import EXTRA
 from config.loader import load, variable
 from config.settings import Settings
 
@@ -27,6 +28,12 @@ def test_the_image_has_the_defaults_file_that_its_variable_names() -> None:
     (copied,) = re.findall(r"^COPY docker/\S+ docker/defaults.toml (/\S+/)$", DOCKERFILE, re.MULTILINE)
     assert variables() == {"AMQPD_CONFIG_DEFAULTS": f"{copied}defaults.toml"}
     assert "!docker/defaults.toml" in (ROOT / ".dockerignore").read_text().splitlines()
+
+
+def test_dispatchers_of_the_image_can_call_urls() -> None:
+    """No operator can install an extra into the image later."""
+    (installed,) = re.findall(r"pip install [^\n]*(\[\w+\])\"", DOCKERFILE)
+    assert installed == f"[{EXTRA}]"
 
 
 def test_a_mounted_settings_file_wins_over_the_defaults_of_the_image(tmp_path: Path) -> None:

@@ -1,17 +1,22 @@
 """Calls of dispatchers: the library that may be missing, secrets, and the environment of commands."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from broker.core.errors import PreconditionFailed
+from broker.dispatch.answers import UNREACHED
 from broker.dispatch.definition import Reference, definition_of
 from broker.dispatch.dispatchers import Dispatchers
 from broker.dispatch.payload import SecretError
+from broker.forwarding.uri import parse_uri
 from broker.net import http_calls
 from broker.net.calls import StoredSecrets, unsupported
 from broker.net.commands import base_environment
+from broker.net.outbound import tls_context
 from config.targets import AllowList
+from tests.support.daemon.certificates import Certificates
 from tests.support.dispatch.dispatch_bench import ALLOWED, URL, DispatchBench
 
 
@@ -54,6 +59,53 @@ def test_a_secret_that_cannot_be_read_is_named_by_its_place(tmp_path: Path) -> N
         secrets.read(reference)
     path.write_bytes(b"now it is there")
     assert secrets.read(reference) == b"now it is there"
+
+
+def test_a_secret_is_not_read_from_a_fifo(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    with pytest.raises(SecretError, match=f"the file {path}, a secret, cannot be read: not a regular file"):
+        StoredSecrets().read(Reference("file", str(path)))
+    with pytest.raises(SecretError, match="not a regular file"):
+        StoredSecrets().read(Reference("file", str(tmp_path)))
+
+
+async def test_authorities_are_not_read_from_a_fifo(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    bench = DispatchBench(allowed=("https://localhost",))
+    bench.queue()
+    bench.set(url="https://localhost/", ca=str(path))
+    bench.publish("one")
+
+    answer = await http_calls.HttpCalls().call(bench.caller.calls[0])
+
+    assert answer.result == UNREACHED
+    assert answer.text == f"'ca' {path}: not a regular file"
+
+
+@pytest.mark.parametrize("name", ["cacertfile", "certfile", "keyfile"])
+def test_tls_files_of_a_shovel_are_not_read_from_a_fifo(
+    tmp_path: Path, name: str, certificates: Certificates
+) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    certificate = f"certfile={certificates.server}&" if name == "keyfile" else ""
+    uri = parse_uri(f"amqps://h/?verify=verify_peer&{certificate}{name}={path}", "/", "src-uri")
+    with pytest.raises(OSError, match="not a regular file"):
+        tls_context(uri)
+
+
+def test_old_secrets_are_forgotten(tmp_path: Path) -> None:
+    now = 100.0
+    secrets = StoredSecrets(lambda: now)
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+        secrets.read(Reference("file", str(tmp_path / name)))
+    now = 110.0
+    secrets.read(Reference("file", str(tmp_path / "a")))
+
+    assert list(secrets._kept) == [Reference("file", str(tmp_path / "a"))]
 
 
 def test_a_secret_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
