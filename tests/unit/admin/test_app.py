@@ -50,7 +50,7 @@ class Log:
 class NoQueue:
     """The type of a missing queue."""
 
-    ready = unacked = held = dead = ready_bytes = unacked_bytes = consumer_count = 0
+    ready = unacked = held = dead = ready_bytes = unacked_bytes = consumer_count = subscription_count = 0
     memory = volatile = None
 
 
