@@ -61,6 +61,13 @@ class MessageView:
         """Return the decoded value of a header; None without the header."""
         return self.headers().get(name)
 
+    def header_octets(self, name: bytes) -> bytes | None:
+        """Return the octets of a header that is a string, if the view finds them without decoding the value.
+
+        None: `header_named` must find the value.
+        """
+        return None
+
     def group_id(self) -> object | None:
         """Return the group of the message; None: in none. [JMSXGroupID]"""
         headers = self.headers()

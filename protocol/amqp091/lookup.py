@@ -97,6 +97,13 @@ def header_at(content: bytes, name: bytes) -> i64:
     return position if p == end else NOWHERE
 
 
+def string_octets(content: bytes, start: i64) -> bytes | None:
+    """Return the octets of a long string at the offset from `header_at`; None: a value of another type."""
+    if content[start] != _LONG_STRING:
+        return None
+    return content[start + 5 : start + 5 + i64(read_i32_be(content, start + 1))]
+
+
 def header_value(content: bytes, start: i64) -> object:
     """Return the header's value at the offset from `header_at`; None also if the value does not decode."""
     kind: i64 = content[start]

@@ -33,6 +33,7 @@ from protocol.amqp091.lookup import (
     number,
     property_at,
     short_string,
+    string_octets,
 )
 from protocol.amqp091.properties import EXPIRATION, Field, Properties
 from protocol.errors import ProtocolError
@@ -135,6 +136,11 @@ class ContentView(MessageView):
         """Return the value of a header."""
         start = header_at(self.content, name.encode(errors="surrogatepass"))
         return header_value(self.content, start) if start >= 0 else None
+
+    def header_octets(self, name: bytes) -> bytes | None:
+        """Return the octets of a header that is a long string."""
+        start = header_at(self.content, name)
+        return string_octets(self.content, start) if start >= 0 else None
 
     def lookup(self, name: str) -> object | None:
         """Return the value of an identifier of a selector."""

@@ -80,9 +80,11 @@ class Mapping:
         self.by_selector = by == BY_SELECTOR
         is_property = by.startswith(BY_PROPERTY)
         self._header = "" if is_property or self.by_selector else by
+        self._header_octets = self._header.encode(errors="surrogatepass")
         self._property = property_name(by) if is_property else ""
         self._slots = Slots()
         self._known: dict[str, Place] = {}
+        self._known_octets: dict[bytes, Place] = {}  # the same for octets of headers
 
     def find_place(self, view: MessageView) -> Place:
         """Return the place of a message. Raises the errors of views whose content does not decode."""
@@ -90,10 +92,18 @@ class Mapping:
             return self._select(view)
         if not self.members:
             return NOWHERE
-        value = view.header_named(self._header) if self._header else view.property(self._property)
-        key = value if isinstance(value, str) else key_of(value)
-        place = self._known.get(key)
-        return self._locate(key) if place is None else place
+        if not self._header:
+            return self._find_key(view.property(self._property))
+        octets = view.header_octets(self._header_octets)
+        if octets is None:
+            return self._find_key(view.header_named(self._header))
+        known = self._known_octets.get(octets)
+        if known is None:
+            known = self._find_key(octets)
+            if len(self._known_octets) >= KNOWN_MAX:
+                self._known_octets.clear()
+            self._known_octets[octets] = known
+        return known
 
     def without(self, names: list[str]) -> Mapping:
         """Return the mapping without these members, and without what is pinned to them."""
@@ -112,6 +122,12 @@ class Mapping:
     def selectors(self) -> list[str]:
         """The texts of the members' selectors in order; "": the member takes everything."""
         return ["" if each.selector is None else each.selector.canonical for each in self.members]
+
+    def _find_key(self, value: object | None) -> Place:
+        """Return the place of the key of this value."""
+        key = key_of(value)
+        place = self._known.get(key)
+        return self._locate(key) if place is None else place
 
     def _locate(self, key: str) -> Place:
         pinned = self.pins.get(key)

@@ -260,7 +260,7 @@ class Partitioned(PartitionsHook):
         else:
             self.members.remove(member)
             mapping = self.mapping.without([queue.name])
-            self._separate(self.mapping, mapping)  # its pinned values, or its selector, have other slots now
+            self._separate(self.mapping, mapping)  # pinned values and selectors have other slots now
             self._set_mapping(mapping)
             self._remove_argument(queue.name)
             self.warn_of_no_members()

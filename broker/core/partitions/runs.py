@@ -83,9 +83,10 @@ class Runs(Chore):
 
     def remove(self, entry: QueueEntry) -> None:
         """Remove an entry that has left its queue, whatever the reason."""
-        run = self._runs.pop(entry, None)
+        run = self._runs.get(entry)
         if run is None:
             return
+        del self._runs[entry]
         run.count -= 1
         if run.held and entry in run.held:
             self._unhold(run, entry)

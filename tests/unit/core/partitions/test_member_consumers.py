@@ -267,7 +267,7 @@ def browse(bench: PartitionedBench, extent: BrowseRange | None = None) -> QueueC
 
 
 def seen(bench: PartitionedBench, browser: QueueConsumer) -> list[int]:
-    """Let a browser see what is there, and return the numbers of all messages that it has seen."""
+    """Let a browser see all messages, and return the numbers of the messages that it has seen."""
     bench.run()
     for part in list(browser.parts):
         while queue_of(part).deliver_single_message(part):
