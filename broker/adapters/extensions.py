@@ -224,7 +224,7 @@ PUBLISHED_HEADERS: Final[Extensions] = {
     ORIGIN: Extension(
         "a string of 1 to 255 bytes",
         "Broker and shovel that forward the message exactly once, for queues with `x-dedup-producers`. The "
-        "header takes precedence over `x-producer`.",
+        "header takes precedence over `x-producer`, and has no effect from other clients.",
     ),
     POSITION: Extension(
         "an integer, at least 0",

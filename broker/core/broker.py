@@ -38,7 +38,7 @@ from broker.core.vhosts.changes import (
 )
 from broker.core.vhosts.definitions import apply_change, apply_vhost_change, changes_of, describe_vhost
 from broker.core.vhosts.parameters import is_same
-from broker.core.vhosts.registry import Registry
+from broker.core.vhosts.registry import INCARNATION, Registry
 from broker.core.vhosts.vhost import VirtualHost
 
 PARAMETER: Final = "parameter"
@@ -113,7 +113,7 @@ class Parameters:
         """
         name = change.get("name")
         if not isinstance(name, str) or change.get("kind") not in (PARAMETER, _DELETED):
-            raise ValueError(f"no change of a parameter: {change}")
+            raise ValueError(f"no change of a parameter: kind '{change.get('kind')}', name '{name}'")
         if change["kind"] == _DELETED:
             self._values.pop(name, None)
         else:
@@ -269,6 +269,8 @@ class Broker(Registry):
         definitions as they are when the last list is yielded.
         """
         yield [{"kind": NEXT_NUMBER, "number": int(self.numbers.next)}]
+        if self._incarnation > 0:
+            yield [self.describe_incarnation()]
         yield self.parameters.changes()
         for vhost in list(self.vhosts.values()):
             for changes in chain([changes_of(vhost)], describe_vhost(vhost)):
@@ -293,6 +295,8 @@ class Broker(Registry):
             applier(change)
         elif kind == NEXT_NUMBER:
             self.numbers.reserve(number_of(change, "number") - 1)
+        elif kind == INCARNATION:
+            self.note_incarnation(number_of(change, "number"))
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
             self.sinks.forget_vhost(text_of(change, "name"))

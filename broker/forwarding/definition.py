@@ -8,7 +8,7 @@ from typing import Final, final
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
 from broker.core.values import show
-from broker.forwarding.uri import Uri, parse_uri, show_uri
+from broker.forwarding.uri import NOT_A_URI, Uri, parse_uri, show_uri
 from protocol.amqp091 import properties as p
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.table import encode_table
@@ -271,6 +271,11 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
     mode = "'ack-mode' = 'exactly-once'"
     if not source.queue or not all(uri.is_local and not uri.names_user for uri in source.uris):
         raise PreconditionFailed(f"{mode} needs a 'src-queue' of this broker: 'src-uri' = 'amqp://'")
+    vhosts = sorted({uri.vhost for uri in source.uris})
+    if len(vhosts) > 1:
+        raise PreconditionFailed(
+            f"{mode} needs a single source, 'src-uri' has the vhosts {', '.join(vhosts)}"
+        )
     if not destination.queue or destination.predeclared:
         raise PreconditionFailed(f"{mode} needs a 'dest-queue' without 'dest-predeclared'")
     if source.delete_after != NEVER:
@@ -390,4 +395,4 @@ URI_FIELDS: Final = ("src-uri", "dest-uri", "uri")
 def _shown_uris(value: object) -> object:
     if isinstance(value, list):
         return [_shown_uris(each) for each in value]
-    return show_uri(value) if isinstance(value, str) else value
+    return show_uri(value) if isinstance(value, str) else NOT_A_URI

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-import structlog
 from mypy_extensions import i64, mypyc_attr
 from pamqp import base, commands
 
@@ -20,7 +19,7 @@ from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEn
 from broker.forwarding.line import Dialer, Line
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
-from protocol.amqp091.client import DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
+from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
 from protocol.amqp091.content import header_frame_bytes
 from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
 
@@ -32,8 +31,6 @@ DUPLICATE: Final = "DUPLICATE"
 
 Run = tuple[int, int]
 """The first and the last of consecutive messages."""
-
-_log = structlog.get_logger("amqpd.forwarding")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -73,18 +70,31 @@ class EndOwner:
         """Write the output of both ends."""
         raise NotImplementedError
 
+    def on_broken(self) -> None:
+        """Log the exception that is being handled, an error of this broker, and end the attempt over it."""
+        raise NotImplementedError
+
+
+def guard(owner: EndOwner, call: Callable[[], None]) -> None:
+    """Make a call of an attempt. An exception ends the attempt, and does not reach the event loop."""
+    try:
+        call()
+    except Exception:
+        owner.on_broken()
+
 
 @final
-class _Timer(TimedTask):
-    """A call at a time."""
+class Timer(TimedTask):
+    """A call of an attempt at a time."""
 
-    def __init__(self, call: Callable[[], None]) -> None:
+    def __init__(self, owner: EndOwner, call: Callable[[], None]) -> None:
         super().__init__()
+        self._owner = owner
         self._call = call
 
     def do_due_work(self) -> None:
         """Make the call."""
-        self._call()
+        guard(self._owner, self._call)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -103,18 +113,20 @@ class End(ClientHandler):
         schedule: Schedule,
         side: str,
         version: str,
+        capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
         self.uri = uri
         self.side = side
         self.is_ready = False
         self.owner = owner
+        self.capabilities = capabilities
         self._name = f"Shovel {definition.name}"
         self._definition = definition
         self._dialer = dialer
         self._schedule = schedule
         self._line: Line | None = None
-        self._limit = _Timer(self._on_limit)
-        self._beat = _Timer(self._on_beat)
+        self._limit = Timer(owner, self._on_limit)
+        self._beat = Timer(owner, self._on_beat)
         self._closing = False
         self._holds = False  # the line passes nothing on, so the broker seems silent
         login = Login(
@@ -125,6 +137,7 @@ class End(ClientHandler):
             0 if uri.is_local else uri.heartbeat,
             uri.frame_max,
             uri.channel_max,
+            capabilities,
         )
         properties = {"product": "amqpd", "version": version, "connection_name": self._name}
         self.client = Client(self, login, properties, BODY_BYTES_MAX)
@@ -138,6 +151,9 @@ class End(ClientHandler):
 
     def on_connected(self) -> None:
         """Start the handshake, or open the channel where no handshake is required."""
+        guard(self.owner, self._start)
+
+    def _start(self) -> None:
         frame_max = 0 if self._line is None else self._line.frame_max
         if frame_max:
             self.client.start_open(frame_max)
@@ -149,13 +165,12 @@ class End(ClientHandler):
         """Take bytes from the broker."""
         try:
             self.client.receive(data)
-        except Exception:  # an error of this broker must end the attempt only
-            _log.exception("internal error", shovel=self._definition.name, vhost=self._definition.vhost)
-            self.fail("internal error, see the broker's log")
-        if self._closing:
-            self.flush()
-        else:
-            self.owner.end_turn()
+            if self._closing:
+                self.flush()
+            else:
+                self.owner.end_turn()
+        except Exception:
+            self.owner.on_broken()
 
     def on_writable(self, writable: bool) -> None:
         """Do nothing: only the destination writes much."""
@@ -164,7 +179,7 @@ class End(ClientHandler):
         """End the attempt: the line has ended."""
         self._line = None
         self._cancel_timers()
-        self.fail(reason or "the broker has closed the connection")
+        guard(self.owner, lambda: self.fail(reason or "the broker has closed the connection"))
 
     def flush(self) -> None:
         """Write the output of the client."""
@@ -459,7 +474,9 @@ class Destination(End):
         version: str,
         confirms: bool,
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, "destination", version)
+        is_exact = definition.ack_mode == EXACTLY_ONCE
+        capabilities = (*CAPABILITIES, MESSAGE_ORIGINS) if is_exact else CAPABILITIES
+        super().__init__(owner, definition, uri, dialer, schedule, "destination", version, capabilities)
         self._destination: DestinationEnd = definition.destination
         self._confirms = confirms
         self._mandatory = self._destination.queue != ""
@@ -509,7 +526,7 @@ class Destination(End):
 
     def on_writable(self, writable: bool) -> None:
         """Report that the broker reads too slowly, or has caught up."""
-        self.owner.on_blocked("" if writable else "flow")
+        guard(self.owner, lambda: self.owner.on_blocked("" if writable else "flow"))
 
     def on_blocked(self, reason: str) -> None:
         """Report a shortage of the broker, or its end."""

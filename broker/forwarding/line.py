@@ -10,6 +10,10 @@ from broker.forwarding.uri import Uri
 class Peer(Protocol):
     """The user of a line, whose methods the line calls, never from inside a method of the line."""
 
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The capabilities of the client, for a broker that requires no handshake."""
+
     def on_connected(self) -> None:
         """Note that bytes can be written."""
 

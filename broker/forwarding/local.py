@@ -22,7 +22,7 @@ from broker.core.delivery.session import Scheduler
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.line import Peer
 from broker.forwarding.uri import Uri
-from protocol.amqp091.client import CAPABILITIES, PROTOCOL_HEADER
+from protocol.amqp091.client import PROTOCOL_HEADER
 from protocol.amqp091.connection import OPEN
 from protocol.errors import COMMAND_INVALID, ProtocolError
 
@@ -255,7 +255,7 @@ class LocalLine(TimedTask):
             connection.state = OPEN
             connection.user = OWN_USER
             connection.client_name = connection.peer
-            connection.client_capabilities = dict.fromkeys(CAPABILITIES, True)
+            connection.client_capabilities = dict.fromkeys(peer.capabilities, True)
             connection.client_properties = {"product": "amqpd", "connection_name": connection.peer}
             connection.virtual_host = vhost
             connection.rights = Rights(OwnAccess(), OWN_USER, vhost.name)

@@ -6,9 +6,11 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING
 from broker.core.schedule import Schedule
-from broker.forwarding.definition import Definition
+from broker.forwarding.definition import EXACTLY_ONCE, Definition
 from broker.forwarding.uri import Uri
+from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp091.table import encode_table
@@ -21,18 +23,21 @@ SHOVELLED_TIME: Final = "x-shovelled-timestamp"
 """The header with the time of the last move, in seconds since 1970. [RabbitMQ]"""
 
 ADDRESSES_MAX: Final = 4096
+ORIGIN_NAME: Final = ORIGIN.encode()  # with this the names of all headers of an origin begin
+ORIGIN_NAMES: Final = {name.encode() for name in (ORIGIN, POSITION, PRECEDING)}
 
 
 @final
 class Rewriting:
-    """The changes of an attempt. `changes_address` and `changes_content`: whether there are any."""
+    """The changes of an attempt. `changes_address`: whether addresses change."""
 
     def __init__(
         self, definition: Definition, source: Uri, destination: Uri, cluster: str, schedule: Schedule
     ) -> None:
         end = definition.destination
         self.changes_address = end.exchange is not None or end.key is not None
-        self.changes_content = bool(end.properties) or end.adds_headers or end.adds_time
+        self._changes_content = bool(end.properties) or end.adds_headers or end.adds_time
+        self._removes_origin = definition.ack_mode != EXACTLY_ONCE
         self._exchange = None if end.exchange is None else short_string(end.exchange)
         self._key = None if end.key is None else short_string(end.key)
         self._properties = end.properties
@@ -53,15 +58,26 @@ class Rewriting:
             self._addresses[address] = changed
         return changed
 
+    def changes(self, content: bytes) -> bool:
+        """Whether a content changes. A message that was forwarded exactly once before loses its origin."""
+        if self._changes_content:
+            return True
+        return self._removes_origin and content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0
+
     def content_of(self, content: bytes) -> bytes:
-        """Return a content with its new properties and headers. Raises ValueError if it does not decode."""
+        """Return a content with its new properties and headers.
+
+        Raises ValueError if the content does not decode and needs more changes than the loss of an origin.
+        """
         try:
             properties = Properties(content)
             for place, value in self._properties:
                 properties.put(place, value)
-            if self._entry or self._adds_time:
+            if self._removes_origin or self._entry or self._adds_time:
                 properties.set_fields(self._changed_fields(properties.fields()))
         except ProtocolError as error:
+            if not self._changes_content:
+                return content
             raise ValueError(error.text) from error
         return properties.content()
 
@@ -78,6 +94,8 @@ class Rewriting:
             seconds: int = self._schedule.date() // 1000
             added.append((SHOVELLED_TIME.encode(), b"l" + seconds.to_bytes(8, "big")))
         names = {name for name, _ in added}
+        if self._removes_origin:
+            names |= ORIGIN_NAMES
         return [field for field in fields if field[0] not in names] + added
 
 

@@ -26,7 +26,7 @@ from broker.forwarding.definition import (
     QUEUE_LENGTH,
     Definition,
 )
-from broker.forwarding.ends import Destination, EndOwner, MessageSource, Run, Source, message_bytes
+from broker.forwarding.ends import Destination, EndOwner, MessageSource, Run, Source, Timer, message_bytes
 from broker.forwarding.line import Dialer
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost
@@ -39,6 +39,7 @@ TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for
 REFUSED_MS: Final = 1000  # the pause after a refused message
 TOLERANCE_MS: Final = 10  # messages of so much time are sent together
 UNLIMITED: Final[i64] = -1
+INTERNAL_ERROR: Final = "internal error, see the broker's log"
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -86,19 +87,6 @@ class Window:
             beyond.remove(self._upto)
 
 
-@final
-class _Retry(TimedTask):
-    """The return of refused messages, after a pause."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        super().__init__()
-        self._attempt = attempt
-
-    def do_due_work(self) -> None:
-        """Return the refused messages."""
-        self._attempt.return_refused()
-
-
 # Reasons for taking no messages. Bits, so that further reasons are further bits.
 HOLD_BLOCKED: Final = 1  # the destination takes none
 HOLD_REFUSED: Final = 2  # the destination has refused some
@@ -108,7 +96,7 @@ US_PER_MS: Final = 1000
 
 
 @final
-class RateLimit(TimedTask):
+class RateLimit:
     """The limit of an attempt to `rate` messages in a second, 0: none.
 
     Each message uses a part of a second. When the parts of the coming TOLERANCE_MS are used, the source is
@@ -116,10 +104,10 @@ class RateLimit(TimedTask):
     """
 
     def __init__(self, attempt: Attempt, schedule: Schedule, rate: int) -> None:
-        super().__init__()
         self._attempt = attempt
         self._schedule = schedule
         self._rate = rate
+        self._timer = Timer(attempt, self._look)
         self._paid_until = 0  # the time on the clock, in microseconds, up to which messages were sent
 
     def count(self) -> None:
@@ -128,11 +116,15 @@ class RateLimit(TimedTask):
             return
         now = int(self._schedule.now()) * US_PER_MS
         self._paid_until = max(self._paid_until, now) + US_PER_SECOND // self._rate
-        if self._paid_until - now > TOLERANCE_MS * US_PER_MS and self.due == 0:
+        if self._paid_until - now > TOLERANCE_MS * US_PER_MS and self._timer.due == 0:
             self._attempt.hold(HOLD_RATE)
             self._wait()
 
-    def do_due_work(self) -> None:
+    def end(self) -> None:
+        """Limit nothing any more."""
+        self._schedule.cancel(self._timer)
+
+    def _look(self) -> None:
         """Take messages again, or wait for messages that came meanwhile."""
         if self._paid_until > int(self._schedule.now()) * US_PER_MS:
             self._wait()
@@ -140,7 +132,7 @@ class RateLimit(TimedTask):
             self._attempt.release(HOLD_RATE)
 
     def _wait(self) -> None:
-        self._schedule.set(self, self._paid_until // US_PER_MS + 1)
+        self._schedule.set(self._timer, self._paid_until // US_PER_MS + 1)
 
 
 @final
@@ -159,7 +151,7 @@ class Attempt(EndOwner):
         self._mode = definition.ack_mode
         self._refused: list[Run] = []
         self._has_ignored = False  # messages beyond the wanted number have arrived
-        self._retry = _Retry(self)
+        self._retry = Timer(self, self.return_refused)
         self._holds = 0  # the reasons for which the source is held
         self._rate = RateLimit(self, shovel.schedule, definition.rate)
         self._rewriting = Rewriting(
@@ -187,9 +179,12 @@ class Attempt(EndOwner):
         """Close both ends. Unacknowledged messages return to the source."""
         self.is_over = True
         self._shovel.schedule.cancel(self._retry)
-        self._shovel.schedule.cancel(self._rate)
-        self._source.close()
-        self._destination.close()
+        self._rate.end()
+        for close in (self._source.close, self._destination.close):  # an error of one must not keep the other
+            try:
+                close()
+            except Exception:
+                self._shovel.log_error()
 
     # -- calls of the ends
 
@@ -217,7 +212,7 @@ class Attempt(EndOwner):
             rewriting = self._rewriting
             if rewriting.changes_address:
                 address = rewriting.address_of(address)
-            if rewriting.changes_content:
+            if rewriting.changes(content):
                 content = rewriting.content_of(content)
             sent = self._destination.send(address, content, pieces)
         except ValueError as error:
@@ -305,6 +300,11 @@ class Attempt(EndOwner):
         """End the attempt."""
         if not self.is_over:
             self._shovel.note_failed(reason)
+
+    def on_broken(self) -> None:
+        """Log the exception that is being handled, an error of this broker, and end the attempt over it."""
+        self._shovel.log_error()
+        self.on_failed(INTERNAL_ERROR)
 
     def end_turn(self) -> None:
         """Write the output of both ends: first the messages, then the acknowledgements."""
@@ -396,10 +396,14 @@ class Shovel(TimedTask):
             return
         self.schedule.cancel(self)
         self._set_state(STARTING)
-        attempt = Attempt(self)
-        self.attempt = attempt
-        self.attempts += 1
-        attempt.begin()
+        try:
+            attempt = Attempt(self)
+            self.attempt = attempt
+            self.attempts += 1
+            attempt.begin()
+        except Exception:  # an error of this broker ends the attempt only
+            self.log_error()
+            self.note_failed(INTERNAL_ERROR)
 
     def stop(self) -> None:
         """End the present attempt, and begin no other one."""
@@ -479,6 +483,10 @@ class Shovel(TimedTask):
         )
         if delay:
             self.schedule.set(self, self.schedule.after(delay * 1000))
+
+    def log_error(self) -> None:
+        """Log the exception that is being handled."""
+        _log.exception("internal error", shovel=self.definition.name, vhost=self.definition.vhost)
 
     def _end_for_good(self) -> None:
         """End a shovel that has forwarded the wanted number of messages."""

@@ -93,13 +93,8 @@ class Shovels:
         else:
             _log.info("shovel deleted", shovel=name, vhost=vhost.name)
         after = self._shovels.get((vhost.name, name))
-        if before is not None and _staged_queue(before) not in (None, _staged_queue(after)):
-            try:
-                release_stage(self._broker, before.definition)
-            except BrokerError as error:
-                _log.error(
-                    "messages of a shovel stay staged", shovel=name, vhost=vhost.name, reason=error.text
-                )
+        if before is not None and _staged_queue(before) != _staged_queue(after):
+            self._release(before)
 
     def _begin(self, vhost: VirtualHost, name: str) -> None:
         try:
@@ -126,7 +121,19 @@ class Shovels:
 
     def _forget_vhost(self, name: str) -> None:
         for key in [key for key in self._shovels if key[0] == name]:
-            self._shovels.pop(key).stop()
+            shovel = self._shovels.pop(key)
+            shovel.stop()
+            self._release(shovel)
+
+    def _release(self, shovel: Shovel) -> None:
+        """Return the staged messages of a shovel that no longer exists, if it staged any."""
+        if _staged_queue(shovel) is None:
+            return
+        try:
+            release_stage(self._broker, shovel.definition)
+        except BrokerError as error:
+            name, vhost = shovel.labels
+            _log.error("messages of a shovel stay staged", shovel=name, vhost=vhost, reason=error.text)
 
     def _cluster_name(self) -> str:
         name = self._broker.parameters.get(CLUSTER_NAME)

@@ -13,7 +13,9 @@ refuses a message whose predecessor it has refused. A lost message could otherwi
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final, final
+from urllib.parse import quote
 
 from mypy_extensions import i64
 
@@ -23,7 +25,7 @@ from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
-from broker.core.message import Message
+from broker.core.message import SHORT_STRING_BYTES_MAX, Message
 from broker.core.operators.stage import Stage
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING
@@ -31,9 +33,10 @@ from broker.core.queues.attach import attach, detach
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import found_nothing
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Chore, TimedTask
+from broker.core.schedule import Chore
 from broker.forwarding.definition import PREFETCH, Definition
-from broker.forwarding.ends import EndOwner, Run
+from broker.forwarding.ends import EndOwner, Run, Timer, guard
+from broker.forwarding.rewriting import ORIGIN_NAMES
 from broker.forwarding.uri import Uri
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.sections import is_sections
@@ -42,12 +45,14 @@ from protocol.errors import ProtocolError
 REQUEUED: Final = 1  # steps of `Stage.requeue_some` in a turn
 SENT_MAX: Final = 256  # messages sent in a turn
 NONE: Final[i64] = -1
-_HEADERS: Final = {name.encode() for name in (ORIGIN, POSITION, PRECEDING)}
 
 
-def reader_of(name: str) -> str:
-    """Return the name under which a shovel stages messages."""
-    return f"shovel {name}"
+def reader_of(definition: Definition) -> str:
+    """Return the name under which a shovel stages messages. No other shovel of the broker has the name."""
+    reader = f"shovel {quote(definition.vhost, '')}/{quote(definition.name, '')}"
+    if len(reader) <= SHORT_STRING_BYTES_MAX:
+        return reader
+    return f"shovel {sha256(reader.encode()).hexdigest()}"
 
 
 def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> bytes:
@@ -60,7 +65,9 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
         added.append((PRECEDING.encode(), _number(preceding)))
     try:
         properties = Properties(content)
-        properties.set_fields([field for field in properties.fields() if field[0] not in _HEADERS] + added)
+        properties.set_fields(
+            [field for field in properties.fields() if field[0] not in ORIGIN_NAMES] + added
+        )
     except ProtocolError as error:
         raise ValueError(error.text) from error
     return properties.content()
@@ -77,7 +84,7 @@ def release_stage(broker: Broker, definition: Definition) -> None:
     queue = None if vhost is None else vhost.topology.queues.get(definition.source.queue)
     if queue is None:
         return
-    stage = broker.staging.find_stage(queue, reader_of(definition.name))
+    stage = broker.staging.find_stage(queue, reader_of(definition))
     if stage is not None:
         stage.release_marked()
         broker.staging.release(stage)
@@ -125,7 +132,7 @@ class StagedConnection(Connection):
     def pump(self, budget: i64) -> None:
         """Stage messages, and append them to the log."""
         super().pump(budget)
-        self._source.work()
+        guard(self._source.owner, self._source.work)
 
 
 @final
@@ -145,7 +152,13 @@ class StagedTarget(PullingTarget):
         self.again = False
         if not self.consumers:
             return 0
-        consumer = self.consumers[0]
+        try:
+            return self._stage(quota, self.consumers[0])
+        except Exception:
+            self._source.owner.on_broken()
+            return 0
+
+    def _stage(self, quota: i64, consumer: QueueConsumer) -> i64:
         count = self._source.stage_some(min(quota, self._source.room()))
         if count < 0:
             found_nothing(self._source.queue, consumer)
@@ -157,20 +170,7 @@ class StagedTarget(PullingTarget):
 
     def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """End the attempt: the queue was deleted."""
-        self._source.fail("the queue was deleted")
-
-
-@final
-class _Work(TimedTask):
-    """The next turn of a source that has more messages to send."""
-
-    def __init__(self, source: StagedSource) -> None:
-        super().__init__()
-        self._source = source
-
-    def do_due_work(self) -> None:
-        """Send."""
-        self._source.send_soon()
+        guard(self._source.owner, lambda: self._source.fail("the queue was deleted"))
 
 
 @final
@@ -183,7 +183,7 @@ class StagedSource(DurableWaiter):
     """
 
     def __init__(self, owner: EndOwner, definition: Definition, uri: Uri, host: StagingHost) -> None:
-        self._owner = owner
+        self.owner = owner
         self._definition = definition
         self._uri = uri
         self._host = host
@@ -205,7 +205,9 @@ class StagedSource(DurableWaiter):
         self._sent: i64 = 0
         self._offsets: dict[int, int] = {}
         self._done: set[int] = set()
-        self._work = _Work(self)
+        self._work = Timer(owner, self.send_soon)
+        self._reader = reader_of(definition)
+        self._epoch: i64 = 0  # of the stage, as this source has attached to it
         self._sends = False
 
     @property
@@ -229,7 +231,7 @@ class StagedSource(DurableWaiter):
             self.fail(error.text)
             return
         self._wait()
-        self._owner.on_source_ready(self.queue.ready)
+        self.owner.on_source_ready(self.queue.ready)
 
     def close(self) -> None:
         """Stage and send no more."""
@@ -283,13 +285,13 @@ class StagedSource(DurableWaiter):
     def fail(self, reason: str) -> None:
         """End the attempt."""
         if not self._closed:
-            self._owner.on_failed(f"source queue '{self._definition.source.queue}': {reason}")
+            self.owner.on_failed(f"source queue '{self._definition.source.queue}': {reason}")
 
     # -- staging
 
     def room(self) -> i64:
         """Return how many more messages may be staged now."""
-        if self._closed or self._stage is None or self._waits:
+        if self._closed or self._stage is None or self._waits or not self._is_attached(self._stage):
             return 0
         return self._room_max - self._coming - (self._stage.next - self._acked)
 
@@ -314,6 +316,9 @@ class StagedSource(DurableWaiter):
         stage = self._stage
         if self._closed or stage is None or self._waits:
             return
+        if not self._is_attached(stage):
+            self.fail(f"another program has attached to reader '{self._reader}', or has deleted it")
+            return
         if not self._send():
             return
         if self._coming > 0 or self._acked > stage.first:
@@ -327,6 +332,9 @@ class StagedSource(DurableWaiter):
 
     def on_durable(self, batch: i64) -> None:
         """Send the messages that are staged now: their positions are on disk."""
+        guard(self.owner, self._send_stored)
+
+    def _send_stored(self) -> None:
         stage = self._stage
         self._waits = False
         if stage is None:
@@ -334,17 +342,21 @@ class StagedSource(DurableWaiter):
         if self._closed:
             return  # the next attempt has waited too
         self._has_step = False
-        stage.note_durable()
-        while stage.settle_some():
-            pass
+        if self._is_attached(stage):
+            stage.note_durable()
+            while stage.settle_some():
+                pass
         self.send_soon()
         if self._target is not None and not self._closed:
             self._target.update()
 
     def on_store_failed(self, reason: str) -> None:
         """Undo the step, which is not on disk, and end the attempt."""
+        guard(self.owner, lambda: self._undo(reason))
+
+    def _undo(self, reason: str) -> None:
         self._waits = False
-        if self._has_step and self._stage is not None:
+        if self._has_step and self._stage is not None and self._is_attached(self._stage):
             self._has_step = False
             self._host.broker.staging.undo(self._stage)
         self.fail(f"the log has failed: {reason}")
@@ -353,7 +365,12 @@ class StagedSource(DurableWaiter):
         """Send, and write what was sent."""
         self.work()
         if not self._closed:
-            self._owner.end_turn()
+            self.owner.end_turn()
+
+    def _is_attached(self, stage: Stage) -> bool:
+        """Whether the stage is the one to which this source has attached, and nobody has attached since."""
+        staging = self._host.broker.staging
+        return stage.epoch == self._epoch and staging.find_stage(stage.queue, self._reader) is stage
 
     def _wait(self) -> None:
         self._waits = True
@@ -373,9 +390,10 @@ class StagedSource(DurableWaiter):
             queue = vhost.declarations.declare_queue(name, True, None, False, definition.source.table)
         if not queue.logged:
             raise PreconditionFailed("it is not durable, so positions of its messages cannot be remembered")
-        reader = reader_of(definition.name)
-        stage = broker.staging.attach(queue, reader, broker.schedule.date() * 1000)
-        self._stage = stage
+        reader = self._reader
+        is_new = broker.staging.find_stage(queue, reader) is None
+        stage = broker.staging.attach(queue, reader, broker.new_incarnation() if is_new else 0)
+        self._stage, self._epoch = stage, stage.epoch
         self._acked = self._next = stage.first
         origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
         self._origin = b"S" + len(origin).to_bytes(4, "big") + origin
@@ -443,7 +461,7 @@ class StagedSource(DurableWaiter):
             self._sent += 1
             self._offsets[self._sent] = offset
             self._preceding = offset
-            self._owner.on_message(self._sent, entry.message.address.encoded, content, pieces, 0)
+            self.owner.on_message(self._sent, entry.message.address.encoded, content, pieces, 0)
 
     def _content(self, entry: QueueEntry) -> tuple[bytes, list[bytes]]:
         """Return the content of a message as frames, and the pieces of a large body. Raises OSError."""

@@ -1,16 +1,19 @@
 """URIs of brokers, with the query parameters of RabbitMQ's clients. [RabbitMQ URI specification]
 
 A URI without a host means this broker: `amqp://`, or `amqp:///VHOST` for another virtual host. The password
-of a URI is in `Uri.password` only: texts for people come from `Uri.shown`.
+of a URI is in `Uri.password` only: texts for people come from `Uri.shown`. Errors quote nothing of a text
+that is no URI, because a password may be at any place in the text.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final, final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit
 
 from broker.core.errors import PreconditionFailed
 from protocol.amqp091.client import MECHANISMS
+from protocol.amqp091.constants import FRAME_MIN_SIZE
 from protocol.sasl import AMQPLAIN, ANONYMOUS, EXTERNAL, PLAIN
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -19,9 +22,6 @@ PORTS: Final = {"amqp": 5672, "amqps": 5671}
 GUEST: Final = "guest"
 HEARTBEAT: Final = 10  # seconds, as RabbitMQ's shovels request
 CONNECTION_TIMEOUT: Final = 60_000  # milliseconds
-SECRETS: Final = ("password",)
-"""The query parameters that are never shown."""
-
 NUMBERS: Final = {
     "heartbeat": 65535,
     "connection_timeout": 3_600_000,
@@ -35,6 +35,10 @@ FILES: Final = ("cacertfile", "certfile", "keyfile")
 TEXTS: Final = (*FILES, "server_name_indication", "password")
 FLAGS: Final = {"verify": ("verify_peer", "verify_none"), "fail_if_no_peer_cert": ("true", "false")}
 MECHANISM: Final = "auth_mechanism"
+SHOWN: Final = frozenset((*NUMBERS, *FILES, *FLAGS, "server_name_indication", MECHANISM))
+"""The query parameters that may be shown: all but the password, and names that are not known."""
+
+NOT_A_URI: Final = "(not a URI)"
 KNOWN_MECHANISMS: Final = (PLAIN, AMQPLAIN, EXTERNAL, ANONYMOUS)
 
 
@@ -90,11 +94,10 @@ def parse_uri(text: object, default_vhost: str, where: str) -> Uri:
     """
     if not isinstance(text, str):
         raise PreconditionFailed(f"'{where}' is not a URI: it is not a string")
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError as error:
-        raise PreconditionFailed(f"'{where}' is not a valid URI: {_without_secrets(str(error))}") from error
+    objection = _objection(text)
+    if objection:
+        raise PreconditionFailed(f"'{where}' is not a valid URI: {objection}")
+    parts = urlsplit(text)
     shown = show_uri(text)
     if parts.scheme not in PORTS:
         raise PreconditionFailed(
@@ -109,7 +112,7 @@ def parse_uri(text: object, default_vhost: str, where: str) -> Uri:
     uri = Uri(
         parts.scheme,
         parts.hostname or "",
-        port or PORTS[parts.scheme],
+        parts.port or PORTS[parts.scheme],
         unquote(path) if path else default_vhost,
     )
     uri.shown = shown
@@ -125,14 +128,33 @@ def parse_uri(text: object, default_vhost: str, where: str) -> Uri:
 
 def show_uri(text: str) -> str:
     """Return a URI without user, password and secret query parameters. [RabbitMQ amqp_uri]"""
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        return "(not a URI)"
+    if _objection(text):
+        return NOT_A_URI
+    parts = urlsplit(text)
     place = parts.netloc.rpartition("@")[2]
-    pairs = [pair for pair in parts.query.split("&") if pair and pair.partition("=")[0] not in SECRETS]
+    pairs = [pair for pair in parts.query.split("&") if unquote_plus(pair.partition("=")[0]) in SHOWN]
     query = f"?{'&'.join(pairs)}" if pairs else ""
     return f"{parts.scheme}://{place}{parts.path}{query}"
+
+
+def _objection(text: str) -> str:
+    """Return why a text is no URI with user and password at their place, "" if it is. Nothing is quoted."""
+    scheme, found, rest = text.partition("://")
+    if not found or not scheme.isalnum():
+        return "it does not begin with a scheme, such as 'amqp://'"
+    if "#" in rest:
+        return "it has a fragment; write # as %23"
+    if "@" in _AUTHORITY_END.split(rest, maxsplit=1)[-1] and _AUTHORITY_END.search(rest):
+        return "it has an @ behind the host; write / as %2F, ? as %3F and @ as %40 in a user and a password"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return "its host or its port is malformed"
+    return ""
+
+
+_AUTHORITY_END: Final = re.compile("[/?]")
 
 
 def _take_query(uri: Uri, parts: SplitResult, where: str) -> None:
@@ -174,14 +196,11 @@ def _set_number(uri: Uri, where: str, name: str, value: str) -> None:
     most = NUMBERS[name]
     if not value.isascii() or not value.isdigit() or int(value) > most:
         raise _refuse(where, name, value, f"a whole number from 0 to {most}")
+    if name == "frame_max" and 0 < int(value) < FRAME_MIN_SIZE:
+        raise _refuse(where, name, value, f"0 for the limit of the peer, or {FRAME_MIN_SIZE} to {most}")
     if name != "depth":  # the depth of a chain of certificates: accepted without effect
         setattr(uri, name, int(value))
 
 
 def _refuse(where: str, name: str, value: str, allowed: str) -> PreconditionFailed:
     return PreconditionFailed(f"the parameter '{name}' of '{where}' is '{value}', allowed: {allowed}")
-
-
-def _without_secrets(text: str) -> str:
-    """Return the reason of an error without the URI, which the library quotes in some errors."""
-    return text.partition(":")[0].partition("'")[0].strip() or "it cannot be parsed"

@@ -79,7 +79,7 @@ _TAG_AND_BITS: Final = struct.Struct(">QB")
 class Login(Credentials):
     """The log-in of a client, and its wishes for the connection; 0: the peer's value counts.
 
-    `heartbeat`: in seconds.
+    `heartbeat`: in seconds. `capabilities`: those of the client. [RabbitMQ client-properties]
     """
 
     def __init__(
@@ -91,12 +91,14 @@ class Login(Credentials):
         heartbeat: int = 0,
         frame_max: int = 0,
         channel_max: int = 0,
+        capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
         super().__init__(user, password, mechanisms)
         self.vhost = vhost
         self.heartbeat = heartbeat
         self.frame_max = frame_max
         self.channel_max = channel_max
+        self.capabilities = capabilities
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -412,7 +414,7 @@ class Client:
         self.server_properties = dict(frame.server_properties or {})
         mechanism = login.choose(str(frame.mechanisms))
         response = login.respond(mechanism)
-        properties = {**self._properties, "capabilities": dict.fromkeys(CAPABILITIES, True)}
+        properties = {**self._properties, "capabilities": dict.fromkeys(login.capabilities, True)}
         self.state = TUNE
         self._out.write(
             method_frame(

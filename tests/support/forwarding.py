@@ -47,11 +47,22 @@ class DeadLine(TimedTask):
         self._peer = None
 
 
+class BrokenLine(DeadLine):
+    """A line that fails when the peer writes, as no line does."""
+
+    def do_due_work(self) -> None:
+        if self._peer is not None:
+            self._peer.on_connected()
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError("broken")
+
+
 class Sites:
     """This broker, another one at the host `other`, and the shovels of this one.
 
     `down`: why a host cannot be reached; "": the attempt to connect never ends. `syncs`: batches of the
-    hosts' logs are on disk at once.
+    hosts' logs are on disk at once. A line to the host `broken` fails in ways that are errors of this broker.
     """
 
     def __init__(self) -> None:
@@ -69,6 +80,8 @@ class Sites:
     def dial(self, uri: Uri, peer: Peer, name: str) -> Line:
         if uri.host in self.down:
             return DeadLine(self.clock, peer, self.down[uri.host])
+        if uri.host == "broken":
+            return BrokenLine(self.clock, peer, "broken")
         bench = self.hosts[uri.host]
         line = LocalLine(bench.server, bench.turns, uri, peer, name, self.lines.discard)
         self.lines.add(line)

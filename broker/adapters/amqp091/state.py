@@ -12,7 +12,7 @@ from broker.adapters.access import Origin
 from broker.adapters.peers.connections import FRAME_BYTES_MAX, Edge, Held
 from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.peer import ServedConnection
-from broker.adapters.peers.server import ReplyReceiver, Server
+from broker.adapters.peers.server import MESSAGE_ORIGINS, ReplyReceiver, Server
 from broker.adapters.peers.unsettled import Unacked
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget, Scheduler, Session
@@ -102,6 +102,7 @@ class ChannelState(IncomingChannel):
         self.publisher = virtual_host.publisher
         self.state = CHANNEL_OPEN
         self.session = Session(connection, number)
+        self.session.names_origins = connection.client_capabilities.get(MESSAGE_ORIGINS) is True
         self.window: Credit | None = None
         self.prefetch_count: i64 = 0
         self.prefetch_bytes: i64 = 0

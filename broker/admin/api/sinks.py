@@ -31,7 +31,6 @@ that are not published yet are lost.
 """
 
 import asyncio
-import time
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
@@ -159,7 +158,7 @@ async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: N
     sinks = management.broker.sinks
     sink = sinks.find_sink(virtual_host, query)
     if sink is None:
-        sink = sinks.attach(virtual_host, query, visitor.name, time.time_ns() // 1000)
+        sink = sinks.attach(virtual_host, query, visitor.name, management.broker.new_incarnation())
     else:
         visitor.require_owner(sink.user, True)
         async with gate(sink):  # waits for a commit that has begun

@@ -5,7 +5,6 @@ comes when this step is on disk. Staged messages are read in chunks, as those of
 have no gaps.
 """
 
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
@@ -56,7 +55,7 @@ async def attach_reader(
         _, queue = find_readable_queue(
             visitor, vhost, name
         )  # the queue may have been declared again meanwhile
-    stage = staging.attach(queue, reader, time.time_ns() // 1000, retain)
+    stage = staging.attach(queue, reader, management.broker.new_incarnation(), retain)
     async with gate(stage):  # a later attachment gets a later epoch
         await await_sync(management.store)
         return JSONResponse(_shown(stage))

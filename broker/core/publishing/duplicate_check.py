@@ -4,6 +4,10 @@ A broker that forwards messages exactly once is a producer too. It names itself 
 message in headers of their own, which do not replace those of the application. It also names the position
 before: a queue that has not had that message refuses this one. Otherwise a message that was refused, as the
 queue was full, would be taken for a duplicate after its successor.
+
+The headers of origins stay in the messages. A message that comes to the queue in another way, such as a dead
+letter that is sent to its queue again, is no repetition. So the headers count only in a session whose client
+has said that it forwards exactly once.
 """
 
 from __future__ import annotations
@@ -136,10 +140,13 @@ def _remembers_producers(queue: Queue) -> bool:
     return memory is not None and memory.producers_max > 0
 
 
-def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> DuplicateCheck | None:
+def identity_of(
+    message: Message, queues: list[Queue], host: RoutingHost, names_origins: bool
+) -> DuplicateCheck | None:
     """Return the identity of a message, as far as these queues remember identities.
 
-    The result is None if no queue does, or if the message has no identity.
+    The result is None if no queue does, or if the message has no identity. `names_origins`: the source of the
+    message forwards exactly once, see `Source`.
 
     Raises:
         PreconditionFailed: the identity is malformed.
@@ -158,7 +165,7 @@ def identity_of(message: Message, queues: list[Queue], host: RoutingHost) -> Dup
     preceding: i64 = ANY
     if producers:
         headers = view.headers()
-        if ORIGIN in headers or POSITION in headers:
+        if names_origins and (ORIGIN in headers or POSITION in headers):
             producer = _producer(headers, ORIGIN)
             sequence = _sequence(headers, POSITION)
             if PRECEDING in headers:

@@ -151,7 +151,7 @@ class RoutedMessage(LetterPassage):
             PreconditionFailed: the identity is malformed.
             StoreFailed: a queue with a duplicate cannot confirm it as durable.
         """
-        identity = identity_of(self.message, self.queues, host)
+        identity = identity_of(self.message, self.queues, host, self.source.names_origins)
         if identity is None:
             return
         left = find_new_queues(identity, self.message, self.queues, host)

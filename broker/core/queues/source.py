@@ -22,10 +22,12 @@ class Source:
     """The source of a message that comes into queues: how the message comes, and for a session, who sent it.
 
     `way`: a constant of this module. A session of a client, which publishes, is a source itself.
+    `names_origins`: the client forwards messages exactly once, so queues read the origins in their headers.
     """
 
     def __init__(self, way: i64) -> None:
         self.way = way
+        self.names_origins: bool = False
 
 
 BROKER: Final = Source(PUBLISHED)  # no client publishes: the actor of the request counts, if there is one

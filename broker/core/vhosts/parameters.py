@@ -96,13 +96,14 @@ class VhostParameters:
 
     def apply(self, change: Change) -> None:
         """Apply a change from the log. Raises ValueError for a malformed change."""
-        key = text_of(change, "component"), text_of(change, "name")
+        named = {field: each for field, each in change.items() if field != "value"}  # errors quote no secrets
+        key = text_of(named, "component"), text_of(named, "name")
         if change["kind"] == COMPONENT + DELETED:
             self._values.pop(key, None)
         elif change["kind"] == COMPONENT:
             self._values[key] = change.get("value")
         else:
-            raise ValueError(f"no change of a parameter: {change}")
+            raise ValueError(f"no change of a parameter: {named}")
 
     def _change(self, component: str, name: str, value: object) -> Change:
         return {

@@ -7,6 +7,7 @@ from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.publishing.outcome import Outcome
 from broker.core.queues.queue import Queue
+from broker.core.queues.source import PUBLISHED, Source
 from tests.support.core.timed_vhost import VhostBench
 
 
@@ -49,8 +50,10 @@ class DuplicateBench(VhostBench):
         """Publish a message with this identity; return the result of `publish`."""
         exchange = options.get("exchange", "")
         message = self.message(said, options.get("persistent", False), key, exchange)
+        source = Source(PUBLISHED)
+        source.names_origins = options.get("names_origins", True)
         return self.vhost.publisher.publish(
-            self.vhost.publisher.route(exchange, key), message, immediate=immediate
+            self.vhost.publisher.route(exchange, key), message, source, immediate=immediate
         )
 
 

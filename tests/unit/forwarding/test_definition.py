@@ -15,6 +15,7 @@ from broker.forwarding.definition import (
 )
 from broker.forwarding.uri import parse_uri, show_uri
 from protocol.amqp091.table import encode_table
+from tests.support.core.topology import RecordingStore, new_broker
 
 MINIMAL = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://u:p@host", "dest-queue": "b"}
 
@@ -107,6 +108,10 @@ def test_properties_are_encoded() -> None:
             "'ack-mode' = 'exactly-once' needs a 's",
         ),
         (
+            {"ack_mode": "exactly-once", "src_uri": ["amqp://", "amqp:///v"]},
+            "'ack-mode' = 'exactly-once' needs a single source, 'src-uri' has the vhosts /, v",
+        ),
+        (
             {"ack_mode": "exactly-once", "dest_predeclared": True},
             "'ack-mode' = 'exactly-once' needs a 'd",
         ),
@@ -179,13 +184,12 @@ def test_parts_that_a_uri_leaves_out_have_defaults(
     ("text", "reason"),
     [
         ("http://u:topsecret@host", "'dest-uri' has the scheme 'http', allowed: amqp, amqps: 'http://host'"),
-        ("amqp://u:topsecret@host:port", "'dest-uri' is not a valid URI: "),
-        ("amqp://u:topsecret@[::1", "'dest-uri' is not a valid URI: "),
         (
             "amqp://u:topsecret@host/a/b",
             "'dest-uri' has more than one part behind the host: 'amqp://host/a/b'",
         ),
         ("amqp://host?heartbeat=ten", "the parameter 'heartbeat' of 'dest-uri' is 'ten', allowed: a whole"),
+        ("amqp://host?frame_max=4095", "the parameter 'frame_max' of 'dest-uri' is '4095', allowed: 0 for"),
         ("amqp://host?verify=yes", "the parameter 'verify' of 'dest-uri' is 'yes', allowed: verify_peer or"),
         ("amqp://host?auth_mechanism=gssapi", "the parameter 'auth_mechanism' of 'dest-uri' is 'gssapi'"),
         ("amqp://host?shoes=1", "'dest-uri' has the parameter 'shoes', which is not known: auth_mechanism, "),
@@ -196,11 +200,56 @@ def test_parts_that_a_uri_leaves_out_have_defaults(
         ("amqps://", "'dest-uri' has the scheme 'amqps' and no host: 'amqps://'"),
     ],
 )
-def test_refused_uris_show_no_password(text: str, reason: str) -> None:
+def test_refusals_of_uris_name_the_field_and_its_value(text: str, reason: str) -> None:
     with pytest.raises(PreconditionFailed) as refused:
         parse_uri(text, "/", "dest-uri")
     assert refused.value.text.startswith(reason)
     assert "topsecret" not in refused.value.text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("u:topsecret@host", "it does not begin with a scheme, such as 'amqp://'"),
+        ("topsecret", "it does not begin with a scheme"),
+        ("amqp:u:topsecret@host", "it does not begin with a scheme"),
+        ("u:topsecret@host://x", "it does not begin with a scheme"),
+        ("amqp://u:7#topsecret@host", "it has a fragment; write # as %23"),
+        ("amqp://host/v#topsecret", "it has a fragment"),
+        ("amqp://u:7/topsecret@host", "it has an @ behind the host; write / as %2F"),
+        ("amqp://u:7?topsecret@host", "it has an @ behind the host"),
+        ("amqp://host/v?topsecret@x=1", "it has an @ behind the host"),
+        ("amqp://u:topsecret", "its host or its port is malformed"),
+        ("amqp://u:topsecret@host:topsecret", "its host or its port is malformed"),
+        ("amqp://u:topsecret@[::1", "its host or its port is malformed"),
+        ("amqp://u:topsecret\u2100@host\u2100", "its host or its port is malformed"),
+    ],
+)
+def test_nothing_of_a_text_that_is_no_uri_is_shown(text: str, reason: str) -> None:
+    with pytest.raises(PreconditionFailed) as refused:
+        parse_uri(text, "/", "dest-uri")
+    assert refused.value.text.startswith(f"'dest-uri' is not a valid URI: {reason}")
+    assert "topsecret" not in refused.value.text
+    assert refused.value.__cause__ is None
+    assert show_uri(text) == "(not a URI)"
+
+
+@pytest.mark.parametrize(
+    "query", ["password=topsecret", "passw%6Frd=topsecret", "%70assword=topsecret&heartbeat=5", "x=topsecret"]
+)
+def test_the_password_of_a_key_is_never_shown(query: str) -> None:
+    assert "topsecret" not in show_uri(f"amqps://host?{query}")
+
+
+def test_a_broken_parameter_of_the_log_is_refused_without_its_value() -> None:
+    parameters = new_broker(RecordingStore()).declare_vhost("/").parameters
+    for change in (
+        {"kind": "component", "component": "shovel", "value": "topsecret"},
+        {"kind": "component.other", "component": "shovel", "name": "s", "value": "topsecret"},
+    ):
+        with pytest.raises(ValueError, match="shovel") as refused:
+            parameters.apply(dict(change))
+        assert "topsecret" not in str(refused.value)
 
 
 def test_shown_values_have_no_log_ins() -> None:
@@ -210,3 +259,4 @@ def test_shown_values_have_no_log_ins() -> None:
         "src-queue": "a:b@c",
     }
     assert show_uri("amqp://[") == "(not a URI)"
+    assert shown_value({"src-uri": [{"x": "amqp://a:b@c"}]}) == {"src-uri": ["(not a URI)"]}

@@ -3,10 +3,13 @@
 from typing import Any
 
 import pytest
+from pamqp.commands import Basic
 
+from broker.core.operators.stage import Stage
 from broker.forwarding.shovel import RUNNING, TERMINATED
 from protocol.amqp091.properties import Properties
-from tests.support.forwarding import Sites
+from tests.support.amqp091.frames import publish_bytes
+from tests.support.forwarding import OTHER, Sites
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
@@ -31,8 +34,8 @@ def cut(sites: Sites) -> None:
         connection.force_close("maintenance")
 
 
-def headers(sites: Sites) -> list[dict[str, object]]:
-    queue = sites.vhost("other").topology.queues["in"]
+def headers(sites: Sites, name: str = "in") -> list[dict[str, object]]:
+    queue = sites.vhost("other").topology.queues[name]
     return [Properties(entry.message.content or b"").headers() for entry in queue.entries]
 
 
@@ -202,3 +205,128 @@ def test_a_failed_log_ends_the_attempt_and_repeats_nothing(sites: Sites) -> None
     shovel = sites.shovels.existing("/", "s")
     assert "no space" in shovel.reason
     assert sites.bodies("in", "other") == numbered(2)
+
+
+def test_two_shovels_of_one_moment_have_origins_of_their_own(sites: Sites) -> None:
+    sites.queue("second")
+    for name, queue in (("s", "out"), ("t", "second")):
+        sites.define(name, src_queue=queue, ack_mode="exactly-once")
+    sites.run()
+    sites.publish("out", numbered(3))
+    sites.publish("second", numbered(3, 3))
+    assert sorted(sites.bodies("in", "other")) == numbered(6)
+    assert len({each["x-origin"] for each in headers(sites)}) == 2
+
+
+def define_in(sites: Sites, vhost: str, name: str) -> None:
+    """Define a shovel of the virtual host from the queue `out` of the default one."""
+    if vhost not in sites.here.broker.vhosts:
+        sites.here.broker.declare_vhost(vhost)
+    value = {
+        "src-uri": "amqp:///%2F",
+        "src-queue": "out",
+        "dest-uri": OTHER,
+        "dest-queue": "in",
+        "ack-mode": "exactly-once",
+        "reconnect-delay": 1,
+    }
+    sites.here.broker.vhosts[vhost].parameters.set("shovel", name, value)
+
+
+@pytest.mark.parametrize("name", ["s", "s" * 255, "/ä" * 80])
+def test_shovels_of_one_name_in_two_virtual_hosts_share_no_stage(sites: Sites, name: str) -> None:
+    define_in(sites, "/", name)
+    define_in(sites, "v", name)
+    sites.run()
+    for number in range(0, 40, 8):
+        sites.syncs["other"] = False
+        sites.publish("out", numbered(4, number))
+        sites.publish("out", numbered(4, number + 4))
+        sites.syncs["other"] = True
+        sites.run()
+    assert [sites.shovels.existing(vhost, name).state for vhost in ("/", "v")] == [RUNNING, RUNNING]
+    assert [sites.shovels.existing(vhost, name).attempts for vhost in ("/", "v")] == [1, 1]
+    if name == "s":
+        assert stage_of(sites, "shovel %2F/s") is not stage_of(sites, "shovel v/s")
+    assert sorted(sites.bodies("in", "other"), key=int) == numbered(40)
+
+
+def stage_of(sites: Sites, reader: str) -> Stage:
+    stage = sites.here.broker.staging.find_stage(sites.vhost().topology.queues["out"], reader)
+    assert stage is not None
+    return stage
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_stage_that_another_program_has_taken_ends_the_attempt(sites: Sites, released: bool) -> None:
+    exactly_once(sites)
+    sites.syncs["other"] = False
+    sites.publish("out", numbered(3))
+    stage = stage_of(sites, "shovel %2F/s")
+    staging = sites.here.broker.staging
+    if released:
+        staging.release(stage)
+        while stage.requeue_some():
+            pass
+    else:
+        staging.attach(stage.queue, stage.reader, 0)
+    sites.syncs["other"] = True
+    sites.run()
+    shovel = sites.shovels.existing("/", "s")
+    assert "another program has attached to reader 'shovel %2F/s', or has deleted it" in shovel.reason
+    sites.run(1000)
+    assert shovel.state == RUNNING
+    found = sites.bodies("in", "other")
+    assert sorted(set(found)) == numbered(3)
+    assert sites.bodies("out") == []
+
+
+def test_a_message_that_the_disk_does_not_give_back_ends_the_attempt(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.syncs[""] = False
+    client = sites.here.open()
+    client.publish("out", b"0", persistent=True)
+    sites.run()
+    [entry] = sites.vhost().topology.queues["out"].entries
+    content, entry.message.content = entry.message.content, None
+    sites.syncs[""] = True
+    sites.run()
+    shovel = sites.shovels.existing("/", "s")
+    assert shovel.reason == "internal error, see the broker's log"
+    entry.message.content = content
+    sites.run(1000)
+    assert sites.bodies("in", "other") == [b"0"]
+
+
+def test_messages_that_a_shovel_has_staged_return_when_its_virtual_host_is_deleted(sites: Sites) -> None:
+    define_in(sites, "v", "s")
+    sites.run()
+    sites.syncs["other"] = False
+    sites.publish("out", numbered(5))
+    queue = sites.vhost().topology.queues["out"]
+    assert queue.ready == 0
+    sites.here.broker.delete_vhost("v")
+    sites.run(4000)
+    assert (queue.ready, sites.bodies("out")) == (5, numbered(5))
+
+
+def test_a_message_that_goes_back_to_its_destination_is_no_duplicate(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(3))
+    found = headers(sites)
+    sites.empty("in", "other")
+    client = sites.there.open()
+    for number, each in enumerate(found):
+        properties = Basic.Properties(headers=each)  # type: ignore[arg-type]
+        client.connection.receive(publish_bytes("in", b"%d" % number, properties=properties))
+    sites.run()
+    assert sites.bodies("in", "other") == numbered(3)
+
+
+def test_a_message_loses_its_origin_when_a_shovel_of_another_mode_takes_it(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.publish("out", numbered(3))
+    sites.define("t", src_uri=OTHER, src_queue="in", dest_queue="parked")
+    sites.run()
+    assert sites.bodies("parked", "other") == numbered(3)
+    assert headers(sites, "parked") == [{}, {}, {}]

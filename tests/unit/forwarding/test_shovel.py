@@ -310,6 +310,17 @@ def test_a_shovel_that_counts_is_not_paused(sites: Sites) -> None:
         sites.shovels.set_paused("/", "s", True)
 
 
+@pytest.mark.parametrize("host", ["broken", "unknown"])
+def test_an_error_of_the_broker_ends_the_attempt_and_not_the_event_loop(sites: Sites, host: str) -> None:
+    shovel = sites.define(dest_uri=f"amqp://{host}", reconnect_delay=1)
+    sites.define("t", dest_queue="x")
+    sites.run()
+    assert (shovel.state, shovel.reason) == (TERMINATED, "internal error, see the broker's log")
+    assert sites.shovels.existing("/", "t").state == RUNNING
+    sites.run(1000)
+    assert shovel.attempts == 2
+
+
 def test_stopped_shovels_leave_nothing_behind(sites: Sites) -> None:
     sites.define()
     sites.define("again", dest_uri="amqp://", dest_queue="x")

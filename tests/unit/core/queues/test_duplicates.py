@@ -74,6 +74,16 @@ def test_a_message_whose_predecessor_is_missing_is_refused() -> None:
     assert contents_of(queue) == ["/@a/5", "/@a/7>5", "/@a/9>7", "/a/6"]
 
 
+def test_the_origin_of_a_message_counts_only_from_a_source_that_forwards_exactly_once() -> None:
+    bench = DuplicateBench()
+    queue = bench.queue(dedup_producers=2)
+    assert bench.say("/@a/5") is ROUTED
+    for said in ("/@a/5", "/@a/5", "/@a/9>7"):
+        assert bench.say(said, names_origins=False) is ROUTED
+    assert bench.say("/@a/5") is DUPLICATE
+    assert contents_of(queue) == ["/@a/5", "/@a/5", "/@a/5", "/@a/9>7"]
+
+
 def test_a_queue_that_remembers_no_producers_has_no_gaps() -> None:
     bench = DuplicateBench()
     bench.queue(dedup_window=1000)
