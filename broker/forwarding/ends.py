@@ -24,7 +24,7 @@ from protocol.amqp091.content import header_frame_bytes
 from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
 
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
-CLOSE_MS: Final = 3000  # for the peer to answer a close, before the line is closed
+CLOSE_MS: Final = 3000  # for the peer to answer a close and to take all output, before the line is aborted
 NO_ARGUMENTS: Final = b"\0\0\0\0"
 DUPLICATE: Final = "DUPLICATE"
 """The reply text of amqpd for a returned message that a queue has had before."""
@@ -125,10 +125,11 @@ class End(ClientHandler):
         self._dialer = dialer
         self._schedule = schedule
         self._line: Line | None = None
+        self._ending: Line | None = None  # the line that was closed, and may have output that nobody takes
         self._limit = Timer(owner, self._on_limit)
         self._beat = Timer(owner, self._on_beat)
         self._closing = False
-        self._holds = False  # the line passes nothing on, so the broker seems silent
+        self._holds = False  # nothing is to be taken from the broker, which then seems silent
         login = Login(
             uri.user,
             uri.password,
@@ -190,9 +191,9 @@ class End(ClientHandler):
                 line.write(output)
 
     def hold(self) -> None:
-        """Take no more bytes from the broker."""
+        """Take no more bytes from the broker, from the end of the set-up on."""
         self._holds = True
-        if self._line is not None:
+        if self._line is not None and self.is_ready:
             self._line.hold()
 
     def release(self) -> None:
@@ -222,9 +223,10 @@ class End(ClientHandler):
             self._hang_up()
 
     def _hang_up(self) -> None:
-        self._cancel_timers()
+        """Close the line; `_on_limit` aborts the line if its output is not taken."""
         line, self._line = self._line, None
         if line is not None:
+            self._ending = line
             line.close()
 
     # -- time
@@ -232,7 +234,10 @@ class End(ClientHandler):
     def _on_limit(self) -> None:
         """End a connection that was not ready, or closed, in time."""
         if self._closing:
-            self._hang_up()
+            line, self._line = self._line or self._ending, None
+            self._ending = None
+            if line is not None:
+                line.abort()
         else:
             seconds = self.uri.connection_timeout / 1000
             self.fail(f"not ready {seconds:g} s after the attempt to connect: {self.client.state}")
@@ -263,6 +268,8 @@ class End(ClientHandler):
         self.is_ready = True
         self._schedule.cancel(self._limit)
         self._set_beat()
+        if self._holds and self._line is not None:
+            self._line.hold()
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64

@@ -42,6 +42,9 @@ class Line(Protocol):
     def close(self) -> None:
         """End the line after all written bytes have been sent. The peer gets no more calls."""
 
+    def abort(self) -> None:
+        """End the line now. The peer gets no more calls. Ignored after the end of the line."""
+
     @property
     def frame_max(self) -> int:
         """The largest frame of a broker that requires no handshake; 0: the broker requires one."""

@@ -176,6 +176,11 @@ class LocalLine(TimedTask):
         self._peer = None
         self.wake()
 
+    def abort(self) -> None:
+        """End the line now."""
+        self._peer = None
+        self._end()
+
     def finish(self) -> None:
         """Pass all bytes on that can be passed on, and end the line now: the broker stops."""
         for _ in range(STEPS_MAX):

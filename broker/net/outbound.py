@@ -172,6 +172,7 @@ class SocketLine(asyncio.Protocol):
             self._socket.abort()
         elif self.task is not None:
             self.task.cancel()
+            self._forget(self)
 
     # -- calls of the event loop
 

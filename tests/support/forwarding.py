@@ -1,5 +1,7 @@
 """Brokers without sockets, and shovels between them, moved by a hand clock."""
 
+from collections.abc import Callable
+
 from pamqp.commands import Queue
 
 from broker.core.schedule import TimedTask
@@ -46,6 +48,9 @@ class DeadLine(TimedTask):
     def close(self) -> None:
         self._peer = None
 
+    def abort(self) -> None:
+        self._peer = None
+
 
 class BrokenLine(DeadLine):
     """A line that fails when the peer writes, as no line does."""
@@ -58,11 +63,32 @@ class BrokenLine(DeadLine):
         raise RuntimeError("broken")
 
 
+class StuckLine:
+    """A line whose last output nobody takes, so that only `abort` ends the line; with `jams` all output."""
+
+    jams = False
+
+    def __init__(self, line: LocalLine) -> None:
+        self.frame_max = line.frame_max
+        self.hold = line.hold
+        self.release = line.release
+        self.abort = line.abort
+        self._line = line
+
+    def write(self, data: bytes) -> None:
+        if not self.jams:
+            self._line.write(data)
+
+    def close(self) -> None:
+        """The output is not taken."""
+
+
 class Sites:
     """This broker, another one at the host `other`, and the shovels of this one.
 
     `down`: why a host cannot be reached; "": the attempt to connect never ends. `syncs`: batches of the
-    hosts' logs are on disk at once. A line to the host `broken` fails in ways that are errors of this broker.
+    hosts' logs are on disk at once. `stuck`: the lines to hosts that take no last output. A line to the host
+    `broken` fails in ways that are errors of this broker.
     """
 
     def __init__(self) -> None:
@@ -73,6 +99,8 @@ class Sites:
         self.down: dict[str, str] = {}
         self.syncs = {"": True, "other": True}
         self.lines: set[LocalLine] = set()
+        self.stuck: dict[str, list[StuckLine]] = {}
+        self.dialed: Callable[[str], object] = len  # called with each line of a source
         staging = StagingHost(self.here.broker, self.here.turns, self.here.server.conversions)
         self.shovels = Shovels(self.here.broker, self, "1.0", "node", staging)
         self.shovels.start("origin")
@@ -85,6 +113,11 @@ class Sites:
         bench = self.hosts[uri.host]
         line = LocalLine(bench.server, bench.turns, uri, peer, name, self.lines.discard)
         self.lines.add(line)
+        if name.endswith("source"):
+            self.dialed(name)
+        if uri.host in self.stuck:
+            self.stuck[uri.host].append(StuckLine(line))
+            return self.stuck[uri.host][-1]
         return line
 
     def run(self, milliseconds: int = 0) -> None:

@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from broker.core.errors import NotFound, PreconditionFailed
-from broker.forwarding.shovel import PAUSED, RUNNING, STARTING, TERMINATED, Window
+from broker.core.schedule import TimedTask
+from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED, Window
 from tests.support.forwarding import OTHER, Sites
 
 
@@ -331,6 +332,52 @@ def test_stopped_shovels_leave_nothing_behind(sites: Sites) -> None:
     assert sites.vhost().topology.queues["out"].consumer_count == 0
     assert list(sites.here.server.connections.all) == []
     assert list(sites.there.server.connections.all) == []
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_line_whose_output_nobody_takes_is_aborted(sites: Sites, is_ready: bool) -> None:
+    stuck = sites.stuck["other"] = []
+    sites.there.door.at_once = is_ready
+    shovel = sites.define()
+    sites.run()
+    assert shovel.state == (RUNNING if is_ready else STARTING)
+    stuck[0].jams = True
+    sites.shovels.stop()
+    sites.run(2_999)
+    assert len(sites.lines) == 1
+    sites.run(1)
+    assert sites.lines == set()
+
+
+class Holding(TimedTask):
+    """A reason for taking no messages that comes while the source connects."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__()
+        self.sites = sites
+
+    def do_due_work(self) -> None:
+        attempt = self.sites.shovels.existing("/", "s").attempt
+        assert attempt is not None
+        attempt.hold(HOLD_BLOCKED)
+
+
+@pytest.mark.parametrize("moment", ["before the source is opened", "in the handshake of the source"])
+def test_a_hold_takes_effect_when_the_source_is_ready(sites: Sites, moment: str) -> None:
+    sites.queue("out", "other")
+    holding = Holding(sites)
+    if moment.startswith("in"):
+        sites.dialed = lambda name: sites.clock.schedule.set(holding, sites.clock.now)
+    shovel = sites.define(src_uri=OTHER, dest_uri="amqp://", dest_queue="x")
+    if moment.startswith("before"):
+        holding.do_due_work()
+    sites.publish("out", numbered(3), "other")
+    sites.run(60_000)
+    assert (shovel.state, shovel.attempts, shovel.forwarded) == (RUNNING, 1, 0)
+    assert shovel.attempt is not None
+    shovel.attempt.release(HOLD_BLOCKED)
+    sites.run()
+    assert sites.bodies("x") == numbered(3)
 
 
 def test_lines_of_a_broker_that_stops_end_at_once(sites: Sites) -> None:
