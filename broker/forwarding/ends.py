@@ -1,14 +1,15 @@
-"""The ends of a shovel: connections of AMQP 0-9-1 that consume the source, and publish to the destination.
+"""The ends of a shovel: connections that consume the source, and publish to the destination.
 
-An end belongs to one attempt of its shovel. It is opened once, reports that it is ready, works, and is closed
-or fails. Ends have no state of messages besides the number of the last publish: the number of a delivery on
-the source's channel is the number of its publish on the destination's channel.
+The connections of this module are of AMQP 0-9-1; `ends10` has the connections of AMQP 1.0. An end belongs to
+one attempt of its shovel. It is opened once, reports that it is ready, works, and is closed or fails. Ends
+have no state of messages besides the number of the last publish: the number of a delivery on the source's
+channel is the number of its publish on the destination's channel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 from mypy_extensions import i64, mypyc_attr
 from pamqp import base, commands
@@ -97,12 +98,44 @@ class Timer(TimedTask):
         guard(self._owner, self._call)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class End(ClientHandler):
-    """A connection of a shovel to one of its brokers: log-in, time limits, heartbeats, and the end.
+class EndClient(Protocol):
+    """A client of either protocol, without a socket and a clock. `state`: a text for people."""
 
-    `side`: `source` or `destination`, for texts.
+    state: str
+
+    @property
+    def beat_ms(self) -> int:
+        """The time between two calls of `beat`, 0: none are needed."""
+
+    def start(self) -> None:
+        """Begin the handshake."""
+
+    def start_open(self, frame_max: int) -> None:
+        """Begin on a connection whose peer needs no handshake, and takes frames up to this size."""
+
+    def receive(self, data: bytes) -> None:
+        """Take the next bytes from the peer."""
+
+    def take_output(self) -> bytes:
+        """Return the bytes to send, and remove them from the client."""
+
+    def beat(self, reads: bool = True) -> bool:
+        """Note that `beat_ms` have passed; false: the peer is dead."""
+
+    def close(self) -> None:
+        """Begin to close the connection."""
+
+
+C = TypeVar("C", bound=EndClient)
+
+
+class End(Generic[C]):
+    """A connection of a shovel to one of its brokers: time limits, heartbeats, and the end.
+
+    `side`: `source` or `destination`, for texts. `client`: made by the subclass, which takes its calls.
     """
+
+    client: C
 
     def __init__(
         self,
@@ -112,14 +145,13 @@ class End(ClientHandler):
         dialer: Dialer,
         schedule: Schedule,
         side: str,
-        version: str,
-        capabilities: tuple[str, ...] = CAPABILITIES,
+        capabilities: tuple[str, ...] = (),
     ) -> None:
+        self.capabilities = capabilities
         self.uri = uri
         self.side = side
         self.is_ready = False
         self.owner = owner
-        self.capabilities = capabilities
         self._name = f"Shovel {definition.name}"
         self._definition = definition
         self._dialer = dialer
@@ -130,18 +162,6 @@ class End(ClientHandler):
         self._beat = Timer(owner, self._on_beat)
         self._closing = False
         self._holds = False  # nothing is to be taken from the broker, which then seems silent
-        login = Login(
-            uri.user,
-            uri.password,
-            uri.vhost,
-            uri.mechanisms,
-            0 if uri.is_local else uri.heartbeat,
-            uri.frame_max,
-            uri.channel_max,
-            capabilities,
-        )
-        properties = {"product": "amqpd", "version": version, "connection_name": self._name}
-        self.client = Client(self, login, properties, BODY_BYTES_MAX)
 
     # -- the line
 
@@ -244,24 +264,18 @@ class End(ClientHandler):
 
     def _on_beat(self) -> None:
         if not self.client.beat(not self._holds):
-            self.fail(f"missed heartbeats, the interval is {self.client.heartbeat} s")
+            self.fail(f"missed heartbeats, the interval is {self.client.beat_ms / 500:g} s")
             return
         self.flush()
         self._set_beat()
 
     def _set_beat(self) -> None:
-        if self.client.heartbeat:
-            self._schedule.set(self._beat, self._schedule.after(self.client.heartbeat * 500))
+        if self.client.beat_ms:
+            self._schedule.set(self._beat, self._schedule.after(self.client.beat_ms))
 
     def _cancel_timers(self) -> None:
         self._schedule.cancel(self._limit)
         self._schedule.cancel(self._beat)
-
-    # -- calls of the client
-
-    def on_ready(self) -> None:
-        """Set up the channel. Each subclass ends its set-up with `note_ready`."""
-        raise NotImplementedError
 
     def note_ready(self) -> None:
         """Note that the end is ready."""
@@ -270,6 +284,39 @@ class End(ClientHandler):
         self._set_beat()
         if self._holds and self._line is not None:
             self._line.hold()
+
+
+class End091(End[Client], ClientHandler):
+    """A connection of AMQP 0-9-1."""
+
+    def __init__(
+        self,
+        owner: EndOwner,
+        definition: Definition,
+        uri: Uri,
+        dialer: Dialer,
+        schedule: Schedule,
+        side: str,
+        version: str,
+        capabilities: tuple[str, ...] = CAPABILITIES,
+    ) -> None:
+        super().__init__(owner, definition, uri, dialer, schedule, side, capabilities)
+        login = Login(
+            uri.user,
+            uri.password,
+            uri.vhost,
+            uri.mechanisms,
+            0 if uri.is_local else uri.heartbeat,
+            uri.frame_max,
+            uri.channel_max,
+            capabilities,
+        )
+        properties = {"product": "amqpd", "version": version, "connection_name": self._name}
+        self.client = Client(self, login, properties, BODY_BYTES_MAX)
+
+    def on_ready(self) -> None:
+        """Set up the channel. Each subclass ends its set-up with `note_ready`."""
+        raise NotImplementedError
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
@@ -339,7 +386,7 @@ class _QueueSetup:
     """
 
     def __init__(
-        self, end: End, name: str, arguments: bytes, predeclared: bool, done: Callable[[i64], None]
+        self, end: End091, name: str, arguments: bytes, predeclared: bool, done: Callable[[i64], None]
     ) -> None:
         self._client = end.client
         self._name = name
@@ -367,7 +414,7 @@ class _QueueSetup:
 
 
 @final
-class Source(End):
+class Source(End091):
     """The end that consumes a queue, or an exclusive queue that is bound to an exchange."""
 
     def __init__(
@@ -465,7 +512,7 @@ class Source(End):
 
 
 @final
-class Destination(End):
+class Destination(End091):
     """The end that publishes.
 
     `confirms`: the broker confirms each message. `mandatory`: a message without a queue ends the attempt.

@@ -226,11 +226,16 @@ class Client:
         self._has_received = False
         self._silent_beats = 0
 
+    @property
+    def beat_ms(self) -> int:
+        """The time between two calls of `beat`, 0: none are needed."""
+        return self.heartbeat * 500
+
     def start(self) -> None:
         """Send the protocol header. [amqp-0-9-1 4.2.2]"""
         self._out.write(PROTOCOL_HEADER)
 
-    def start_open(self, frame_max: i64) -> None:
+    def start_open(self, frame_max: int) -> None:
         """Start on a connection whose peer needs no handshake: open the channel at once."""
         self.frame_max = self._wire.frame_max = frame_max
         self.state = OPENING
