@@ -34,6 +34,61 @@ Run = tuple[int, int]
 """The first and the last of consecutive messages."""
 
 
+@final
+class Window:
+    """The messages of an attempt that are not confirmed. `sent`: the number of the last message."""
+
+    def __init__(self) -> None:
+        self.sent: i64 = 0
+        self._upto: i64 = 0  # all up to this number are confirmed
+        self._beyond: set[int] = set()  # confirmed alone, beyond that number
+
+    def count(self) -> i64:
+        """Return the number of messages that are not confirmed."""
+        return self.sent - self._upto - len(self._beyond)
+
+    def has_all(self, number: i64) -> bool:
+        """Whether all messages up to this one are confirmed."""
+        return number <= self._upto
+
+    def confirm(self, number: i64, multiple: bool) -> list[Run]:
+        """Note a confirm of a message, or of all up to this one; return the messages that it answers."""
+        return self.confirm_between(1 if multiple else number, number)
+
+    def confirm_between(self, first: i64, last: i64) -> list[Run]:
+        """Note a confirm of consecutive messages; return the messages that it answers, in runs."""
+        beyond = self._beyond
+        first = max(first, self._upto + 1)
+        if first == last:
+            if first in beyond:
+                return []
+            beyond.add(first)
+            self._close_gap()
+            return [(first, first)]
+        runs: list[Run] = []
+        begin = first
+        if beyond:
+            for each in sorted(each for each in beyond if first <= each <= last):
+                if begin < each:
+                    runs.append((begin, each - 1))
+                begin = each + 1
+        if begin <= last:
+            runs.append((begin, last))
+        if first > self._upto + 1:
+            beyond.update(range(first, last + 1))
+        elif first <= last:
+            self._upto = last
+            self._beyond = {each for each in beyond if each > last}
+        self._close_gap()
+        return runs
+
+    def _close_gap(self) -> None:
+        beyond = self._beyond
+        while beyond and self._upto + 1 in beyond:
+            self._upto += 1
+            beyond.remove(self._upto)
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EndOwner:
     """The attempt of a shovel, as its ends see it."""
@@ -51,12 +106,17 @@ class EndOwner:
     ) -> None:
         """Take a message; `number` counts the deliveries of the source from 1, without gaps.
 
-        `pieces`: the body frames of a large body, whose `content` is the header alone.
+        `pieces`: the body frames of a large body, whose `content` is the header alone. If both ends are of
+        AMQP 1.0, `content` is sections, and `traits` the message-format.
         """
         raise NotImplementedError
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
         """Note that the destination has taken or refused a message, or all messages up to this one."""
+        raise NotImplementedError
+
+    def on_outcomes(self, first: i64, last: i64, accepted: bool) -> None:
+        """Note that the destination has taken or refused consecutive messages, also repeatedly."""
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
@@ -378,6 +438,25 @@ class MessageSource(Protocol):
         """Write the output of this turn."""
 
 
+class MessageDestination(Protocol):
+    """The destination of an attempt, of either protocol."""
+
+    def open(self) -> None:
+        """Begin to connect; `EndOwner.on_destination_ready` follows."""
+
+    def close(self) -> None:
+        """End."""
+
+    def send(self, address: bytes, content: bytes, pieces: list[bytes], traits: i64) -> i64:
+        """Publish a message, as for `EndOwner.on_message`; return its number.
+
+        Raises ValueError for a message that cannot be published.
+        """
+
+    def flush(self) -> None:
+        """Write the output of this turn."""
+
+
 @final
 class _QueueSetup:
     """The declaration of a queue on the channel of an end: first passive, then for good. [RabbitMQ shovel]
@@ -570,7 +649,7 @@ class Destination(End091):
         capabilities = self.client.server_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
 
-    def send(self, address: bytes, content: bytes, pieces: list[bytes]) -> i64:
+    def send(self, address: bytes, content: bytes, pieces: list[bytes], traits: i64) -> i64:
         """Publish a message; return its number. Raises ValueError if its header does not fit."""
         client = self.client
         client.publish(address, content, self._mandatory)

@@ -6,7 +6,8 @@ import pytest
 
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.schedule import TimedTask
-from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED, Window
+from broker.forwarding.ends import Window
+from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED
 from tests.support.forwarding import OTHER, Sites
 
 
