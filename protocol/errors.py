@@ -20,6 +20,9 @@ NOT_ALLOWED: Final = 530
 NOT_IMPLEMENTED: Final = 540
 INTERNAL_ERROR: Final = 541
 
+DUPLICATE: Final = "DUPLICATE"
+"""The reply text of amqpd for a returned message that its queues have had before; the code is 406."""
+
 REPLY_NAMES: Final = {
     CONTENT_TOO_LARGE: "CONTENT_TOO_LARGE",
     NO_ROUTE: "NO_ROUTE",

@@ -316,6 +316,11 @@ class MessageStore:
         """Return the content of a logged message, or of a piece, whose `content` is None."""
         raise NotImplementedError
 
+    def content_of(self, message: Message) -> bytes:
+        """Return the content of a message or piece, from memory or disk. Raises the errors of `load`."""
+        content = message.content
+        return content if content is not None else self.load(message)
+
     def wait(self, waiter: DurableWaiter) -> None:
         """Call `waiter.on_durable` once when the batch being filled now is on disk."""
         waiter.on_durable(self.batch)

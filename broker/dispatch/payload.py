@@ -25,7 +25,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from broker.adapters.formats.amqp091 import ContentView
-from broker.adapters.formats.bodies import load_content, read_large_body
+from broker.adapters.formats.bodies import read_large_body
 from broker.adapters.formats.either import Conversions, annotate_content, content_for091
 from broker.core.entries.entry import QueueEntry
 from broker.core.message_view import PROPERTIES
@@ -130,7 +130,7 @@ def read_delivered(
     message = entry.message
     if message.size > size_max:
         raise _too_large(int(message.size), size_max)
-    kept = load_content(message, store)
+    kept = store.content_of(message)
     annotations = queue.entries.annotations_of(entry)
     if annotations:
         kept = annotate_content(kept, annotations)

@@ -11,7 +11,7 @@ from broker.core.values import show
 from broker.forwarding.uri import AMQP091, AMQP10, NOT_A_URI, Uri, parse_uri, show_uri
 from protocol.amqp091 import properties as p
 from protocol.amqp091.methods import short_string
-from protocol.amqp091.table import encode_table
+from protocol.amqp091.table import EMPTY_TABLE, encode_table
 from protocol.amqp10 import properties as places
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.types import Symbol, Timestamp, Uint
@@ -54,28 +54,8 @@ OLD_NAMES: Final = {
 }
 """The names of fields in RabbitMQ before 3.7, and the present names."""
 
-SHORT_PROPERTIES: Final = {
-    "content_type": p.CONTENT_TYPE,
-    "content_encoding": p.CONTENT_ENCODING,
-    "correlation_id": p.CORRELATION_ID,
-    "reply_to": p.REPLY_TO,
-    "expiration": p.EXPIRATION,
-    "message_id": p.MESSAGE_ID,
-    "type": p.TYPE,
-    "user_id": p.USER_ID,
-    "app_id": p.APP_ID,
-    "cluster_id": p.CLUSTER_ID,
-}
-"""The properties in `dest-publish-properties` that are strings."""
-
-NUMBER_PROPERTIES: Final = {
-    "delivery_mode": (p.DELIVERY_MODE, 1, 1, 2),
-    "priority": (p.PRIORITY, 1, 0, 255),
-    "timestamp": (p.TIMESTAMP, 8, 0, 2**63 - 1),
-}
-"""The properties that are numbers: place, bytes, smallest and largest value."""
-
-NO_TABLE: Final = b"\0\0\0\0"
+NUMBER_RANGES: Final = {"delivery_mode": (1, 2), "priority": (0, 255), "timestamp": (0, 2**63 - 1)}
+"""The smallest and the largest value of each property that is a number."""
 
 Fields = Mapping[str, object]
 
@@ -98,8 +78,8 @@ class SourceEnd:
         self.exchange = ""
         self.key = ""
         self.table: dict[str, object] = {}
-        self.arguments = NO_TABLE
-        self.consumer_arguments = NO_TABLE
+        self.arguments = EMPTY_TABLE
+        self.consumer_arguments = EMPTY_TABLE
         self.prefetch = PREFETCH
         self.delete_after = NEVER
         self.predeclared = False
@@ -129,7 +109,7 @@ class DestinationEnd:
         self.queue = ""
         self.exchange: str | None = None
         self.key: str | None = None
-        self.arguments = NO_TABLE
+        self.arguments = EMPTY_TABLE
         self.predeclared = False
         self.declares = False
         self.properties: list[tuple[int, bytes]] = []
@@ -305,18 +285,19 @@ def _read_properties(reader: _Reader) -> list[tuple[int, bytes]]:
             if not isinstance(value, Mapping):
                 raise PreconditionFailed(f"{where}, which is not an object")
             values.append((p.HEADERS, reader.encode(f"{field}.headers", value)))
-        elif name in SHORT_PROPERTIES:
+        elif name in p.TEXTS:
             if not isinstance(value, str):
                 raise PreconditionFailed(f"{where}, which is not a string")
             check_length(f"'{name}' in '{field}'", value)
-            values.append((SHORT_PROPERTIES[name], short_string(value)))
-        elif name in NUMBER_PROPERTIES:
-            place, size, least, most = NUMBER_PROPERTIES[name]
+            values.append((p.TEXTS[name], short_string(value)))
+        elif name in p.NUMBERS:
+            place = p.NUMBERS[name]
+            least, most = NUMBER_RANGES[name]
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise PreconditionFailed(f"{where}, allowed: {least} to {most}")
-            values.append((place, value.to_bytes(size, "big")))
+            values.append((place, value.to_bytes(p.NUMBER_BYTES[place], "big")))
         else:
-            known = ", ".join(sorted((*SHORT_PROPERTIES, *NUMBER_PROPERTIES, "headers")))
+            known = ", ".join(sorted((*p.TEXTS, *p.NUMBERS, "headers")))
             raise PreconditionFailed(f"'{field}' has '{name}', which is not known, allowed: {known}")
     return values
 
@@ -327,6 +308,11 @@ def _check_together(definition: Definition) -> None:
         raise PreconditionFailed(
             "'ack-mode' = 'no-ack' and 'src-delete-after' cannot be together: "
             "messages beyond the number would be lost"
+        )
+    if definition.paused and definition.source.delete_after != NEVER:
+        raise PreconditionFailed(
+            "'paused' and 'src-delete-after' cannot be together: a shovel that counts its messages cannot be "
+            "resumed"
         )
     if definition.ack_mode == EXACTLY_ONCE:
         _check_exactly_once(definition.source, definition.destination)
@@ -346,7 +332,7 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
         raise PreconditionFailed(f"{mode} needs a 'dest-queue' without 'dest-predeclared'")
     if source.delete_after != NEVER:
         raise PreconditionFailed(f"{mode} and 'src-delete-after' cannot be together")
-    if source.consumer_arguments != NO_TABLE:
+    if source.consumer_arguments != EMPTY_TABLE:
         raise PreconditionFailed(f"{mode} and 'src-consumer-args' cannot be together")
     if any(place == p.HEADERS for place, _ in destination.properties):
         raise PreconditionFailed(

@@ -14,6 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar, final
 from mypy_extensions import i64, mypyc_attr
 from pamqp import base, commands
 
+from broker.adapters.formats.either import Conversions
 from broker.adapters.peers.server import MESSAGE_ORIGINS
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEnd, SourceEnd
@@ -21,14 +22,20 @@ from broker.forwarding.line import Dialer, Line
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
-from protocol.amqp091.content import header_frame_bytes
-from protocol.errors import NOT_FOUND, PRECONDITION_FAILED
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
+from protocol.amqp091.table import EMPTY_TABLE
+from protocol.errors import DUPLICATE, NOT_FOUND, PRECONDITION_FAILED
 
+SHORT: Final = 1  # the broker is short of memory or disk space [RabbitMQ connection.blocked]
+STOPPED: Final = 2  # the broker has stopped the channel [amqp-0-9-1 1.5.2.3]
+FULL: Final = 3  # the broker reads more slowly than the destination writes
+OBSTACLES: Final = (SHORT, STOPPED, FULL)
+"""The kinds of reasons for which a destination takes nothing, the first one that applies is shown."""
+
+FLOW: Final = "flow"
+CHANNEL_FLOW: Final = "the broker has stopped the flow of the channel"
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
 CLOSE_MS: Final = 3000  # for the peer to answer a close and to take all output, before the line is aborted
-NO_ARGUMENTS: Final = b"\0\0\0\0"
-DUPLICATE: Final = "DUPLICATE"
-"""The reply text of amqpd for a returned message that a queue has had before."""
 
 Run = tuple[int, int]
 """The first and the last of consecutive messages."""
@@ -101,14 +108,16 @@ class EndOwner:
         """Note that messages can be published."""
         raise NotImplementedError
 
-    def on_message(
-        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
-    ) -> None:
+    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Take a message; `number` counts the deliveries of the source from 1, without gaps.
 
-        `pieces`: the body frames of a large body, whose `content` is the header alone. If both ends are of
-        AMQP 1.0, `content` is sections, and `traits` the message-format.
+        `has_pieces`: the body is large and follows with `on_piece`, and `content` is the header alone.
+        If both ends are of AMQP 1.0, `content` is sections, and `traits` the message-format.
         """
+        raise NotImplementedError
+
+    def on_piece(self, frames: bytes, is_last: bool) -> None:
+        """Take body frames of the large body of the last message."""
         raise NotImplementedError
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
@@ -120,7 +129,7 @@ class EndOwner:
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
-        """Note that the destination takes nothing for now; "": the destination takes messages again."""
+        """Note why the destination takes nothing for now; "": no reason is left, and it takes messages."""
         raise NotImplementedError
 
     def on_failed(self, reason: str) -> None:
@@ -156,6 +165,28 @@ class Timer(TimedTask):
     def do_due_work(self) -> None:
         """Make the call."""
         guard(self._owner, self._call)
+
+
+@final
+class EndHost:
+    """The broker, as the ends of shovels see it. `version`: the version that other brokers see.
+
+    `conversions`: the conversions of messages from AMQP 1.0. `cluster_name` returns the name of this broker.
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        schedule: Schedule,
+        version: str,
+        conversions: Conversions,
+        cluster_name: Callable[[], str],
+    ) -> None:
+        self.dialer = dialer
+        self.schedule = schedule
+        self.version = version
+        self.conversions = conversions
+        self.cluster_name = cluster_name
 
 
 class EndClient(Protocol):
@@ -202,8 +233,7 @@ class End(Generic[C]):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
+        host: EndHost,
         side: str,
         capabilities: tuple[str, ...] = (),
     ) -> None:
@@ -214,8 +244,8 @@ class End(Generic[C]):
         self.owner = owner
         self._name = f"Shovel {definition.name}"
         self._definition = definition
-        self._dialer = dialer
-        self._schedule = schedule
+        self._dialer = host.dialer
+        self._schedule = host.schedule
         self._line: Line | None = None
         self._ending: Line | None = None  # the line that was closed, and may have output that nobody takes
         self._limit = Timer(owner, self._on_limit)
@@ -354,13 +384,11 @@ class End091(End[Client], ClientHandler):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
+        host: EndHost,
         side: str,
-        version: str,
         capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, side, capabilities)
+        super().__init__(owner, definition, uri, host, side, capabilities)
         login = Login(
             uri.user,
             uri.password,
@@ -371,7 +399,7 @@ class End091(End[Client], ClientHandler):
             uri.channel_max,
             capabilities,
         )
-        properties = {"product": "amqpd", "version": version, "connection_name": self._name}
+        properties = {"product": "amqpd", "version": host.version, "connection_name": self._name}
         self.client = Client(self, login, properties, BODY_BYTES_MAX)
 
     def on_ready(self) -> None:
@@ -395,6 +423,9 @@ class End091(End[Client], ClientHandler):
 
     def on_blocked(self, reason: str) -> None:
         """Ignore a shortage of the broker: only a destination publishes."""
+
+    def on_flow(self, active: bool) -> None:
+        """Ignore the flow of publishes: only a destination publishes."""
 
     def on_cancelled(self) -> None:
         """End the attempt: the queue of the source has been deleted."""
@@ -447,11 +478,14 @@ class MessageDestination(Protocol):
     def close(self) -> None:
         """End."""
 
-    def send(self, address: bytes, content: bytes, pieces: list[bytes], traits: i64) -> i64:
+    def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:
         """Publish a message, as for `EndOwner.on_message`; return its number.
 
         Raises ValueError for a message that cannot be published.
         """
+
+    def send_piece(self, frames: bytes) -> None:
+        """Send body frames of the message that was published last."""
 
     def flush(self) -> None:
         """Write the output of this turn."""
@@ -476,7 +510,7 @@ class _QueueSetup:
 
     def begin(self) -> None:
         """Look for the queue."""
-        self._client.declare(self._name, PASSIVE, NO_ARGUMENTS, self._found)
+        self._client.declare(self._name, PASSIVE, EMPTY_TABLE, self._found)
 
     def take_error(self, code: int) -> bool:
         """Whether an error of the channel only says that the queue is missing, and may be declared."""
@@ -501,15 +535,13 @@ class Source(End091):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
+        host: EndHost,
         no_ack: bool,
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, "source", version)
+        super().__init__(owner, definition, uri, host, "source")
         self._source: SourceEnd = definition.source
         self._no_ack = no_ack
-        self._pieces: list[bytes] = []
+        self._missing: i64 = 0  # bytes of a large body that have not arrived
         self._ready: i64 = 0
         self._setup = _QueueSetup(
             self, self._source.queue, self._source.arguments, self._source.predeclared, self._found
@@ -518,7 +550,7 @@ class Source(End091):
     def on_ready(self) -> None:
         """Declare the queue."""
         if self._source.exchange:
-            self.client.declare("", EXCLUSIVE, NO_ARGUMENTS, self._bind)
+            self.client.declare("", EXCLUSIVE, EMPTY_TABLE, self._bind)
         elif self._setup.looks:
             self._setup.begin()
         else:
@@ -575,19 +607,20 @@ class Source(End091):
         self.note_ready()
 
     def on_piece(self, frames: bytes, size: i64) -> None:
-        """Keep a part of a large body until its message is complete."""
-        self._pieces.append(frames)
+        """Pass on a part of a large body."""
+        self._missing -= size
+        if not self._closing:
+            self.owner.on_piece(frames, self._missing == 0)
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
         """Pass a message on."""
-        if self._closing:
-            return
-        pieces = self._pieces
-        if pieces:
-            self._pieces = []
-        self.owner.on_message(tag, address, content, pieces, traits)
+        has_pieces = size > WHOLE_BYTES_MAX
+        if has_pieces:
+            self._missing = size
+        if not self._closing:
+            self.owner.on_message(tag, address, content, has_pieces, traits)
 
 
 @final
@@ -602,14 +635,12 @@ class Destination(End091):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
+        host: EndHost,
         confirms: bool,
     ) -> None:
         is_exact = definition.ack_mode == EXACTLY_ONCE
         capabilities = (*CAPABILITIES, MESSAGE_ORIGINS) if is_exact else CAPABILITIES
-        super().__init__(owner, definition, uri, dialer, schedule, "destination", version, capabilities)
+        super().__init__(owner, definition, uri, host, "destination", capabilities)
         self._destination: DestinationEnd = definition.destination
         self._confirms = confirms
         self._mandatory = self._destination.queue != ""
@@ -621,6 +652,7 @@ class Destination(End091):
             self._found,
         )
         self._setup.looks = not self._destination.declares
+        self._obstacles: dict[int, str] = {}  # the reason of each kind for which the broker takes nothing
 
     def on_ready(self) -> None:
         """Declare the queue."""
@@ -649,21 +681,34 @@ class Destination(End091):
         capabilities = self.client.server_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
 
-    def send(self, address: bytes, content: bytes, pieces: list[bytes], traits: i64) -> i64:
-        """Publish a message; return its number. Raises ValueError if its header does not fit."""
-        client = self.client
-        client.publish(address, content, self._mandatory)
-        for piece in pieces:
-            client.add_piece(piece)
-        return client.published
+    def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:
+        """Publish a message, or the header of one; return its number.
+
+        Raises ValueError if the header does not fit.
+        """
+        self.client.publish(address, content, self._mandatory)
+        return self.client.published
+
+    def send_piece(self, frames: bytes) -> None:
+        """Send body frames of the message that was published last."""
+        self.client.add_piece(frames)
 
     def on_writable(self, writable: bool) -> None:
         """Report that the broker reads too slowly, or has caught up."""
-        guard(self.owner, lambda: self.owner.on_blocked("" if writable else "flow"))
+        guard(self.owner, lambda: self._set_obstacle(FULL, "" if writable else FLOW))
 
     def on_blocked(self, reason: str) -> None:
         """Report a shortage of the broker, or its end."""
-        self.owner.on_blocked(reason)
+        self._set_obstacle(SHORT, reason)
+
+    def on_flow(self, active: bool) -> None:
+        """Report that the broker has stopped or restarted the channel."""
+        self._set_obstacle(STOPPED, "" if active else CHANNEL_FLOW)
+
+    def _set_obstacle(self, kind: int, reason: str) -> None:
+        """Set or remove the reason of a kind, and report the reason that is left."""
+        self._obstacles[kind] = reason
+        self.owner.on_blocked(next((text for text in map(self._obstacles.get, OBSTACLES) if text), ""))
 
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
         """Report a confirm."""
@@ -688,11 +733,3 @@ class Destination(End091):
     def _select(self, frame: base.Frame) -> None:
         self.note_ready()
         self.owner.on_destination_ready()
-
-
-def message_bytes(content: bytes, pieces: list[bytes]) -> i64:
-    """Return the bytes of a message on its way."""
-    size: i64 = len(content) - header_frame_bytes(content)
-    for piece in pieces:
-        size += len(piece)
-    return size

@@ -10,13 +10,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.formats.either import Conversions
-from broker.core.schedule import Schedule
 from broker.forwarding.definition import NO_ACK, ON_CONFIRM, Definition
-from broker.forwarding.ends import BODY_BYTES_MAX, End, EndOwner, Run, Window, guard
-from broker.forwarding.line import Dialer
+from broker.forwarding.ends import BODY_BYTES_MAX, FLOW, End, EndHost, EndOwner, Run, Window, guard
 from broker.forwarding.rewriting import Rewriting10
 from broker.forwarding.uri import AMQP10, Uri
+from protocol.amqp091.constants import FRAME_OVERHEAD
+from protocol.amqp091.content import body_of_frames, body_size, header_frame_bytes
 from protocol.amqp10.client import Client10, ClientHandler10, RemoteError, Terms
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import STRING8, STRING32, SYMBOL8
@@ -29,12 +28,12 @@ from protocol.amqp10.transfers import MESSAGE_FORMAT
 from protocol.conversion import names
 from protocol.conversion.editing import property_fields
 from protocol.conversion.opaque import enclose_payload
-from protocol.conversion.to10 import content10
+from protocol.conversion.to10 import content10, preamble10
 from protocol.sasl import Credentials
 
 NAME_MAX: Final = 150  # characters of a shovel's name in the names of its container and its link
 SHORT_MAX: Final = 255  # bytes of a short string of AMQP 0-9-1
-FLOW: Final = "flow"
+DATA_HEAD_BYTES: Final = 8  # before the bytes of a data section of any size [amqp-1.0 3.2.6]
 
 
 class End10(End[Client10], ClientHandler10):
@@ -45,13 +44,11 @@ class End10(End[Client10], ClientHandler10):
         owner: EndOwner,
         definition: Definition,
         uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
+        host: EndHost,
         side: str,
-        version: str,
         settled: bool,
     ) -> None:
-        super().__init__(owner, definition, uri, dialer, schedule, side)
+        super().__init__(owner, definition, uri, host, side)
         source = definition.source
         sends = side == "destination"
         name = definition.where[:NAME_MAX]
@@ -59,13 +56,13 @@ class End10(End[Client10], ClientHandler10):
             Credentials(uri.user, uri.password, uri.mechanisms),
             uri.hostname,
             uri.container or name,
-            f"{name}, {side}, {schedule.date()}",
+            f"{name}, {side}, {host.schedule.date()}",
             definition.destination.address if sends else source.address,
             sends,
             settled,
             0 if sends else source.prefetch,
             0 if sends else BODY_BYTES_MAX,
-            {"product": "amqpd", "version": version, "connection_name": self._name},
+            {"product": "amqpd", "version": host.version, "connection_name": self._name},
             0 if uri.is_local else uri.idle_ms,
             uri.frame_max,
         )
@@ -96,19 +93,9 @@ class End10(End[Client10], ClientHandler10):
 class Source10(End10):
     """The end that receives from a node."""
 
-    def __init__(
-        self,
-        owner: EndOwner,
-        definition: Definition,
-        uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
-        conversions: Conversions,
-    ) -> None:
-        no_ack = definition.ack_mode == NO_ACK
-        super().__init__(owner, definition, uri, dialer, schedule, "source", version, no_ack)
-        self._conversions = conversions
+    def __init__(self, owner: EndOwner, definition: Definition, uri: Uri, host: EndHost) -> None:
+        super().__init__(owner, definition, uri, host, "source", definition.ack_mode == NO_ACK)
+        self._conversions = host.conversions
         self._converts = definition.destination.protocol != AMQP10
         self._settled = Window()
 
@@ -124,12 +111,12 @@ class Source10(End10):
             return
         self._settled.sent = number
         if not self._converts:
-            self.owner.on_message(number, b"", message, [], message_format)
+            self.owner.on_message(number, b"", message, False, message_format)
             return
         if message_format != MESSAGE_FORMAT:
             message = enclose_payload(message, message_format)
         content = self._conversions.convert(message)
-        self.owner.on_message(number, address_in(message), content, [], 0)
+        self.owner.on_message(number, address_in(message), content, False, 0)
 
     def settle(self, number: i64, multiple: bool) -> None:
         """Accept a message, or all messages up to this one."""
@@ -151,19 +138,10 @@ class Destination10(End10):
     answer when it is written: a message that waits for credit is not written.
     """
 
-    def __init__(
-        self,
-        owner: EndOwner,
-        definition: Definition,
-        uri: Uri,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
-        rewriting: Rewriting10,
-    ) -> None:
+    def __init__(self, owner: EndOwner, definition: Definition, uri: Uri, host: EndHost) -> None:
         self._confirms = definition.ack_mode == ON_CONFIRM
-        super().__init__(owner, definition, uri, dialer, schedule, "destination", version, not self._confirms)
-        self._rewriting = rewriting
+        super().__init__(owner, definition, uri, host, "destination", not self._confirms)
+        self._rewriting = Rewriting10(definition, host.cluster_name(), host.schedule)
         self._converts = definition.source.protocol != AMQP10
         self._sent: i64 = 0  # the number of the last message that is written
         self._reported: i64 = 0
@@ -175,20 +153,28 @@ class Destination10(End10):
         self.note_ready()
         self.owner.on_destination_ready()
 
-    def send(self, address: bytes, content: bytes, pieces: list[bytes], traits: i64) -> i64:
-        """Send a message, or keep it until the broker has granted credit; return its number.
+    def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:
+        """Send a message, or the part before a large body, when the broker has granted credit.
 
-        Raises ValueError for a message that cannot be changed, or is larger than the broker takes.
+        Returns the number of the message. Raises ValueError for a message that cannot be changed, or is
+        larger than the broker takes.
         """
-        message_format: i64 = traits
-        if self._converts:
-            whole = b"".join([content, *pieces]) if pieces else content
-            exchange, key = split_address(address)
-            content = content10(whole, exchange, key)
-            message_format = MESSAGE_FORMAT
-        if message_format == MESSAGE_FORMAT:
-            content = self._rewriting.sections_of(content)
-        return self.client.publish(content, message_format)
+        if not self._converts:
+            if traits == MESSAGE_FORMAT:
+                content = self._rewriting.sections_of(content)
+            return self.client.publish(content, traits)
+        exchange, key = split_address(address)
+        if not has_pieces:
+            return self.client.publish(self._rewriting.sections_of(content10(content, exchange, key)))
+        size = int(body_size(content, 0, header_frame_bytes(content) - FRAME_OVERHEAD))
+        preamble = preamble10(content, exchange, key, size)
+        head = preamble[-DATA_HEAD_BYTES:]
+        start = self._rewriting.sections_of(preamble[:-DATA_HEAD_BYTES]) + head
+        return self.client.publish(start, MESSAGE_FORMAT, len(start) + size)
+
+    def send_piece(self, frames: bytes) -> None:
+        """Send a part of the body of the message that was sent last."""
+        self.client.add_piece(body_of_frames(frames))
 
     def flush(self) -> None:
         """Write the output of the client, and report the messages that are written."""

@@ -27,7 +27,10 @@ from broker.forwarding.definition import (
     Definition,
 )
 from broker.forwarding.ends import (
+    CHANNEL_FLOW,
+    FLOW,
     Destination,
+    EndHost,
     EndOwner,
     MessageDestination,
     MessageSource,
@@ -35,13 +38,12 @@ from broker.forwarding.ends import (
     Source,
     Timer,
     Window,
-    message_bytes,
 )
 from broker.forwarding.ends10 import Destination10, Source10
-from broker.forwarding.line import Dialer
-from broker.forwarding.rewriting import Rewriting, Rewriting10
+from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost
 from broker.forwarding.uri import AMQP10
+from protocol.amqp091.content import header_frame_bytes
 
 STARTING: Final = "starting"
 RUNNING: Final = "running"
@@ -122,49 +124,44 @@ class Attempt(EndOwner):
         self._has_ignored = False  # messages beyond the wanted number have arrived
         self._retry = Timer(self, self.return_refused)
         self._holds = 0  # the reasons for which the source is held
+        self._is_held = False
+        self._is_incomplete = False  # a part of the body of the last message has not been sent
         self._rate = RateLimit(self, shovel.schedule, definition.rate)
         self._rewriting: Rewriting | None = None
         if definition.destination.protocol != AMQP10:
-            cluster = shovel.host.cluster_name()
+            cluster = shovel.host.ends.cluster_name()
             self._rewriting = Rewriting(
                 definition, self.source_uri, self.destination_uri, cluster, shovel.schedule
             )
-        end = definition, shovel.host.dialer, shovel.schedule, shovel.host.version
+        host = shovel.host
         self._source: MessageSource
         if self._mode == EXACTLY_ONCE:
-            self._source = StagedSource(self, definition, self.source_uri, shovel.host.staging)
+            self._source = StagedSource(self, definition, self.source_uri, host.staging)
         elif definition.source.protocol == AMQP10:
-            conversions = shovel.host.staging.conversions
-            self._source = Source10(self, end[0], self.source_uri, end[1], end[2], end[3], conversions)
+            self._source = Source10(self, definition, self.source_uri, host.ends)
         else:
-            no_ack = self._mode == NO_ACK
-            self._source = Source(self, end[0], self.source_uri, end[1], end[2], end[3], no_ack)
+            self._source = Source(self, definition, self.source_uri, host.ends, self._mode == NO_ACK)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
-        self._destination: MessageDestination
+        self.destination: MessageDestination
         self._is_answered = confirms  # the destination reports when it has a message
         self._is_sections = False  # messages are sections of AMQP 1.0 on their whole way
         if definition.destination.protocol == AMQP10:
             self._is_answered = True
             self._is_sections = definition.source.protocol == AMQP10
-            rewriting = Rewriting10(definition, shovel.host.cluster_name(), shovel.schedule)
-            self._destination = Destination10(
-                self, end[0], self.destination_uri, end[1], end[2], end[3], rewriting
-            )
+            self.destination = Destination10(self, definition, self.destination_uri, host.ends)
         else:
-            self._destination = Destination(
-                self, end[0], self.destination_uri, end[1], end[2], end[3], confirms
-            )
+            self.destination = Destination(self, definition, self.destination_uri, host.ends, confirms)
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
-        self._destination.open()
+        self.destination.open()
 
     def end(self) -> None:
         """Close both ends. Unacknowledged messages return to the source."""
         self.is_over = True
         self._shovel.schedule.cancel(self._retry)
         self._rate.end()
-        for close in (self._source.close, self._destination.close):  # an error of one must not keep the other
+        for close in (self._source.close, self.destination.close):  # an error of one must not keep the other
             try:
                 close()
             except Exception:
@@ -182,9 +179,7 @@ class Attempt(EndOwner):
         if not self.is_over:
             self._shovel.note_running(ready)
 
-    def on_message(
-        self, number: i64, address: bytes, content: bytes, pieces: list[bytes], traits: i64
-    ) -> None:
+    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Forward a message. Messages beyond the wanted number stay unacknowledged until the end."""
         shovel = self._shovel
         if self.is_over:
@@ -199,7 +194,7 @@ class Attempt(EndOwner):
                     address = rewriting.address_of(address)
                 if rewriting.changes(content):
                     content = rewriting.content_of(content)
-            sent = self._destination.send(address, content, pieces, traits)
+            sent = self.destination.send(address, content, has_pieces, traits)
         except ValueError as error:
             self.on_failed(f"message {number} from the source cannot be forwarded: {error}")
             return
@@ -208,14 +203,34 @@ class Attempt(EndOwner):
             return
         self.window.sent = sent
         self._rate.count()
-        shovel.note_sent(len(content) if self._is_sections else message_bytes(content, pieces))
+        shovel.note_sent(len(content) - (0 if self._is_sections else header_frame_bytes(content)))
+        if has_pieces:
+            self._is_incomplete = True
+            self._apply_holds()
+        else:
+            self._note_complete()
+
+    def on_piece(self, frames: bytes, is_last: bool) -> None:
+        """Forward a part of a large body, unless its message is not forwarded."""
+        if self.is_over or not self._is_incomplete:
+            return
+        self.destination.send_piece(frames)
+        self._shovel.note_bytes(len(frames))
+        if is_last:
+            self._is_incomplete = False
+            self._apply_holds()
+            self._note_complete()
+
+    def _note_complete(self) -> None:
+        """Note that the last message is sent with its whole body."""
         if self._is_answered:
             return
+        number = self.window.sent
         if self._mode == ON_PUBLISH:
             self._source.settle(number, False)
         if self._mode in (ON_PUBLISH, NO_ACK):
             self.window.confirm(number, False)
-            shovel.note_done(1)
+            self._shovel.note_done(1)
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
         """Acknowledge confirmed messages at the source; hold refused messages back for a while."""
@@ -281,12 +296,25 @@ class Attempt(EndOwner):
     def hold(self, reason: int) -> None:
         """Take no messages until each reason has been released."""
         self._holds |= reason
-        self._source.hold()
+        self._apply_holds()
 
     def release(self, reason: int) -> None:
         """Release a reason for taking no messages."""
-        held, self._holds = self._holds, self._holds & ~reason
-        if held and not self._holds:
+        self._holds &= ~reason
+        self._apply_holds()
+
+    def _apply_holds(self) -> None:
+        """Hold or release the source.
+
+        Refused messages wait for the answers to all messages, so the last one must be completed meanwhile.
+        """
+        reasons = self._holds & ~HOLD_REFUSED if self._is_incomplete else self._holds
+        if bool(reasons) == self._is_held:
+            return
+        self._is_held = not self._is_held
+        if self._is_held:
+            self._source.hold()
+        else:
             self._source.release()
 
     def on_failed(self, reason: str) -> None:
@@ -301,7 +329,7 @@ class Attempt(EndOwner):
 
     def end_turn(self) -> None:
         """Write the output of both ends: first the messages, then the acknowledgements."""
-        self._destination.flush()
+        self.destination.flush()
         self._source.flush()
 
 
@@ -309,22 +337,13 @@ class Attempt(EndOwner):
 class ForwardingHost:
     """The broker, as shovels see it.
 
-    `staging`: for sources that forward exactly once. `cluster_name` returns the name of this broker.
+    `ends`: for connections. `staging`: for sources that forward exactly once.
     """
 
-    def __init__(
-        self,
-        dialer: Dialer,
-        schedule: Schedule,
-        version: str,
-        cluster_name: Callable[[], str],
-        staging: StagingHost,
-    ) -> None:
+    def __init__(self, ends: EndHost, staging: StagingHost) -> None:
+        self.ends = ends
         self.staging = staging
-        self.dialer = dialer
-        self.schedule = schedule
-        self.version = version
-        self.cluster_name = cluster_name
+        self.schedule = ends.schedule
 
 
 @final
@@ -344,10 +363,10 @@ class Shovel(TimedTask):
         super().__init__()
         self.definition = definition
         self.host = host
-        self.schedule = host.schedule
+        self.schedule = host.ends.schedule
         self.state = STARTING
         self.reason = ""
-        self.since: i64 = host.schedule.date()
+        self.since: i64 = self.schedule.date()
         self.attempts = 0
         self.forwarded: i64 = 0
         self.forwarded_bytes: i64 = 0
@@ -364,7 +383,7 @@ class Shovel(TimedTask):
         """The state as RabbitMQ shows it."""
         attempt = self.attempt
         if self.state == RUNNING and attempt is not None and attempt.blocked:
-            return "flow" if attempt.blocked == "flow" else BLOCKED
+            return FLOW if attempt.blocked in (FLOW, CHANNEL_FLOW) else BLOCKED
         return self.state
 
     @property
@@ -445,6 +464,10 @@ class Shovel(TimedTask):
         self.forwarded_bytes += size
         if self.unsent > 0:
             self.unsent -= 1
+
+    def note_bytes(self, size: i64) -> None:
+        """Count a part of a large body."""
+        self.forwarded_bytes += size
 
     def note_refused(self, count: i64) -> None:
         """Count messages that the destination has refused, and that will be sent again."""

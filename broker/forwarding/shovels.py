@@ -9,7 +9,8 @@ import structlog
 from broker.core.broker import CLUSTER_NAME, Broker
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
-from broker.forwarding.definition import EXACTLY_ONCE, PAUSED, SHOVEL, parse_definition
+from broker.forwarding.definition import EXACTLY_ONCE, NEVER, PAUSED, SHOVEL, parse_definition
+from broker.forwarding.ends import EndHost
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
 from broker.forwarding.staged import StagingHost, release_stage
@@ -28,7 +29,8 @@ class Shovels:
         self._broker = broker
         self._node = node
         self._staging = staging
-        self._host = ForwardingHost(dialer, broker.schedule, version, self._cluster_name, staging)
+        ends = EndHost(dialer, broker.schedule, version, staging.conversions, self._cluster_name)
+        self._host = ForwardingHost(ends, staging)
         self._shovels: dict[tuple[str, str], Shovel] = {}
         self._runs = False
         broker.parameter_watchers.append(self._on_parameter)
@@ -54,9 +56,10 @@ class Shovels:
             StoreFailed: the log has stopped.
         """
         shovel = self.existing(vhost, name)
-        if shovel.definition.source.delete_after > 0:
+        if shovel.definition.source.delete_after != NEVER:
             raise PreconditionFailed(
-                f"{shovel.definition.where} counts its messages ('src-delete-after') and cannot be paused"
+                f"{shovel.definition.where} counts its messages ('src-delete-after') and would count anew: "
+                "it can be neither paused nor resumed"
             )
         parameters = self._broker.vhosts[vhost].parameters
         value = parameters.get(SHOVEL, name)

@@ -13,6 +13,7 @@ refuses a message whose predecessor it has refused. A lost message could otherwi
 
 from __future__ import annotations
 
+from collections import deque
 from hashlib import sha256
 from typing import Final, final
 from urllib.parse import quote
@@ -209,6 +210,7 @@ class StagedSource(DurableWaiter):
         self._reader = reader_of(definition)
         self._epoch: i64 = 0  # of the stage, as this source has attached to it
         self._sends = False
+        self._pieces: deque[Message] = deque()  # of the last message, still to be sent
 
     @property
     def stage(self) -> Stage:
@@ -435,7 +437,11 @@ class StagedSource(DurableWaiter):
     def _send_some(self) -> None:
         stage = self.stage
         count = 0
-        while not self._closed and not self._holds and self._next < stage.behind:
+        while not self._closed and not self._holds and (self._pieces or self._next < stage.behind):
+            if self._pieces:
+                self._send_piece(self._pieces.popleft())
+                self._continue_soon()
+                return
             if self._alone and self._offsets:
                 return
             if count == SENT_MAX:
@@ -452,7 +458,7 @@ class StagedSource(DurableWaiter):
                 self._advance()
                 continue
             try:
-                content, pieces = self._content(entry)
+                content, self._pieces = self._content(entry)
                 content = marked(content, self._origin, offset, self._preceding)
             except (OSError, ValueError) as error:
                 self.fail(f"the message at position {offset} cannot be forwarded: {error}")
@@ -461,20 +467,29 @@ class StagedSource(DurableWaiter):
             self._sent += 1
             self._offsets[self._sent] = offset
             self._preceding = offset
-            self.owner.on_message(self._sent, entry.message.address.encoded, content, pieces, 0)
+            self.owner.on_message(
+                self._sent, entry.message.address.encoded, content, len(self._pieces) > 0, 0
+            )
 
-    def _content(self, entry: QueueEntry) -> tuple[bytes, list[bytes]]:
+    def _send_piece(self, piece: Message) -> None:
+        """Send a piece of the body of the last message."""
+        try:
+            frames = self._store.content_of(piece)
+        except OSError as error:
+            self.fail(f"the message at position {self._next - 1} cannot be forwarded: {error}")
+            return
+        self.owner.on_piece(frames, not self._pieces)
+
+    def _content(self, entry: QueueEntry) -> tuple[bytes, deque[Message]]:
         """Return the content of a message as frames, and the pieces of a large body. Raises OSError."""
         message = entry.message
-        content = self._load(message.content, message)
+        content = self._store.content_of(message)
         if self.queue.entries.annotations is not None:
             content = delivered_content(content, self.queue, entry)
-        pieces: list[bytes] = []
-        if message.body is not None:
-            pieces = [self._load(piece.content, piece) for piece in message.body.pieces]
-            if is_sections(content):
-                return self._host.conversions.convert(b"".join([content, *pieces])), []
-        return content_for091(self._host.conversions, message, content), pieces
-
-    def _load(self, content: bytes | None, message: Message) -> bytes:
-        return content if content is not None else self._store.load(message)
+        body = message.body
+        if body is None:
+            return content_for091(self._host.conversions, message, content), deque()
+        if is_sections(content):  # the size of the converted body must be known first
+            sections = [self._store.content_of(piece) for piece in body.pieces]
+            return self._host.conversions.convert(b"".join([content, *sections])), deque()
+        return content_for091(self._host.conversions, message, content), deque(body.pieces)

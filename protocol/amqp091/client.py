@@ -72,7 +72,6 @@ CLOSED: Final = "closed"
 
 _MANDATORY: Final = 1
 _PUBLISH_EXTRA: Final = 4 + 2 + 1  # method id, reserved, bits
-_TAG_AND_BITS: Final = struct.Struct(">QB")
 
 
 @final
@@ -112,14 +111,15 @@ class ClientHandler:
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
-        """Take a message. `address`: exchange and routing key, encoded.
+        """Take a message. `address`: exchange and routing key, encoded. `size`: the bytes of the body.
 
-        `content`, `size` and `traits`: as for `IncomingChannel.on_publish`.
+        `content` and `traits`: as for `IncomingChannel.on_publish`. If `size` is more than WHOLE_BYTES_MAX,
+        `content` is the header frame alone. The body frames follow with `on_piece`.
         """
         raise NotImplementedError
 
     def on_piece(self, frames: bytes, size: i64) -> None:
-        """Take body frames of a large body, whose `on_delivery` follows the last ones."""
+        """Take body frames of the large body that was delivered last, with `size` bytes of the body."""
         raise NotImplementedError
 
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
@@ -131,7 +131,14 @@ class ClientHandler:
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
-        """Note that the peer takes no publishes for now; "": the peer takes publishes again."""
+        """Note that the peer is short of something and takes no publishes; "": the shortage is over.
+
+        This says nothing of the channel's flow, and `on_flow` says nothing of a shortage.
+        """
+        raise NotImplementedError
+
+    def on_flow(self, active: bool) -> None:
+        """Note that the peer stops, or restarts, the flow of publishes on the channel."""
         raise NotImplementedError
 
     def on_cancelled(self) -> None:
@@ -158,6 +165,7 @@ class ClientChannel(IncomingChannel):
         super().__init__(body_bytes_max)
         self.content_method = BASIC_DELIVER
         self.returning = False  # the next content is a returned message
+        self._delivers = False  # the head of a large body has been delivered
         self._handler = handler
 
     def check_arguments(self, data: bytes, p: i64, end: i64) -> None:
@@ -166,20 +174,30 @@ class ClientChannel(IncomingChannel):
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         """Take a whole message; `arguments` are those of basic.deliver or basic.return."""
+        if self._delivers:
+            self._delivers = False
+            return
         if self.returning:
             self.returning = False
             reader = Reader(arguments)
             code = int.from_bytes(reader.take(2), "big")
             self._handler.on_return(code, _short_string(reader))
             return
+        self._deliver(arguments, content, size, traits)
+
+    def _deliver(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         p = _tag_offset(arguments)
         tag = read_i64_be(arguments, p)
         self._handler.on_delivery(tag, arguments[p + 8] != 0, arguments[p + 9 :], content, size, traits)
 
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
         """Take a piece of a large body. The pieces of a returned message are dropped."""
-        if not self.returning:
-            self._handler.on_piece(frames, size)
+        if self.returning:
+            return
+        if not self._delivers:
+            self._delivers = True
+            self._deliver(self._arguments, self._head, self._size, traits)
+        self._handler.on_piece(frames, size)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
         """Take a confirm."""
@@ -259,10 +277,6 @@ class Client:
         output = self._out.getvalue()
         self._out = BytesWriter()
         return output
-
-    def output_bytes(self) -> i64:
-        """Return the number of bytes to send."""
-        return len(self._out)
 
     def beat(self, reads: bool = True) -> bool:
         """Note that half of a heartbeat interval has passed; false: the peer is dead. [amqp-0-9-1 4.2.7]
@@ -359,10 +373,6 @@ class Client:
         """Return a delivery, or all up to this one, to the queue. [RabbitMQ basic.nack]"""
         self._out.write(settle(CHANNEL, c.BASIC_NACK, tag, 3 if multiple else 2))
 
-    def reject(self, tag: i64) -> None:
-        """Reject a delivery, which the peer dead-letters or drops. [amqp-0-9-1 1.8.3.14]"""
-        self._out.write(method_frame(CHANNEL, c.BASIC_REJECT, _TAG_AND_BITS.pack(tag, 0)))
-
     def close(self) -> None:
         """Send connection.close; everything but close-ok is ignored from now on."""
         if self.state in (CLOSING, CLOSED):
@@ -374,7 +384,7 @@ class Client:
         self._awaited.clear()
         if self._channel is not None:
             self._channel.discard()
-        request = b"\x00\xc8" + short_string("Goodbye") + b"\0\0\0\0"
+        request = b"\x00\xc8" + short_string("Goodbye") + b"\0\0\0\0"  # no method is to blame
         self._out.write(method_frame(0, c.CONNECTION_CLOSE, request))
 
     # -- methods
@@ -476,7 +486,7 @@ class Client:
             self._handler.on_channel_closed(frame.reply_code or 0, str(frame.reply_text))
         elif isinstance(frame, commands.Channel.Flow):
             self._out.write(method_frame(CHANNEL, c.CHANNEL_FLOW_OK, bytes([bool(frame.active)])))
-            self._handler.on_blocked("" if frame.active else "the peer has stopped the flow of the channel")
+            self._handler.on_flow(bool(frame.active))
         elif isinstance(frame, commands.Basic.Cancel):
             self._handler.on_cancelled()
         else:

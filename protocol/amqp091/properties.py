@@ -28,7 +28,25 @@ USER_ID: Final = 11
 APP_ID: Final = 12
 CLUSTER_ID: Final = 13
 _COUNT: Final = 14
-_FIXED_BYTES: Final = {DELIVERY_MODE: 1, PRIORITY: 1, TIMESTAMP: 8}
+
+TEXTS: Final = {
+    "content_type": CONTENT_TYPE,
+    "content_encoding": CONTENT_ENCODING,
+    "correlation_id": CORRELATION_ID,
+    "reply_to": REPLY_TO,
+    "expiration": EXPIRATION,
+    "message_id": MESSAGE_ID,
+    "type": TYPE,
+    "user_id": USER_ID,
+    "app_id": APP_ID,
+    "cluster_id": CLUSTER_ID,
+}
+"""The properties that are short strings, by name."""
+
+NUMBERS: Final = {"delivery_mode": DELIVERY_MODE, "priority": PRIORITY, "timestamp": TIMESTAMP}
+"""The properties that are numbers, by name."""
+
+NUMBER_BYTES: Final = {DELIVERY_MODE: 1, PRIORITY: 1, TIMESTAMP: 8}
 
 _FRAME: Final = struct.Struct(">BHI")
 
@@ -58,8 +76,8 @@ class Properties:
         start = reader.position
         if index == HEADERS:
             size = 4 + int.from_bytes(reader.take(4), "big")
-        elif index in _FIXED_BYTES:
-            size = _FIXED_BYTES[index]
+        elif index in NUMBER_BYTES:
+            size = NUMBER_BYTES[index]
         else:
             size = 1 + reader.take(1)[0]
         reader.position = start

@@ -10,6 +10,8 @@ _F64: Final = struct.Struct(">d")
 _LENGTH: Final = struct.Struct(">I")
 _I32_MAX: Final = 2**31 - 1
 
+EMPTY_TABLE: Final = b"\0\0\0\0"
+
 
 def encode_table(table: Mapping[str, object]) -> bytes:
     """Return the encoded table with its length.

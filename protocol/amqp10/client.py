@@ -332,6 +332,33 @@ class _Receiver:
 
 
 @final
+class _Message:
+    """A message that is to be sent, in parts that are forgotten when they are sent. An iterator of the parts.
+
+    `size`: the bytes of all parts. `given`: the bytes of the parts so far.
+    """
+
+    def __init__(self, first: bytes, size: i64, message_format: i64) -> None:
+        self.size: i64 = size
+        self.given: i64 = len(first)
+        self.message_format: i64 = message_format
+        self.parts: deque[bytes] = deque((first,))
+
+    def add(self, part: bytes) -> None:
+        """Take the next part."""
+        self.parts.append(part)
+        self.given += len(part)
+
+    def __iter__(self) -> _Message:
+        """Return this message."""
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next part."""
+        return self.parts.popleft()
+
+
+@final
 class _Sender:
     """The sending end of a link: messages that wait for credit, and the message that is being sent.
 
@@ -345,13 +372,21 @@ class _Sender:
         self.message_max: i64 = message_max
         self._settled = terms.settled
         self._template = TransferTemplate(_CHANNEL, _HANDLE, frame_max)
-        self._waiting: deque[tuple[bytes, int]] = deque()
+        self._waiting: deque[_Message] = deque()
         self._split: SplitTransfer | None = None
+        self._current: _Message | None = None  # the message of `_split`
+        self._newest: _Message | None = None
 
-    def add(self, message: bytes, message_format: i64) -> None:
+    def add(self, message: _Message) -> None:
         """Take a message that is to be sent."""
         self.published += 1
-        self._waiting.append((message, message_format))
+        self._waiting.append(message)
+        self._newest = message
+
+    def add_part(self, part: bytes) -> None:
+        """Take the next part of the message that was added last."""
+        assert self._newest is not None, "a part follows a message"
+        self._newest.add(part)
 
     @property
     def sent(self) -> i64:
@@ -362,6 +397,19 @@ class _Sender:
         """Whether a message is not sent completely."""
         return self.sent < self.published
 
+    def has_room(self, window: OutgoingWindow) -> bool:
+        """Whether the next message, or the next part of the present message, is sent at once."""
+        if window.left <= 0 or self._waiting:
+            return False
+        split = self._split
+        return self.credit.left > 0 if split is None else not self._has_frame(split)
+
+    def _has_frame(self, split: SplitTransfer) -> bool:
+        """Whether the bytes of the next frame have been given."""
+        message = self._current
+        assert message is not None, "a transfer has a message"
+        return message.given - (message.size - split.left) >= min(split.room, split.left)
+
     def send(self, window: OutgoingWindow, out: list[bytes]) -> None:
         """Append the transfers that credit and window allow."""
         while window.left > 0:
@@ -369,25 +417,40 @@ class _Sender:
             if split is None:
                 if not self._waiting or self.credit.left <= 0:
                     return
-                message, message_format = self._waiting.popleft()
-                self.credit.use()
-                delivery_id = forward(self.begun, 0)
-                self.begun += 1
-                tag = int(delivery_id).to_bytes(4, "big")
-                if message_format == MESSAGE_FORMAT:
-                    head = self._template.whole(delivery_id, tag, self._settled, len(message))
-                    if head is not None:
-                        window.count_transfer()
-                        out.append(head)
-                        out.append(message)
-                        continue
-                split = SplitTransfer(
-                    self._template, delivery_id, tag, self._settled, [message], message_format
-                )
+                split = self._begin(self._waiting.popleft(), window, out)
+                if split is None:
+                    continue
                 self._split = split
+            if not self._has_frame(split):
+                return
             window.count_transfer()
             if split.write(out):
-                self._split = None
+                self._split = self._current = None
+
+    def _begin(self, message: _Message, window: OutgoingWindow, out: list[bytes]) -> SplitTransfer | None:
+        """Begin a delivery; None: a single frame has the whole message, and is appended."""
+        self.credit.use()
+        delivery_id = forward(self.begun, 0)
+        self.begun += 1
+        tag = int(delivery_id).to_bytes(4, "big")
+        if message.message_format == MESSAGE_FORMAT and message.given == message.size:
+            head = self._template.whole(delivery_id, tag, self._settled, message.size)
+            if head is not None:
+                window.count_transfer()
+                out.append(head)
+                out.extend(message.parts)
+                return None
+        self._current = message
+        return SplitTransfer(
+            self._template,
+            delivery_id,
+            tag,
+            self._settled,
+            [],
+            message.message_format,
+            further=message,
+            further_bytes=message.size,
+        )
 
     def number(self, delivery_id: i64) -> i64:
         """Return the number of the message with this delivery-id; it may be out of range."""
@@ -489,21 +552,30 @@ class Client10:
 
     # -- requests
 
-    def publish(self, message: bytes, message_format: i64 = MESSAGE_FORMAT) -> i64:
+    def publish(self, message: bytes, message_format: i64 = MESSAGE_FORMAT, size: i64 = 0) -> i64:
         """Send a message, now or when the peer has granted credit; return its number.
 
-        Raises ValueError for a message that is larger than the peer takes.
+        `size`: the bytes of a message of which `message` is only the first part; the others follow with
+        `add_piece`. Raises ValueError for a message that is larger than the peer takes.
         """
         sender = self._sender
         assert sender is not None, f"a link that is {self.state} sends no message"
-        if len(message) > sender.message_max > 0:
+        size = max(size, len(message))
+        if size > sender.message_max > 0:
             raise ValueError(
-                f"the message has {len(message)} bytes, the peer's max-message-size is {sender.message_max}"
+                f"the message has {size} bytes, the peer's max-message-size is {sender.message_max}"
             )
-        sender.add(message, message_format)
+        sender.add(_Message(message, size, message_format))
         self._send(sender)
         self._report_room(sender)
         return sender.published
+
+    def add_piece(self, part: bytes) -> None:
+        """Send the next part of the message that was published last."""
+        if self._sender is not None:
+            self._sender.add_part(part)
+            self._send(self._sender)
+            self._report_room(self._sender)
 
     def accept(self, first: i64, last: i64) -> None:
         """Accept and settle messages that were received."""
@@ -800,7 +872,7 @@ class Client10:
             self._handler.on_sent(sender.sent)
 
     def _report_room(self, sender: _Sender) -> None:
-        sendable = sender.credit.left > 0 and self._outgoing.left > 0 and not sender.waits()
+        sendable = sender.has_room(self._outgoing)
         if sendable != self._is_sendable and self.state == READY:
             self._is_sendable = sendable
             self._handler.on_sendable(sendable)

@@ -370,6 +370,18 @@ def test_a_restart_and_a_deletion_over_http(sites: tuple[Site, Site]) -> None:
     )
 
 
+def test_a_shovel_that_counts_cannot_be_paused(sites: tuple[Site, Site]) -> None:
+    here, _ = sites
+    here.shovel(
+        "s", src_uri="amqp://", src_queue="out", dest_uri="amqp://", dest_queue="in", src_delete_after=5
+    )
+    for action in ("pause", "resume"):
+        refusal = here.api.refused(409, "POST", "shovels", "vhost", "/", "s", action)
+        assert refusal["reason"].startswith(
+            "shovel 's' in vhost '/' counts its messages ('src-delete-after')"
+        )
+
+
 def test_a_shovel_ends_with_its_virtual_host(sites: tuple[Site, Site]) -> None:
     here, _ = sites
     here.api.put("vhosts", "v")

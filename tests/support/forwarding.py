@@ -64,9 +64,14 @@ class BrokenLine(DeadLine):
 
 
 class StuckLine:
-    """A line whose last output nobody takes, so that only `abort` ends the line; with `jams` all output."""
+    """A line whose last output nobody takes, so that only `abort` ends the line.
+
+    `jams`: no output is taken. `room`: so many bytes are taken. `largest`: the bytes of the largest write.
+    """
 
     jams = False
+    room = 2**62
+    largest = 0
 
     def __init__(self, line: LocalLine) -> None:
         self.frame_max = line.frame_max
@@ -76,7 +81,9 @@ class StuckLine:
         self._line = line
 
     def write(self, data: bytes) -> None:
-        if not self.jams:
+        self.largest = max(self.largest, len(data))
+        self.room -= len(data)
+        if not self.jams and self.room >= 0:
             self._line.write(data)
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from protocol.amqp091 import lookup, methods
 from protocol.amqp091.constants import BASIC_PUBLISH
 from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, RECEIPTS, REPLIES, SPECIAL
 from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
+from protocol.errors import DUPLICATE as DUPLICATE_TEXT
 from protocol.errors import (
     NO_CONSUMERS,
     NO_ROUTE,
@@ -98,7 +99,7 @@ def return_message(
     """Return a message that no queue accepted, if the publisher requested this."""
     if outcome is DUPLICATE:
         if publication.mandatory:
-            _return_message(channel, message, PRECONDITION_FAILED, "DUPLICATE")
+            _return_message(channel, message, PRECONDITION_FAILED, DUPLICATE_TEXT)
         return
     if publication.mandatory and outcome is not NO_CONSUMER:
         code = NO_ROUTE

@@ -65,19 +65,6 @@ def _invalid(text: str, why: str) -> PreconditionFailed:
 CC: Final = "CC"
 BCC: Final = "BCC"
 _HIDDEN: Final = BCC.encode()
-_TEXTS: Final = {
-    "content_type": p.CONTENT_TYPE,
-    "content_encoding": p.CONTENT_ENCODING,
-    "correlation_id": p.CORRELATION_ID,
-    "reply_to": p.REPLY_TO,
-    "expiration": p.EXPIRATION,
-    "message_id": p.MESSAGE_ID,
-    "type": p.TYPE,
-    "user_id": p.USER_ID,
-    "app_id": p.APP_ID,
-    "cluster_id": p.CLUSTER_ID,
-}
-_NUMBERS: Final = {"delivery_mode": p.DELIVERY_MODE, "priority": p.PRIORITY, "timestamp": p.TIMESTAMP}
 
 
 @final
@@ -126,10 +113,10 @@ class View091(MessageView):
 
     def property(self, name: str) -> object | None:
         """A property."""
-        if name in _TEXTS:
-            octets = self._properties.octets(_TEXTS[name])
+        if name in p.TEXTS:
+            octets = self._properties.octets(p.TEXTS[name])
             return None if octets is None else octets.decode(errors="surrogateescape")
-        value = self._properties.number(_NUMBERS[name])
+        value = self._properties.number(p.NUMBERS[name])
         return value * 1000 if value is not None and name == "timestamp" else value
 
 
@@ -196,9 +183,9 @@ class ContentView(MessageView):
 
 def _indexes() -> dict[str, int]:
     """Return the properties by all names that identifiers of selectors may have for them."""
-    indexes = _TEXTS | _NUMBERS
+    indexes = p.TEXTS | p.NUMBERS
     indexes |= {field: indexes[name] for field, name in JMS_FIELDS.items()}
-    return indexes | {PREFIX + name: index for name, index in (_TEXTS | _NUMBERS).items()}
+    return indexes | {PREFIX + name: index for name, index in (p.TEXTS | p.NUMBERS).items()}
 
 
 _INDEXES: Final = _indexes()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from broker.core.message import Body, Message
+from broker.core.message import Body
 from broker.core.ports import MessageStore
 from protocol.amqp091.content import body_of_frames
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE
 from protocol.conversion.parts import BodyParts
-
-
-def load_content(message: Message, store: MessageStore) -> bytes:
-    """Return the content of a message from memory or disk. Raises the errors of MessageStore.load."""
-    content = message.content
-    return content if content is not None else store.load(message)
 
 
 def read_large_body(store: MessageStore, body: Body, wanted: int, sections: bool) -> tuple[bytes, bool]:
@@ -32,7 +26,7 @@ def read_large_body(store: MessageStore, body: Body, wanted: int, sections: bool
         enough = read >= wanted or (parts.ended and not encoded)
         if raw and enough:  # the first body decides the kind
             break
-        content = load_content(piece, store)
+        content = store.content_of(piece)
         raw.append(content)
         if not sections:
             inside.append(body_of_frames(content))

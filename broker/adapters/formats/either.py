@@ -30,17 +30,13 @@ from protocol.errors import ProtocolError
 
 def view_of(message: Message, store: MessageStore) -> MessageView:
     """Return a view of a message that was published before (Views). Raises what MessageStore.load raises."""
-    content = message.content
-    if content is None:
-        content = store.load(message)
+    content = store.content_of(message)
     return View10(content) if is_sections(content) else ContentView(content)
 
 
 def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
     """Return the dead letter of a message (LetterWriter). Raises what MessageStore.load raises."""
-    content = message.content
-    if content is None:
-        content = store.load(message)
+    content = store.content_of(message)
     if notice.past is not None and notice.past.annotations:
         content = annotate_content(content, notice.past.annotations)
     if is_sections(content):
@@ -183,9 +179,7 @@ def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes
     """
     sections = is_sections(content)
     for piece in body.pieces:
-        data = piece.content
-        if data is None:
-            data = store.load(piece)
+        data = store.content_of(piece)
         yield data if sections else body_of_frames(data)
 
 
@@ -246,7 +240,7 @@ def annotated_copy(queue: QueueState, message: Message, annotations: bytes) -> M
     """Return a message of `queue`, or a copy with these annotations. Raises what load raises."""
     if not annotations:
         return message
-    content = queue.store.load(message) if message.content is None else message.content
+    content = queue.store.content_of(message)
     copy = copy_of(message, annotate_content(content, annotations))
     copy.date = message.date
     return copy

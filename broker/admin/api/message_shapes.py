@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from broker.adapters.formats.amqp091 import ContentView
-from broker.adapters.formats.bodies import load_content, read_large_body
+from broker.adapters.formats.bodies import read_large_body
 from broker.adapters.formats.either import annotate_content, content_for091
 from broker.adapters.peers.server import Server
 from broker.admin.api.answers import bad_request
@@ -36,7 +36,7 @@ def show_message(
     message = entry.message
     size = int(message.size)
     added = queue.entries.annotations_of(entry) if annotations is None else annotations
-    kept = load_content(message, server.store)
+    kept = server.store.content_of(message)
     kept = annotate_content(kept, added) if added else kept
     content = content_for091(server.conversions, message, kept)
     converted = is_sections(kept)

@@ -14,7 +14,6 @@ from fastapi import APIRouter
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.formats.amqp091 import parse_expiration
 from broker.adapters.formats.amqp10 import View10, deaths_of, first_queue, without_history
-from broker.adapters.formats.bodies import load_content
 from broker.adapters.formats.either import annotated_copy, delivered_message
 from broker.admin.api.answers import ApiError, JSONResponse, bad_request, not_found
 from broker.admin.api.management import Managed, Management
@@ -108,7 +107,7 @@ class Edit:
 
     def of(self, message: Message, store: MessageStore) -> Message:
         """Return the edited message. Raises ApiError, and the errors of MessageStore.load."""
-        content = load_content(message, store)
+        content = store.content_of(message)
         edited = (
             self._of_sections(message, content) if is_sections(content) else self._of091(message, content)
         )
@@ -183,7 +182,7 @@ def restore_dead_letter(message: Message, store: MessageStore) -> RestoredMessag
     """
     if not message.died:
         return None
-    content = load_content(message, store)
+    content = store.content_of(message)
     return _restore10(message, content) if is_sections(content) else _restore091(message, content)
 
 
@@ -376,7 +375,7 @@ def _destination(management: Management, vhost: VirtualHost, rights: Rights, bod
         fixed = routes.to_queue(read_text(to, "queue"))
 
         def unchanged(message: Message) -> tuple[Route, Message]:
-            return fixed, copy_of(message, load_content(message, vhost.store))
+            return fixed, copy_of(message, vhost.store.content_of(message))
 
         return unchanged
     if not {"exchange"} <= set(to) <= {"exchange", "routing_key"}:
@@ -391,7 +390,7 @@ def _destination(management: Management, vhost: VirtualHost, rights: Rights, bod
 
     def published(message: Message) -> tuple[Route, Message]:
         route = routes.through(exchange, message.address.routing_key if routing_key is None else routing_key)
-        copy = copy_of(message, load_content(message, vhost.store))
+        copy = copy_of(message, vhost.store.content_of(message))
         copy.address = route.address
         return route, copy
 

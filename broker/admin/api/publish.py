@@ -29,23 +29,11 @@ from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, Outcome
 from broker.core.vhosts.vhost import VirtualHost
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.methods import short_string
-from protocol.amqp091.properties import Properties
+from protocol.amqp091.properties import TEXTS, Properties
 from protocol.amqp091.table import encode_table
 from protocol.errors import ProtocolError
 
 FRAME_BODY_BYTES: Final = 131_064
-TEXTS: Final = (
-    "content_type",
-    "content_encoding",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "type",
-    "user_id",
-    "app_id",
-    "cluster_id",
-)
 NUMBERS: Final = {"delivery_mode": 2, "priority": 255, "timestamp": 253_402_300_799}
 """Properties that are numbers, and the largest value of each; time is in seconds since 1970."""
 

@@ -9,9 +9,10 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from broker.admin.api.answers import JSONResponse, await_sync
+from broker.admin.api.answers import ApiError, JSONResponse, await_sync
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.requests import Asker, Name, Visitor
+from broker.core.errors import PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import SHOVEL, Definition, shown_value
 from broker.forwarding.shovel import Shovel
@@ -146,7 +147,10 @@ async def _set_paused(
 ) -> Response:
     visitor.require_administrator()
     visitor.vhost(vhost)
-    management.shovels.set_paused(vhost, name, paused)
+    try:
+        management.shovels.set_paused(vhost, name, paused)
+    except PreconditionFailed as error:
+        raise ApiError(409, "conflict", error.text) from error
     await await_sync(management.store)
     return Response(status_code=204)
 

@@ -240,7 +240,7 @@ async def _chunks(
         if entry is not None:
             message = entry.message
             parts = [message] if message.body is None else [message, *message.body.pieces]
-            content = b"".join([store.load(part) if part.content is None else part.content for part in parts])
+            content = b"".join([store.content_of(part) for part in parts])
             _add(writer, message, content)
         elif not gaps:
             raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} does not exist any more")

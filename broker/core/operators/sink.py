@@ -152,11 +152,6 @@ def rows_in(chunk: Message) -> i64:
     return int(chunk.address.routing_key)
 
 
-def content_of(chunk: Message, virtual_host: VirtualHost) -> bytes:
-    """Return the content of a stored chunk. Raises the errors of MessageStore.load."""
-    return virtual_host.store.load(chunk) if chunk.content is None else chunk.content
-
-
 @final
 class RowPublish(HeldPublish):
     """The publish of a row. `nowhere`: the row is mandatory, and its route leads to no queue."""
@@ -195,7 +190,7 @@ def publishes_of(
     """
     routes: dict[tuple[str, str], Route] = {}
     publishes: list[RowPublish] = []
-    for row in open_rows(content_of(chunk, virtual_host), virtual_host, known):
+    for row in open_rows(virtual_host.store.content_of(chunk), virtual_host, known):
         key = row.exchange, row.routing_key
         route = routes.get(key)
         if route is None:

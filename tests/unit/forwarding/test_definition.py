@@ -150,6 +150,7 @@ def test_properties_are_encoded() -> None:
         ({"src_delete_after": 0}, "'src-delete-after' is '0', allowed: 'never', 'queue-length' or 1 to"),
         ({"ack_mode": "on_confirm"}, "'ack-mode' is 'on_confirm', allowed: on-confirm, on-publish, no-ack"),
         ({"ack_mode": "no-ack", "src_delete_after": 5}, "'ack-mode' = 'no-ack' and 'src-delete-after'"),
+        ({"paused": True, "src_delete_after": "queue-length"}, "'paused' and 'src-delete-after' cannot be"),
         ({"dest_add_forward_headers": "yes"}, "'dest-add-forward-headers' is 'yes', allowed: true or false"),
         ({"dest_queue_args": [1]}, "'dest-queue-args' is '[1]', allowed: an object"),
         ({"dest_queue_args": {"x": 2**70}}, "'dest-queue-args' cannot be encoded: "),

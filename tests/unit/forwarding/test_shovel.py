@@ -1,5 +1,6 @@
 """Shovels between two brokers in memory, by the hand clock: acknowledgements, failures, pauses, ends."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.schedule import TimedTask
 from broker.forwarding.ends import Window
 from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED
+from protocol.amqp091.content import body
 from tests.support.forwarding import OTHER, Sites
 
 
@@ -227,6 +229,104 @@ def test_a_shortage_at_the_destination_blocks_the_shovel(sites: Sites) -> None:
     assert sites.bodies("in", "other") == [*numbered(3), *numbered(3)]
 
 
+def test_messages_wait_until_none_of_three_reasons_is_left(sites: Sites) -> None:
+    shovel = sites.define()
+    sites.run()
+    attempt = shovel.attempt
+    assert attempt is not None
+    destination = attempt.destination
+    shown = []
+    notes: list[Callable[[], None]] = [
+        lambda: destination.on_writable(False),
+        lambda: destination.on_flow(False),
+        lambda: destination.on_blocked("low on memory"),
+        lambda: destination.on_writable(True),
+        lambda: destination.on_blocked(""),
+        lambda: destination.on_blocked("low on disk"),
+        lambda: destination.on_flow(True),
+    ]
+    for note in notes:
+        note()
+        shown.append(attempt.blocked)
+        sites.publish("out", [b""])
+    stopped = "the broker has stopped the flow of the channel"
+    assert shown == [
+        "flow",
+        stopped,
+        "low on memory",
+        "low on memory",
+        stopped,
+        "low on disk",
+        "low on disk",
+    ]
+    assert (shovel.shown_state, shovel.forwarded) == ("blocked", 0)
+    destination.on_blocked("")
+    sites.run()
+    assert (shovel.shown_state, shovel.forwarded) == (RUNNING, 7)
+
+
+LARGE = bytes(range(256)) * 4096 * 6  # six pieces
+
+
+def bodies(sites: Sites, queue: str, host: str) -> list[bytes]:
+    """The bodies in a queue, also those in pieces."""
+    entries = sites.vhost(host).topology.queues[queue].entries
+    found = []
+    for entry in entries:
+        message = entry.message
+        pieces = [] if message.body is None else message.body.pieces
+        content = b"".join([message.content or b"", *[piece.content or b"" for piece in pieces]])
+        found.append(body(content))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack", "exactly-once"])
+@pytest.mark.parametrize("pulls", [True, False])
+def test_a_large_body_passes_a_shovel_in_pieces(mode: str, pulls: bool) -> None:
+    sites = Sites()
+    source, destination = ("other", "") if pulls and mode != "exactly-once" else ("", "other")
+    ends = {"src_uri": OTHER, "dest_uri": "amqp://"} if source else {}
+    lines = sites.stuck["other"] = []
+    sites.queue("out", source)
+    sites.publish("out", [LARGE, b"small", LARGE[:2_000_000]], source)
+    shovel = sites.define(ack_mode=mode, **ends)
+    sites.run()
+    assert bodies(sites, "in", destination) == [LARGE, b"small", LARGE[:2_000_000]]
+    assert sites.bodies("out", source) == []
+    assert shovel.forwarded_bytes >= len(LARGE) + 2_000_005
+    if not source:
+        assert lines[0].largest < 3_000_000
+
+
+def test_a_large_body_ends_while_refused_messages_wait(sites: Sites) -> None:
+    sites.queue("small", "other", max_length=1, overflow="reject-publish")
+    sites.queue("out", "other")
+    shovel = sites.define(src_uri=OTHER, dest_queue="small")
+    sites.publish("out", [b"0", b"1", LARGE, b"3"], "other")
+    found = []
+    for _ in range(8):
+        found += bodies(sites, "small", "other")
+        sites.empty("small", "other")
+        sites.run(1000)
+    assert sorted(found, key=len) == [b"0", b"1", b"3", LARGE]
+    assert (shovel.attempts, sites.bodies("out", "other")) == (1, [])
+
+
+def test_a_large_body_that_is_cut_off_is_sent_again(sites: Sites) -> None:
+    lines = sites.stuck["other"] = []
+    shovel = sites.define(reconnect_delay=1)
+    sites.run()
+    lines[0].room = 2_500_000
+    sites.publish("out", [LARGE])
+    for connection in list(sites.there.server.connections.all):
+        connection.force_close("maintenance")
+    sites.run()
+    assert shovel.state == TERMINATED
+    assert sites.bodies("in", "other") == []
+    sites.run(4000)
+    assert bodies(sites, "in", "other") == [LARGE]
+
+
 def test_a_shovel_ends_after_the_wanted_number(sites: Sites) -> None:
     sites.publish("out", numbered(10))
     shovel = sites.define(src_delete_after=4)
@@ -306,10 +406,14 @@ def test_a_paused_shovel_waits_until_it_is_resumed(sites: Sites) -> None:
     assert "paused" not in str(sites.vhost().parameters.get("shovel", "s"))
 
 
-def test_a_shovel_that_counts_is_not_paused(sites: Sites) -> None:
-    sites.define(src_delete_after=5)
+@pytest.mark.parametrize("after", [5, "queue-length"])
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_shovel_that_counts_is_neither_paused_nor_resumed(
+    sites: Sites, after: object, paused: bool
+) -> None:
+    sites.define(src_delete_after=after)
     with pytest.raises(PreconditionFailed, match="shovel 's' in vhost '/' counts its messages"):
-        sites.shovels.set_paused("/", "s", True)
+        sites.shovels.set_paused("/", "s", paused)
 
 
 @pytest.mark.parametrize("host", ["broken", "unknown"])

@@ -36,9 +36,11 @@ class Recorder(ClientHandler):
         self.ready = 0
         self.deliveries: list[tuple[int, bool, bytes, bytes]] = []
         self.pieces: list[bytes] = []
+        self.events: list[int] = []  # the tags of deliveries, and the negative sizes of pieces
         self.confirms: list[tuple[int, bool, bool]] = []
         self.returns: list[tuple[int, str]] = []
         self.blocked: list[str] = []
+        self.flows: list[bool] = []
         self.cancelled = 0
         self.channels_closed: list[tuple[int, str]] = []
         self.closed: list[tuple[int, str]] = []
@@ -50,9 +52,11 @@ class Recorder(ClientHandler):
         self, tag: int, redelivered: bool, address: bytes, content: bytes, size: int, traits: int
     ) -> None:
         self.deliveries.append((tag, redelivered, address, content))
+        self.events.append(tag)
 
     def on_piece(self, frames: bytes, size: int) -> None:
         self.pieces.append(frames)
+        self.events.append(-size)
 
     def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
         self.confirms.append((tag, multiple, accepted))
@@ -62,6 +66,9 @@ class Recorder(ClientHandler):
 
     def on_blocked(self, reason: str) -> None:
         self.blocked.append(reason)
+
+    def on_flow(self, active: bool) -> None:
+        self.flows.append(active)
 
     def on_cancelled(self) -> None:
         self.cancelled += 1
@@ -189,7 +196,7 @@ def test_deliveries_come_with_the_stored_bytes(session: Session) -> None:
     session.client.requeue(3, multiple=False)
     session.run()
     assert session.calls.deliveries[-1][:2] == (4, True)
-    session.client.reject(4)
+    session.client.ack(4, multiple=False)
     session.run()
     assert session.bench.broker.vhosts["/"].topology.queues["q"].depth == 0
 
@@ -206,6 +213,9 @@ def test_a_large_body_goes_both_ways_in_pieces(session: Session) -> None:
     assert b"".join(body_of_frames(frames) for frames in session.calls.pieces) == payload
     [(_, _, _, head)] = session.calls.deliveries
     assert len(head) == head_bytes
+    assert session.calls.events[0] == 1, "the header comes first"
+    assert -sum(session.calls.events[1:]) == len(payload)
+    assert len(session.calls.events) > 3
 
 
 def test_bodies_are_split_for_small_frames() -> None:
@@ -354,5 +364,5 @@ def test_a_peer_that_breaks_the_protocol_ends_its_connection_only(frames: list[b
 
 def test_a_stopped_flow_blocks_until_it_is_started() -> None:
     calls = peer_says(method_frame(1, 20 << 16 | 20, b"\0"), method_frame(1, 20 << 16 | 20, b"\1"))
-    assert calls.blocked == ["the peer has stopped the flow of the channel", ""]
+    assert (calls.flows, calls.blocked) == ([False, True], [])
     assert cast("list[object]", calls.closed) == []
