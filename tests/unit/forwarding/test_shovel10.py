@@ -156,13 +156,27 @@ def test_messages_wait_for_credit_of_the_destination(sites: Sites, mode: str) ->
 
 @pytest.mark.parametrize(("source", "destination"), PAIRS)
 def test_large_messages_pass(sites: Sites, source: str, destination: str) -> None:
-    large = bytes(range(256)) * 4000
+    large = bytes(range(256)) * 12_000
     define(sites, source, destination)
     sites.publish("out", [large, b"small"])
     queue = sites.vhost("other").topology.queues["in"]
     assert queue.depth == 2
     assert len(large) + 5 <= queue.ready_bytes < len(large) + 30, "the data section has a head"
     assert bodies(sites)[1:] == [b"small"]
+
+
+def test_a_large_body_waits_in_the_source_while_the_destination_takes_nothing(sites: Sites) -> None:
+    shovel = define(sites, "amqp091", "amqp10")
+    sites.run()
+    sites.there.server.shortage.set_shortages(True, False)
+    large = bytes(range(256)) * 40_000
+    sites.publish("out", [b"first", large, b"last", *numbered(500)])
+    sites.there.server.shortage.set_shortages(False, False)
+    sites.run()
+    assert shovel.state == RUNNING, shovel.reason
+    assert (shovel.forwarded, shovel.confirmed) == (503, 503)
+    assert shovel.forwarded_bytes >= len(large)
+    assert [len(each) for each in bodies(sites)[-500:]] == [len(each) for each in numbered(500)]
 
 
 def test_between_nodes_of_amqp10_the_bare_message_keeps_its_bytes(sites: Sites) -> None:

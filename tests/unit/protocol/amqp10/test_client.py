@@ -659,6 +659,47 @@ def test_credit_and_window_limit_what_is_sent() -> None:
     assert peer.calls.sent == [1, 2, 3]
 
 
+def test_a_message_in_parts_is_sent_as_its_parts_come() -> None:
+    peer = sending()
+    peer.grants(2, window=100)
+    data = bytes(range(256)) * 20
+    assert peer.client.publish(data[:10], size=len(data)) == 1
+    assert peer.heard() == [], "a frame takes 1000 bytes"
+    assert peer.calls.sendable[-1], "more bytes are wanted"
+    peer.client.add_piece(data[10:2500])
+    first = peer.heard()
+    assert [len(payload) for _, payload in first] == [len(first[0][1])] * 2
+    assert peer.calls.sent == []
+    peer.client.add_piece(data[2500:])
+    rest = peer.heard()
+    assert b"".join(payload for _, payload in first + rest) == data
+    assert [getattr(transfer, "more", None) for transfer, _ in first + rest] == [True] * (
+        len(first + rest) - 1
+    ) + [False]
+    assert peer.calls.sent == [1]
+
+
+def test_parts_wait_for_the_window_and_report_it() -> None:
+    peer = sending()
+    peer.grants(1, window=1)
+    data = bytes(5000)
+    peer.client.publish(data[:2000], size=len(data))
+    assert len(peer.heard()) == 1
+    assert peer.calls.sendable[-1] is False
+    peer.grants(1, window=1, next_incoming_id=1)
+    assert len(peer.heard()) == 1
+    peer.client.add_piece(data[2000:])
+    peer.grants(1, window=100, next_incoming_id=2)
+    assert peer.calls.sent == [1]
+    assert peer.calls.sendable[-1] is False, "the credit is used up"
+
+
+def test_the_size_of_a_message_in_parts_is_limited_by_the_peer() -> None:
+    peer = Peer(wanted(True), max_message_size=100)
+    with pytest.raises(ValueError, match="has 101 bytes, the peer's max-message-size is 100"):
+        peer.client.publish(b"first", size=101)
+
+
 def test_a_drained_sender_uses_up_its_credit() -> None:
     peer = sending()
     peer.grants(5, drain=True)
