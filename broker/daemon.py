@@ -44,6 +44,7 @@ from broker.dispatch.definition import KIND as DISPATCHER
 from broker.dispatch.dispatcher import Services
 from broker.dispatch.dispatchers import Dispatchers
 from broker.flavour import FLAVOUR
+from broker.forwarding.readers import Readers
 from broker.forwarding.shovels import Shovels
 from broker.forwarding.staged import StagingHost
 from broker.journal.journal import create_journal
@@ -184,9 +185,10 @@ class Daemon:
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
         self.listener = Listener(self.server, self.pump, loop, self.strangers, self.tls)
         self.outbound = Outbound(self.server, self.pump, loop)
-        staging = StagingHost(broker, self.pump, self.server.conversions)
+        self.staging = StagingHost(broker, self.pump, self.server.conversions)
+        self.server.make_reader = Readers(self.staging)
         node = f"amqpd@{socket.gethostname()}"
-        self.shovels = Shovels(broker, self.outbound, __version__, node, staging)
+        self.shovels = Shovels(broker, self.outbound, __version__, node, self.staging)
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
@@ -250,7 +252,7 @@ class Daemon:
             gc.freeze()  # the objects of the start live as long as the process; never check them again
             self._tell_ready(admin)
             self.started = True
-            self.shovels.start(f"{self.log.identity:x}")
+            self.shovels.start()
             self._measure_lag(time.monotonic())
             self._tick_store()
             self._check_streams()
@@ -314,6 +316,7 @@ class Daemon:
         began = time.monotonic()
         self.broker.sinks.open_rows = rows_of
         report = self.log.recover(Recovered(self.broker))
+        self.staging.origin = f"{self.log.identity:x}"
         self.access.set_decoy_secret(self.log.identity.to_bytes(8))
         self.journal.start(__version__)
         self.log.defined = self.journal.recorder.defined

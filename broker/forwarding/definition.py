@@ -318,16 +318,23 @@ def _check_together(definition: Definition) -> None:
         _check_exactly_once(definition.source, definition.destination)
 
 
+def stages_here(definition: Definition) -> bool:
+    """Whether the shovel stages a queue of this broker itself. Otherwise the broker of the source does so."""
+    uri = definition.source.uris[0]
+    return definition.ack_mode == EXACTLY_ONCE and uri.is_local and not uri.names_user
+
+
 def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
     """Refuse ends that cannot remember the positions of messages. Raises PreconditionFailed."""
     mode = "'ack-mode' = 'exactly-once'"
-    if not source.queue or not all(uri.is_local and not uri.names_user for uri in source.uris):
-        raise PreconditionFailed(f"{mode} needs a 'src-queue' of this broker: 'src-uri' = 'amqp://'")
-    vhosts = sorted({uri.vhost for uri in source.uris})
-    if len(vhosts) > 1:
-        raise PreconditionFailed(
-            f"{mode} needs a single source, 'src-uri' has the vhosts {', '.join(vhosts)}"
-        )
+    for field, protocol in (("src-protocol", source.protocol), ("dest-protocol", destination.protocol)):
+        if protocol == AMQP10:
+            raise PreconditionFailed(f"{mode} needs ends of AMQP 0-9-1, '{field}' is '{AMQP10}'")
+    if not source.queue:
+        raise PreconditionFailed(f"{mode} needs a 'src-queue', 'src-exchange' is '{source.exchange}'")
+    if len(source.uris) > 1:
+        shown = ", ".join(uri.shown for uri in source.uris)
+        raise PreconditionFailed(f"{mode} needs a single 'src-uri', there are {len(source.uris)}: {shown}")
     if not destination.queue or destination.predeclared:
         raise PreconditionFailed(f"{mode} needs a 'dest-queue' without 'dest-predeclared'")
     if source.delete_after != NEVER:

@@ -16,6 +16,7 @@ from pamqp import base, commands
 
 from broker.adapters.formats.either import Conversions
 from broker.adapters.peers.server import MESSAGE_ORIGINS
+from broker.core.arguments.consumer import ORIGIN_READER
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEnd, SourceEnd
 from broker.forwarding.line import Dialer, Line
@@ -23,7 +24,7 @@ from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
-from protocol.amqp091.table import EMPTY_TABLE
+from protocol.amqp091.table import EMPTY_TABLE, encode_table
 from protocol.errors import DUPLICATE, NOT_FOUND, PRECONDITION_FAILED
 
 SHORT: Final = 1  # the broker is short of memory or disk space [RabbitMQ connection.blocked]
@@ -32,6 +33,7 @@ FULL: Final = 3  # the broker reads more slowly than the destination writes
 OBSTACLES: Final = (SHORT, STOPPED, FULL)
 """The kinds of reasons for which a destination takes nothing, the first one that applies is shown."""
 
+TAG: Final = "shovel"  # of the consumer
 FLOW: Final = "flow"
 CHANNEL_FLOW: Final = "the broker has stopped the flow of the channel"
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
@@ -406,6 +408,13 @@ class End091(End[Client], ClientHandler):
         """Set up the channel. Each subclass ends its set-up with `note_ready`."""
         raise NotImplementedError
 
+    def remembers_origins(self) -> bool:
+        """Whether the broker understands the headers of messages that are forwarded exactly once."""
+        if self.uri.is_local:
+            return True
+        capabilities = self.client.server_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
+
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
     ) -> None:
@@ -455,6 +464,9 @@ class MessageSource(Protocol):
 
     def settle(self, number: i64, multiple: bool) -> None:
         """Note that the destination has a message, or all messages up to this one."""
+
+    def give_up(self) -> None:
+        """Return the messages that stay staged for the reader: the source will not be opened again."""
 
     def return_refused(self, runs: list[Run]) -> None:
         """Have refused messages delivered again; all messages that were delivered are answered."""
@@ -527,8 +539,12 @@ class _QueueSetup:
 
 
 @final
+@final
 class Source(End091):
-    """The end that consumes a queue, or an exclusive queue that is bound to an exchange."""
+    """The end that consumes a queue, or an exclusive queue that is bound to an exchange.
+
+    `reader`: the name of the reader for which the broker gives messages their positions; "": there are none.
+    """
 
     def __init__(
         self,
@@ -537,10 +553,12 @@ class Source(End091):
         uri: Uri,
         host: EndHost,
         no_ack: bool,
+        reader: str = "",
     ) -> None:
         super().__init__(owner, definition, uri, host, "source")
         self._source: SourceEnd = definition.source
         self._no_ack = no_ack
+        self._reader = reader
         self._missing: i64 = 0  # bytes of a large body that have not arrived
         self._ready: i64 = 0
         self._setup = _QueueSetup(
@@ -549,7 +567,9 @@ class Source(End091):
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._source.exchange:
+        if self._reader and not self.remembers_origins():
+            self.fail(f"the broker gives messages no positions: no capability '{MESSAGE_ORIGINS}'")
+        elif self._source.exchange:
             self.client.declare("", EXCLUSIVE, EMPTY_TABLE, self._bind)
         elif self._setup.looks:
             self._setup.begin()
@@ -601,7 +621,15 @@ class Source(End091):
         self.client.ask(commands.Basic.Qos(0, self._source.prefetch, False), c.BASIC_QOS_OK, limited)
 
     def _consume(self, queue: str) -> None:
-        self.client.consume(queue, "", self._no_ack, self._source.consumer_arguments, self._consuming)
+        arguments = self._source.consumer_arguments
+        if self._reader:
+            arguments = encode_table({ORIGIN_READER: self._reader})
+        self.client.consume(queue, TAG, self._no_ack, arguments, self._consuming)
+
+    def give_up(self) -> None:
+        """Cancel the reader, so that its messages return to the queue: the end of a connection keeps them."""
+        if self._reader and self.is_ready:
+            self.client.cancel(TAG)
 
     def _consuming(self, frame: base.Frame) -> None:
         self.note_ready()
@@ -656,7 +684,7 @@ class Destination(End091):
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._definition.ack_mode == EXACTLY_ONCE and not self._remembers_origins():
+        if self._definition.ack_mode == EXACTLY_ONCE and not self.remembers_origins():
             self.fail(f"the broker does not store messages exactly once: no capability '{MESSAGE_ORIGINS}'")
             return
         if not self._destination.queue:
@@ -673,13 +701,6 @@ class Destination(End091):
             self.client.open_channel()
         else:
             super().on_channel_closed(code, text)
-
-    def _remembers_origins(self) -> bool:
-        """Whether the broker understands the headers of messages that are forwarded exactly once."""
-        if self.uri.is_local:
-            return True
-        capabilities = self.client.server_properties.get("capabilities")
-        return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
 
     def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:
         """Publish a message, or the header of one; return its number.

@@ -123,6 +123,9 @@ class Source10(End10):
         for first, last in self._settled.confirm(number, multiple):
             self.client.accept(first, last)
 
+    def give_up(self) -> None:
+        """Do nothing: the end of the link returns the messages."""
+
     def return_refused(self, runs: list[Run]) -> None:
         """Release refused messages."""
         for refused in runs:

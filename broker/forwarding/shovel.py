@@ -25,6 +25,7 @@ from broker.forwarding.definition import (
     ON_PUBLISH,
     QUEUE_LENGTH,
     Definition,
+    stages_here,
 )
 from broker.forwarding.ends import (
     CHANNEL_FLOW,
@@ -38,10 +39,11 @@ from broker.forwarding.ends import (
     Source,
     Timer,
     Window,
+    guard,
 )
 from broker.forwarding.ends10 import Destination10, Source10
 from broker.forwarding.rewriting import Rewriting
-from broker.forwarding.staged import StagedSource, StagingHost
+from broker.forwarding.staged import StagedSource, StagingHost, reader_of, staged_queue
 from broker.forwarding.uri import AMQP10
 from protocol.amqp091.content import header_frame_bytes
 
@@ -135,12 +137,14 @@ class Attempt(EndOwner):
             )
         host = shovel.host
         self._source: MessageSource
-        if self._mode == EXACTLY_ONCE:
-            self._source = StagedSource(self, definition, self.source_uri, host.staging)
+        if stages_here(definition):
+            self._source = StagedSource(self, staged_queue(definition), host.staging)
         elif definition.source.protocol == AMQP10:
             self._source = Source10(self, definition, self.source_uri, host.ends)
         else:
-            self._source = Source(self, definition, self.source_uri, host.ends, self._mode == NO_ACK)
+            reader = reader_of(definition, host.staging.origin) if self._mode == EXACTLY_ONCE else ""
+            no_ack = self._mode == NO_ACK
+            self._source = Source(self, definition, self.source_uri, host.ends, no_ack, reader)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
         self.destination: MessageDestination
         self._is_answered = confirms  # the destination reports when it has a message
@@ -156,9 +160,14 @@ class Attempt(EndOwner):
         """Connect to the destination; the source follows when messages can be published."""
         self.destination.open()
 
-    def end(self) -> None:
-        """Close both ends. Unacknowledged messages return to the source."""
+    def end(self, gives_up: bool = False) -> None:
+        """Close both ends. Unacknowledged messages return to the source.
+
+        `gives_up`: the shovel does not use this source again, so messages that are staged return too.
+        """
         self.is_over = True
+        if gives_up:
+            guard(self, self._source.give_up)
         self._shovel.schedule.cancel(self._retry)
         self._rate.end()
         for close in (self._source.close, self.destination.close):  # an error of one must not keep the other
@@ -417,10 +426,10 @@ class Shovel(TimedTask):
             self.log_error()
             self.note_failed(INTERNAL_ERROR)
 
-    def stop(self) -> None:
-        """End the present attempt, and begin no other one."""
+    def stop(self, gives_up: bool = False) -> None:
+        """End the present attempt, and begin no other one. `gives_up`: as for `Attempt.end`."""
         self.schedule.cancel(self)
-        self._end_attempt()
+        self._end_attempt(gives_up)
         self._set_state(TERMINATED)
 
     def restart(self) -> None:
@@ -518,10 +527,10 @@ class Shovel(TimedTask):
         )
         self._finish(self)
 
-    def _end_attempt(self) -> None:
+    def _end_attempt(self, gives_up: bool = False) -> None:
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            attempt.end()
+            attempt.end(gives_up)
 
     def _set_state(self, state: str) -> None:
         self.state = state

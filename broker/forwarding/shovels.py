@@ -9,11 +9,19 @@ import structlog
 from broker.core.broker import CLUSTER_NAME, Broker
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
-from broker.forwarding.definition import EXACTLY_ONCE, NEVER, PAUSED, SHOVEL, parse_definition
+from broker.forwarding.definition import (
+    EXACTLY_ONCE,
+    NEVER,
+    PAUSED,
+    SHOVEL,
+    Definition,
+    parse_definition,
+    stages_here,
+)
 from broker.forwarding.ends import EndHost
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
-from broker.forwarding.staged import StagingHost, release_stage
+from broker.forwarding.staged import StagingHost, release_stage, staged_queue
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -28,7 +36,6 @@ class Shovels:
     def __init__(self, broker: Broker, dialer: Dialer, version: str, node: str, staging: StagingHost) -> None:
         self._broker = broker
         self._node = node
-        self._staging = staging
         ends = EndHost(dialer, broker.schedule, version, staging.conversions, self._cluster_name)
         self._host = ForwardingHost(ends, staging)
         self._shovels: dict[tuple[str, str], Shovel] = {}
@@ -67,16 +74,14 @@ class Shovels:
         others = {field: each for field, each in value.items() if field != PAUSED}
         parameters.set(SHOVEL, name, {**others, PAUSED: True} if paused else others)
 
-    def start(self, origin: str) -> None:
-        """Start the shovels of all parameters: the broker serves clients now.
-
-        `origin`: the name of this broker in the headers of messages, which no other broker has.
-        """
+    def start(self) -> None:
+        """Start the shovels of all parameters: the broker serves clients now."""
         self._runs = True
-        self._staging.origin = origin
         for vhost in list(self._broker.vhosts.values()):
             for _, name, _ in vhost.parameters.items(SHOVEL):
-                self._begin(vhost, name)
+                definition = self._parse(vhost, name)
+                if definition is not None:
+                    self._begin(definition)
 
     def stop(self) -> None:
         """Stop all shovels: the broker stops."""
@@ -89,24 +94,28 @@ class Shovels:
         if component != SHOVEL or not self._runs:
             return
         before = self._shovels.pop((vhost.name, name), None)
+        is_left = vhost.parameters.has(SHOVEL, name)
+        definition = self._parse(vhost, name) if is_left else None
         if before is not None:
-            before.stop()
-        if vhost.parameters.has(SHOVEL, name):
-            self._begin(vhost, name)
-        else:
+            gives_up = _reads(before.definition) != _reads(definition)
+            before.stop(gives_up)
+            if gives_up:
+                self._release(before)
+        if definition is not None:
+            self._begin(definition)
+        elif not is_left:
             _log.info("shovel deleted", shovel=name, vhost=vhost.name)
-        after = self._shovels.get((vhost.name, name))
-        if before is not None and _staged_queue(before) != _staged_queue(after):
-            self._release(before)
 
-    def _begin(self, vhost: VirtualHost, name: str) -> None:
+    def _parse(self, vhost: VirtualHost, name: str) -> Definition | None:
         try:
-            definition = parse_definition(vhost.name, name, vhost.parameters.get(SHOVEL, name))
+            return parse_definition(vhost.name, name, vhost.parameters.get(SHOVEL, name))
         except BrokerError as error:  # a later version of the broker has set it
             _log.error("shovel not started", shovel=name, vhost=vhost.name, reason=error.text)
-            return
+            return None
+
+    def _begin(self, definition: Definition) -> None:
         shovel = Shovel(definition, self._host, self._finish)
-        self._shovels[vhost.name, name] = shovel
+        self._shovels[definition.vhost, definition.name] = shovel
         shovel.start()
 
     def _finish(self, shovel: Shovel) -> None:
@@ -125,15 +134,15 @@ class Shovels:
     def _forget_vhost(self, name: str) -> None:
         for key in [key for key in self._shovels if key[0] == name]:
             shovel = self._shovels.pop(key)
-            shovel.stop()
+            shovel.stop(gives_up=True)
             self._release(shovel)
 
     def _release(self, shovel: Shovel) -> None:
         """Return the staged messages of a shovel that no longer exists, if it staged any."""
-        if _staged_queue(shovel) is None:
+        if not stages_here(shovel.definition):
             return
         try:
-            release_stage(self._broker, shovel.definition)
+            release_stage(self._broker, staged_queue(shovel.definition))
         except BrokerError as error:
             name, vhost = shovel.labels
             _log.error("messages of a shovel stay staged", shovel=name, vhost=vhost, reason=error.text)
@@ -143,9 +152,9 @@ class Shovels:
         return name if isinstance(name, str) else self._node
 
 
-def _staged_queue(shovel: Shovel | None) -> tuple[str, str] | None:
-    """Return the virtual host and the queue that a shovel stages; None: it stages none."""
-    if shovel is None or shovel.definition.ack_mode != EXACTLY_ONCE:
+def _reads(definition: Definition | None) -> tuple[str, int, str, str] | None:
+    """Return the broker and the queue that a shovel reads under positions; None: it reads none."""
+    if definition is None or definition.ack_mode != EXACTLY_ONCE:
         return None
-    source = shovel.definition.source
-    return source.uris[0].vhost, source.queue
+    uri = definition.source.uris[0]
+    return uri.host, uri.port, uri.vhost, definition.source.queue

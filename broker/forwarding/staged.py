@@ -38,7 +38,6 @@ from broker.core.schedule import Chore
 from broker.forwarding.definition import PREFETCH, Definition
 from broker.forwarding.ends import EndOwner, Run, Timer, guard
 from broker.forwarding.rewriting import ORIGIN_NAMES
-from broker.forwarding.uri import Uri
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
@@ -48,9 +47,39 @@ SENT_MAX: Final = 256  # messages sent in a turn
 NONE: Final[i64] = -1
 
 
-def reader_of(definition: Definition) -> str:
-    """Return the name under which a shovel stages messages. No other shovel of the broker has the name."""
-    reader = f"shovel {quote(definition.vhost, '')}/{quote(definition.name, '')}"
+@final
+class StagedQueue:
+    """A queue, and the reader for which it is staged. `where`: the reader, for people.
+
+    `prefetch`: the number of messages that may be staged; 0: PREFETCH. `table`: the arguments with which a
+    missing queue is declared; None: the queue must exist.
+    """
+
+    def __init__(self, vhost: str, name: str, reader: str, where: str) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.reader = reader
+        self.where = where
+        self.prefetch: i64 = 0
+        self.table: dict[str, object] | None = None
+
+
+def staged_queue(definition: Definition) -> StagedQueue:
+    """Return the queue of this broker that a shovel stages."""
+    source = definition.source
+    staged = StagedQueue(source.uris[0].vhost, source.queue, reader_of(definition), definition.where)
+    staged.prefetch = source.prefetch
+    staged.table = None if source.predeclared else source.table
+    return staged
+
+
+def reader_of(definition: Definition, origin: str = "") -> str:
+    """Return the name under which a shovel stages messages, which no other shovel has at the queue's broker.
+
+    `origin`: the name of this broker for others; "": the queue is in this broker.
+    """
+    owner = f"{origin}/" if origin else ""
+    reader = f"shovel {owner}{quote(definition.vhost, '')}/{quote(definition.name, '')}"
     if len(reader) <= SHORT_STRING_BYTES_MAX:
         return reader
     return f"shovel {sha256(reader.encode()).hexdigest()}"
@@ -79,13 +108,13 @@ def _number(value: i64) -> bytes:
     return b"l" + number.to_bytes(8, "big")
 
 
-def release_stage(broker: Broker, definition: Definition) -> None:
-    """Return the staged messages of a deleted shovel to their queue. Raises StoreFailed."""
-    vhost = broker.vhosts.get(definition.source.uris[0].vhost)
-    queue = None if vhost is None else vhost.topology.queues.get(definition.source.queue)
+def release_stage(broker: Broker, staged: StagedQueue) -> None:
+    """Return the staged messages of a reader that was deleted to their queue. Raises StoreFailed."""
+    vhost = broker.vhosts.get(staged.vhost)
+    queue = None if vhost is None else vhost.topology.queues.get(staged.name)
     if queue is None:
         return
-    stage = broker.staging.find_stage(queue, reader_of(definition))
+    stage = broker.staging.find_stage(queue, staged.reader)
     if stage is not None:
         stage.release_marked()
         broker.staging.release(stage)
@@ -183,17 +212,16 @@ class StagedSource(DurableWaiter):
     `_acked` that are stored. `_alone`: the next message is sent alone, and without its predecessor.
     """
 
-    def __init__(self, owner: EndOwner, definition: Definition, uri: Uri, host: StagingHost) -> None:
+    def __init__(self, owner: EndOwner, staged: StagedQueue, host: StagingHost) -> None:
         self.owner = owner
-        self._definition = definition
-        self._uri = uri
+        self._staged = staged
         self._host = host
         self._store = host.broker.store
         self._stage: Stage | None = None
         self._target: StagedTarget | None = None
         self._consumer: QueueConsumer | None = None
         self._origin = b""
-        self._room_max: i64 = definition.source.prefetch or PREFETCH
+        self._room_max: i64 = staged.prefetch or PREFETCH
         self._coming: i64 = 0  # marked, and not in a step yet
         self._waits = False  # for the log
         self._has_step = False  # a step is on its way to the disk
@@ -207,7 +235,8 @@ class StagedSource(DurableWaiter):
         self._offsets: dict[int, int] = {}
         self._done: set[int] = set()
         self._work = Timer(owner, self.send_soon)
-        self._reader = reader_of(definition)
+        self._reader = staged.reader
+        self._returns = False  # refused messages wait until all messages on their way are answered
         self._epoch: i64 = 0  # of the stage, as this source has attached to it
         self._sends = False
         self._pieces: deque[Message] = deque()  # of the last message, still to be sent
@@ -263,6 +292,26 @@ class StagedSource(DurableWaiter):
                 self._done.add(offsets.pop(first))
         self._alone = False
         self._advance()
+        self._return_answered()
+
+    def refuse(self, number: i64, multiple: bool) -> None:
+        """Note that the reader has refused a message, or all messages up to this one.
+
+        These are sent again when all messages that were sent are answered.
+        """
+        self._returns = True
+        for each in [each for each in self._offsets if each == number or (multiple and each < number)]:
+            del self._offsets[each]
+        self._return_answered()
+
+    def _return_answered(self) -> None:
+        if self._returns and not self._offsets and not self._pieces:
+            self._returns = False
+            self.return_refused([])
+            self._continue_soon()
+
+    def give_up(self) -> None:
+        """Do nothing: `release_stage` returns the messages."""
 
     def return_refused(self, runs: list[Run]) -> None:
         """Send again from the first message that is not stored: all answers have arrived."""
@@ -287,7 +336,7 @@ class StagedSource(DurableWaiter):
     def fail(self, reason: str) -> None:
         """End the attempt."""
         if not self._closed:
-            self.owner.on_failed(f"source queue '{self._definition.source.queue}': {reason}")
+            self.owner.on_failed(f"source queue '{self._staged.name}': {reason}")
 
     # -- staging
 
@@ -380,16 +429,15 @@ class StagedSource(DurableWaiter):
 
     def _attach(self) -> None:
         """Attach to the queue and its stage. Raises BrokerError."""
-        definition, broker = self._definition, self._host.broker
-        vhost = broker.vhosts.get(self._uri.vhost)
+        staged, broker = self._staged, self._host.broker
+        vhost = broker.vhosts.get(staged.vhost)
         if vhost is None:
-            raise NotFound(f"no vhost '{self._uri.vhost}'")
-        name = definition.source.queue
-        queue = vhost.topology.queues.get(name)
+            raise NotFound(f"no vhost '{staged.vhost}'")
+        queue = vhost.topology.queues.get(staged.name)
         if queue is None:
-            if definition.source.predeclared:
-                raise NotFound(f"no queue '{name}' in vhost '{vhost.name}'")
-            queue = vhost.declarations.declare_queue(name, True, None, False, definition.source.table)
+            if staged.table is None:
+                raise NotFound(f"no queue '{staged.name}' in vhost '{vhost.name}'")
+            queue = vhost.declarations.declare_queue(staged.name, True, None, False, staged.table)
         if not queue.logged:
             raise PreconditionFailed("it is not durable, so positions of its messages cannot be remembered")
         reader = self._reader
@@ -399,7 +447,7 @@ class StagedSource(DurableWaiter):
         self._acked = self._next = stage.first
         origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
         self._origin = b"S" + len(origin).to_bytes(4, "big") + origin
-        connection = StagedConnection(self._host.scheduler, self, definition.where)
+        connection = StagedConnection(self._host.scheduler, self, staged.where)
         target = StagedTarget(Session(connection), self)
         consumer = QueueConsumer(target, queue, tag=reader)
         self._target, self._consumer = target, consumer
@@ -437,7 +485,11 @@ class StagedSource(DurableWaiter):
     def _send_some(self) -> None:
         stage = self.stage
         count = 0
-        while not self._closed and not self._holds and (self._pieces or self._next < stage.behind):
+        while (
+            not self._closed
+            and not self._holds
+            and (self._pieces or (self._next < stage.behind and not self._returns))
+        ):
             if self._pieces:
                 self._send_piece(self._pieces.popleft())
                 self._continue_soon()

@@ -318,6 +318,10 @@ class Client:
         name, bits = short_string(queue) + short_string(tag), bytes([2 if no_ack else 0])
         self._out.write(method_frame(CHANNEL, c.BASIC_CONSUME, b"\0\0" + name + bits + arguments))
 
+    def cancel(self, tag: str) -> None:
+        """Send basic.cancel, without an answer. [amqp-0-9-1 1.8.3.5]"""
+        self._out.write(method_frame(CHANNEL, c.BASIC_CANCEL, short_string(tag) + b"\1"))
+
     def declare(
         self, queue: str, flags: int, arguments: bytes, done: Callable[[commands.Queue.DeclareOk], None]
     ) -> None:

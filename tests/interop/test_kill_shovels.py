@@ -66,12 +66,13 @@ def pair(start_daemon: DaemonStarter, tmp_path: Path) -> Pair:
     return Pair(start_daemon, tmp_path)
 
 
-def forward(pair: Pair, mode: str) -> None:
-    """Define a shovel from the first broker to the second one."""
+def forward(pair: Pair, mode: str, pulls: bool = False) -> None:
+    """Define a shovel from the first broker to the second one, which has the shovel if it `pulls`."""
+    owner = 1 if pulls else 0
     value = {
-        "src-uri": "amqp://",
+        "src-uri": pair.daemons[0].address.url() if pulls else "amqp://",
         "src-queue": "out",
-        "dest-uri": pair.daemons[1].address.url(),
+        "dest-uri": "amqp://" if pulls else pair.daemons[1].address.url(),
         "dest-queue": "in",
         "ack-mode": mode,
         "reconnect-delay": 1,
@@ -79,10 +80,10 @@ def forward(pair: Pair, mode: str) -> None:
     }
     with amqp(pair.daemons[0].address, "/") as channel:
         channel.queue_declare("out", durable=True, arguments={"x-dedup-producers": 1})
-    api = Api(pair.daemons[0].load_api().admin)
+    api = Api(pair.daemons[owner].load_api().admin)
     api.put("parameters", "shovel", "/", "s", value=value)
     api.close()
-    pair.daemons[0].log.wait_for("shovel running")
+    pair.daemons[owner].log.wait_for("shovel running")
 
 
 def run_rounds(pair: Pair, rounds: int, chance: random.Random) -> None:
@@ -95,16 +96,18 @@ def run_rounds(pair: Pair, rounds: int, chance: random.Random) -> None:
     pair.wait_for_depth(1, "in", rounds * BATCH)
 
 
-def test_a_few_kills_repeat_and_lose_nothing_with_exactly_once(pair: Pair) -> None:
-    forward(pair, "exactly-once")
+@pytest.mark.parametrize("pulls", [False, True], ids=["push", "pull"])
+def test_a_few_kills_repeat_and_lose_nothing_with_exactly_once(pair: Pair, pulls: bool) -> None:
+    forward(pair, "exactly-once", pulls)
     run_rounds(pair, 3, random.Random(1))
     assert pair.take(1, "in", 3 * BATCH) == [b"%d" % number for number in range(3 * BATCH)]
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 2])
-def test_fifty_kills_repeat_and_lose_nothing_with_exactly_once(pair: Pair, seed: int) -> None:
-    forward(pair, "exactly-once")
+@pytest.mark.parametrize("pulls", [False, True], ids=["push", "pull"])
+def test_fifty_kills_repeat_and_lose_nothing_with_exactly_once(pair: Pair, seed: int, pulls: bool) -> None:
+    forward(pair, "exactly-once", pulls)
     run_rounds(pair, 50, random.Random(seed))
     assert pair.take(1, "in", 50 * BATCH) == [b"%d" % number for number in range(50 * BATCH)]
 

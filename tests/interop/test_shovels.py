@@ -432,6 +432,24 @@ def test_shovels_use_tls_and_check_the_certificate(
     there.api.close()
 
 
+def test_messages_are_pulled_exactly_once_from_another_process(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    there.publish("out", [*numbered(500), b"x" * 3_000_000])
+    url = there.daemon.address.url()
+    fields = {"dest_uri": "amqp://", "dest_queue": "in", "ack_mode": "exactly-once"}
+    here.shovel("once", src_uri=url, src_queue="out", src_prefetch_count=100, **fields)
+    here.daemon.log.wait_for("shovel running")
+    found: list[tuple[Any, Any, bytes]] = []
+    with here.channel() as channel:
+        channel.queue_declare("in", durable=True, arguments={"x-dedup-producers": 1000})
+        for delivery in channel.consume("in", auto_ack=True):
+            found.append(delivery)
+            if len(found) == 501:
+                break
+    assert [body for _, _, body in found] == [*numbered(500), b"x" * 3_000_000]
+    assert [properties.headers["x-origin-position"] for _, properties, _ in found] == list(range(501))
+
+
 def test_exactly_once_between_two_processes(sites: tuple[Site, Site]) -> None:
     here, there = sites
     here.publish("out", [*numbered(500), b"x" * 3_000_000])

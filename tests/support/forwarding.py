@@ -8,6 +8,7 @@ from broker.core.schedule import TimedTask
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.line import Line, Peer
 from broker.forwarding.local import LocalLine
+from broker.forwarding.readers import Readers
 from broker.forwarding.shovel import Shovel
 from broker.forwarding.shovels import Shovels
 from broker.forwarding.staged import StagingHost
@@ -106,11 +107,15 @@ class Sites:
         self.down: dict[str, str] = {}
         self.syncs = {"": True, "other": True}
         self.lines: set[LocalLine] = set()
+        self.staging: dict[str, StagingHost] = {}
         self.stuck: dict[str, list[StuckLine]] = {}
         self.dialed: Callable[[str], object] = len  # called with each line of a source
-        staging = StagingHost(self.here.broker, self.here.turns, self.here.server.conversions)
-        self.shovels = Shovels(self.here.broker, self, "1.0", "node", staging)
-        self.shovels.start("origin")
+        for name, bench in (("origin", self.here), ("distant", self.there)):
+            staging = StagingHost(bench.broker, bench.turns, bench.server.conversions, name)
+            bench.server.make_reader = Readers(staging)
+            self.staging[name] = staging
+        self.shovels = Shovels(self.here.broker, self, "1.0", "node", self.staging["origin"])
+        self.shovels.start()
 
     def dial(self, uri: Uri, peer: Peer, name: str) -> Line:
         if uri.host in self.down:

@@ -169,7 +169,10 @@ class Channel(ChannelState):
         entry = unacked.take(tag)
         consumer = unacked.holder
         if entry is None or consumer is None:
-            check_tag(self, tag, False, c.BASIC_ACK)
+            if self.reader is not None:
+                self.reader.acknowledge(tag, False)
+            else:
+                check_tag(self, tag, False, c.BASIC_ACK)
             return
         size = entry.message.size
         settle_one(entry, consumer)
@@ -277,6 +280,9 @@ class Channel(ChannelState):
         if self.replies is not None:
             self.replies.close()
             self.replies = None
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = None
         self.unacked.holder = None
         self._get_target = None  # the target and the confirms refer to the channel
         self.confirms = None

@@ -576,6 +576,8 @@ class Connection091(Connection091State):
         if not blocked:
             self._unread = 0
             self.flush()  # output that was written outside a turn
+            for reader in list(self.readers):
+                reader.resume()
             if not self.blocked:
                 self.release(HELD_FOR_PEER)
 

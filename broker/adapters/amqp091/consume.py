@@ -20,6 +20,7 @@ from broker.core.arguments.consumer import (
     EXCLUSIVE_CONSUMER,
     GET_COUNT,
     NOTIFY_ACTIVE,
+    ORIGIN_READER,
     PREFETCH,
     PRIORITY,
     BrowseRange,
@@ -64,6 +65,9 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     check_consumer_arguments(arguments, where)
+    if ORIGIN_READER in arguments:
+        _consume_staged(channel, queue, tag, frame, arguments)
+        return
     selector = selector_argument(arguments, where)  # parsed once: a long selector takes milliseconds
     queues = _queues_to_consume(channel, queue, arguments)
     notified = arguments.get(NOTIFY_ACTIVE, "")
@@ -98,6 +102,33 @@ def consume(channel: ChannelState, frame: commands.Basic.Consume) -> None:
     channel.virtual_host.warn_of_unknown(arguments, CONSUMER_NAMES, f"a consumer of {where}")
     if not frame.nowait:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
+
+
+def _consume_staged(
+    channel: ChannelState,
+    queue: Queue,
+    tag: str,
+    frame: commands.Basic.Consume,
+    arguments: dict[str, object],
+) -> None:
+    """Attach a reader that forwards exactly once. Raises PreconditionFailed."""
+    reader = arguments[ORIGIN_READER]
+    assert isinstance(reader, str), "arguments have been checked"
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    others = [name for name in arguments if name != ORIGIN_READER]
+    if others:
+        raise invalid(ORIGIN_READER, where, reader, f"does not go with {others[0]}")
+    if frame.no_ack or frame.exclusive:
+        wrong = "no-ack" if frame.no_ack else "exclusive"
+        raise invalid(ORIGIN_READER, where, reader, f"does not go with {wrong}")
+    make_reader = channel.server.make_reader
+    if make_reader is None:
+        raise Unsupported(f"{where} has no readers: the broker is about to stop")
+    refuse_partitioned(queue, "read with x-origin-reader")
+    channel.reader = made = make_reader(channel, queue, reader, tag)
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
+    made.open()
 
 
 def _queues_to_consume(channel: ChannelState, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
@@ -185,6 +216,9 @@ def cancel(channel: ChannelState, frame: commands.Basic.Cancel) -> None:
         for consumer in list(target.consumers):
             detach(queue_of(consumer), consumer, [])
             channel.virtual_host.declarations.delete_if_unused(queue_of(consumer))
+    elif channel.reader is not None and tag == channel.reader.tag:
+        reader, channel.reader = channel.reader, None
+        reader.give_up()
     elif channel.replies is not None and tag == channel.replies.tag:
         channel.replies.close()
         channel.replies = None
@@ -197,6 +231,10 @@ def readable_queue(channel: ChannelState, name: str) -> Queue:
 
     Raises NotFound, ResourceLocked, AccessRefused.
     """
+    if channel.reader is not None:
+        raise PreconditionFailed(
+            f"consumer '{channel.reader.tag}' with {ORIGIN_READER} needs its channel alone"
+        )
     name = queue_named(channel, name)
     channel.connection.rights.require(READ, QUEUE, name)
     return channel.virtual_host.declarations.find_queue(name, channel.connection)

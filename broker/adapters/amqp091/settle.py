@@ -29,7 +29,7 @@ from broker.core.queues.returns import (
 )
 from broker.core.transactions.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
-from protocol.errors import PRECONDITION_FAILED
+from protocol.errors import NOT_IMPLEMENTED, PRECONDITION_FAILED
 
 
 @final
@@ -104,6 +104,9 @@ def hold_ack(channel: ChannelState, tag: i64, multiple: bool) -> None:
 
 def settle_up_to(channel: ChannelState, tag: i64) -> None:
     """basic.ack of several deliveries, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
+    if channel.reader is not None:
+        channel.reader.acknowledge(tag, True)
+        return
     if not check_tag(channel, tag, True, BASIC_ACK):
         return
     settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
@@ -112,6 +115,12 @@ def settle_up_to(channel: ChannelState, tag: i64) -> None:
 def return_deliveries(channel: ChannelState, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
     """basic.nack, basic.reject: requeue or discard deliveries. [amqp-0-9-1 1.8.3.14]"""
     unacked = channel.unacked
+    if channel.reader is not None:
+        if not to_queue:
+            channel.fail(NOT_IMPLEMENTED, "a reader returns messages to its queue, and rejects none", method)
+        else:
+            channel.reader.refuse(tag, multiple)
+        return
     if not check_tag(channel, tag, multiple, method):
         return
     outcome = NACK if method == BASIC_NACK else REJECT

@@ -12,7 +12,7 @@ from broker.adapters.access import Origin
 from broker.adapters.peers.connections import FRAME_BYTES_MAX, Edge, Held
 from broker.adapters.peers.leases import Leases
 from broker.adapters.peers.peer import ServedConnection
-from broker.adapters.peers.server import MESSAGE_ORIGINS, ReplyReceiver, Server
+from broker.adapters.peers.server import MESSAGE_ORIGINS, ReplyReceiver, Server, StagedReader
 from broker.adapters.peers.unsettled import Unacked
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import PullingTarget, Scheduler, Session
@@ -33,7 +33,7 @@ class Connection091State(ServedConnection):
     `frame_max` and `channel_max` are the negotiated values. `out`: the output of this turn. `bodies`: the
     large bodies that are being sent, behind which `out` waits. `pending_confirms`: the channels' confirms
     that are sent at the end of the turn. `held`: set while the connection is held, because the client has
-    published during a shortage.
+    published during a shortage. `readers`: the readers of its channels that forward exactly once.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -50,6 +50,7 @@ class Connection091State(ServedConnection):
         self.wire = Wire(self, FRAME_BYTES_MAX)
         self.pending_confirms: list[PublisherConfirms] = []
         self.held: HeldConnection | None = None
+        self.readers: list[StagedReader] = []
 
     def is_open(self) -> bool:
         """Whether the handshake is over."""
@@ -90,7 +91,8 @@ class ChannelState(IncomingChannel):
     `window`: the credit of the whole channel (basic.qos, global=true). `prefetch_count` and `prefetch_bytes`:
     for each later consumer (global=false). `targets`: by consumer tag. `pending_get` and `pending_consume`:
     the basic.get, or the basic.consume of chosen messages, that is not answered yet. `last_queue`: the name
-    of the last declared queue, which an empty name means.
+    of the last declared queue, which an empty name means. `reader`: the only consumer of a channel that
+    forwards exactly once.
     """
 
     def __init__(self, connection: Connection091State, number: i64, virtual_host: VirtualHost) -> None:
@@ -112,6 +114,7 @@ class ChannelState(IncomingChannel):
         self.leases: Leases | None = None
         self.transaction: ChannelTransaction | None = None
         self.replies: ChannelReplies | None = None
+        self.reader: StagedReader | None = None
         self.pending_get: PendingRequest | None = None
         self.pending_consume: PendingRequest | None = None
         self.last_queue = ""

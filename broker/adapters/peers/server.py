@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from broker.adapters.access import Access
 from broker.adapters.formats.either import Conversions
@@ -15,6 +15,7 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.message import Message
 from broker.core.ports import MessageStore
+from broker.core.queues.queue import Queue
 from broker.core.vhosts.auto_creation import AutoCreation
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -39,11 +40,51 @@ class ReplyReceiver:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StagedReader:
+    """The reader of a queue on a channel, which gets each message with its origin and position.
+
+    `tag`: the consumer tag. The methods take the numbers of deliveries, which are the delivery tags.
+    """
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+
+    def open(self) -> None:
+        """Begin to deliver."""
+        raise NotImplementedError
+
+    def acknowledge(self, number: i64, multiple: bool) -> None:
+        """Move past a message, or all messages up to this one."""
+        raise NotImplementedError
+
+    def refuse(self, number: i64, multiple: bool) -> None:
+        """Deliver a message, or all up to this one, again when all messages on their way are answered."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """Deliver again: the client reads again."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End with the channel. The messages stay staged for the reader."""
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """End for good: the staged messages return to the queue. Raises StoreFailed."""
+        raise NotImplementedError
+
+
+MakeReader = Callable[[object, Queue, str, str], StagedReader]
+"""Returns a reader of a queue on a channel, by its name and its consumer tag. Raises PreconditionFailed."""
+
+
 @final
 class Server:
     """The broker, its limits and its access control. The daemon has a single Server.
 
-    `link_names`: the register of links, which the adapter of AMQP 1.0 provides.
+    `link_names`: the register of links, which the adapter of AMQP 1.0 provides. `make_reader`: the maker of
+    readers that forward exactly once; None: there are none.
     """
 
     def __init__(
@@ -76,6 +117,7 @@ class Server:
         self.conversions = Conversions(broker.schedule, value_as_text)
         self.link_names = link_names
         self.auto_creation = AutoCreation(auto_create)
+        self.make_reader: MakeReader | None = None
         self.generate_name = generate_name  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max

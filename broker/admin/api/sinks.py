@@ -54,7 +54,7 @@ from broker.admin.json_documents import (
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
-from broker.core.operators.sink import Attempt, Known, Sink, content_of, objection
+from broker.core.operators.sink import Attempt, Known, Sink, objection
 from protocol.errors import ProtocolError
 from protocol.streams.chunk import Chunk, ChunkDamagedError, ChunkWriter
 from protocol.streams.rows import columns_of
@@ -257,7 +257,7 @@ async def _commit(
     checker = make_checker(management, visitor, sink)
     for winner in winners:
         for entry in list(winner.queue.entries):
-            checker.require_rights(content_of(entry.message, sink.virtual_host))
+            checker.require_rights(sink.virtual_host.store.content_of(entry.message))
             try:
                 why = objection(entry.message, sink.virtual_host, sink.open_rows, mandatory, known)
             except (BrokerError, ProtocolError) as error:

@@ -84,6 +84,7 @@ SNAPSHOT: Final = "snapshot"
 GET_MESSAGE_ID: Final = "x-get-message-id"
 GET_POSITION: Final = "x-get-position"
 GET_COUNT: Final = "x-get-count"
+ORIGIN_READER: Final = "x-origin-reader"
 GETTING: Final = (GET_MESSAGE_ID, GET_POSITION, GET_COUNT)
 
 CONSUMER_RULES: Final = {
@@ -123,6 +124,13 @@ CONSUMER_RULES: Final = {
         MILLISECONDS_MAX,
         description="Milliseconds in which a delivery to this consumer must be settled, before the "
         "queue's value and the setting `consumer_timeout_ms`. 0 means no limit.",
+    ),
+    ORIGIN_READER: ArgumentRule(
+        "name",
+        description="Name of a reader that forwards the messages exactly once, such as a shovel. The "
+        "consumer gets each message with `x-origin` and `x-origin-position`, has its channel alone, and "
+        "must acknowledge. The messages stay staged for the reader when the connection ends. basic.cancel "
+        "returns the messages.",
     ),
     GET_MESSAGE_ID: ArgumentRule(
         "name",

@@ -139,7 +139,11 @@ def test_properties_are_encoded() -> None:
         ),
         (
             DESTINATION10 | {"ack_mode": "exactly-once"},
-            "'ack-mode' = 'exactly-once' needs a 'dest-queue' without 'dest-predeclared'",
+            "'ack-mode' = 'exactly-once' needs ends of AMQP 0-9-1, 'dest-protocol' is 'amqp10'",
+        ),
+        (
+            SOURCE10 | {"src_queue": "absent", "ack_mode": "exactly-once"},
+            "'ack-mode' = 'exactly-once' needs ends of AMQP 0-9-1, 'src-protocol' is 'amqp10'",
         ),
         (
             {"dest_protocol": "local"},
@@ -167,12 +171,12 @@ def test_properties_are_encoded() -> None:
             "'prefetch-count' and 'src-prefetch-count' are the same",
         ),
         (
-            {"ack_mode": "exactly-once", "src_uri": "amqp://host"},
-            "'ack-mode' = 'exactly-once' needs a 's",
+            {"ack_mode": "exactly-once", "src_queue": "absent", "src_exchange": "e"},
+            "'ack-mode' = 'exactly-once' needs a 'src-queue', 'src-exchange' is 'e'",
         ),
         (
             {"ack_mode": "exactly-once", "src_uri": ["amqp://", "amqp:///v"]},
-            "'ack-mode' = 'exactly-once' needs a single source, 'src-uri' has the vhosts /, v",
+            "'ack-mode' = 'exactly-once' needs a single 'src-uri', there are 2: amqp://, amqp:///v",
         ),
         (
             {"ack_mode": "exactly-once", "dest_predeclared": True},
