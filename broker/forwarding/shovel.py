@@ -142,9 +142,8 @@ class Attempt(EndOwner):
         elif definition.source.protocol == AMQP10:
             self._source = Source10(self, definition, self.source_uri, host.ends)
         else:
-            reader = reader_of(definition, host.staging.origin) if self._mode == EXACTLY_ONCE else ""
             no_ack = self._mode == NO_ACK
-            self._source = Source(self, definition, self.source_uri, host.ends, no_ack, reader)
+            self._source = Source(self, definition, self.source_uri, host.ends, no_ack, shovel.reader)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
         self.destination: MessageDestination
         self._is_answered = confirms  # the destination reports when it has a message
@@ -394,6 +393,14 @@ class Shovel(TimedTask):
         if self.state == RUNNING and attempt is not None and attempt.blocked:
             return FLOW if attempt.blocked in (FLOW, CHANNEL_FLOW) else BLOCKED
         return self.state
+
+    @property
+    def reader(self) -> str:
+        """The name of the reader for which the source is staged; "" unless the mode is `exactly-once`."""
+        definition = self.definition
+        if definition.ack_mode != EXACTLY_ONCE:
+            return ""
+        return reader_of(definition, "" if stages_here(definition) else self.host.staging.origin)
 
     @property
     def labels(self) -> tuple[str, str]:

@@ -50,6 +50,8 @@ def show_shovel(shovel: Shovel, node: str) -> Shown:
         "attempts": shovel.attempts,
         "remaining": "unlimited" if shovel.remaining < 0 else int(shovel.remaining),
     }
+    if shovel.reader:
+        shown["reader"] = shovel.reader
     if shovel.reason:
         shown["reason"] = shovel.reason
     if attempt is not None and attempt.blocked:

@@ -51,6 +51,9 @@ def test_messages_carry_the_origin_and_the_positions_of_the_other_broker(sites: 
     assert [each.get("x-origin-preceding") for each in found] == [None, 0, 1, 2, 3]
     [origin] = {each["x-origin"] for each in found}
     assert str(origin).startswith("distant/")
+    assert shovel.reader == "shovel origin/%2F/s"
+    queue = sites.vhost("other").topology.queues["out"]
+    assert sites.there.broker.staging.find_stage(queue, shovel.reader) is not None
 
 
 def test_a_lost_acknowledgement_repeats_no_message(sites: Sites) -> None:
