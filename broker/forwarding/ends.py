@@ -33,7 +33,7 @@ FULL: Final = 3  # the broker reads more slowly than the destination writes
 OBSTACLES: Final = (SHORT, STOPPED, FULL)
 """The kinds of reasons for which a destination takes nothing, the first one that applies is shown."""
 
-TAG: Final = "shovel"  # of the consumer
+TAG: Final = "shovel"  # the tag of the consumer
 FLOW: Final = "flow"
 CHANNEL_FLOW: Final = "the broker has stopped the flow of the channel"
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so

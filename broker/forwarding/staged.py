@@ -237,9 +237,9 @@ class StagedSource(DurableWaiter):
         self._work = Timer(owner, self.send_soon)
         self._reader = staged.reader
         self._returns = False  # refused messages wait until all messages on their way are answered
-        self._epoch: i64 = 0  # of the stage, as this source has attached to it
+        self._epoch: i64 = 0  # the epoch of the stage that this source has attached
         self._sends = False
-        self._pieces: deque[Message] = deque()  # of the last message, still to be sent
+        self._pieces: deque[Message] = deque()  # the pieces of the last message that are left to send
 
     @property
     def stage(self) -> Stage:
