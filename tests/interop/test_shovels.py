@@ -194,7 +194,7 @@ def test_all_pairs_of_protocols_push_and_pull(
     properties = pika.BasicProperties(
         delivery_mode=2, message_id="m1", headers={"n": 1, "text": "a"}, priority=3, content_type="text/plain"
     )
-    large = bytes(range(256)) * 12_000  # which passes in pieces
+    large = bytes(range(256)) * 12_000  # large enough for pieces
     for site in sites:
         site.publish("in", [])
     here.publish("out", [*numbered(300), large], properties)

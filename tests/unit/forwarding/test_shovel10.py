@@ -361,6 +361,17 @@ def test_a_silent_broker_is_noticed(sites: Sites) -> None:
     assert shovel.state == RUNNING, "empty frames keep both sides awake"
 
 
+def test_a_dead_broker_is_noticed_by_its_silence(sites: Sites) -> None:
+    sites.there.server.heartbeat = 0
+    shovel = define(sites, dest_uri=f"{OTHER10}?idle_time_out=4000", reconnect_delay=60)
+    sites.run()
+    assert shovel.state == RUNNING
+    for line in sites.lines:
+        line.hold()
+    sites.run(20_000)
+    assert shovel.reason == "destination other:5672: missed heartbeats, the interval is 4 s"
+
+
 def test_the_other_protocol_of_each_end_is_not_mixed_up(sites: Sites) -> None:
     plain = sites.define("plain", dest_uri=OTHER)
     define(sites)
