@@ -32,6 +32,7 @@ from protocol.conversion.to10 import content10, preamble10
 from protocol.sasl import Credentials
 
 NAME_MAX: Final = 150  # characters of a shovel's name in the names of its container and its link
+NO_ADDRESS: Final = b"\0\0"  # the default exchange, and an empty routing key
 SHORT_MAX: Final = 255  # bytes of a short string of AMQP 0-9-1
 DATA_HEAD_BYTES: Final = 8  # before the bytes of a data section of any size [amqp-1.0 3.2.6]
 
@@ -96,7 +97,9 @@ class Source10(End10):
     def __init__(self, owner: EndOwner, definition: Definition, uri: Uri, host: EndHost) -> None:
         super().__init__(owner, definition, uri, host, "source", definition.ack_mode == NO_ACK)
         self._conversions = host.conversions
-        self._converts = definition.destination.protocol != AMQP10
+        destination = definition.destination
+        self._converts = destination.protocol != AMQP10
+        self._reads_address = destination.exchange is None or destination.key is None
         self._settled = Window()
 
     def on_ready(self) -> None:
@@ -116,7 +119,8 @@ class Source10(End10):
         if message_format != MESSAGE_FORMAT:
             message = enclose_payload(message, message_format)
         content = self._conversions.convert(message)
-        self.owner.on_message(number, address_in(message), content, False, 0)
+        address = address_in(message) if self._reads_address else NO_ADDRESS
+        self.owner.on_message(number, address, content, False, 0)
 
     def settle(self, number: i64, multiple: bool) -> None:
         """Accept a message, or all messages up to this one."""
@@ -225,7 +229,7 @@ def address_in(message: bytes) -> bytes:
         layout = scan_preamble(message)
         key = _text(property_fields(message, layout)[SUBJECT])
     except DecodeError:
-        return b"\0\0"
+        return NO_ADDRESS
     entries = Entries(message, layout.annotations, layout.annotations_end, SYMBOL8)
     while entries.advance():
         if entries.has_key(names.EXCHANGE):
