@@ -11,8 +11,7 @@ from pamqp.commands import Queue
 from pamqp.common import FieldTable
 
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector, Dialler, Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Dialler, Peer, PeerChannel
 from tests.support.daemon.certificates import Certificates
 from tests.support.daemon.daemon import Address, Daemon, DaemonStarter
 from tests.support.effort import cases

@@ -12,8 +12,7 @@ from pamqp.commands import Basic, Queue
 from websockets.sync.client import ClientConnection
 
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Peer, PeerChannel
 from tests.support.amqp091.topology_commands import delete_exchange
 from tests.support.amqp10.peer import Meet, Peer10
 from tests.support.amqp10.peer_session import Begins, PeerSession10, begins

@@ -5,8 +5,7 @@ from pamqp import base
 from pamqp.commands import Basic, Queue, Tx
 
 from tests.support.amqp091.frames import Message
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 
 @pytest.fixture

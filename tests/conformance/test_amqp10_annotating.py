@@ -10,8 +10,7 @@ from protocol.amqp10.performatives import Attach, Disposition
 from protocol.amqp10.sections import scan_preamble
 from protocol.amqp10.types import Symbol, Ulong
 from tests.support.admin.api import Api, amqp
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import BODY, content10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer import Meet

@@ -7,7 +7,7 @@ import pytest
 from protocol.amqp10.composites import Accepted, Discharge, Rejected, Source, TransactionalState
 from protocol.amqp10.performatives import Detach
 from protocol.amqp10.types import Symbol
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp091.topology_commands import bind_queue
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.amqp10.composites import Modified, Released, Source, Target
 from protocol.amqp10.performatives import Attach, Begin, Detach, End, Flow
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
 

@@ -12,8 +12,7 @@ from pamqp.commands import Queue
 from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified, Rejected, Released
 from protocol.amqp10.performatives import Close, Detach
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Begins, Delivery, PeerSession10

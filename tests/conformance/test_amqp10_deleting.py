@@ -11,8 +11,7 @@ from protocol.amqp10.composites import Accepted, Header, Released, Source, Targe
 from protocol.amqp10.performatives import Attach, Close, Detach, Disposition, Flow, Transfer
 from tests.support.adapters.management_client import request
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.topology_commands import declare_exchange, delete_exchange
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.management_links import pair

@@ -10,8 +10,7 @@ from protocol.amqp10.properties import REPLY_TO as REPLY_TO_FIELD
 from protocol.amqp10.properties import read_property
 from protocol.amqp10.sections import scan_preamble
 from tests.support.adapters.management_client import request
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.management_links import pair

@@ -7,7 +7,7 @@ from pamqp.commands import Queue
 
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Begin, Flow, Transfer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer import Meet, Peer10
 
 pytestmark = [

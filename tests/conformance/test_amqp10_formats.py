@@ -5,8 +5,7 @@ from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Accepted, Rejected, Released
 from protocol.amqp10.types import Uint
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10

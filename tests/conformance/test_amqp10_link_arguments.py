@@ -10,8 +10,7 @@ from protocol.amqp10.composites import Accepted, Modified, Source
 from protocol.amqp10.performatives import Attach, Detach, Open, Transfer
 from protocol.amqp10.types import Described, Symbol, Timestamp, Uint
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Begins, PeerSession10, receiver

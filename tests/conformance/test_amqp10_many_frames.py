@@ -11,8 +11,7 @@ from protocol.amqp10.composites import Accepted, Released, Source, Target
 from protocol.amqp10.performatives import Attach, Begin, Detach, Disposition, End, Flow
 from tests.conformance.conftest import Bystander
 from tests.conformance.test_slow_readers import resident_bytes
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet, Peer10, amqp
 from tests.support.amqp10.peer_session import PeerSession10, receiver, sender

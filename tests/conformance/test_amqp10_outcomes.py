@@ -7,7 +7,7 @@ from pamqp.common import FieldTable
 from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified, Rejected, Released, Source
 from protocol.amqp10.performatives import Detach
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer_session import Begins, Delivery, PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")

@@ -6,7 +6,7 @@ from pamqp.commands import Queue
 from protocol.amqp10.composites import (
     Accepted,
 )
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer_session import Begins, PeerSession10

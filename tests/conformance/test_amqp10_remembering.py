@@ -8,7 +8,7 @@ import pytest
 
 from protocol.amqp10.composites import Accepted, DeliveryState, Received, Rejected, Target
 from protocol.amqp10.performatives import Attach, Disposition
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Begins, PeerSession10, begins

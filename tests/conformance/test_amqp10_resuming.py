@@ -16,7 +16,7 @@ from protocol.amqp10.composites import (
     TransactionalState,
 )
 from protocol.amqp10.performatives import Attach, Detach, Flow, Transfer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Begins, PeerSession10, begins, receiver
 from tests.support.amqp10.unsettled_maps import (

@@ -5,7 +5,7 @@ import pytest
 from protocol.amqp10.composites import Accepted, Modified
 from protocol.amqp10.performatives import Attach, Transfer
 from protocol.amqp10.types import Symbol
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer_session import LAST, Begins, PeerSession10

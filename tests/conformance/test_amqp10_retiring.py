@@ -15,7 +15,7 @@ from protocol.amqp10.composites import (
 )
 from protocol.amqp10.performatives import Disposition, Transfer
 from protocol.amqp10.types import Symbol
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within
 from tests.support.amqp10.peer_session import PeerSession10
 

@@ -5,8 +5,7 @@ from pamqp.commands import Queue
 
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Disposition, Flow
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.peer import Meet, Peer10
 from tests.support.amqp10.peer_session import PeerSession10, sender
 from tests.support.daemon.daemon import Daemon, DaemonStarter

@@ -5,7 +5,7 @@ import pytest
 from protocol.amqp10.performatives import Close, Open
 from protocol.amqp10.types import Symbol, Uint
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer import Meet, Peer10
 from tests.support.amqp10.peer_session import PeerSession10
 

@@ -5,7 +5,7 @@ import pytest
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Error
 from protocol.amqp10.performatives import Begin, Close, Detach, End, Open
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer import SASL, Meet, amqp
 from tests.support.amqp10.peer_session import Begins, PeerSession10
 from tests.support.daemon.certificates import Certificates, secure_address

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Detach, Flow
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer_session import Begins, PeerSession10, receiver, sender
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")

@@ -11,8 +11,7 @@ from protocol.amqp10.decoding import decode
 from protocol.amqp10.performatives import Attach
 from protocol.amqp10.sections import scan_preamble
 from protocol.amqp10.types import Described, Symbol, Timestamp, Ulong
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.streams import Publisher, declare_stream, offsets_and_bodies, read
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.peer_session import Delivery, PeerSession10

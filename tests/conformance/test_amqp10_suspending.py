@@ -10,7 +10,7 @@ from protocol.amqp10.composites import (
     Source,
 )
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer_session import Begins, PeerSession10
 from tests.support.amqp10.unsettled_maps import (
     MINUTE,

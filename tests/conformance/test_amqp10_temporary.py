@@ -15,7 +15,7 @@ from protocol.amqp10.composites import (
 )
 from protocol.amqp10.performatives import Attach, Close, Detach, Flow
 from protocol.amqp10.types import Composite, Described, Symbol
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer_session import Begins, PeerSession10, receiver, sender
 from tests.support.effort import combinations

@@ -6,8 +6,7 @@ import pytest
 
 from protocol.amqp10.composites import Accepted, Declare, Declared, Discharge
 from protocol.amqp10.performatives import Disposition, Flow
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10

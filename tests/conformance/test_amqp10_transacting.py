@@ -8,7 +8,7 @@ from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Accepted, Discharge, Modified, Released, Source
 from protocol.amqp10.performatives import Disposition
 from protocol.amqp10.types import Described, Symbol
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import CONTROLLER, Controller, condition, within
 from tests.support.amqp10.peer_session import Begins, PeerSession10

@@ -5,7 +5,7 @@ import pytest
 from protocol.amqp10.composites import Accepted, Discharge, Released, TransactionalState
 from protocol.amqp10.performatives import Disposition
 from protocol.amqp10.types import Symbol
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.controller import CONTROLLER, Controller, within
 from tests.support.amqp10.peer_session import Delivery, PeerSession10
 

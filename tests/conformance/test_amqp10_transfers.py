@@ -5,7 +5,7 @@ from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Accepted, Rejected, Released, Source
 from protocol.amqp10.performatives import Detach, Disposition, Flow, Transfer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10

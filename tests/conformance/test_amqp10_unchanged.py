@@ -7,8 +7,7 @@ from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.sections import scan
 from protocol.amqp10.types import Map, Symbol
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import Delivery, PeerSession10

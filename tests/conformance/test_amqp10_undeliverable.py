@@ -14,8 +14,7 @@ from protocol.amqp10.performatives import Disposition, Transfer
 from protocol.amqp10.sections import scan_preamble
 from protocol.amqp10.types import Described, Symbol
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10, history_in
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer_session import PeerSession10

@@ -10,8 +10,7 @@ from pamqp.commands import Queue
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Flow, Open
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.peer import Meet
 from tests.support.amqp10.peer_session import PeerSession10, receiver, sender
 from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter

@@ -4,7 +4,7 @@ import pytest
 from pamqp.commands import Queue
 
 from protocol.amqp10.performatives import Detach, Disposition, Flow, Transfer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.peer_session import LAST, Begins, PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")

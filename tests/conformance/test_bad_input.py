@@ -16,8 +16,7 @@ from tests.support.amqp091.frames import (
     header_bytes,
     method_bytes,
 )
-from tests.support.amqp091.peer import Connector, Dialler, Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Dialler, Peer, PeerChannel
 from tests.support.daemon.daemon import Daemon
 
 TLS_CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(64))

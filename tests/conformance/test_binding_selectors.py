@@ -4,8 +4,7 @@ import pytest
 from pamqp.commands import Basic, Exchange, Queue
 from pamqp.common import FieldTable
 
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.topology_commands import bind_queue, declare_exchange, drain
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 

@@ -6,7 +6,7 @@ import pytest
 from pamqp.commands import Basic
 
 from tests.conformance.conftest import Bystander
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 

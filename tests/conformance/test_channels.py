@@ -4,8 +4,7 @@ import pytest
 from pamqp.commands import Channel
 
 from tests.support.amqp091.frames import METHOD, frame_bytes, method_bytes
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 
 @pytest.mark.spec("amqp-0-9-1", "channel.open")

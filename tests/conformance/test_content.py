@@ -8,8 +8,7 @@ from pamqp.commands import Basic
 
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string
 from tests.support.amqp091.frames import BODY, body_frames, frame_bytes, header_bytes, method_bytes
-from tests.support.amqp091.peer import Connector, Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Peer, PeerChannel
 from tests.support.daemon.daemon import Address
 from tests.support.effort import combinations
 

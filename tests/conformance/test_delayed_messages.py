@@ -5,8 +5,7 @@ import time
 import pytest
 from pamqp.commands import Basic, Exchange, Tx
 
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.topology_commands import bind_queue, declare_exchange
 from tests.support.daemon.daemon import DaemonStarter
 

@@ -5,8 +5,7 @@ from pamqp.commands import Basic, Exchange, Queue
 from tests.conformance.conftest import Bystander
 from tests.support.admin.api import Api
 from tests.support.amqp091.frames import method_bytes
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings
 

@@ -5,8 +5,7 @@ from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable
 
 from tests.support.amqp091.frames import Message
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import DaemonStarter
 
 PERSISTENT = Basic.Properties(delivery_mode=2)

@@ -5,8 +5,7 @@ from pamqp.commands import Basic, Channel, Queue, Tx
 from pamqp.common import FieldTable
 
 from tests.support.amqp091.frames import Message
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 REQUEST = Basic.Properties(reply_to=REPLY_TO, correlation_id="7")

@@ -8,7 +8,7 @@ from pamqp.common import FieldTable
 
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string
 from tests.support.amqp091.frames import METHOD, frame_bytes, several_lines
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp091.topology_commands import bind_exchange, bind_queue, declare_exchange, drain
 
 

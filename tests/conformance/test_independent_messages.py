@@ -7,8 +7,7 @@ import pytest
 from pamqp.commands import Basic, Queue, Tx
 
 from protocol.amqp10.composites import Accepted, Rejected, TransactionalState
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer_session import PeerSession10

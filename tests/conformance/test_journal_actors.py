@@ -12,8 +12,7 @@ from pamqp.common import FieldTable
 
 from tests.conformance.test_http_sinks import Driver
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector, Dialler
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Dialler, PeerChannel
 from tests.support.amqp091.topology_commands import bind_queue, declare_exchange
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.peer import Meet

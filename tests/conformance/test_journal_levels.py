@@ -8,8 +8,7 @@ from pamqp.commands import Basic, Connection
 from broker.journal.reader import JournalReader
 from broker.journal.verification import Verification
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 from tests.support.daemon.endings import stop
 from tests.support.journal.handmade_journal import OF_THE_BROKER, out_of_turn, wait_for

@@ -10,8 +10,7 @@ from pamqp.common import FieldTable
 from protocol.amqp10.composites import Discharge
 from protocol.amqp10.performatives import Attach
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, condition, within
 from tests.support.amqp10.peer import Meet

@@ -3,8 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Confirm, Queue
 
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 MANY = 20_000
 

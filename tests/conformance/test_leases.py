@@ -6,8 +6,7 @@ import pytest
 from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
-from tests.support.amqp091.peer import Connector, Dialler
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Dialler, PeerChannel
 from tests.support.daemon.daemon import DaemonStarter
 
 pytestmark = [

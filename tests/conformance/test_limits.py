@@ -6,8 +6,7 @@ import pytest
 from pamqp.commands import Connection, Tx
 
 from tests.support.amqp091.field_bytes import field, long_string
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import DaemonStarter
 
 SIZE_MAX = 100_000

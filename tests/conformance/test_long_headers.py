@@ -8,8 +8,7 @@ from pamqp.commands import Basic
 from tests.conformance.test_amqp10_annotating import add, modified, put
 from tests.conformance.test_dead_letters import dead_lettering, headers_of
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.peer_session import PeerSession10
 

@@ -5,8 +5,7 @@ from pamqp.commands import Exchange, Queue
 from pamqp.common import FieldTable
 
 from tests.support.amqp091.frames import method_bytes
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.topology_commands import bind_queue, drain
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings

@@ -9,8 +9,7 @@ from pamqp.commands import Basic, Channel, Queue
 
 from tests.conformance.conftest import Bystander
 from tests.support.amqp091.frames import method_bytes, publish_bytes
-from tests.support.amqp091.peer import Connector, Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Peer, PeerChannel
 from tests.support.daemon.certificates import Certificates, secure_address
 from tests.support.daemon.daemon import PATIENCE_S, Address, DaemonStarter
 

@@ -4,8 +4,7 @@ import pytest
 from pamqp.commands import Basic
 
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 
 def picked(channel: PeerChannel, queue: str, **arguments: object) -> list[bytes]:

@@ -5,8 +5,7 @@ from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.topology_commands import drain
 from tests.support.amqp10.contents import content10
 from tests.support.amqp10.peer import Meet, Peer10

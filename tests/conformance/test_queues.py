@@ -7,8 +7,7 @@ from pamqp import base
 from pamqp.commands import Basic, Queue
 
 from tests.support.amqp091.frames import several_lines
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 Maker = Callable[[str], base.Frame]
 

@@ -4,7 +4,7 @@ import pytest
 from pamqp.commands import Queue
 from pamqp.common import FieldTable
 
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 
 
 def delete(channel: PeerChannel, queue: str) -> None:

@@ -4,8 +4,7 @@ import pytest
 from pamqp.commands import Basic, Queue
 
 from tests.support.amqp091.frames import Message, method_bytes
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 
 def consumer_of(queue: str, channel: PeerChannel, connect: Connector, elsewhere: bool) -> PeerChannel:

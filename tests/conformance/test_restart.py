@@ -5,8 +5,7 @@ from pamqp.commands import Basic, Exchange, Queue
 
 from tests.support.amqp091.field_bytes import FIELDS, field, long_string
 from tests.support.amqp091.frames import METHOD, frame_bytes
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.topology_commands import bind_exchange, bind_queue, drain
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings, crash, stop

@@ -4,8 +4,7 @@ import pytest
 from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable
 
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 SINGLE: FieldTable = {"x-single-active-consumer": True}
 

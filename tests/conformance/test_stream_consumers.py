@@ -6,8 +6,7 @@ import pytest
 from pamqp.commands import Basic
 
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector, Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Peer, PeerChannel
 from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, read
 from tests.support.daemon.daemon import Daemon, DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings, crash

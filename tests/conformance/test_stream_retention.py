@@ -5,8 +5,7 @@ from pamqp.commands import Queue
 from pamqp.common import FieldTable, FieldValue
 
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, read
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings

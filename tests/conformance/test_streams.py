@@ -7,8 +7,7 @@ import pytest
 from pamqp.commands import Basic, Queue, Tx
 from pamqp.common import FieldTable, FieldValue
 
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp091.streams import Publisher, declare_stream, offset_of, offsets_and_bodies, read
 from tests.support.daemon.daemon import DaemonStarter
 from tests.support.daemon.endings import Ending, both_endings

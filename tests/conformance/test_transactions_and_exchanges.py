@@ -7,8 +7,7 @@ A publish is routed at the commit, by the exchange for which the permission was 
 import pytest
 from pamqp.commands import Basic, Exchange, Queue, Tx
 
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ routes when it takes a publish")
 

@@ -7,8 +7,7 @@ from pamqp.commands import Basic, Connection
 
 from tests.conformance.test_content import body_of
 from tests.support.amqp091.frames import body_frames, header_bytes, method_bytes
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import PATIENCE_S, DaemonStarter
 
 MIB = 1 << 20

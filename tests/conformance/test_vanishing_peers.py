@@ -5,8 +5,7 @@ from pamqp.commands import Queue
 
 from tests.conformance.conftest import Bystander
 from tests.support.amqp091.frames import PROTOCOL_HEADER
-from tests.support.amqp091.peer import Connector, Dialler
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Dialler, PeerChannel
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.2")

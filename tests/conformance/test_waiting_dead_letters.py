@@ -11,8 +11,7 @@ from pamqp.common import FieldTable
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Header, Modified, Rejected
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.amqp10.contents import bare10
 from tests.support.amqp10.controller import Controller, within
 from tests.support.amqp10.peer_session import PeerSession10

@@ -13,8 +13,7 @@ from pamqp.common import FieldTable
 
 from tests.support.admin.api import Api
 from tests.support.amqp091.frames import METHOD, decode_method, header_bytes
-from tests.support.amqp091.peer import Connector, Dialler, Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, Dialler, Peer, PeerChannel
 from tests.support.daemon.daemon import Address, DaemonStarter
 from tests.support.reply_texts import Answer, check, listed, unused_name
 

@@ -12,7 +12,7 @@ from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.performatives import Attach, Begin, Close, Detach, End, Open
 from tests.support.adapters.management_client import Response, request
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 from tests.support.amqp10.management_links import pair
 from tests.support.amqp10.peer import Peer10
 from tests.support.amqp10.peer_session import PeerSession10, receiver, sender

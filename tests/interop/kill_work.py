@@ -10,8 +10,7 @@ from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
 from tests.support.amqp091.frames import UnexpectedClose
-from tests.support.amqp091.peer import Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Peer, PeerChannel
 from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
 
 PERSISTENT = Basic.Properties(delivery_mode=2)

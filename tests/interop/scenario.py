@@ -12,8 +12,7 @@ from pamqp.common import FieldTable
 
 from tests.interop.program import Program
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Peer, PeerChannel
 from tests.support.daemon.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 PROGRAMS = Path(__file__).with_name("clients10")

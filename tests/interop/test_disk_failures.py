@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Queue
 
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import Address, Daemon, DaemonStarter
 
 PERSISTENT = Basic.Properties(delivery_mode=2)

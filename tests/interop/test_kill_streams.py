@@ -9,8 +9,7 @@ import pytest
 from pamqp.commands import Basic, Queue, Tx
 
 from tests.interop.kill_work import SMALL
-from tests.support.amqp091.peer import Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Peer, PeerChannel
 from tests.support.amqp091.streams import declare_stream, offset_of, read
 from tests.support.daemon.daemon import Address, Daemon
 

@@ -14,8 +14,7 @@ from pamqp.common import FieldTable
 from tests.interop.kill_work import SMALL, body_of, number_of
 from tests.support.admin.api import Api
 from tests.support.amqp091.frames import UnexpectedClose
-from tests.support.amqp091.peer import Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Peer, PeerChannel
 from tests.support.daemon.daemon import PATIENCE_S, Address, Daemon
 
 SOURCES = ("to the full one", "to the absent one")

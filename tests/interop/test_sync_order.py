@@ -7,8 +7,7 @@ import pytest
 from pamqp.commands import Basic
 
 from tests.interop import sync_trace
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import DaemonStarter
 
 PERSISTENT = Basic.Properties(delivery_mode=2)

@@ -6,8 +6,7 @@ from pamqp.commands import Basic
 from pamqp.common import FieldTable, FieldValue
 
 from tests.support.amqp091.frames import Message
-from tests.support.amqp091.peer import Peer
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Peer, PeerChannel
 
 
 def declare_stream(channel: PeerChannel, queue: str, arguments: FieldTable | None = None) -> str:

@@ -3,7 +3,7 @@
 from pamqp.commands import Exchange, Queue
 from pamqp.common import FieldTable
 
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import PeerChannel
 
 
 def declare_exchange(

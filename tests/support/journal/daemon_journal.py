@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from broker.journal.command import app
 from broker.journal.reader import JournalReader
 from tests.support.admin.api import Api
-from tests.support.amqp091.peer import Connector
-from tests.support.amqp091.peer_channel import PeerChannel
+from tests.support.amqp091.peer import Connector, PeerChannel
 from tests.support.daemon.daemon import Daemon
 from tests.support.journal.handmade_journal import OF_THE_BROKER, out_of_turn
 
