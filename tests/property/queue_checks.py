@@ -1,20 +1,20 @@
-"""The oracle: brute force over everything, after every operation, at every delivery, and when all is at rest.
+"""The oracle of the queues' structure: brute force over everything, after every operation.
 
-The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 nothing takeable hidden behind a
-cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict order, D3 consumer priority,
-D4 where one consumer is served at a time it is the active one, and nobody else has anything, D6 a browser
-sees an entry once, D5 nothing is out that the queue's rule holds back, D7 windows, D8 the most urgent entry
-first, D9 redelivered and delivery count; L1 leases end in time, L2 an alarm is set for the first; R1 what
-waits to be tried again has its time set; T1 nothing late is delivered, T2 time is as it was; Q1 no lost
-wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
+The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 no available entry is hidden behind a
+cursor and no cursor is dead, I5 states and lists, I6 who is relied upon has a turn coming; D4 one consumer at
+a time, D7 windows; L1 leases end in time, L2 an alarm is set for the first; R1 what waits to be tried again
+has its time set; T2 time is as it was; X1 the index. Of message groups: G1 counts, G2 who owns what knows it,
+G3 what is parked is found by the owner, or by everybody if the group is free, G4 nothing is kept that is not
+needed, G5 what is done in turns to come goes on. `queue_clients` has the checks at a delivery and at rest.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from broker.core.entries.cursor import SWEEP, Cursor
 from broker.core.entries.entry import ACQUIRED, AVAILABLE, HELD, QueueEntry
+from broker.core.entries.index import Index
 from broker.core.queues.consumer import (
     BLOCKED_BY_SIZE,
     BLOCKED_BY_STANDBY,
@@ -23,114 +23,18 @@ from broker.core.queues.consumer import (
     NON_ACQUIRING,
     NOT_INTERESTED,
     NOTIFIED,
+    REMOVED,
     QueueConsumer,
 )
 from broker.core.queues.election import is_served
-from broker.core.queues.queue import Queue, queue_of
-from tests.property.queue_cursors import check_cursors, filtered
-from tests.property.queue_group_checks import check_groups
-from tests.property.queue_items import KEPT, OUT, READY, Item
-from tests.property.queue_model import Model, attached, precedence, sees
+from broker.core.queues.group import Group, group_of, holding_of
+from broker.core.queues.groups import Groups
+from broker.core.queues.queue import Queue
+from tests.property.queue_clients import probe_of, wants_work
+from tests.property.queue_model import Model, attached, precedence
+from tests.property.queue_rules import KEPT, OUT, READY, DivisorView, key_of
+from tests.property.queue_world import World
 from tests.support.core.queue_bench import number_of
-
-if TYPE_CHECKING:
-    from tests.property.queue_probe import Probe
-    from tests.property.queue_world import World
-
-
-def has_credit(probe: Probe) -> bool:
-    """Return whether the target has credit by definition, not by its own record."""
-    windows = [probe.credit] + ([probe.session_credit] if probe.session_credit else [])
-    return all(
-        (not window.count_max or window.used < window.count_max)
-        and (not window.bytes_max or window.used_bytes < window.bytes_max)
-        for window in windows
-    )
-
-
-def has_room(probe: Probe, size: int) -> bool:
-    windows = [probe.credit] + ([probe.session_credit] if probe.session_credit else [])
-    return has_credit(probe) and all(
-        not window.bytes_max or not window.used_bytes or window.used_bytes + size <= window.bytes_max
-        for window in windows
-    )
-
-
-def wants_work(probe: Probe) -> bool:
-    session = probe.session
-    return not probe.closed and session.flow and not session.connection.blocked and has_credit(probe)
-
-
-def probe_of(consumer: QueueConsumer) -> Probe:
-    return consumer.target  # type: ignore[return-value]
-
-
-def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
-    """Whether a higher-priority consumer wants `item` and does not wait for room for an earlier one."""
-    if model.rule.is_batching(item):
-        return False  # the entry goes to any consumer of the transaction's session
-    return any(
-        precedence(other) > precedence(consumer)
-        and other.acquires
-        and not other.blockers
-        and wants_work(probe_of(other))
-        and model.may_have(other, item)
-        and has_room(probe_of(other), item.size)
-        and has_room(probe_of(other), (model.first_for(other) or item).size)
-        for other in attached(queue_of(consumer))
-    )
-
-
-def check_delivery(
-    world: World, model: Model, probe: Probe, consumer: QueueConsumer, item: Item, entry: QueueEntry
-) -> None:
-    """Called before the model knows of it, after the queue has done its part."""
-    assert item.state == READY, "it is not with anybody"
-    assert not item.is_late(world.clock.now), "T1: its time is over"
-    getting = consumer not in attached(model.queue)
-    if not getting:
-        assert not probe.closed
-        assert probe.session.flow
-        assert not probe.session.connection.blocked
-    assert sees(consumer, item), "D2: it does not pass the filter"
-    assert model.may_have(consumer, item), "D5: the queue's rule holds it back"
-    earlier = [o for o in model.items if o < item and o.state == READY and model.may_have(consumer, o)]
-    if consumer.acquires:
-        assert not earlier, f"D1, D8: {item.number} delivered while {earlier[0].number} is before it"
-        assert (entry.state, entry.owner) == (ACQUIRED, consumer), "I3"
-        assert entry.redelivered == (item.sends > 0), "D9"
-        assert entry.delivery_count == item.sends + 1, "D9"
-        assert getting or not outranking(model, consumer, item), "D3"
-        assert getting or model.may_be_served(consumer), "D4"
-        assert getting or model.serving.lets_in(consumer), "D5: the gate is shut"
-    else:
-        assert entry.state == AVAILABLE
-        assert (consumer, item.number) not in probe.seen, "D6: a browser saw it twice"
-        missed = [
-            other for other in earlier if not other.was_out and (consumer, other.number) not in probe.seen
-        ]
-        assert not missed, f"D1: a browser was shown {item.number} before {missed[0].number}"
-    for window in [probe.credit] + ([probe.session_credit] if probe.session_credit else []):
-        assert not window.count_max or window.used <= window.count_max, "D7"
-        assert (
-            not window.bytes_max or window.used_bytes <= window.bytes_max or window.used_bytes == item.size
-        ), "D7"
-
-
-def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer) -> None:
-    """Check that the end of the messages was reported to a consumer that can still take one."""
-    model = world.model_of(queue_of(consumer))
-    first = model.first_for(consumer)
-    if consumer.acquires:
-        assert first is None or outranking_at_all(consumer), "told that there is nothing"
-    else:
-        for item in [item for item in model.items if sees(consumer, item)]:
-            assert item.state != READY or item.was_out or (consumer, item.number) in probe.seen, "unseen"
-
-
-def outranking_at_all(consumer: QueueConsumer) -> bool:
-    others = attached(queue_of(consumer))
-    return any(precedence(o) > precedence(consumer) and o.acquires and not o.blockers for o in others)
 
 
 def check_structure(world: World) -> None:
@@ -262,33 +166,173 @@ def check_leases(world: World) -> None:
             assert len(ends) == len(probe.held), "L2"
 
 
-def check_rest(world: World) -> None:
-    """Check the state in which no connection waits for a turn."""
-    for model in world.models:
-        for consumer in attached(model.queue):
-            first = model.first_for(consumer)
-            probe = probe_of(consumer)
-            assert consumer.state != NOTIFIED, "Q2"
-            if not wants_work(probe):
-                continue
-            if consumer.acquires:
-                able = (
-                    first is not None
-                    and model.may_be_served(consumer)
-                    and model.serving.lets_in(consumer)
-                    and has_room(probe, first.size)
-                    and not outranking(model, consumer, first)
-                )
-                assert not able, f"Q1: lost wake-up, {first and first.number} is deliverable"
-                continue
-            awaited = consumer.waiting_on
-            if awaited is not None:
-                assert not has_room(probe, awaited.message.size), "Q3: a browser waits for room that it has"
-            for item in model.items:
-                if awaited is not None and item.number == number_of(awaited):
-                    break
-                shown = item.state != READY or item.was_out or (consumer, item.number) in probe.seen
-                if not shown and sees(consumer, item):
-                    waits = awaited is not None and not has_room(probe, item.size)
-                    assert waits, f"Q3: a browser has missed {item.number}"
-                    break
+# ---- cursors
+
+
+def check_cursors(queue: Queue) -> None:
+    live = set(queue.entries)
+    if queue.index is not None:
+        check_index(queue, queue.index)
+    browsing = check_browsers(queue)
+    for context in (queue.context, *filtered(queue), *browsing):
+        assert context.last in live or context.last is context.entries.head, "a dead cursor"
+        spare = SWEEP + len(browsing) if context in browsing else 0
+        if context.late is not None:
+            assert live.issuperset(context.late.entries(context.last)), "late arrivals that are gone"
+        assert len(context.behind) <= max(64, 2 * len(live)) + spare, "dead entries are kept"
+    for context in (queue.context, *filtered(queue)):
+        behind = set(context.all_behind())
+        for entry in live:
+            passed = not context.last.precedes(entry)
+            if entry.state == AVAILABLE and passed and context.sees(entry):
+                group = group_of(entry)
+                parked = group is not None and entry in group.parked.get(context, ())
+                assert entry in behind or parked, "I4: hidden behind the cursor"
+
+
+def filtered(queue: Queue) -> list[Cursor]:
+    """The cursors of consumers that do not see everything."""
+    served = queue.index.served if queue.index is not None else {}
+    assert all(postings.contexts for postings in served)
+    return queue.filtered + [context for postings in served for context in postings.contexts]
+
+
+def check_index(queue: Queue, index: Index) -> None:
+    """X1: an entry is in the posting list of each of its values, in order. A list exists while needed."""
+    looking = [*filtered(queue), *(queue.browsers.cursors if queue.browsers is not None else ())]
+    for header, name in enumerate(index.names):
+        lists = index.posting_lists[header]
+        found: dict[object, list[QueueEntry]] = {value: [] for value in lists}
+        for entry in queue.entries:
+            value = DivisorView(entry.message).lookup(name)
+            if value is not None:
+                found[value].append(entry)
+        for value, postings in lists.items():
+            entries = []
+            posting = postings.first
+            while posting is not None:
+                entries.append(posting.entry)
+                assert index.posting(posting.entry, postings) is posting
+                posting = posting.after
+            assert entries == found[value], "X1"
+            assert postings.users == sum(context.postings is postings for context in looking), "X1"
+            assert postings.users or entries, "X1: nobody needs it"
+
+
+def check_browsers(queue: Queue) -> list[Cursor]:
+    """Check that the positions of all browsers' cursors are known."""
+    wanted = {consumer.context for consumer in queue.manager.all if not consumer.acquires}
+    stood_on = {entry for entry in (queue.entries.head, *queue.entries) if entry.stood_on}
+    if queue.browsers is None:
+        assert not wanted
+        assert not stood_on
+        return []
+    cursors = list(queue.browsers.cursors)
+    assert wanted <= set(cursors)
+    assert len(cursors) <= len(wanted) + bool(queue.manager.purges), "only a purge has one besides"
+    standing = [(entry, cursor) for entry, there in queue.browsers.standing.items() for cursor in there]
+    assert {cursor: entry for entry, cursor in standing} == {cursor: cursor.last for cursor in cursors}
+    assert len(standing) == len(cursors)
+    assert all(queue.browsers.standing.values()), "nobody stands there any more"
+    assert all(entry.stood_on for entry, _ in standing)
+    assert stood_on <= {entry for entry, _ in standing}
+    return cursors
+
+
+# ---- message groups
+
+
+def check_groups(queue: Queue) -> None:
+    groups = queue.discipline
+    if not isinstance(groups, Groups):
+        assert not any(entry.group for entry in queue.entries)
+        return
+    members: dict[str, list[QueueEntry]] = {}
+    for entry in queue.entries:
+        key = key_of(number_of(entry))
+        assert (entry.group is not None) == bool(key)
+        if entry.group is not None:
+            assert groups.by_key[key] is entry.group, "G1"
+            members.setdefault(key, []).append(entry)
+    assert len(groups.idle) <= groups.idle_max
+    for key, group in groups.by_key.items():
+        entries = members.get(key, [])
+        assert group.entries == len(entries), "G1"
+        assert group.inflight == sum(entry.owner is not None for entry in entries), "G1"
+        assert (group in groups.idle) == (group.entries == 0), "G4"
+        assert group.entries or group.owner, "G4"
+        assert waits(groups, group) or not (group.shut and group.inflight == 0), "G4: nothing is waited for"
+        owners: set[QueueConsumer] = set()
+        for entry in entries:
+            if entry.owner and not entry.owner.no_ack:
+                assert isinstance(entry.owner, QueueConsumer)
+                owners.add(entry.owner)
+        assert owners <= {group.owner} or are_requests(owners, group.owner), (
+            "D5: one has all, but for operators"
+        )
+        batch = set(group.batch or ())
+        assert batch <= set(entries), "G1"
+        assert all(entry.owner is not None for entry in batch), "G1: what is promised is out"
+        assert group.batch is None or batch, "G4"
+        assert len(set(group.line)) == len(group.line), "G4: an entry is in its line once"
+        check_owner(groups, group)
+        check_parked(groups, group)
+    later = groups.release
+    assert groups.pauses == (later is not None), "G5"
+    assert later is None or later.due > 0, "G5: those that wait have turns to come"
+    assert not groups._freed, "G4: everybody has been told"
+    assert not groups._opened, "G4: everybody has been told"
+    assert not groups._closed, "G4: everybody has been told"
+    assert all(holding.groups for holding in groups._gets.values()), "G4"
+
+
+def are_requests(owners: set[QueueConsumer], owner: QueueConsumer | None) -> bool:
+    """Whether all owners are basic.gets of the same session."""
+    everybody = owners | ({owner} if owner else set())
+    sessions = {consumer.target.peers for consumer in everybody}
+    return len(sessions) == 1 and all(each.getting or each.state == REMOVED for each in everybody)
+
+
+def waits(groups: Groups, group: Group) -> bool:
+    return groups.release is not None and groups.release.contains(group)
+
+
+def check_owner(groups: Groups, group: Group) -> None:
+    owner = group.owner
+    if owner is None:
+        return
+    holding = holding_of(owner)
+    assert holding is not None, "G2"
+    assert group.shut or group in holding.groups, "G2"
+    assert holding.context is owner.context, "G2"
+    if groups.strict and owner.getting:
+        assert holding is groups._gets[owner.target.peers], "G2"
+    if group.inflight == 0 and not waits(groups, group):
+        assert groups.sticky, "G4"
+        assert owner.state != REMOVED, "G4"
+
+
+def check_parked(groups: Groups, group: Group) -> None:
+    for context, heap in group.parked.items():
+        assert len(heap) <= 2 * group.entries + 8, "G4"
+        parked = [entry for entry in heap if entry.state == AVAILABLE]
+        if not parked or context.is_left:
+            continue
+        first = min(parked)
+        if not groups.is_open(first):
+            continue
+        owner = group.owner
+        if owner is None:
+            behind = ready_behind(context, group)
+            assert behind, "G3: a free group is parked where nobody finds it"
+        elif owner.context is context and not waits(groups, group):
+            holding = holding_of(owner)
+            assert holding is not None
+            heads = [head.entry for head in holding.heads if head.group is group]
+            behind = ready_behind(context, group)
+            assert any(not first.precedes(head) for head in heads + behind), "G3: the owner is not told"
+
+
+def ready_behind(context: Cursor, group: Group) -> list[QueueEntry]:
+    """The ready entries of `group` that lie behind the cursor of `context`."""
+    return [entry for entry in context.all_behind() if entry.group is group and entry.state == AVAILABLE]

@@ -10,10 +10,18 @@ from broker.core.queues.consumer import REMOVED, QueueConsumer
 from broker.core.queues.election import DEQUEUE, stopped
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.schedule import Schedule
-from tests.property.queue_items import GONE, KEPT, OUT, READY, Item
-from tests.property.queue_orders import ByPriority
-from tests.property.queue_rules import RULES, impose
-from tests.property.queue_serving import EVERYBODY, Serving
+from tests.property.queue_rules import (
+    EVERYBODY,
+    GONE,
+    KEPT,
+    OUT,
+    READY,
+    RULES,
+    ByPriority,
+    Item,
+    Serving,
+    impose,
+)
 from tests.support.core.queue_bench import number_of
 
 

@@ -1,22 +1,177 @@
-"""The rules by which a queue may hold items back, as plain functions."""
+"""The messages of a queue in the model, and the plain rules for the messages and for the consumers.
 
-from dataclasses import dataclass
+`ByPriority` and its subclasses are the orders. `Serving` is the rule of an election or of a start gate. A
+`Rule` says which items a discipline of the queue holds back.
+"""
+
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from broker.core.arguments.queue import INDEX
+from broker.core.arguments.queue import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER, INDEX
 from broker.core.delivery.session import PullingTarget
 from broker.core.entries.index import new_index
+from broker.core.entries.last_value import LastValueEntryList
+from broker.core.entries.list import FifoEntryList, QueueEntryList
+from broker.core.entries.priority import PriorityEntryList
+from broker.core.entries.sorted import SortedEntryList
 from broker.core.message import Message
 from broker.core.message_view import MessageView
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.election import Election, StartGate, declared_election
 from broker.core.queues.group import GroupKeys
 from broker.core.queues.groups import Groups
 from broker.core.queues.order import StrictOrder
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Schedule
-from tests.property.queue_items import Item
-from tests.property.queue_serving import Serving
+from tests.support.core.hand_clock import HandClock
+from tests.support.core.key_header import HEADERS, KEY
+
+READY, OUT, KEPT, GONE = "ready", "out", "kept", "gone"  # kept: until it is to be tried again
+
+EVERYBODY, SINGLE, ALL, SOME = "everybody", "single active", "all exclusive", "some exclusive"
+DRAINING_ALL, DRAINING_SOME = "all exclusive, drain", "some exclusive, drain"
+IN_ORDER, GATED = "strict", "gated"
+WANTED = 2  # consumers that open the gate
+SERVINGS = (EVERYBODY, IN_ORDER, GATED, SINGLE, ALL, SOME, DRAINING_ALL, DRAINING_SOME)
+
+
+@dataclass(order=True)
+class Item:
+    """The model's knowledge of a message in a queue; items are sorted as the queue must be."""
+
+    rank: int
+    number: int
+    size: int = field(compare=False)
+    state: str = field(compare=False, default=READY)
+    owner: QueueConsumer | None = field(compare=False, default=None)
+    sends: int = field(compare=False, default=0)
+    was_out: bool = field(compare=False, default=False)  # a browser may have passed it meanwhile
+    due: int | None = field(compare=False, default=None)  # when its time is over
+    until: int = field(compare=False, default=0)  # when it is to be tried again
+    key: int = field(compare=False, default=0)
+    outdated: bool = field(compare=False, default=False)  # the message was replaced while a consumer had it
+    promised: bool = field(compare=False, default=False)  # the message leaves with a transaction
+
+    def is_late(self, now: int) -> bool:
+        return self.due is not None and self.due <= now
+
+
+class ByPriority:
+    """The higher priority first, of so many levels."""
+
+    def __init__(self, levels: int) -> None:
+        self.levels = levels
+
+    def entries(self) -> QueueEntryList:
+        return FifoEntryList() if self.levels == 1 else PriorityEntryList(self.levels)
+
+    def rank(self, priority: int, number: int) -> int:
+        return -min(priority, self.levels - 1)
+
+    def replaced(self, items: list[Item], item: Item) -> list[Item]:
+        """Return the items of `items` that the new `item` replaces."""
+        return []
+
+
+class Sorted(ByPriority):
+    """The lower priority first: it is the key, and small blocks are the test."""
+
+    def entries(self) -> QueueEntryList:
+        entries = SortedEntryList(KEY, HEADERS)
+        entries.block = 3
+        return entries
+
+    def rank(self, priority: int, number: int) -> int:
+        return priority
+
+
+class LastValue(ByPriority):
+    """The order of arrival with a single item for each priority, the key; 0 is no key."""
+
+    def entries(self) -> QueueEntryList:
+        return LastValueEntryList(KEY, HEADERS)
+
+    def rank(self, priority: int, number: int) -> int:
+        return number
+
+    def replaced(self, items: list[Item], item: Item) -> list[Item]:
+        return [other for other in items if other.key == item.key != 0 and not other.outdated]
+
+
+ORDERS = {"": ByPriority, "sorted": Sorted, "last value": LastValue}
+
+
+class Serving:
+    """The consumers and the acquired items of a queue, and the last elected consumer."""
+
+    def __init__(self, queue: Queue, kind: str) -> None:
+        self.queue = queue
+        self.kind = kind
+        self.active: QueueConsumer | None = None
+        self.open = kind != GATED
+        self.ending = False  # nobody is to be elected, but what is out is waited for
+        self.drains = kind in (SINGLE, DRAINING_ALL, DRAINING_SOME)
+        queue.arguments[EXCLUSIVE_TAKEOVER] = "drain" if self.drains else "immediate"
+        if kind == SINGLE:
+            queue.election = Election(queue)
+        elif kind == GATED:
+            queue.manager.gate = StartGate(queue, HandClock().schedule)
+            queue.manager.gate.apply(WANTED, -1)
+        elif kind == IN_ORDER:
+            queue.manager.strict = True
+        elif kind in (ALL, DRAINING_ALL):
+            queue.arguments[ALL_CONSUMERS_EXCLUSIVE] = True
+            queue.election = declared_election(queue)
+
+    def is_candidate(self, consumer: QueueConsumer) -> bool:
+        if not consumer.acquires or self.kind in (EVERYBODY, IN_ORDER, GATED):
+            return False
+        return consumer.candidate or self.kind not in (SOME, DRAINING_SOME)
+
+    def attached(self, newcomer: QueueConsumer) -> None:
+        if not self.is_candidate(newcomer):
+            return
+        active = self.active
+        equal = active is not None and newcomer.priority == active.priority
+        if (
+            active is None
+            or newcomer.priority > active.priority
+            or (equal and newcomer.priority == 127 and self.kind != SINGLE)
+        ):
+            self.active = newcomer
+
+    def look(self) -> None:
+        """Follow the changes since the last call: consumers may have left or returned their deliveries."""
+        if self.kind == GATED:
+            taking = sum(consumer.acquires for consumer in self.queue.manager.all)
+            self.open = taking >= WANTED or (self.open and taking > 0)
+        if self.active is not None and self.active not in self.queue.manager.all:
+            candidates = [consumer for consumer in self.queue.manager.all if self.is_candidate(consumer)]
+            self.active = max(candidates, key=lambda consumer: consumer.priority, default=None)
+            self.ending = self.active is None and self.drains
+        if self.active is not None or not self.queue.unacked:
+            self.ending = False
+
+    def may_be_served(self, consumer: QueueConsumer, owners: set[QueueConsumer]) -> bool:
+        """Whether the consumer may be served; `owners` are the consumers with deliveries."""
+        self.look()
+        if not consumer.acquires or (self.active is None and not self.ending):
+            return True
+        return consumer is self.active and (not self.drains or owners <= {consumer})
+
+    def lets_in(self, consumer: QueueConsumer) -> bool:
+        """Whether the gate is open to it."""
+        self.look()
+        return self.open or consumer.getting
+
+    def refuses_get(self) -> bool:
+        self.look()
+        return self.kind == SINGLE or self.active is not None or self.ending
+
+    def refuses_exclusive(self) -> bool:
+        """Whether a consumer is refused that wants to be alone, also if it is."""
+        return self.kind in (SINGLE, ALL, DRAINING_ALL)
 
 
 class RuledQueue(Protocol):

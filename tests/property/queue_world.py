@@ -1,32 +1,40 @@
 """Queues, clients and connections under random operations, beside a list model of what must happen.
 
-`World` performs operations and keeps the model; the checks on it are in `queue_checks`. Arguments that choose
-something are any number: the choice is the number modulo the count of choices, so that shrinking works.
+`World` performs the operations of clients and operators and keeps the model. The checks at a delivery and at
+rest are in `queue_clients`, those of the structure in `queue_checks`. Arguments that choose something are any
+number: the choice is the number modulo the count of choices, so that shrinking works.
 """
+
+from __future__ import annotations
+
+import pytest
 
 from broker.core.counters import Counters
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Session
 from broker.core.entries.entry import QueueEntry
-from broker.core.errors import AccessRefused
+from broker.core.errors import AccessRefused, NotFound, QueueStopped, ResourceLocked
 from broker.core.message import NEVER, Message
-from broker.core.queues.attach import attach, detach
+from broker.core.operators.operation import Operation
+from broker.core.queues import purge as purges
+from broker.core.queues.attach import attach, detach, get_one
 from broker.core.queues.consumer import QueueConsumer
+from broker.core.queues.election import DEQUEUE, set_stopped
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.limits import Limits
-from broker.core.queues.purge import dispose
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.retry import Retry
 from broker.core.queues.returns import release_entries
-from tests.property import queue_checks as checks
-from tests.property import queue_purges
-from tests.property.queue_immediate import immediate_taker_exists
-from tests.property.queue_items import OUT, Item
+from tests.property.queue_clients import (
+    Probe,
+    check_delivery,
+    check_rest,
+    immediate_taker_exists,
+    new_wire,
+    pick,
+)
 from tests.property.queue_model import Model, Multiples, new_queue
-from tests.property.queue_operators import Operator
-from tests.property.queue_orders import ORDERS
-from tests.property.queue_probe import Probe, new_wire, pick
-from tests.property.queue_serving import EVERYBODY, SOME
+from tests.property.queue_rules import EVERYBODY, IN_ORDER, ORDERS, OUT, READY, SOME, Item
 from tests.support.core.hand_clock import HandClock
 from tests.support.core.purge import purge
 from tests.support.core.queue_bench import HandScheduler, MemoryStore, message, number_of
@@ -36,7 +44,7 @@ from tests.support.core.topology import new_vhost
 class World:
     """`levels` of message priority, `queues`, how far one scan may go, who is served, and in which `order`.
 
-    `filtering`: some consumers are to see only some messages. `rule`: one of queue_rules.RULES.
+    `filtering`: some consumers are to see only some messages. `rule`: one of RULES.
     `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
     `retry`: milliseconds that a returned message waits at first; 0: nothing waits.
     """
@@ -73,7 +81,7 @@ class World:
         self.wires = [new_wire(self.scheduler) for _ in range(wires)]
         self.probes: list[Probe] = []
         self.operators: list[Operator] = []
-        self.watches: list[queue_purges.Watch] = []
+        self.watches: list[PurgeWatch] = []
 
     # ---- publishing
 
@@ -134,6 +142,25 @@ class World:
             except AccessRefused:
                 assert refused
             consumer.context.scan_budget = self.scan_budget
+
+    def get(self, wire: int, queue: int, waits: bool = False) -> None:
+        """Do basic.get; on an empty queue, a client that `waits` attaches a consumer with a credit of 1."""
+        model = self.models[queue % len(self.models)]
+        probe = Probe(self, self.session(wire)[0], Credit(1), None)
+        self.probes.append(probe)
+        model.requests.add(probe)
+        getter = QueueConsumer(probe, model.queue)
+        getter.getting = waits and self.serving != IN_ORDER
+        if model.refuses_get():
+            with pytest.raises((QueueStopped, ResourceLocked)):
+                get_one(model.queue, getter)
+            return
+        entry = get_one(model.queue, getter)
+        assert (entry is None) == (model.first_for(getter) is None)
+        if entry is not None:
+            self.delivered(probe, getter, entry)
+        elif getter.getting:
+            attach(model.queue, getter)
 
     def cancel(self, which: int) -> None:
         """Do basic.cancel: deliveries stay with the client."""
@@ -222,20 +249,83 @@ class World:
             model.drop(item)
         assert purge(model.queue) == len(there)
 
+    def begin_purge(self, queue: int, most: int) -> None:
+        """Begin to purge a queue, `most` entries in a turn, while clients go on."""
+        model = self.models[queue % len(self.models)]
+        if model.queue.manager.purges:
+            return  # the model cannot know which purge has dropped which entry
+        begun = purges.purge(model.queue, self.clock.schedule, most)
+        self.watches.append(PurgeWatch(model, self.numbers, begun))
+        self._follow_purges()
+
     def delete(self, queue: int) -> None:
         """Delete a queue and declare another in its place."""
         model = self.models[queue % len(self.models)]
-        dispose(model.queue, self.clock.schedule)
+        purges.dispose(model.queue, self.clock.schedule)
         for item in list(model.items):
             model.drop(item)
         self.models[self.models.index(model)] = self._new_queue(model.queue.name)
+
+    # ---- operators
+
+    def switch(self, queue: int, off: bool) -> None:
+        """Stop the deliveries of a queue, or start them again."""
+        set_stopped(self.models[queue % len(self.models)].queue, [DEQUEUE] if off else [])
+
+    def begin_operation(self, queue: int, first: int, count: int) -> None:
+        """Mark up to `count` ready entries, from the `first` on."""
+        if self.serving not in (EVERYBODY, IN_ORDER):
+            return  # handing over waits for operators too, which the model does not know
+        model = self.models[queue % len(self.models)]
+        ready = [item for item in model.items if item.state == READY]
+        operator = Operator(self, model)
+        self.operators.append(operator)
+        entries = {number_of(entry): entry for entry in model.queue.entries}
+        model.rule.look()
+        for item in ready[first % max(1, len(ready)) :][:count]:
+            operator.remove(entries[item.number])
+            item.state, item.owner, item.was_out = OUT, operator.holder, True
+            model.rule.taken(operator.holder, item)
+
+    def end_operation(self, which: int, done: bool) -> None:
+        """Discard the marked entries of an operator, or return them."""
+        if not self.operators:
+            return
+        operator = self.operators.pop(which % len(self.operators))
+        entries = [entry for _, entry in operator.probe.held]
+        operator.probe.held = []
+        if done and not operator.queue.deleted:
+            for entry in entries:
+                operator.model.drop(self.items[number_of(entry)])
+            operator.commit()
+            return
+        for item in [self.items[number_of(entry)] for entry in entries]:
+            if item.is_late(self.clock.now) or item.outdated:
+                operator.model.drop(item)
+            else:
+                item.state, item.owner = READY, None
+        operator.model.rule.look()
+        if done:
+            try:
+                operator.commit()
+            except NotFound:
+                assert operator.queue.deleted
+        operator.abort()
 
     # ---- time and turns
 
     def pass_time(self, milliseconds: int) -> None:
         """Whatever becomes due happens at its own time."""
         self.clock.advance(milliseconds)
-        queue_purges.look(self)
+        self._follow_purges()
+        for model in self.models:
+            model.expire(self.clock.now)
+
+    def run_due(self) -> None:
+        """Run everything that is due once."""
+        self.clock.wakes.clear()
+        self.clock.schedule.run()
+        self._follow_purges()
         for model in self.models:
             model.expire(self.clock.now)
 
@@ -245,14 +335,14 @@ class World:
     def run(self, budget: int) -> None:
         """Run all turns; then everything that can be delivered must have been."""
         self.scheduler.run(budget, turns_max=20_000)
-        checks.check_rest(self)
+        check_rest(self.models)
 
     def delivered(self, probe: Probe, consumer: QueueConsumer, entry: QueueEntry) -> None:
         """`consumer` has just been given `entry`."""
         self.deliveries += 1
         model = self.model_of(queue_of(consumer))
         item = self.items[number_of(entry)]
-        checks.check_delivery(self, model, probe, consumer, item, entry)
+        check_delivery(self.clock.now, model, probe, consumer, item, entry)
         probe.seen.add((consumer, item.number))
         if consumer.acquires:
             item.sends += 1
@@ -296,6 +386,28 @@ class World:
             item.due = self.clock.now + min(waits) if waits else None
         return self.models[queue % len(self.models)], item, published
 
+    def _follow_purges(self) -> None:
+        """Check P1: a removed entry was purged or late; P2: a purge leaves only acquired entries."""
+        for watch in list(self.watches):
+            model, begun = watch.model, watch.purge
+            if model in self.models:
+                live = {number_of(entry) for entry in model.queue.entries}
+                gone = [
+                    item for item in model.items if item.number not in live and item.number <= watch.newest
+                ]
+                dropped = begun.dropped - watch.known
+                sure = [item for item in gone if not item.is_late(self.clock.now)]
+                assert len(sure) <= dropped <= len(gone), "P1: something else has gone"
+                for item in gone:
+                    assert item.state != OUT, "P1: somebody had it"
+                    model.drop(item)
+                for item in model.items if begun.over else ():
+                    stays = item.number > watch.newest or item.was_out
+                    assert stays, f"P2: {item.number} is left"
+            watch.known = int(begun.dropped)
+            if begun.over:
+                self.watches.remove(watch)
+
     def _probe(self, which: int) -> Probe | None:
         return self.probes[which % len(self.probes)] if self.probes else None
 
@@ -316,3 +428,34 @@ class World:
             item = self.items[number_of(entry)]
             assert item.owner is not None
             self.model_of(queue_of(item.owner)).back(item, self.clock.now, self.retry)
+
+
+class Operator(Operation):
+    """An operation that is under way."""
+
+    def __init__(self, world: World, model: Model) -> None:
+        self.model = model
+        self.probe = Probe(world, new_wire(world.scheduler).sessions[0][0], Credit(), None)
+        super().__init__(
+            world.vhost.publisher, model.queue, QueueConsumer(self.probe, model.queue, no_ack=True)
+        )
+
+    def remove(self, entry: QueueEntry) -> None:
+        super().remove(entry)
+        self.probe.held.append((self.holder, entry))
+
+    def on_committed(self) -> None:
+        """Do nothing: no client waits."""
+
+
+class PurgeWatch:
+    """A purge that goes on, and the count of its entries that have left the model.
+
+    `newest`: the number of the last message published before the purge.
+    """
+
+    def __init__(self, model: Model, newest: int, purge: purges.Purge) -> None:
+        self.model = model
+        self.newest = newest
+        self.purge = purge
+        self.known = 0

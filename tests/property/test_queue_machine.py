@@ -6,8 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
-from tests.property.queue_getting import get
-from tests.property.queue_serving import SERVINGS
+from tests.property.queue_rules import SERVINGS
 from tests.property.queue_world import World
 from tests.support.effort import cases
 
@@ -89,7 +88,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(wire=some, queue=some, waits=st.booleans())
     def get(self, wire: int, queue: int, waits: bool) -> None:
-        get(self.world, wire, queue, waits)
+        self.world.get(wire, queue, waits)
 
     @rule(which=some, first=some, count=st.sampled_from([1, 2, 100]))
     def ack(self, which: int, first: int, count: int) -> None:

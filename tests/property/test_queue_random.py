@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from broker.core.message import NEVER
-from tests.property import queue_purges
 from tests.property.queue_checks import check_structure
-from tests.property.queue_getting import get
-from tests.property.queue_operators import begin, end, switch
-from tests.property.queue_serving import (
+from tests.property.queue_rules import (
     ALL,
     DRAINING_ALL,
     DRAINING_SOME,
@@ -57,14 +54,14 @@ def attach(world: World, choice: random.Random, some: int) -> None:
 
 def request(world: World, choice: random.Random, some: int) -> None:
     for _ in range(4):
-        get(world, some % 2, some, choice.random() < 0.2)
+        world.get(some % 2, some, choice.random() < 0.2)
 
 
 def purge(world: World, choice: random.Random, some: int) -> None:
     if choice.random() < 0.5:
         world.purge(some)
     else:
-        queue_purges.begin(world, some, choice.randint(1, 3))
+        world.begin_purge(some, choice.randint(1, 3))
 
 
 Operation = Callable[[World, random.Random, int], None]
@@ -77,7 +74,7 @@ OPERATIONS: list[tuple[int, Operation]] = [
     (4, lambda w, c, some: w.block(some, c.random() < 0.4)),
     (2, lambda w, c, some: w.flow(some, c.random() < 0.6)),
     (3, lambda w, c, some: w.resize(some, c.random() < 0.5, c.choice((0, 1, 3)), c.choice((0, 0, 5)))),
-    (3, lambda w, c, some: get(w, some, c.randrange(6), c.random() < 0.5)),
+    (3, lambda w, c, some: w.get(some, c.randrange(6), c.random() < 0.5)),
     (15, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (8, lambda w, c, some: w.release(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (3, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 2)), True)),
@@ -85,11 +82,11 @@ OPERATIONS: list[tuple[int, Operation]] = [
     (1, lambda w, c, some: w.roll_back(some)),
     (4, lambda w, c, some: w.pass_time(c.choice((1, 9, 10, 60)))),
     (1, purge),
-    (3, lambda w, c, some: queue_purges.turn(w)),
+    (3, lambda w, c, some: w.run_due()),
     (1, lambda w, c, some: w.delete(some) if c.random() < 0.3 else None),
-    (1, lambda w, c, some: switch(w, some, c.random() < 0.2)),
-    (1, lambda w, c, some: begin(w, some, c.randrange(8), c.choice((1, 2, 100)))),
-    (2, lambda w, c, some: end(w, some, c.random() < 0.5)),
+    (1, lambda w, c, some: w.switch(some, c.random() < 0.2)),
+    (1, lambda w, c, some: w.begin_operation(some, c.randrange(8), c.choice((1, 2, 100)))),
+    (2, lambda w, c, some: w.end_operation(some, c.random() < 0.5)),
     (12, lambda w, c, some: w.step(c.choice((1, 2, 16)))),
     (6, lambda w, c, some: w.run(c.choice((1, 2, 4, 64)))),
 ]

@@ -10,7 +10,7 @@ from broker.core.operators.operation import mark, unmark
 from broker.core.queues.queue import Queue, drop
 from broker.core.queues.search import IdSearch, PlaceSearch, is_message_id, message_id
 from broker.core.queues.state import places_of
-from tests.property.queue_orders import ORDERS
+from tests.property.queue_rules import ORDERS
 from tests.support.core.queue_bench import QueueBench
 from tests.support.effort import cases, lines_executed
 
