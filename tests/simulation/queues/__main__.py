@@ -9,7 +9,7 @@ import time
 
 from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
-from tests.simulation.queues.model import InvariantError, Seen
+from tests.simulation.queues.invariants import InvariantError, Seen
 from tests.simulation.queues.turns import SHORT
 
 

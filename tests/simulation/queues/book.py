@@ -7,9 +7,10 @@ itself when it does it. It shares no code with the broker.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from tests.simulation.queues.invariants import InvariantError, Seen
 from tests.simulation.queues.journal import Journal
-from tests.simulation.queues.letters import Letter, ends_cycle
 from tests.simulation.queues.model import (
     EXPIRED,
     HELD,
@@ -19,14 +20,37 @@ from tests.simulation.queues.model import (
     READY,
     REJECT_DLX,
     REJECTED,
-    InvariantError,
     Item,
-    Seen,
     Shelf,
     Spec,
     Taker,
 )
 from tests.simulation.queues.notes import Note
+
+
+@dataclass
+class Letter:
+    """A dead letter that is on its way. `to`: where it is put; `origin`: what it is of, in the log.
+
+    `waits`: it does not arrive, and its message waits.
+    """
+
+    note: Note
+    to: list[Shelf]
+    origin: tuple[str, int]
+    waits: bool = False
+
+
+def ends_cycle(note: Note, queue: str, reason: str) -> bool:
+    """Whether a letter about `note` may not go to `queue`: it died there, and no client refused it since."""
+    if reason == REJECTED:
+        return False
+    for where, why in note.deaths:
+        if why == REJECTED:
+            return False
+        if where == queue:
+            return True
+    return False
 
 
 def key_of(note: Note, shelf: Shelf) -> tuple[str, int]:

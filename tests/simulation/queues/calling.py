@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tests.simulation.queues.checks import check
-from tests.simulation.queues.model import Seen
+from tests.simulation.queues.invariants import Seen, check
 from tests.support.core.queue_entrances import ENTRANCES, names_by_code
 
 CODES = names_by_code(ENTRANCES)

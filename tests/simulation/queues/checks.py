@@ -1,7 +1,8 @@
-"""The invariants by name, and those at a delivery, a wake-up and at rest. Others are checked where they show:
+"""The invariants at a delivery, a wake-up and at rest.
 
-those of the queue's own state (I2 to I6, I8) in `structure`, conservation (I1) and Q4 in `book`, those of
-restarts (R1 to R5) in `restarting`, F5 in `calling`. F1 to F4 are measured: `fairness`, `costs`.
+Other modules check the rest: `structure` the queue's own state (I2 to I8), `book` conservation (I1) and Q4,
+`restarting` restarts (R1 to R5), `turns` slices (S1 to S3), `calling` call-outs (F5). F1 to F4 are measured:
+`fairness`, `costs`.
 """
 
 from __future__ import annotations
@@ -12,68 +13,8 @@ from broker.core.queues.election import Election
 from broker.core.queues.groups import Groups
 from broker.core.queues.queue import Queue
 from tests.simulation.queues.clients import Client
-from tests.simulation.queues.model import READY, InvariantError, Item, Seen, Shelf, Taker
-
-NAMES = {
-    "A1": "what was altered holds after a restart",
-    "D1": "strict order",
-    "D2": "visible and in time",
-    "D3": "consumer priority",
-    "D4": "one consumer at a time",
-    "D5": "one consumer at a time for each group",
-    "D6": "browsers see once",
-    "D7": "windows",
-    "D8": "the most urgent first",
-    "D9": "redelivered and count",
-    "F5": "who is called does not call back",
-    "G1": "the messages of a group in their order",
-    "I1": "conservation",
-    "I2": "order and counts",
-    "I3": "ownership",
-    "I4": "nothing hidden behind a cursor",
-    "I5": "states and lists",
-    "I6": "who is relied upon has a turn coming",
-    "I7": "groups are kept while they are needed",
-    "I8": "no dead entry is reachable",
-    "J1": "the journal tells all that happens, once",
-    "K1": "where nothing is consumed nobody takes anything",
-    "L1": "leases end in time",
-    "N1": "the end is told truthfully",
-    "O1": "operations are done or refused as they must be",
-    "O2": "what an operation gives back is as it was",
-    "Q1": "no lost wake-up",
-    "Q2": "nobody notified at rest",
-    "Q3": "browsers have seen all",
-    "Q4": "nothing dropped that could be had",
-    "R1": "what is durable is there after a kill",
-    "R2": "what was settled durably does not come back",
-    "R3": "moves and transactions are whole",
-    "R4": "order after a restart",
-    "R5": "redelivered and count after a restart",
-    "S1": "what goes in slices goes in its order",
-    "S2": "what goes in slices is done when its turns have come",
-    "S3": "credit comes back with what has left, once",
-    "T1": "delayed messages wait in the order of their dates",
-    "T2": "delayed messages come at their date, once",
-    "T3": "delayed messages wait on after a restart",
-    "U1": "no message twice",
-    "U2": "what was taken is known after a restart",
-    "U3": "a duplicate is confirmed when what it repeats is on disk",
-    "W1": "one arrival wakes one at most",
-    "W2": "empty wake-ups are paid for",
-    "W3": "who is suspended is not woken",
-    "Z1": "what waits to be dead-lettered is tried in the order of dying",
-    "Z2": "what waits to be dead-lettered is counted",
-    "Z3": "what waits to be dead-lettered gets the room that there is",
-    "Z4": "what waits to be dead-lettered does so after a restart",
-}
-
-
-def check(seen: Seen, name: str, holds: bool, text: str = "") -> None:
-    """Check an invariant; `name` is one of NAMES."""
-    if not holds:
-        raise InvariantError(name, f"{NAMES[name]}: {text}")
-    seen[f"check: {name}"] += 1
+from tests.simulation.queues.invariants import Seen, check
+from tests.simulation.queues.model import READY, Item, Shelf, Taker
 
 
 def check_delivery(
@@ -165,20 +106,6 @@ def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int) -> None:
             check(seen, "Q3", not missed, f"{unseen and unseen[0].number} was not shown")
     empty, wakeups = queue.manager.empty_wakeups, queue.manager.wakeups
     check(seen, "W2", empty <= wakeups, f"{empty} of {wakeups} wake-ups for nothing")
-
-
-def check_credit(seen: Seen, client: Client) -> None:
-    """A window is used by what its client has, and what it has settled or given back and has turns to come.
-
-    Nobody counts what need not be settled.
-    """
-    if any(taker.no_ack for taker in client.takers.values()):
-        return
-    turns = client.world.turns
-    owed = [held for helds in (*turns.settled, turns.owed) for held in helds if held.client is client]
-    expected = len(client.held) + len(client.lost) + len(owed)
-    used = (client.window.used, int(client.credit.used))
-    check(seen, "S3", used == (expected, expected), f"{used} instead of {expected} are used")
 
 
 def lookers(queue: Queue) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Session
@@ -11,11 +11,11 @@ from broker.core.entries.entry import QueueEntry
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease, LeaseHolder
 from broker.core.queues.state import owns
+from tests.simulation.queues.book import Book
+from tests.simulation.queues.calling import Calls
 from tests.simulation.queues.model import Item, Shelf, Taker
 from tests.simulation.queues.windows import Line, Talk, Window
-
-if TYPE_CHECKING:
-    from tests.simulation.queues.world import World
+from tests.support.core.hand_clock import HandClock
 
 
 @dataclass(eq=False)
@@ -66,12 +66,38 @@ class Wire:
     channels: list[Channel] = field(default_factory=list)
 
 
+class ClientWorld(Protocol):
+    """The parts of a world that its clients read and report to."""
+
+    clock: HandClock
+    book: Book
+    calls: Calls
+
+    def delivered(self, client: Client, consumer: QueueConsumer, entry: QueueEntry) -> Held | None:
+        """Record that `consumer` is given `entry`."""
+
+    def woken(self, client: Client) -> None:
+        """Record that `client` is notified."""
+
+    def drained(self, client: Client, consumer: QueueConsumer) -> None:
+        """Record that `consumer` looked for something and found nothing."""
+
+    def credit_restored(self, client: Client, count: int, size: int) -> None:
+        """Record that `client` has the credit of `count` deliveries with `size` bytes back."""
+
+    def queue_deleted(self) -> None:
+        """Record that clients learn of the deleted queue."""
+
+    def on_leases_ended(self, ended: list[Held]) -> None:
+        """Return the deliveries whose leases have ended."""
+
+
 class Client(PullingTarget):
     """The client's end of a consumer, of a consumer of several queues, or of a basic.get."""
 
     waits = False  # a basic.get is not known before it begins
 
-    def __init__(self, world: World, channel: Channel, window: Window, shared: bool) -> None:
+    def __init__(self, world: ClientWorld, channel: Channel, window: Window, shared: bool) -> None:
         credit = Credit(window.count_max, window.bytes_max)
         super().__init__(channel.session, credit, channel.credit if shared else None)
         self.world = world
@@ -116,7 +142,7 @@ class Client(PullingTarget):
 
     def restore_all(self, count: int, size: int) -> None:
         """The same of `count` deliveries with `size` bytes together."""
-        self.world.turns.left(self, count, size)
+        self.world.credit_restored(self, count, size)
         self.world.book.settle_down()
         for window in self.windows:
             window.used -= count

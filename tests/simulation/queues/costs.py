@@ -16,7 +16,7 @@ import broker
 from broker.core.entries.list import FifoEntryList, QueueEntryList
 from broker.core.entries.priority import PriorityEntryList
 from broker.core.queues.attach import get_one
-from tests.simulation.queues.model import InvariantError
+from tests.simulation.queues.invariants import InvariantError
 from tests.support.core.group_bench import GroupBench, NumberFilter
 from tests.support.core.queue_bench import QueueBench
 from tests.unit.core.queues.test_queue import CountingList

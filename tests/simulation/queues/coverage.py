@@ -1,7 +1,6 @@
 """Counts of each feature, transition and check, and the required ones."""
 
-from tests.simulation.queues.checks import NAMES
-from tests.simulation.queues.model import Seen
+from tests.simulation.queues.invariants import NAMES, Seen
 
 STEPS = (
     "publish",

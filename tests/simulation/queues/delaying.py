@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from broker.core.message import Message
 from broker.core.message_view import MessageView
 from broker.core.publishing.delay import delays_of
 from broker.core.queues.queue import Queue
 from broker.core.schedule import HeldMessage, soonest_first
-from tests.simulation.queues import checks
-from tests.simulation.queues.delays import DELAY, DELIVERY_TIME, RETRY, Wait
+from tests.simulation.queues.delays import DELAY, DELIVERY_TIME, Wait
+from tests.simulation.queues.invariants import check
 from tests.simulation.queues.life import NoteView, content_of
 from tests.simulation.queues.model import MAXLEN, REJECT_DLX, Shelf
 from tests.simulation.queues.notes import Note
-
-if TYPE_CHECKING:
-    from tests.simulation.queues.world import World
+from tests.simulation.queues.state import WorldState
 
 WAITS = (1, 5, 9, 30, 60)
 AGAIN = 1_000_000  # the log has a message that is moved under a number that is so much higher
 
 
-def delay(world: World, note: Note, shelves: list[Shelf]) -> None:
+def delay(world: WorldState, note: Note, shelves: list[Shelf]) -> None:
     """Give a message a delivery date, in either form."""
     wait = world.rng.choice(WAITS)
     note.until = world.clock.now + wait
@@ -39,7 +36,7 @@ def places(queue: Queue) -> list[HeldMessage]:
     return [] if timetable is None else list(soonest_first(timetable.places()))
 
 
-def waiting(world: World) -> tuple[Shelf, Wait, HeldMessage] | None:
+def waiting(world: WorldState) -> tuple[Shelf, Wait, HeldMessage] | None:
     """Any of the messages that are held."""
     shelves = [shelf for shelf in world.book.shelves.values() if shelf.delays.waits]
     if not shelves:
@@ -52,7 +49,7 @@ def waiting(world: World) -> tuple[Shelf, Wait, HeldMessage] | None:
 # ---- operators
 
 
-def cancel(world: World) -> None:
+def cancel(world: WorldState) -> None:
     """A message is never put in."""
     found = waiting(world)
     if found is not None:
@@ -63,7 +60,7 @@ def cancel(world: World) -> None:
         world.seen("delayed: cancelled")
 
 
-def move(world: World) -> None:
+def move(world: WorldState) -> None:
     """A message waits for another date."""
     found = waiting(world)
     if found is None:
@@ -90,7 +87,7 @@ def move(world: World) -> None:
 class ReleasedView(NoteView):
     """A message that was held, as consumers are to see it."""
 
-    def __init__(self, message: Message, world: World, note: Note) -> None:
+    def __init__(self, message: Message, world: WorldState, note: Note) -> None:
         super().__init__(message, world.life.log)
         self.note = note
 
@@ -99,7 +96,7 @@ class ReleasedView(NoteView):
         return content_of(self.note)
 
 
-def released(world: World, message: Message) -> MessageView | None:
+def released(world: WorldState, message: Message) -> MessageView | None:
     """A queue is about to get a message that it has held; None: it is only being published."""
     number = world.life.number(message)
     for shelf in world.book.shelves.values():
@@ -110,17 +107,17 @@ def released(world: World, message: Message) -> MessageView | None:
     return None
 
 
-def put(world: World, shelf: Shelf, wait: Wait) -> Note:
+def put(world: WorldState, shelf: Shelf, wait: Wait) -> Note:
     """Deliver in the model first. Earlier messages must have been refused."""
     book, seen = world.book, world.seen
     for other in shelf.delays.in_order():
         if other is wait:
             break
         full = shelf.refuses(other.note.size)
-        checks.check(seen, "T1", full, f"{wait.note.number} comes before {other.note.number}")
+        check(seen, "T1", full, f"{wait.note.number} comes before {other.note.number}")
         shelf.delays.postpone(other, world.clock.now)
     shelf.delays.waits.remove(wait)
-    checks.check(seen, "T2", wait.until <= world.clock.now, f"{wait.note.number} comes too early")
+    check(seen, "T2", wait.until <= world.clock.now, f"{wait.note.number} comes too early")
     note = replace(wait.note, until=None, headers=dict(wait.note.headers))
     if DELAY in note.headers:
         world.note_numbers += 1
@@ -130,7 +127,7 @@ def put(world: World, shelf: Shelf, wait: Wait) -> Note:
     book.journal.remove(wait.key)
     if shelf.refuses(note.size):
         passes_on = shelf.spec.overflow == REJECT_DLX and shelf.spec.dead_letter is not None
-        checks.check(seen, "T2", passes_on, f"{note.number} comes into a queue that is full")
+        check(seen, "T2", passes_on, f"{note.number} comes into a queue that is full")
         book.dying[shelf.name, note.number] = MAXLEN
         book.origins[note.number] = wait.key
         seen("delayed: passed on")
@@ -143,51 +140,44 @@ def put(world: World, shelf: Shelf, wait: Wait) -> Note:
     return note
 
 
-def pass_time(world: World) -> None:
-    """Whatever becomes due happens at its own time."""
-    before = world.clock.now
-    world.turns.advance(world.rng.choice((1, 5, 9, 10, 60, *((RETRY,) if world.profile.delays else ()))))
-    check_due(world, before)
-
-
-def check_due(world: World, before: int) -> None:
+def check_due(world: WorldState, before: int) -> None:
     """Check that messages due since `before` have come, except refused ones."""
     for shelf in world.book.shelves.values():
         for wait in shelf.delays.in_order():
             if wait.until <= world.clock.now:
                 full = shelf.refuses(wait.note.size)
-                checks.check(world.seen, "T2", full, f"{wait.note.number} does not come")
+                check(world.seen, "T2", full, f"{wait.note.number} does not come")
                 shelf.delays.postpone(wait, max(before, wait.until))
                 world.seen("delayed: refused")
 
 
-def check_waits(world: World, shelf: Shelf, queue: Queue) -> None:
+def check_waits(world: WorldState, shelf: Shelf, queue: Queue) -> None:
     """Check that the queue's delayed messages equal the model's, in order."""
     expected = [(wait.note.number, wait.until) for wait in shelf.delays.in_order()]
     found = as_found(world, queue)
-    checks.check(world.seen, "T1", found == expected, f"{shelf.name} holds {found}, not {expected}")
+    check(world.seen, "T1", found == expected, f"{shelf.name} holds {found}, not {expected}")
 
 
 # ---- after a restart
 
 
-def as_found(world: World, queue: Queue) -> list[tuple[int, int]]:
+def as_found(world: WorldState, queue: Queue) -> list[tuple[int, int]]:
     """Return the numbers and dates of the delayed messages of `queue`, soonest first."""
     held = [(place.message, int(place.date)) for place in places(queue)]
     return [(world.life.number(each), date - world.clock.offset) for each, date in held if each is not None]
 
 
-def held_keys(world: World, queue: Queue) -> list[tuple[str, int]]:
+def held_keys(world: WorldState, queue: Queue) -> list[tuple[str, int]]:
     """Return the log's keys of the delayed messages with which `queue` was recovered."""
     return [world.book.journal.held[queue.name, *found] for found in as_found(world, queue)]
 
 
-def take_over(world: World, shelf: Shelf, queue: Queue) -> None:
+def take_over(world: WorldState, shelf: Shelf, queue: Queue) -> None:
     """Give `shelf` the recovered delayed messages of `queue`, by date and then by the log's order."""
     found = as_found(world, queue)
     added = world.book.journal.added
     ranks = [(until, added[key]) for (_, until), key in zip(found, held_keys(world, queue), strict=True)]
-    checks.check(world.seen, "T3", ranks == sorted(ranks), f"{shelf.name} holds {found}")
+    check(world.seen, "T3", ranks == sorted(ranks), f"{shelf.name} holds {found}")
     for number, until in found:
         key = world.book.journal.held[shelf.name, number, until]
         shelf.delays.hold(world.book.notes[number], until, key)

@@ -6,22 +6,20 @@ import random
 from collections.abc import Callable
 
 from tests.simulation.queues import (
-    altering,
+    alteration,
     delaying,
-    getting,
     group_profiles,
     many,
     operating,
     profiles,
     publishing,
-    renaming,
     restarting,
     special_profiles,
     steps,
     sure_profiles,
     transacting,
 )
-from tests.simulation.queues.model import InvariantError, Seen
+from tests.simulation.queues.invariants import InvariantError, Seen
 from tests.simulation.queues.profiles import Profile
 from tests.simulation.queues.turns import SHORT
 from tests.simulation.queues.world import World
@@ -51,20 +49,20 @@ STEP: dict[str, tuple[int, Step]] = {
     "block": (4, steps.block),
     "flow": (2, steps.flow),
     "qos": (3, steps.resize),
-    "get": (3, getting.get),
+    "get": (3, steps.get),
     "settle": (14, steps.settle),
     "discard": (4, steps.discard),
     "release": (8, steps.release),
     "send again": (2, steps.send_again),
-    "alter": (0, altering.alter),
-    "rename": (0, renaming.rename),
+    "alter": (0, alteration.alter),
+    "rename": (0, alteration.rename),
     "begin operation": (0, operating.begin),
     "begin redrive": (0, operating.redrive),
     "begin on dead": (0, operating.begin_dead),
     "end operation": (0, operating.end),
     "cancel delayed": (0, delaying.cancel),
     "move delayed": (0, delaying.move),
-    "pass time": (4, delaying.pass_time),
+    "pass time": (4, steps.pass_time),
     "turn": (14, steps.turn),
     "rest": (8, steps.rest),
     "commit": (1, restarting.commit),

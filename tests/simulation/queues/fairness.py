@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from broker.core.delivery.session import Connection, Session
-from tests.simulation.queues.model import InvariantError
+from tests.simulation.queues.invariants import InvariantError
 from tests.support.core.queue_bench import Client, QueueBench
 
 NAMES = {

@@ -12,8 +12,7 @@ from broker.journal.recorder import QueueRecorder, Recorder
 from protocol.journal.decoder import Decoder, Names
 from protocol.journal.encoder import Encoder
 from protocol.journal.rows import EventRow, block_rows
-from tests.simulation.queues.checks import check
-from tests.simulation.queues.model import Seen
+from tests.simulation.queues.invariants import Seen, check
 from tests.support.core.hand_clock import HandClock
 
 Holder = tuple[object, object, object]

@@ -18,9 +18,9 @@ from broker.store.restore import Recovered, close
 from broker.store.sync import DiskSyncer
 from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.ledger import Ledger
+from tests.simulation.queues.model import DRAIN
 from tests.simulation.queues.notes import Note
 from tests.simulation.queues.recall import MESSAGE_ID
-from tests.simulation.queues.service import DRAIN
 from tests.simulation.sim_disk import SimDisk
 from tests.support.core.hand_clock import HandClock
 from tests.support.store.hand_log import DeferredWork, file_log

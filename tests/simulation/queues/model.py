@@ -1,34 +1,59 @@
 """The required behaviour of queues, with lists and dictionaries: it shares no code with the broker.
 
 A rule is a small function here: in which order items stand, whether a taker could take an item, which
-items leave and when, which items return. Time is in milliseconds, sizes are in bytes.
+items leave and when, which items return. `Service` says whether a queue serves a taker at all: elections,
+gates, and stopped queues. `Groups` are the message groups of a queue: their owners, and the consumers that
+may have their items. Time is in milliseconds, sizes are in bytes.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.simulation.queues.delays import Delays
-from tests.simulation.queues.grouping import Grouping, Groups
+from tests.simulation.queues.invariants import Seen
 from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.notes import Note
 from tests.simulation.queues.recall import Knows, Recall
-from tests.simulation.queues.service import Service
 from tests.simulation.queues.windows import Talk, Window
 
 READY, OUT, HELD = "ready", "out", "held"
 EXPIRED, MAXLEN, LIMIT, REJECTED = "expired", "maxlen", "delivery_limit", "rejected"
 DROP_HEAD, REJECT, REJECT_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
+PREEMPTS_EQUALS = 127
+DRAIN = 9  # milliseconds that an exclusive consumer waits for what one has that was cancelled
+REMEMBERED = 1024  # groups without messages
 
 
-class InvariantError(AssertionError):
-    """A violated invariant. `check` is its name."""
+@dataclass(frozen=True)
+class Grouping:
+    """The declaration of groups. `header`: of the key; "": as messages usually have it. `kind` "": sticky."""
 
-    def __init__(self, check: str, text: str) -> None:
-        super().__init__(f"{check}: {text}")
-        self.check = check
+    kind: str = ""
+    header: str = ""
+    rebalances: bool = False
+    limit: int | None = None
+
+    def arguments(self) -> dict[str, object]:
+        """Return the arguments of the declaration."""
+        return {
+            "x-group-kind": self.kind or None,
+            "x-group-key": self.header or None,
+            "x-group-rebalance": self.rebalances or None,
+            "x-group-limit": self.limit,
+        }
+
+    def key(self, headers: dict[str, object]) -> str:
+        """The group of a message with these headers; "": none."""
+        names = (self.header,) if self.header else ("x-group-id", "JMSXGroupID")
+        value = next((headers[name] for name in names if name in headers), "")
+        return "" if isinstance(value, bool) or not isinstance(value, str | int) else str(value)
+
+    def closes(self, headers: dict[str, object]) -> bool:
+        """Whether it is the last message of its group."""
+        names = ("x-group-seq", "JMSXGroupSeq")
+        return next((headers[name] for name in names if name in headers), None) == -1
 
 
 @dataclass(frozen=True)
@@ -284,8 +309,246 @@ class Shelf:
         return self.spec.limit is not None and item.count > self.spec.limit
 
 
-class Seen(Counter[str]):
-    """The counts of each feature, transition and check."""
+class Service:
+    """The rule for the served consumer. `stopped`: the disabled parts, `enqueue` or `dequeue`."""
 
-    def __call__(self, name: str) -> None:
-        self[name] += 1
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.spec = shelf.spec
+        self.active: Taker | None = None
+        self.draining = False  # nobody is served, for what others have
+        self.leavers: list[Taker] = []  # were served when they were cancelled, and are waited for
+        self.drained_at: int | None = None  # nobody waits any longer than that
+        self.is_open = shelf.spec.gate is None
+        self.first_came = 0
+        self.stopped: list[str] = []
+        self.purges = 0  # purges that go on: nobody gets an entry that is to be purged
+        self.returning = False  # nobody is to get what is behind it
+
+    def takers(self) -> list[Taker]:
+        return [taker for taker in self.shelf.takers if not taker.browses and not taker.waits]
+
+    # ---- coming and going
+
+    def attached(self, taker: Taker, now: int) -> None:
+        if taker.browses or taker.waits:
+            return
+        gate = self.spec.gate
+        count = len(self.takers())
+        if count == 1:
+            self.first_came = now
+        if gate is not None and not self.opened(now):
+            self.is_open = 0 < gate[0] <= count
+        self.look(now)
+        if self.is_candidate(taker) and (self.active is None or self.takes_over(taker, self.active)):
+            self.active = taker
+            self.draining = self.others_hold()
+
+    def detached(self, taker: Taker, now: int) -> None:
+        if self.spec.gate is not None and not self.takers():
+            self.is_open = False
+        if taker is self.active:
+            candidates = [other for other in self.takers() if self.is_candidate(other)]
+            self.active = max(candidates, key=lambda other: other.priority, default=None)
+            if not self.spec.takeover:
+                self.leavers.append(taker)
+            self.draining = self.others_hold()
+            if self.draining and not self.spec.single_active:
+                self.drained_at = now + DRAIN
+            self.look(now)
+
+    def is_candidate(self, taker: Taker) -> bool:
+        return self.spec.single_active or self.spec.all_exclusive or taker.candidate
+
+    def takes_over(self, newcomer: Taker, active: Taker) -> bool:
+        if newcomer.priority == active.priority == PREEMPTS_EQUALS:
+            return not self.spec.single_active
+        return newcomer.priority > active.priority
+
+    # ---- consequences
+
+    def opened(self, now: int) -> bool:
+        """Whether enough takers are attached, or the first one has waited long enough."""
+        gate = self.spec.gate
+        if gate is not None and not self.is_open and gate[1] is not None and self.takers():
+            self.is_open = now >= self.first_came + gate[1]
+        return self.is_open
+
+    def others_hold(self) -> bool:
+        """Whether takers that are waited for have something."""
+        holders = [item.holder for item in self.shelf.items if item.holder is not None]
+        if self.spec.single_active or self.spec.takeover == "drain":
+            return any(holder is not self.active for holder in holders)
+        return any(holder in self.leavers for holder in holders)
+
+    def look(self, now: int) -> None:
+        """End the drain if its time is over, or if nobody has anything any more."""
+        if not self.others_hold() or (self.drained_at is not None and now >= self.drained_at):
+            self.draining = False
+        if not self.draining:
+            self.leavers.clear()
+            self.drained_at = None
+
+    def has_begun(self, now: int) -> bool:
+        """Whether all takers but the active one stand by."""
+        self.look(now)
+        return self.active is not None or self.draining
+
+    def is_served(self, taker: Taker, now: int) -> bool:
+        """Whether `taker`, attached, would be given something; a basic.get asks for itself."""
+        if taker.browses or taker.gets:
+            return True
+        if (
+            self.purges
+            or self.returning
+            or "dequeue" in self.stopped
+            or not (taker.waits or self.opened(now))
+        ):
+            return False
+        if not self.has_begun(now):
+            return True
+        return taker is self.active and not self.draining
+
+    def get_refused(self, now: int) -> str:
+        """Why a basic.get is refused: "stopped", "locked", or "" if it is not."""
+        if "dequeue" in self.stopped:
+            return "stopped"
+        return "locked" if self.spec.single_active or self.has_begun(now) else ""
+
+
+@dataclass
+class Holder:
+    """The owner of a group. `shut`: no delivery of the group before all earlier ones have ended."""
+
+    owner: Taker
+    shut: bool = False
+
+
+class Groups:
+    """`rule`: None without groups. `idle`: groups without messages whose owners are remembered."""
+
+    def __init__(self, shelf: Shelf, seen: Seen) -> None:
+        self.shelf = shelf
+        self.rule = shelf.spec.groups
+        self.seen = seen
+        self.holders: dict[str, Holder] = {}
+        self.idle: list[str] = []
+
+    # ---- queries
+
+    def key(self, item: Item) -> str:
+        return "" if self.rule is None else self.rule.key(item.note.headers)
+
+    def closes(self, item: Item) -> bool:
+        return self.rule is not None and bool(self.key(item)) and self.rule.closes(item.note.headers)
+
+    def members(self, key: str) -> list[Item]:
+        return [item for item in self.shelf.items if self.key(item) == key]
+
+    def out(self, key: str) -> list[Item]:
+        return [item for item in self.members(key) if item.holder is not None]
+
+    def withholds(self, item: Item, taker: Taker) -> bool:
+        """Whether the item's group has another owner, or is shut."""
+        holder = self.holders.get(self.key(item))
+        return holder is not None and (holder.shut or holder.owner is not taker)
+
+    def allow(self, taker: Taker, item: Item, now: int) -> bool:
+        """Whether neither its group nor strict order keeps `item` from `taker`, which acquires."""
+        strict = self.shelf.spec.strict_order
+        if self.rule is None:
+            return not strict or self.shelf.in_order(now) is item
+        key = self.key(item)
+        if not key:
+            return True
+        return not self.withholds(item, taker) and (not strict or self.in_order(key, now) is item)
+
+    def in_order(self, key: str, now: int) -> Item | None:
+        """Return the first item of a group without unacknowledged items."""
+        if self.out(key):
+            return None
+        return next((item for item in self.members(key) if not self.shelf.is_late(item, now)), None)
+
+    # ---- events
+
+    def put(self, item: Item) -> None:
+        """Add an item that has arrived."""
+        key = self.key(item)
+        if key in self.idle:
+            self.idle.remove(key)
+
+    def taken(self, item: Item, taker: Taker) -> None:
+        """`taker` is being given `item`, which is not out yet."""
+        if self.rule is None:
+            return
+        if any(
+            other < item and taker.sees(other) and self.withholds(other, taker) for other in self.shelf.items
+        ):
+            self.seen("group: parked")
+        key = self.key(item)
+        if not key:
+            return
+        if key not in self.holders:
+            self.seen("group: assigned")
+            self.holders[key] = Holder(taker)
+        if self.closes(item):
+            self.seen("group: closed")
+            self.holders[key].shut = True
+
+    def lessened(self, items: list[Item]) -> None:
+        """Update the groups of items that have left or returned."""
+        if self.rule is None:
+            return
+        for key in dict.fromkeys(self.key(item) for item in items):
+            holder = self.holders.get(key)
+            if holder is None or self.out(key):
+                continue
+            if self.rule.kind == "shared" or holder.shut or holder.owner.waits or not holder.owner.attached:
+                self.free(key)
+            elif not self.members(key):
+                self.idle.append(key)
+        limit = REMEMBERED if self.rule.limit is None else self.rule.limit
+        while len(self.idle) > limit:
+            self.seen("group: forgotten")
+            self.free(self.idle[0])
+
+    def attached(self, taker: Taker) -> None:
+        """Add a taker, which may be the only served one from now on."""
+        if self.rule is not None and self.rule.rebalances and not taker.browses and not taker.waits:
+            for key in list(self.holders):
+                self.seen("group: rebalanced")
+                self.shut(key)
+        self.serve_one()
+
+    def detached(self, taker: Taker) -> None:
+        """Remove a taker, so that another taker may be the only served one."""
+        for key in [key for key, holder in self.holders.items() if holder.owner is taker]:
+            self.shut(key)
+        self.serve_one()
+
+    # ---- consequences
+
+    def serve_one(self) -> None:
+        active = self.shelf.service.active
+        if active is not None:
+            for key, holder in list(self.holders.items()):
+                if holder.owner.attached and holder.owner is not active:
+                    self.shut(key)
+
+    def shut(self, key: str) -> None:
+        """Free the group as soon as it has no unacknowledged item."""
+        if self.out(key):
+            self.seen("group: shut while in flight")
+            self.holders[key].shut = True
+        else:
+            self.free(key)
+
+    def free(self, key: str) -> None:
+        """Free the group for the next consumer."""
+        self.seen("group: freed")
+        del self.holders[key]
+        if key in self.idle:
+            self.idle.remove(key)
+        waiting = [taker for taker in self.shelf.takers if not taker.browses and not taker.suspended()]
+        if any(taker.sees(item) for taker in waiting for item in self.members(key)):
+            self.seen("group: woken")

@@ -1,8 +1,13 @@
-"""The messages of the model. No code is shared with the broker."""
+"""The messages of the model, and the headers of their groups. No code is shared with the broker."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
+
+KEYS: tuple[object, ...] = ("a", "a", "b", "c", 7, "7", "", True, 0.5)
+NAMES = ("x-group-id", "x-group-id", "x-group-id", "JMSXGroupID", "team")
+SEQUENCES = ("x-group-seq", "JMSXGroupSeq")
 
 
 @dataclass(eq=False)
@@ -28,3 +33,15 @@ class Note:
     def again(self, number: int) -> Note:
         """The same under another number, without deaths and without an end."""
         return Note(number, self.size, self.priority, self.persistent, kind=self.kind, headers=self.headers)
+
+
+def group_headers(share: float, rng: random.Random) -> dict[str, object]:
+    """Headers of a message; of so many of all messages they name a group, mostly."""
+    if share == 0 or rng.random() >= share:
+        return {}
+    headers = {rng.choice(NAMES): rng.choice(KEYS)}
+    if rng.random() < 0.2:
+        headers[rng.choice(NAMES)] = rng.choice(KEYS[:4])
+    if rng.random() < 0.2:
+        headers[rng.choice(SEQUENCES)] = rng.choice((-1, -1, 1))
+    return headers

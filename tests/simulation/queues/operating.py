@@ -13,9 +13,9 @@ from broker.core.queues.death import Death
 from broker.core.queues.source import COPIED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import REMOVE
-from tests.simulation.queues import checks
 from tests.simulation.queues.book import Book
 from tests.simulation.queues.clients import Client, Held
+from tests.simulation.queues.invariants import check
 from tests.simulation.queues.model import OUT, READY, Item, Shelf, Taker
 from tests.simulation.queues.notes import Note
 from tests.simulation.queues.transacting import Job, note_commit
@@ -48,7 +48,7 @@ class Sent(OperatorPublish):
         return outcome
 
     def report_outcome(self, outcome: Outcome) -> None:
-        checks.check(self.errand.world.seen, "O1", outcome is ROUTED, f"{self.note.number} was put nowhere")
+        check(self.errand.world.seen, "O1", outcome is ROUTED, f"{self.note.number} was put nowhere")
 
 
 class Errand(Operation):
@@ -114,7 +114,7 @@ class Errand(Operation):
         for held in helds:
             there = held.item in self.shelf.items and held.item.state == READY
             same = held.entry.delivery_count == held.item.count
-            checks.check(self.world.seen, "O2", same or not there, f"{held.item.number} was counted")
+            check(self.world.seen, "O2", same or not there, f"{held.item.number} was counted")
 
     def on_durable(self, batch: int) -> None:
         self.world.committing = None
@@ -201,6 +201,7 @@ def end(world: World) -> None:
     if not world.errands:
         return
     errand = world.errands.pop(world.rng.randrange(len(world.errands)))
+    assert isinstance(errand, Errand)
     if world.rng.random() < 0.3:
         errand.give_back()
         world.seen("operation: aborted")
@@ -217,7 +218,7 @@ def end(world: World) -> None:
     except (NotFound, PreconditionFailed) as raised:
         error = raised
     expected = refusal is None if error is None else refusal is not None and isinstance(error, refusal)
-    checks.check(world.seen, "O1", expected, f"{errand.kind}: {error}")
+    check(world.seen, "O1", expected, f"{errand.kind}: {error}")
     if error is not None:
         errand.give_back()
         world.seen("operation: refused")
@@ -247,4 +248,5 @@ def give_all_back(world: World) -> None:
     """The broker is about to stop."""
     errands, world.errands = world.errands, []
     for errand in errands:
+        assert isinstance(errand, Errand)
         errand.give_back()

@@ -9,7 +9,8 @@ from broker.core.routing.graph import Route
 from broker.core.vhosts.alteration import stop_queue
 from tests.simulation.queues import checks
 from tests.simulation.queues.delaying import delay
-from tests.simulation.queues.model import DROP_HEAD, InvariantError, Item, Shelf
+from tests.simulation.queues.invariants import InvariantError, check
+from tests.simulation.queues.model import DROP_HEAD, Item, Shelf
 from tests.simulation.queues.notes import Note
 from tests.simulation.queues.remembering import introduce, remember, strangers
 from tests.simulation.queues.turns import SHORT
@@ -120,7 +121,7 @@ def publish_immediate(world: World) -> None:
         count += was_taken
         alone = all(known and not other for each, _, known, other in expected if each is not shelf)
         if sure and (alone or not wanted):
-            checks.check(world.seen, "Q4", was_taken == wanted, f"immediate {note.number}: {was_taken}")
+            check(world.seen, "Q4", was_taken == wanted, f"immediate {note.number}: {was_taken}")
         if was_taken:
             remember(note, shelf)
         else:
@@ -132,7 +133,7 @@ def publish_immediate(world: World) -> None:
 def check_outcome(world: World, note: Note, outcome: Outcome, expected: Outcome) -> None:
     """The publish of `note` has the expected outcome."""
     name = "U1" if note.headers else "I1"
-    checks.check(world.seen, name, outcome is expected, f"{note.number} was {outcome}, not {expected}")
+    check(world.seen, name, outcome is expected, f"{note.number} was {outcome}, not {expected}")
 
 
 def purge(world: World) -> None:

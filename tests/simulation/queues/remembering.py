@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.queue import Queue
-from tests.simulation.queues.checks import check
+from tests.simulation.queues.invariants import check
 from tests.simulation.queues.journal import MAY
 from tests.simulation.queues.model import Shelf
 from tests.simulation.queues.notes import Note

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker.core.queues.election import stopped
-from tests.simulation.queues import delaying, renaming
-from tests.simulation.queues.altering import in_force
-from tests.simulation.queues.checks import check
+from tests.simulation.queues import delaying
+from tests.simulation.queues.alteration import in_force, settle_renames
+from tests.simulation.queues.invariants import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
 from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
 from tests.simulation.queues.operating import give_all_back
@@ -94,7 +94,7 @@ def adopt(world: World) -> None:
     """Compare the recovered messages with the allowed ones, and make them the model from now on."""
     book, journal, seen = world.book, world.book.journal, world.seen
     vhost, numbers = world.life.vhost, world.life.number
-    renaming.settle(world)
+    settle_renames(world)
     old = book.shelves
     found: dict[tuple[str, int], tuple[bool, int]] = {}
     dead: list[tuple[str, int]] = []

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.simulation.queues.grouping import Grouping
-from tests.simulation.queues.model import REJECT, REJECT_DLX, Spec
+from tests.simulation.queues.model import REJECT, REJECT_DLX, Grouping, Spec
 from tests.simulation.queues.profiles import DEAD, LOGGED, PLAIN, RESTARTS, Profile
 from tests.simulation.queues.recall import Knows
 

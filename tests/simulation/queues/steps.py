@@ -1,16 +1,20 @@
-"""Steps of clients: settlement, attach and detach, and the passage of time."""
+"""Steps of clients: attach and detach, basic.get, settlement, and the passage of time."""
 
 from __future__ import annotations
 
-from broker.core.errors import AccessRefused
+from broker.core.errors import AccessRefused, QueueStopped, ResourceLocked
 from broker.core.queues.attach import attach as attach_consumer
 from broker.core.queues.attach import detach as detach_consumer
+from broker.core.queues.attach import get_one
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.lease import Lease
 from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import deliver_again
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
+from tests.simulation.queues.delaying import check_due
+from tests.simulation.queues.delays import RETRY
+from tests.simulation.queues.invariants import check
 from tests.simulation.queues.life import KindFilter
 from tests.simulation.queues.model import LIMIT, Shelf, Taker
 from tests.simulation.queues.transacting import finish
@@ -85,10 +89,10 @@ def join(world: World, client: Client, taker: Taker) -> None:
     try:
         attach_consumer(queue, consumer)
     except AccessRefused:
-        checks.check(world.seen, "D4", turned_away, "a consumer was turned away")
+        check(world.seen, "D4", turned_away, "a consumer was turned away")
         world.seen("attach: turned away")
         return
-    checks.check(world.seen, "D4", not turned_away, "two consumers, one of them exclusive")
+    check(world.seen, "D4", not turned_away, "two consumers, one of them exclusive")
     if world.profile.scan_budget:
         consumer.context.scan_budget = world.profile.scan_budget
     world.seen("attach: filtered" if taker.below is not None else "attach: plain")
@@ -186,6 +190,58 @@ def resize(world: World) -> None:
     credit.resize(window.count_max, window.bytes_max)
 
 
+# ---- basic.get
+
+
+def get(world: World) -> None:
+    """basic.get, acknowledged or not."""
+    shelf = any_shelf(world)
+    queue = world.queue_of(shelf)
+    client = Client(world, any_channel(world), Window(), False)
+    keeps = shelf.spec.keeps
+    no_ack = not keeps and world.rng.random() < 0.3
+    taker = Taker(shelf, client.channel.talk, client.windows, browses=keeps, no_ack=no_ack, gets=True)
+    refused = shelf.service.get_refused(world.clock.now)
+    consumer = QueueConsumer(client, queue, not keeps, no_ack=no_ack)
+    client.takers[consumer] = taker
+    world.clients.append(client)
+    try:
+        entry = get_one(queue, consumer)
+    except (ResourceLocked, QueueStopped) as error:
+        expected = ResourceLocked if refused == "locked" else QueueStopped
+        check(world.seen, "D4", bool(refused) and isinstance(error, expected), f"a get: {error}")
+        world.seen("get: " + refused)
+        return
+    check(world.seen, "D4", not refused, f"a get was not refused, the queue is {refused}")
+    world.turns.catch_up()
+    spec = shelf.spec
+    dear = spec.max_length is not None or spec.max_bytes is not None
+    left = shelf.service.returning and not dear
+    check(world.seen, "S2", not left, "a get leaves things on their way back")
+    if entry is None:
+        world.turns.wait()
+        world.book.end_of_step()
+        first = shelf.first_for(taker, world.clock.now)
+        check(world.seen, "D1", first is None, f"a get found nothing, there is {first}")
+        world.seen("get: empty")
+        if not keeps and chance(world, world.profile.waits):
+            wait(world, client.channel, shelf)
+        return
+    world.delivered(client, consumer, entry, getting=True)
+    if no_ack:
+        queue.settle(entry)
+
+
+def wait(world: World, channel: Channel, shelf: Shelf) -> None:
+    """Wait in the consumers' order, whatever channel.flow says, until the time-out cancels the wait."""
+    client = Client(world, channel, Window(1), False)
+    client.waits = True
+    client.update()
+    world.clients.append(client)
+    join(world, client, Taker(shelf, channel.talk, client.windows, waits=True))
+    world.seen("get: waits")
+
+
 # ---- settling
 
 
@@ -259,7 +315,7 @@ def send_again(world: World) -> None:
             if shelf.spec.counts:
                 world.book.journal.count((shelf.name, item.number), item.count)
         sent = deliver_again(queue_of(consumer), held.entry, consumer)
-        checks.check(world.seen, "D9", sent != gone, f"{item.number} is sent again: {sent}")
+        check(world.seen, "D9", sent != gone, f"{item.number} is sent again: {sent}")
         if gone:
             held.client.restore_credit(item.note.size)
 
@@ -273,3 +329,10 @@ def turn(world: World) -> None:
 
 def rest(world: World) -> None:
     world.rest(world.rng.choice((1, 2, 4, 64)))
+
+
+def pass_time(world: World) -> None:
+    """Whatever becomes due happens at its own time."""
+    before = world.clock.now
+    world.turns.advance(world.rng.choice((1, 5, 9, 10, 60, *((RETRY,) if world.profile.delays else ()))))
+    check_due(world, before)

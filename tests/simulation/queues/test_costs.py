@@ -6,7 +6,7 @@ import pytest
 
 from broker.core.entries.list import FifoEntryList
 from tests.simulation.queues.costs import SITUATIONS, Situation, Steps, check_cost, cost
-from tests.simulation.queues.model import InvariantError
+from tests.simulation.queues.invariants import InvariantError
 from tests.support.core.queue_bench import QueueBench
 
 

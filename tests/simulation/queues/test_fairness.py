@@ -3,7 +3,7 @@
 import pytest
 
 from tests.simulation.queues.fairness import CONSUMERS, WINDOW, bursts, jain, singles, steady
-from tests.simulation.queues.model import InvariantError
+from tests.simulation.queues.invariants import InvariantError
 
 
 def test_the_index_tells() -> None:

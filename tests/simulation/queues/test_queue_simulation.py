@@ -13,21 +13,18 @@ from tests.simulation.queues import (
     book,
     delays,
     group_profiles,
-    grouping,
+    invariants,
     journal,
-    labels,
-    letters,
     model,
     notes,
     profiles,
     recall,
-    service,
     sure_profiles,
     windows,
 )
 from tests.simulation.queues.coverage import SURE, missing, table
 from tests.simulation.queues.driver import Run
-from tests.simulation.queues.model import InvariantError, Seen
+from tests.simulation.queues.invariants import InvariantError, Seen
 from tests.support.effort import cases
 
 ORDINARY = cases(360)
@@ -50,15 +47,12 @@ MODEL = (
     book,
     delays,
     group_profiles,
-    grouping,
+    invariants,
     journal,
-    labels,
-    letters,
     model,
     notes,
     profiles,
     recall,
-    service,
     sure_profiles,
     windows,
 )

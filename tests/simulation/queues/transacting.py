@@ -7,10 +7,10 @@ from broker.core.publishing.outcome import DUPLICATE, ROUTED, Outcome
 from broker.core.publishing.publisher import Publisher
 from broker.core.routing.graph import Route
 from broker.core.transactions.transaction import DISCARD, RELEASE, REMOVE, SETTLE, HeldPublish, Transaction
-from tests.simulation.queues import checks
+from tests.simulation.queues.book import Letter
 from tests.simulation.queues.clients import Held
-from tests.simulation.queues.letters import Letter
-from tests.simulation.queues.model import REJECTED, InvariantError, Shelf
+from tests.simulation.queues.invariants import InvariantError, check
+from tests.simulation.queues.model import REJECTED, Shelf
 from tests.simulation.queues.notes import Note
 from tests.simulation.queues.publishing import check_outcome, draft, refuses_all
 from tests.simulation.queues.remembering import strangers
@@ -133,7 +133,7 @@ class Commit(Transaction):
         world.seen("transaction: committed")
         world.pending.remove(self)
         on_disk = self.job.doubt <= world.book.journal.durable
-        checks.check(world.seen, "U3", on_disk, "a duplicate is confirmed too early")
+        check(world.seen, "U3", on_disk, "a duplicate is confirmed too early")
 
     def on_commit_failed(self, reason: str) -> None:
         raise AssertionError(reason)

@@ -7,25 +7,68 @@ checks here: the core works in order, returns the credit with each entry, and le
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.core.entries.entry import DEQUEUED, QueueEntry
+from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.groups import Groups
+from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.returns import DISCARD_SLICE as REFUSED_AT_ONCE
 from broker.core.queues.returns import FEW, EndedDeliveries
-from tests.simulation.queues.checks import check
-from tests.simulation.queues.model import Shelf
-from tests.simulation.queues.purging import Purging
-
-if TYPE_CHECKING:
-    from broker.core.queues.consumer import QueueConsumer
-    from tests.simulation.queues.clients import Client, Held
-    from tests.simulation.queues.world import World
+from tests.simulation.queues.clients import Client, Held
+from tests.simulation.queues.invariants import check
+from tests.simulation.queues.model import EXPIRED, OUT, Item, Shelf
+from tests.simulation.queues.state import WorldState
 
 AT_ONCE: Final = int(min(FEW, REFUSED_AT_ONCE))
 """So many go in one turn, whatever is done to them."""
 SHORT: Final = AT_ONCE < 10
 """Whether the core is one whose slices have been shortened."""
+
+
+class Purging(PurgeWaiter):
+    """A requested purge. `entries`: its entries by item; `sure`: items that must leave."""
+
+    def __init__(self, shelf: Shelf, entries: dict[Item, QueueEntry]) -> None:
+        self.shelf = shelf
+        self.entries = entries
+        self.dead = list(shelf.dead)
+        self.sure = {item for item in entries if item.state != OUT}
+        self.dropped = 0
+        self.over = False
+
+    def on_purged(self, purge: Purge) -> None:
+        assert not self.over, "a purge is over once"
+        self.over = True
+
+    def catch_up(self, world: WorldState, dying: int) -> bool:
+        """Update the model, except for a message that is dying now; return whether the purge is over."""
+        shelf = self.shelf
+        if not shelf.deleted:
+            there = set(shelf.items)
+            for item, entry in list(self.entries.items()):
+                if item.state == OUT:
+                    self.sure.discard(item)  # a taker came before the purge
+                gone = entry.state == DEQUEUED and item.number != dying and item in there
+                gone = gone and item.state != OUT  # items that are out have been settled this very moment
+                if gone and not shelf.is_late(item, world.clock.now):
+                    world.seen(f"entry: {item.state} to purged")
+                    world.book.remove(shelf, item)
+                    self.dropped += 1
+        if not self.over:
+            return False
+        for item, entry in self.entries.items():
+            key = (shelf.name, item.number)
+            if entry.state == DEQUEUED and item.number != dying and world.book.dying.get(key) == EXPIRED:
+                del world.book.dying[key]  # the item would have expired later
+        for number in [number for number in self.dead if number in shelf.dead.keys() - shelf.seized]:
+            world.seen("entry: dead to purged")
+            world.book.bury(shelf, number)
+            world.book.journal.remove((shelf.name, number))
+        left = [item.number for item in shelf.items if item in self.sure]
+        check(world.seen, "S2", not left, f"{left} were not purged")
+        shelf.service.purges -= 1
+        return True
 
 
 class Turns:
@@ -35,7 +78,7 @@ class Turns:
     given back and whose credit has not been.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: WorldState) -> None:
         self.world = world
         self.settled: list[list[Held]] = []
         self.refused: dict[Shelf, list[Held]] = {}
@@ -278,6 +321,18 @@ class Turns:
         """Check after a clean stop that settled messages were not recovered."""
         numbers = [held.item.number for helds in self.settled for held in helds]
         check(self.world.seen, "S2", not numbers, f"{numbers} are settled and have not left")
+
+    def check_credit(self, client: Client) -> None:
+        """Check that a window counts its client's deliveries, ended ones until their turns have come.
+
+        Deliveries that need no settlement are not counted.
+        """
+        if any(taker.no_ack for taker in client.takers.values()):
+            return
+        owed = [held for helds in (*self.settled, self.owed) for held in helds if held.client is client]
+        expected = len(client.held) + len(client.lost) + len(owed)
+        used = (client.window.used, int(client.credit.used))
+        check(self.world.seen, "S3", used == (expected, expected), f"{used} instead of {expected} are used")
 
     def check_done(self) -> None:
         """Check that no turn is pending."""

@@ -6,61 +6,44 @@ Whatever a client does is a step, in `steps`, `publishing`, `transacting` and `r
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, Session
 from broker.core.entries.entry import QueueEntry
 from broker.core.message import BY_CLOCK, DELAYED, Message
 from broker.core.message_view import MessageView
+from broker.core.operators.operation import Operation
 from broker.core.ports import MessageStore
 from broker.core.queues.consumer import QueueConsumer
 from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.death import DeadLetter, Notice
 from broker.core.queues.hooks import REASONS
-from broker.core.queues.queue import Queue, queue_of
+from broker.core.queues.queue import queue_of
 from broker.core.queues.returns import release_entries
 from broker.core.routing.graph import Route
 from tests.simulation.queues import checks, delaying
-from tests.simulation.queues.book import Book
+from tests.simulation.queues.book import Letter
 from tests.simulation.queues.calling import Calls
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.delays import DELAY
-from tests.simulation.queues.labels import group_headers
-from tests.simulation.queues.letters import Letter
+from tests.simulation.queues.invariants import InvariantError, Seen, check
 from tests.simulation.queues.life import Life, Mark, NoteView, content_of, message_of
-from tests.simulation.queues.model import InvariantError, Item, Seen, Shelf, Spec, Taker
-from tests.simulation.queues.notes import Note
+from tests.simulation.queues.model import Item, Shelf, Spec, Taker
+from tests.simulation.queues.notes import Note, group_headers
 from tests.simulation.queues.profiles import Profile
+from tests.simulation.queues.state import WorldState
 from tests.simulation.queues.structure import check_dead, check_structure, room_waiters
 from tests.simulation.queues.turns import Turns
 from tests.simulation.queues.windows import Line, Talk
-from tests.simulation.sim_disk import SimDisk
-from tests.support.core.hand_clock import HandClock
 from tests.support.core.queue_bench import HandScheduler
 
-if TYPE_CHECKING:
-    from tests.simulation.queues.operating import Errand
 
-
-class World:
-    """`work`: the queues of the profile and their names now: one that is declared anew has a new one.
-
-    `haste`: how often clients go on before what goes in slices has had all its turns. They always wait for
-    what the model does at once: where a queue drops what is late or too much, or forgets what it remembers,
-    and where more groups become free than can in one turn.
-    """
+class World(WorldState):
+    """The events of the broker and the steps of the world, told to the model."""
 
     def __init__(self, profile: Profile, rng: random.Random, seen: Seen, haste: float = 0) -> None:
-        self.profile = profile
-        self.rng = rng
-        self.seen = seen
-        self.haste = haste
-        self.clock = HandClock()
-        self.disk = SimDisk(rng)
-        self.book = Book(lambda: self.clock.now, seen)
+        super().__init__(profile, rng, seen, haste)
         self.book.waiting = lambda name: [number for number, _ in self.waiting(name)]
-        self.note_numbers = 0
         self.sequences: dict[str, int] = {}  # how far producers are
         self.queue_numbers = 0
         self.deliveries = 0
@@ -71,7 +54,6 @@ class World:
         self.committing: list[Letter] | None = None
         self.remembered: dict[tuple[str, int], Item] = {}  # as they were when the process ended
         self.begin()
-        self.work: dict[str, str] = {}
         for name, spec in profile.queues.items():
             self.declare(name, spec)
         self.life.sync()
@@ -81,14 +63,14 @@ class World:
         self.committing = None
         self.life = Life(self.disk, self.clock, self.write_letter, self.view)
         self.scheduler = HandScheduler()
-        self.clients: list[Client] = []
+        self.clients = []
         self.calls = Calls(self.seen)
         self.turns = Turns(self)
         self.deleting: Shelf | None = None
         self.wires = [self.new_wire() for _ in range(self.profile.wires)]
         self.marked = 0
         self.pending: list[object] = []  # transactions that wait for the disk
-        self.errands: list[Errand] = []  # errands of operators
+        self.errands: list[Operation] = []  # of operators, see `operating`
 
     # ---- queues and clients
 
@@ -107,12 +89,6 @@ class World:
         if base in self.profile.fanout:
             self.life.vhost.declarations.bind_queue(name, "amq.fanout", "", {})
 
-    def shelf(self, base: str) -> Shelf:
-        return self.book.shelves[self.work[base]]
-
-    def queue_of(self, shelf: Shelf) -> Queue:
-        return self.life.vhost.topology.queues[shelf.name]
-
     def new_wire(self) -> Wire:
         wire = Wire(Connection(self.scheduler), Line())
         wire.channels = [self.new_channel(wire) for _ in range(2)]
@@ -125,11 +101,6 @@ class World:
         headers = group_headers(self.profile.groups, self.rng)
         note = Note(self.next_number(), size, headers=headers, **fields)  # type: ignore[arg-type]
         return self.book.new_note(note)
-
-    def next_number(self) -> int:
-        """The number of a note."""
-        self.note_numbers += 1
-        return self.note_numbers
 
     def message(self, note: Note, route: Route) -> Message:
         """The message of a note, as its publisher sends it."""
@@ -201,10 +172,14 @@ class World:
         self.book.revive(client.takers[consumer].queue)
         checks.check_end(self.seen, client.takers[consumer], self.clock.now)
 
+    def credit_restored(self, client: Client, count: int, size: int) -> None:
+        """Record that `client` has the credit of `count` deliveries back."""
+        self.turns.left(client, count, size)
+
     def on_leases_ended(self, ended: list[Held]) -> None:
         """Deliveries were kept too long."""
         for held in ended:
-            checks.check(self.seen, "L1", held.ends == self.clock.now, f"{held.ends} at {self.clock.now}")
+            check(self.seen, "L1", held.ends == self.clock.now, f"{held.ends} at {self.clock.now}")
             self.seen("lease: ended")
             self.give_back([held])
 
@@ -294,12 +269,12 @@ class World:
             self.life.ledger.compare(self.seen, queue)
             delaying.check_waits(self, shelf, queue)
         for client in self.clients:
-            checks.check_credit(self.seen, client)
+            self.turns.check_credit(client)
             if client.lease is not None:
                 ends = [
                     held.ends for held in client.held if held.ends is not None and not held.in_transaction
                 ]
-                checks.check(self.seen, "L1", all(end > self.clock.now for end in ends), "a lease is over")
+                check(self.seen, "L1", all(end > self.clock.now for end in ends), "a lease is over")
         journal = self.book.journal
         if journal.position > self.marked:
             self.marked = journal.position
@@ -314,4 +289,4 @@ class World:
         self.book.end_of_step()
         for shelf in self.book.shelves.values():
             checks.check_rest(self.seen, shelf, self.queue_of(shelf), self.clock.now)
-            checks.check(self.seen, "Z3", not self.book.starved(shelf), f"{list(shelf.dead)[:1]} has room")
+            check(self.seen, "Z3", not self.book.starved(shelf), f"{list(shelf.dead)[:1]} has room")
