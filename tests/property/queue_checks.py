@@ -202,11 +202,11 @@ def check_index(queue: Queue, index: Index) -> None:
     looking = [*filtered(queue), *(queue.browsers.cursors if queue.browsers is not None else ())]
     for header, name in enumerate(index.names):
         lists = index.posting_lists[header]
-        found: dict[object, list[QueueEntry]] = {value: [] for value in lists}
+        entries_by_value: dict[object, list[QueueEntry]] = {value: [] for value in lists}
         for entry in queue.entries:
             value = DivisorView(entry.message).lookup(name)
             if value is not None:
-                found[value].append(entry)
+                entries_by_value[value].append(entry)
         for value, postings in lists.items():
             entries = []
             posting = postings.first
@@ -214,7 +214,7 @@ def check_index(queue: Queue, index: Index) -> None:
                 entries.append(posting.entry)
                 assert index.posting(posting.entry, postings) is posting
                 posting = posting.after
-            assert entries == found[value], "X1"
+            assert entries == entries_by_value[value], "X1"
             assert postings.users == sum(context.postings is postings for context in looking), "X1"
             assert postings.users or entries, "X1: nobody needs it"
 

@@ -158,7 +158,7 @@ def pick(
     return [(probe, consumer, entry) for consumer, entry in probe.pick(first, count)]
 
 
-# ---- what a client may have, by the model
+# ---- deliveries that the model allows
 
 
 def has_credit(probe: Probe) -> bool:

@@ -111,11 +111,11 @@ NEARLY = st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join)
 @given(VALUES)
 def test_encoded_values_are_decoded_unchanged(value: object) -> None:
     data = encode(value)
-    found, behind = decode_typed(data)
+    decoded, behind = decode_typed(data)
 
     assert behind == skip(data) == len(data)
-    assert found == value
-    assert encode(found) == data
+    assert decoded == value
+    assert encode(decoded) == data
     assert decode(data)[1] == len(data)
 
 
@@ -193,8 +193,8 @@ def test_a_performative_cut_anywhere_or_with_any_octet_changed_is_never_a_surpri
 
 def test_nan_values_keep_their_bits() -> None:
     for digits in ("827ff8000000000000", "727fc00000"):
-        found, _ = decode_typed(bytes.fromhex(digits))
+        decoded, _ = decode_typed(bytes.fromhex(digits))
 
-        assert isinstance(found, float)
-        assert math.isnan(found)
-        assert encode(found).hex() == digits
+        assert isinstance(decoded, float)
+        assert math.isnan(decoded)
+        assert encode(decoded).hex() == digits

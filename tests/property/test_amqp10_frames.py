@@ -152,7 +152,7 @@ def test_a_cached_frame_that_changes_has_its_new_meaning(
     transfer = Transfer()
     end = len(changed)
     try:
-        found = read(name, changed, 0, end)
+        fields = read(name, changed, 0, end)
         if name == "transfer":
             transfer.read(changed, 0, end)
             end = transfer.payload
@@ -164,7 +164,7 @@ def test_a_cached_frame_that_changes_has_its_new_meaning(
         assert b"\xc1" in changed or b"\xd1" in changed  # maps are not looked into
         return
 
-    assert found == expected
+    assert fields == expected
 
 
 STARTS = st.sampled_from(
@@ -214,23 +214,23 @@ def test_any_stream_is_the_same_in_pieces(data: bytes, piece: int) -> None:
 @given(st.lists(st.binary(max_size=300), max_size=8), st.integers(1, 700), st.binary(max_size=12))
 def test_frames_are_the_same_in_pieces(bodies: list[bytes], piece: int, rest: bytes) -> None:
     data = b"".join((8 + len(body)).to_bytes(4, "big") + b"\x02\0\0\x05" + body for body in bodies) + rest
-    found = taken(data, piece)
+    frames = taken(data, piece)
 
-    assert found == taken(data, max(1, len(data)))
-    assert found[: len(bodies)] == [(5, body) for body in bodies]
+    assert frames == taken(data, max(1, len(data)))
+    assert frames[: len(bodies)] == [(5, body) for body in bodies]
 
 
 def taken(data: bytes, piece: int) -> list[tuple[int, bytes] | str]:
     frames = Frames(AMQP_FRAME, 512, 255)
-    found: list[tuple[int, bytes] | str] = []
+    bodies: list[tuple[int, bytes] | str] = []
     for at in range(0, len(data), piece):
         frames.append(data[at : at + piece])
         try:
             while frames.advance():
-                found.append((frames.channel, frames.data[frames.start : frames.end]))
+                bodies.append((frames.channel, frames.data[frames.start : frames.end]))
         except PeerError as error:
-            return [*found, error.text]
-    return found
+            return [*bodies, error.text]
+    return bodies
 
 
 @given(

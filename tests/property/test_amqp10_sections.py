@@ -39,9 +39,9 @@ def test_annotating_keeps_the_bytes_of_all_else(
     assert sent[again.bare :] == data[layout.bare :] == message((0x75, sized(0xB0, body)))
     kept = [item for code, key, value in old if key not in keys for item in (sized(code, key), value)]
     added = [item for key, value in new for item in (sized(0xA3, key), value)]
-    (_, _, found), end = decode(sent, again.annotations)
+    (_, _, pairs), end = decode(sent, again.annotations)
     assert end == again.annotations_end
-    assert found == [decode(item)[0] for item in kept + added]
+    assert pairs == [decode(item)[0] for item in kept + added]
     assert (
         b"".join(kept + added)
         == sent[again.annotations_end - len(b"".join(kept + added)) : again.annotations_end]
@@ -55,17 +55,17 @@ def test_sections_are_taken_as_the_specification_orders_them(codes: list[int]) -
     once = [code for code in codes if code not in (0x75, 0x76)]
     bodies = {code for code in codes if code in (0x75, 0x76, 0x77)}
     legal = codes == sorted(codes) and len(set(once)) == len(once) and len(bodies) <= 1
-    found = []
+    read_codes = []
     sections = Sections(data, 0, len(data))
     try:
         while sections.advance():
-            found.append(sections.code)
+            read_codes.append(sections.code)
     except DecodeError:
         assert not legal
         return
 
     assert legal
-    assert found == codes
+    assert read_codes == codes
 
 
 @given(st.lists(st.one_of(st.just(NULL), st.just(sized(0xA1, b"s"))), max_size=13))

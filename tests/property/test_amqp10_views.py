@@ -62,13 +62,13 @@ def look(content: bytes) -> View10:
     for name, value in headers.items():
         sort_key(value)
         hash(identity(value))
-        found = View10(content).lookup(name)
-        assert found == plain(value)
+        looked_up = View10(content).lookup(name)
+        assert looked_up == plain(value)
     for name in PROPERTIES:
-        found = view.property(name)
-        assert found is None or isinstance(found, (int, str))
-        if name not in headers and f"properties.{name}" not in headers and isinstance(found, str):
-            assert view.lookup(name) == view.lookup(f"properties.{name}") == found
+        looked_up = view.property(name)
+        assert looked_up is None or isinstance(looked_up, (int, str))
+        if name not in headers and f"properties.{name}" not in headers and isinstance(looked_up, str):
+            assert view.lookup(name) == view.lookup(f"properties.{name}") == looked_up
     for name in (*JMS_FIELDS, JMS_DELIVERY_MODE, "JMSXGroupSeq", "none", "\ud800", "x-\udc80"):
         view.lookup(name)
     view.group_id()

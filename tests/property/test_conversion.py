@@ -89,8 +89,8 @@ def test_values_of_both_protocols_return_unchanged(
     assert layout.header_start == 0
     back = content091(converted)
 
-    properties, found, body = decoded_content(back)
-    assert found == headers
+    properties, decoded_headers, body = decoded_content(back)
+    assert decoded_headers == headers
     assert body == payload
     expected = basic.Properties(given_content)
     assert properties.fields() == expected.fields()
@@ -167,9 +167,9 @@ def test_any_property_list_makes_sections(
         whole[19:-1] = struct.pack(">H", flags) + inside
         whole[3:7] = struct.pack(">I", len(whole) - 8)
         frame = b"\x03\x00\x00" + struct.pack(">I", len(payload)) + payload + b"\xce"
-        found = check_sections(content10(bytes(whole) + frame, "e", "k"))
-        if found:
-            assert found[DATA] == payload
+        section_values = check_sections(content10(bytes(whole) + frame, "e", "k"))
+        if section_values:
+            assert section_values[DATA] == payload
 
 
 @given(st.lists(st.tuples(CODES, JUNK), max_size=6), st.binary(max_size=20))
@@ -178,10 +178,10 @@ def test_any_sections_are_edited_or_refused(parts: list[tuple[int, bytes]], rest
     edition = Edition(before, {"app_id": basic.APP_ID}, [b"x-own", b"own"], False, None)
     given_bytes = b"".join(described(code, value) for code, value in parts) + rest
     try:
-        found = edition.content(given_bytes)
+        edited = edition.content(given_bytes)
     except DecodeError:
         return
-    properties, headers, _ = decoded_content(content091(found))
+    properties, headers, _ = decoded_content(content091(edited))
     if properties.octets(basic.TYPE) != b"amqp-1.0" or b"own" in headers:
         assert headers[b"x-own"] == b"V"
         assert headers[b"own"] == b"t\1"
@@ -194,14 +194,14 @@ def test_an_edit_leaves_all_else_as_it_was(
 ) -> None:
     table = b"".join(field(name, value) for name, value in (headers | x_headers).items())
     before = content10(content(values, table, payload), "ex", "key")
-    said = content({}, field(b"x-edited", b"V") + field(b"edited", b"t\1"), b"")
-    edition = Edition(said, {}, [b"x-edited", b"edited"], False, None)
+    changes = content({}, field(b"x-edited", b"V") + field(b"edited", b"t\1"), b"")
+    edition = Edition(changes, {}, [b"x-edited", b"edited"], False, None)
     after = edition.content(before)
-    found, expected = sections(after), sections(before)
+    edited, expected = sections(after), sections(before)
     assert isinstance(expected.setdefault(0x74, {}), dict)
     expected[0x72] |= {"x-edited": None}  # type: ignore[operator]
     expected[0x74] |= {"edited": True}  # type: ignore[operator]
-    assert found == expected
+    assert edited == expected
     assert edition.content(after) == after
     undone = Edition(content({}, None, b""), {}, [b"x-edited", b"edited"], False, None)
     assert undone.content(after) == before

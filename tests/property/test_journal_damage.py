@@ -32,9 +32,9 @@ ROWS = list(rows(Decoder(WHOLE)))
 def test_cut_at_every_byte_all_whole_blocks_are_read() -> None:
     for size in range(len(HEADER), len(WHOLE)):
         decoder = Decoder(WHOLE[:size])
-        found = list(rows(decoder))
+        read_rows = list(rows(decoder))
         whole = sum(len(HEADER) + sum(map(len, BLOCKS[: n + 1])) <= size for n in range(len(BLOCKS)))
-        assert found == ROWS[: 3 * whole]
+        assert read_rows == ROWS[: 3 * whole]
         assert decoder.end <= size
         assert not decoder.holes or decoder.holes[-1].end == size
         assert bool(decoder.holes) == (decoder.end < size)
@@ -45,7 +45,7 @@ def test_a_flipped_bit_costs_one_block_and_is_told(bit: int) -> None:
     data = bytearray(WHOLE)
     data[bit // 8] ^= 1 << bit % 8
     decoder = Decoder(bytes(data))
-    found = list(rows(decoder))
+    read_rows = list(rows(decoder))
     nameless: dict[str, Any] = {
         "queue": None,
         "vhost": None,
@@ -55,11 +55,11 @@ def test_a_flipped_bit_costs_one_block_and_is_told(bit: int) -> None:
     }
     nameless |= dict.fromkeys(("conn", "user", "channel", "consumer", "address", "request"))
     expected = [row._replace(**nameless) for row in ROWS]
-    assert {row._replace(**nameless) for row in found} <= set(expected)
-    assert len(found) >= len(ROWS) - 3
+    assert {row._replace(**nameless) for row in read_rows} <= set(expected)
+    assert len(read_rows) >= len(ROWS) - 3
     assert len(decoder.holes) == 1
-    if len(found) == len(ROWS):  # the damage was in the names, which a reader does not invent
-        assert all(row.queue is None for row in found)
+    if len(read_rows) == len(ROWS):  # the damage was in the names, which a reader does not invent
+        assert all(row.queue is None for row in read_rows)
 
 
 @given(st.integers(0, len(HEADER) * 8 - 1))
@@ -86,10 +86,10 @@ def test_any_events_come_back(events: list[tuple[int, str]]) -> None:
     scribe = EventWriter()
     for number, (op, text) in enumerate(events, 1):
         scribe.tell(op, number, number, text=text.encode())
-    found = list(rows(Decoder(scribe.file())))
-    assert [(row.op, row.msg_uid) for row in found] == [
+    read_rows = list(rows(Decoder(scribe.file())))
+    assert [(row.op, row.msg_uid) for row in read_rows] == [
         (r.OPS[op], number) for number, (op, _) in enumerate(events, 1)
     ]
-    told = [row.message_id or row.text or "" for row in found]
+    texts = [row.message_id or row.text or "" for row in read_rows]
     expected = [text if op in WITH_TEXT else "" for op, text in events]
-    assert told == expected
+    assert texts == expected

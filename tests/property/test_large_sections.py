@@ -52,9 +52,11 @@ def test_a_body_in_pieces_is_what_it_would_be_as_a_whole(
     [(_, content)] = client.contents()
     if whole:
         assert body(content) == body(whole)
-        expected, found = Properties(whole), Properties(content)
-        assert found.fields() == expected.fields()
-        assert [found.octets(place) for place in range(14)] == [expected.octets(place) for place in range(14)]
+        expected, delivered = Properties(whole), Properties(content)
+        assert delivered.fields() == expected.fields()
+        assert [delivered.octets(place) for place in range(14)] == [
+            expected.octets(place) for place in range(14)
+        ]
         assert shown["properties"].get("type", "") == expected.text(basic.TYPE)
     else:
         assert body(content) in (front + sections, sections, body(content091(front + sections[: -len(rest)])))

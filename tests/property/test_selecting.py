@@ -88,9 +88,9 @@ def test_lookups(table: bytes | None, properties: dict[str, Any]) -> None:
     content = content_with(table, properties)
     decoded = View091(Properties(content))
     for name in IDENTIFIERS:
-        found = ContentView(content).lookup(name)
-        assert found == decoded.lookup(name)
-        assert type(found) is type(decoded.lookup(name))
+        value = ContentView(content).lookup(name)
+        assert value == decoded.lookup(name)
+        assert type(value) is type(decoded.lookup(name))
     for name in PROPERTIES:
         assert ContentView(content).property(name) == decoded.property(name)
 

@@ -63,21 +63,21 @@ class Histories(RuleBasedStateMachine):
             if change not in known:
                 known.append(change)
         assert known == topology
-        found: dict[int, tuple[bytes, list[int]]] = {}
+        recovered: dict[int, tuple[bytes, list[int]]] = {}
         order = []
         for message, queues, redelivered in sink.messages:
             content = message.content or self.log.load(message)
-            assert message.sequence not in found
+            assert message.sequence not in recovered
             assert redelivered is not clean
-            found[message.sequence] = (content, sorted(queues))
+            recovered[message.sequence] = (content, sorted(queues))
             order.append(message.sequence)
-        assert found == self.durable
+        assert recovered == self.durable
         assert sink.counts == self.durable_counts
         assert sink.annotations == {key: annotations_of_count(count) for key, count in sink.counts.items()}
         self.counts = dict(sink.counts)
         assert order == sorted(order)
         self.messages = {message.sequence: message for message, _, _ in sink.messages}
-        self.now = {sequence: (content, list(queues)) for sequence, (content, queues) in found.items()}
+        self.now = {sequence: (content, list(queues)) for sequence, (content, queues) in recovered.items()}
 
     def synced(self) -> None:
         """Make all appended records durable."""

@@ -102,8 +102,8 @@ def test_a_writer_knows_about_how_long_the_chunk_will_be() -> None:
     writer = ChunkWriter()
     for number in range(1000):
         writer.add(number, BASIC, b"x", b"key", b"p" * 20, b"b" * 256)
-    said = int(writer.size)
-    assert abs(said - len(writer.take(0, 1))) < said // 50
+    estimate = int(writer.size)
+    assert abs(estimate - len(writer.take(0, 1))) < estimate // 50
 
 
 def test_the_version_is_named() -> None:

@@ -58,7 +58,7 @@ def test_a_message_of_amqp_0_9_1_has_a_header_more(
 ) -> None:
     inside = None if table is None else b"".join(field(name, value) for name, value in table.items())
     sent = content(values, inside, payload)
-    told, fields, body = decoded_content(on_channel_0(content_at(offset, partition, *columns_of(sent))))
+    properties, fields, body = decoded_content(on_channel_0(content_at(offset, partition, *columns_of(sent))))
     added = {OFFSET: b"l" + struct.pack(">Q", offset)}
     if partition >= 0:
         added[PARTITION] = b"l" + struct.pack(">Q", partition)
@@ -69,9 +69,9 @@ def test_a_message_of_amqp_0_9_1_has_a_header_more(
     before = Properties(sent)
     for index in range(14):
         if index not in (basic.HEADERS, basic.DELIVERY_MODE, basic.PRIORITY, basic.TIMESTAMP):
-            assert told.octets(index) == before.octets(index)
+            assert properties.octets(index) == before.octets(index)
         elif index != basic.HEADERS:
-            assert told.number(index) == before.number(index)
+            assert properties.number(index) == before.number(index)
 
 
 SCALARS = st.one_of(st.booleans(), st.integers(-(2**31), 2**31 - 1), st.text(max_size=20))
@@ -100,16 +100,16 @@ def test_a_message_of_amqp_1_0_has_an_annotation_more(
     sent = content10(annotations, application, durable=durable, body=body, subject="s")
     kind, properties, kept = columns_of(sent)
     assert kind == SECTIONS
-    before, told = sections(sent), sections(content_at(offset, partition, kind, properties, kept))
-    found = told.pop(ANNOTATIONS)
+    before, after = sections(sent), sections(content_at(offset, partition, kind, properties, kept))
+    annotations_after = after.pop(ANNOTATIONS)
     had = before.pop(ANNOTATIONS, {})
-    assert isinstance(found, dict)
+    assert isinstance(annotations_after, dict)
     assert isinstance(had, dict)
     had.pop(Symbol("x-stream-offset"), None)
     if partition >= 0:
         had.pop(Symbol("x-stream-partition"), None)
-    assert found.pop(Symbol("x-stream-offset")) == offset
+    assert annotations_after.pop(Symbol("x-stream-offset")) == offset
     if partition >= 0:
-        assert found.pop(Symbol("x-stream-partition")) == partition
-    assert found == had
-    assert told == before
+        assert annotations_after.pop(Symbol("x-stream-partition")) == partition
+    assert annotations_after == had
+    assert after == before

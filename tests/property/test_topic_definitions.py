@@ -71,15 +71,18 @@ def follow(broker: Broker, step: Step) -> None:
 
 def routes(broker: Broker) -> dict[tuple[str, str, str], tuple[bool, list[int]]]:
     """Return the queues of every route, by number."""
-    found = {}
+    queues_by_route = {}
     for name, vhost in broker.vhosts.items():
         for exchange in vhost.topology.exchanges.values():
             if exchange.internal:
                 continue
             for key in ["a", "a.b", "", *QUEUES]:
                 route = vhost.publisher.route(exchange.name, key)
-                found[name, exchange.name, key] = route.by_message, sorted(q.number for q in route.logged)
-    return found
+                queues_by_route[name, exchange.name, key] = (
+                    route.by_message,
+                    sorted(q.number for q in route.logged),
+                )
+    return queues_by_route
 
 
 @settings(deadline=None)

@@ -51,9 +51,9 @@ class Patterns:
 
     def matching(self, key: str) -> set[str]:
         """The patterns that the trie finds for a key."""
-        found = Resolution(Chance(lambda: "seed"))
-        self.trie.match(key, None, found)
-        return {pattern for pattern, binding in self.bindings.items() if binding.queue in found.queues}
+        resolution = Resolution(Chance(lambda: "seed"))
+        self.trie.match(key, None, resolution)
+        return {pattern for pattern, binding in self.bindings.items() if binding.queue in resolution.queues}
 
     def expected(self, key: str) -> set[str]:
         """The patterns that match a key."""

@@ -105,7 +105,7 @@ def settle_renames(world: World) -> None:
         elif old in queues:
             world.seen("restart: not renamed")
             call(world, world.book.shelves[new], old)
-            found = [(key, item) for key, item in world.remembered.items() if key[0] == new]
-            for (_, number), item in found:
+            renamed = [(key, item) for key, item in world.remembered.items() if key[0] == new]
+            for (_, number), item in renamed:
                 world.remembered[old, number] = item
     world.renaming.clear()

@@ -354,12 +354,12 @@ class Book:
         note.deaths = ((name, reason), *old.deaths)
         self.new_note(note)
         target = self.shelves.get(shelf.spec.dead_letter or "")
-        found = [] if target is None else [target]
-        if any(ends_cycle(note, to.name, reason) for to in found):
+        targets = [] if target is None else [target]
+        if any(ends_cycle(note, to.name, reason) for to in targets):
             self.seen("letter: ends a cycle")
-            found = []
+            targets = []
         if shelf.spec.sure:
-            waits = any(other.lacks(note.size) if tried else other.refuses(note.size) for other in found)
+            waits = any(other.lacks(note.size) if tried else other.refuses(note.size) for other in targets)
             if shelf.dead and not tried:
                 raise InvariantError("Z1", f"{number} of queue {shelf.name} overtakes {list(shelf.dead)}")
             if waits and not tried:
@@ -374,9 +374,9 @@ class Book:
             else:
                 del shelf.dead_sizes[number]
             self.journal.remove((name, number))
-        to = [other for other in found if not other.lacks(note.size)]
+        to = [other for other in targets if not other.lacks(note.size)]
         origin = self.origins.pop(number, (name, number))
-        for full in found:
+        for full in targets:
             if full not in to and full.spec.overflow == REJECT_DLX and full.spec.dead_letter is not None:
                 self.seen("letter: passed on")
                 self.dying[full.name, note.number] = MAXLEN

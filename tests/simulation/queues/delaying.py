@@ -51,9 +51,9 @@ def waiting(world: WorldState) -> tuple[Shelf, Wait, HeldMessage] | None:
 
 def cancel(world: WorldState) -> None:
     """A message is never put in."""
-    found = waiting(world)
-    if found is not None:
-        shelf, wait, held = found
+    choice = waiting(world)
+    if choice is not None:
+        shelf, wait, held = choice
         shelf.delays.waits.remove(wait)
         world.book.journal.remove(wait.key)
         delays_of(world.queue_of(shelf), world.life.vhost).drop(held)
@@ -62,10 +62,10 @@ def cancel(world: WorldState) -> None:
 
 def move(world: WorldState) -> None:
     """A message waits for another date."""
-    found = waiting(world)
-    if found is None:
+    choice = waiting(world)
+    if choice is None:
         return
-    shelf, wait, held = found
+    shelf, wait, held = choice
     until = world.clock.now + world.rng.choice(WAITS)
     if (shelf.name, wait.note.number, until) in world.book.journal.held:
         return
@@ -154,8 +154,8 @@ def check_due(world: WorldState, before: int) -> None:
 def check_waits(world: WorldState, shelf: Shelf, queue: Queue) -> None:
     """Check that the queue's delayed messages equal the model's, in order."""
     expected = [(wait.note.number, wait.until) for wait in shelf.delays.in_order()]
-    found = as_found(world, queue)
-    check(world.seen, "T1", found == expected, f"{shelf.name} holds {found}, not {expected}")
+    held = as_found(world, queue)
+    check(world.seen, "T1", held == expected, f"{shelf.name} holds {held}, not {expected}")
 
 
 # ---- after a restart
@@ -169,16 +169,16 @@ def as_found(world: WorldState, queue: Queue) -> list[tuple[int, int]]:
 
 def held_keys(world: WorldState, queue: Queue) -> list[tuple[str, int]]:
     """Return the log's keys of the delayed messages with which `queue` was recovered."""
-    return [world.book.journal.held[queue.name, *found] for found in as_found(world, queue)]
+    return [world.book.journal.held[queue.name, *place] for place in as_found(world, queue)]
 
 
 def take_over(world: WorldState, shelf: Shelf, queue: Queue) -> None:
     """Give `shelf` the recovered delayed messages of `queue`, by date and then by the log's order."""
-    found = as_found(world, queue)
+    held = as_found(world, queue)
     added = world.book.journal.added
-    ranks = [(until, added[key]) for (_, until), key in zip(found, held_keys(world, queue), strict=True)]
-    check(world.seen, "T3", ranks == sorted(ranks), f"{shelf.name} holds {found}")
-    for number, until in found:
+    ranks = [(until, added[key]) for (_, until), key in zip(held, held_keys(world, queue), strict=True)]
+    check(world.seen, "T3", ranks == sorted(ranks), f"{shelf.name} holds {held}")
+    for number, until in held:
         key = world.book.journal.held[shelf.name, number, until]
         shelf.delays.hold(world.book.notes[number], until, key)
         world.seen("restart: delayed")

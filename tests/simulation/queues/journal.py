@@ -119,30 +119,32 @@ class Journal:
         sure = [count for position, count in records if self._sure(position)]
         return max(sure, default=0), max((count for _, count in records), default=0)
 
-    def torn(self, found: set[Key]) -> list[str]:
+    def torn(self, recovered: set[Key]) -> list[str]:
         """Return the steps that should be atomic and were done in part."""
         faults = []
         for new, old in self.moved.items():
             if new[0] in self.deleted or old[0] in self.deleted:
                 continue
             uncertain = self.status(new) == MAY and new not in self.removed
-            if uncertain and self._sure(self.added[old]) and (new in found) == (old in found):
+            if uncertain and self._sure(self.added[old]) and (new in recovered) == (old in recovered):
                 faults.append(f"{old} became {new}: both or neither are there")
         for position, added, removed in self.together:
             if position <= self.durable:
                 continue
-            done = {key in found for key in added if key not in self.removed and key[0] not in self.deleted}
+            done = {
+                key in recovered for key in added if key not in self.removed and key[0] not in self.deleted
+            }
             settled = [key for key in removed if self._sure(self.added[key]) and key[0] not in self.deleted]
-            done |= {key not in found for key in settled}
+            done |= {key not in recovered for key in settled}
             if len(done) > 1:
                 faults.append(f"a transaction that adds {added} and removes {removed} happened in part")
         return faults
 
-    def restart(self, found: dict[Key, int], queues: Iterable[str], dead: Iterable[Key] = ()) -> None:
+    def restart(self, recovered: dict[Key, int], queues: Iterable[str], dead: Iterable[Key] = ()) -> None:
         """Check that recovered messages, delivery counts and dead messages are those on disk."""
         self.dead = dict.fromkeys(dead, self.position)
-        self.added = dict.fromkeys(found, self.position)
-        self.counts = {key: [(self.position, count)] for key, count in found.items()}
+        self.added = dict.fromkeys(recovered, self.position)
+        self.counts = {key: [(self.position, count)] for key, count in recovered.items()}
         self.declared = dict.fromkeys(queues, self.position)
         self.removed, self.deleted, self.moved, self.together = {}, {}, {}, []
         self.durable = self.position

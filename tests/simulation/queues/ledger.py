@@ -65,12 +65,14 @@ class Ledger:
         self.recorder.stale = True
         journal = queue.journal
         assert isinstance(journal, QueueRecorder)
-        found = {int(uid_of(entry.message)): int(entry.order) for entry in queue.entries}
-        told = self.queues.get(int(journal.name.fields[2]))
+        places = {int(uid_of(entry.message)): int(entry.order) for entry in queue.entries}
+        journaled = self.queues.get(int(journal.name.fields[2]))
         backlog = existing_backlog(queue)
         if backlog is not None:
-            found |= {int(uid_of(each.message)): int(each.order) for each in backlog.deaths()}
-        check(seen, "J1", told == found, f"queue {queue.name} has {found}, its journal says {told}")
+            places |= {int(uid_of(each.message)): int(each.order) for each in backlog.deaths()}
+        check(
+            seen, "J1", journaled == places, f"queue {queue.name} has {places}, its journal says {journaled}"
+        )
 
     def _read(self) -> None:
         header = self.encoder.header(0)

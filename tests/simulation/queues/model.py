@@ -219,13 +219,13 @@ class Shelf:
 
     def able(self, now: int) -> list[tuple[Taker, Item]]:
         """Return the takers that should get an item now, with their items."""
-        found = []
+        pairs = []
         for taker in self.takers:
             if not taker.browses and not taker.suspended():
                 item = self.first_for(taker, now)
                 if item is not None and taker.fits(item.note.size) and not self.rivals(taker, item, now):
-                    found.append((taker, item))
-        return found
+                    pairs.append((taker, item))
+        return pairs
 
     def may_be_shown(self, taker: Taker) -> list[Item]:
         """Return the items that a browser may still see, also items that returned since its attach."""

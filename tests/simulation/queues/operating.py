@@ -149,8 +149,8 @@ def begin(world: World) -> None:
     below, count = rng.choice((1, 2, 4, 5)), rng.randrange(1, COUNT_MAX + 1)
     errand = Errand(world, shelf, rng.choice((DELETE, MOVE, COPY)))
     numbers = {world.life.number(entry.message): entry for entry in errand.queue.entries}
-    found = [item for item in shelf.items if item.state == READY and item.note.kind < below]
-    for item in found[:count]:
+    chosen = [item for item in shelf.items if item.state == READY and item.note.kind < below]
+    for item in chosen[:count]:
         errand.take(item, numbers[item.number], to)
     world.errands.append(errand)
 
@@ -184,8 +184,8 @@ def redrive(world: World) -> None:
     shelf = rng.choice(shelves)
     errand = Errand(world, shelf, REDRIVE)
     numbers = {world.life.number(entry.message): entry for entry in errand.queue.entries}
-    found = [item for item in shelf.items if item.state == READY and item.note.deaths]
-    for item in found[: rng.randrange(1, COUNT_MAX + 1)]:
+    letters = [item for item in shelf.items if item.state == READY and item.note.deaths]
+    for item in letters[: rng.randrange(1, COUNT_MAX + 1)]:
         name, _ = item.note.deaths[-1]
         to = world.book.shelves.get(name)
         if to is None:  # the operation requests the target and ends

@@ -49,12 +49,12 @@ class Recall:
 
     def says(self, note: Note) -> list[tuple[What, int]]:
         """Return the keys under which this queue records a message, with the producer's sequence."""
-        headers, found = note.headers, []
+        headers, keys = note.headers, []
         if self.knows.window and MESSAGE_ID in headers:
-            found.append(((ID, str(headers[MESSAGE_ID])), 0))
+            keys.append(((ID, str(headers[MESSAGE_ID])), 0))
         if self.knows.producers and PRODUCER in headers:
-            found.append(((NUMBER, str(headers[PRODUCER])), int(str(headers[SEQUENCE]))))
-        return found
+            keys.append(((NUMBER, str(headers[PRODUCER])), int(str(headers[SEQUENCE]))))
+        return keys
 
     def has_had(self, note: Note, now: int) -> bool:
         """Whether the queue has had `note`, or a transaction is about to give it."""

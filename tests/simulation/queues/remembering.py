@@ -43,8 +43,10 @@ def remember(note: Note, shelf: Shelf) -> None:
     shelf.recall.keep(note, logged)
 
 
-def recognize(world: World, shelf: Shelf, queue: Queue, found: set[tuple[str, int]], was_there: bool) -> None:
-    """After a restart `queue` knows what it must know. `found`: which messages are there.
+def recognize(
+    world: World, shelf: Shelf, queue: Queue, recovered: set[tuple[str, int]], was_there: bool
+) -> None:
+    """After a restart `queue` knows what it must know. `recovered`: which messages are there.
 
     `was_there`: it had not just been deleted; then nobody knows any more.
     """
@@ -75,6 +77,6 @@ def recognize(world: World, shelf: Shelf, queue: Queue, found: set[tuple[str, in
         if world.book.journal.status(key) == MAY and key not in world.book.journal.removed:
             seen("restart: known in doubt")
             # a crash can bring the message back as it was while it was delayed, under another key
-            is_there = key in found or world.book.journal.moved.get(key) in found
+            is_there = key in recovered or world.book.journal.moved.get(key) in recovered
             check(seen, "U2", is_there == (value == last.value), f"{what} is known, {key} is not there")
     recall.adopt(ids, producers)

@@ -45,11 +45,11 @@ def restart(world: World) -> None:
     world.book.line_up()  # or late, and waits then behind what has died before
     world.turns.check_settled()
     world.seen("restart: clean")
-    told = world.life.ledger.end(list(world.life.vhost.topology.queues.values()))
+    counts = world.life.ledger.end(list(world.life.vhost.topology.queues.values()))
     start(world)
     if world.life.clean:
-        there = {number: world.life.ledger.began.get(number) for number in told}
-        check(world.seen, "J1", there == told, f"{there} have come back, the journal has said {told}")
+        there = {number: world.life.ledger.began.get(number) for number in counts}
+        check(world.seen, "J1", there == counts, f"{there} have come back, the journal has said {counts}")
 
 
 def kill(world: World) -> None:
@@ -96,40 +96,40 @@ def adopt(world: World) -> None:
     vhost, numbers = world.life.vhost, world.life.number
     settle_renames(world)
     old = book.shelves
-    found: dict[tuple[str, int], tuple[bool, int]] = {}
+    recovered: dict[tuple[str, int], tuple[bool, int]] = {}
     dead: list[tuple[str, int]] = []
     for name, queue in vhost.topology.queues.items():
         check(seen, "R2", journal.queue_status(name) != NOT, f"queue {name} was deleted")
         for entry in queue.entries:
-            found[name, numbers(entry.message)] = (bool(entry.redelivered), int(entry.delivery_count))
+            recovered[name, numbers(entry.message)] = (bool(entry.redelivered), int(entry.delivery_count))
         for number, _ in world.waiting(name):
-            found[name, number] = (False, 0)
+            recovered[name, number] = (False, 0)
             dead.append((name, number))
         for key in delaying.held_keys(world, queue):
-            found[key] = (False, 0)
+            recovered[key] = (False, 0)
     for name in journal.declared:
         there = name in vhost.topology.queues or journal.queue_status(name) != MUST
         check(seen, "R1", there, f"queue {name} is lost")
     for key in [key for key in journal.added if key[0] in vhost.topology.queues]:
         status = journal.status(key)
-        check(seen, "R1", status != MUST or key in found, f"{key} is lost")
+        check(seen, "R1", status != MUST or key in recovered, f"{key} is lost")
         if status == MAY:
-            seen("restart: in doubt, there" if key in found else "restart: in doubt, gone")
-    for key in found:
+            seen("restart: in doubt, there" if key in recovered else "restart: in doubt, gone")
+    for key in recovered:
         check(seen, "R2", journal.status(key) != NOT, f"{key} has come back")
         status = journal.death_status(key)
         check(seen, "Z4", status != (NOT if key in dead else MUST), f"{key} waits: {key in dead}")
-    faults = journal.torn(set(found))
+    faults = journal.torn(set(recovered))
     check(seen, "R3", not faults, "; ".join(faults))
     book.dying.clear()
     book.origins.clear()
-    book.shelves = {name: take_over(world, old.get(name), name, found) for name in vhost.topology.queues}
-    journal.restart({key: count for key, (_, count) in found.items()}, vhost.topology.queues, dead)
+    book.shelves = {name: take_over(world, old.get(name), name, recovered) for name in vhost.topology.queues}
+    journal.restart({key: count for key, (_, count) in recovered.items()}, vhost.topology.queues, dead)
     resume(world)
 
 
 def take_over(
-    world: World, old: Shelf | None, name: str, found: dict[tuple[str, int], tuple[bool, int]]
+    world: World, old: Shelf | None, name: str, recovered: dict[tuple[str, int], tuple[bool, int]]
 ) -> Shelf:
     """A queue that has come back, with its messages in the order in which they were appended."""
     book, seen, now = world.book, world.seen, world.clock.now
@@ -141,7 +141,7 @@ def take_over(
         check(seen, "R5", shelf.service.stopped == before_stop, f"queue {name} was stopped: {before_stop}")
     if old is not None and spec.logged:
         shelf.recall = old.recall
-    recognize(world, shelf, world.life.vhost.topology.queues[name], set(found), old is not None)
+    recognize(world, shelf, world.life.vhost.topology.queues[name], set(recovered), old is not None)
     delaying.take_over(world, shelf, world.life.vhost.topology.queues[name])
     waiting = dict(world.waiting(name))
     if old is not None:
@@ -152,12 +152,12 @@ def take_over(
     for number, why in waiting.items():
         seen("restart: waits to be dead-lettered")
         book.wait(shelf, number, why)
-    order = [number for queue, number in found if queue == name and number > 0 and number not in waiting]
+    order = [number for queue, number in recovered if queue == name and number > 0 and number not in waiting]
     notes = sorted((book.notes[number] for number in order), key=lambda note: note.appended)
     for note in notes:
         item = shelf.put(note, book.tick(), note.date if note.dated else now)
         shelf.fresh = None
-        redelivered, count = found[name, note.number]
+        redelivered, count = recovered[name, note.number]
         before = world.remembered.get((name, note.number))
         expect(world, shelf, item, redelivered, count, before)
         if item.due is not None:

@@ -51,9 +51,9 @@ def shorten(root: Path) -> None:
         name = str(path.relative_to(core))
         text = path.read_text()
         lengths, left = SHORTENED.get(name, {}), LEFT.get(name, set())
-        found = [match.group(1) for match in CONSTANT.finditer(text)]
+        defined = [match.group(1) for match in CONSTANT.finditer(text)]
         known = sorted([*lengths, *left])
-        assert sorted(found) == known, f"core/{name} has the lengths {sorted(found)}, known are {known}"
+        assert sorted(defined) == known, f"core/{name} has the lengths {sorted(defined)}, known are {known}"
         if lengths:
             path.write_text(_shortened(name, text, lengths))
     missing = [name for name in SHORTENED if not (core / name).is_file()]

@@ -50,8 +50,8 @@ def check_structure(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueE
 
 def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEntry, int]) -> None:
     expected = [item.number for item in shelf.items]
-    found = list(numbers.values())
-    check(seen, "I1", found == expected, f"queue {shelf.name} has {found}, not {expected}")
+    numbers_there = list(numbers.values())
+    check(seen, "I1", numbers_there == expected, f"queue {shelf.name} has {numbers_there}, not {expected}")
     in_order = all(one.precedes(other) for one, other in pairwise(numbers))
     check(seen, "I2", in_order, "entries are out of order")
     for entry, waiters in queue.waiters.items():
@@ -109,8 +109,8 @@ def check_dead(seen: Seen, shelf: Shelf, queue: Queue, waiting: list[tuple[int, 
     backlog = existing_backlog(queue)
     if backlog is not None:
         deaths = backlog.deaths()
-        found = [backlog.find(death.message.sequence, death.arrival) for death in deaths]
-        check(seen, "Z2", found == deaths == backlog.after(0, len(deaths) + 1), "who is found")
+        looked_up = [backlog.find(death.message.sequence, death.arrival) for death in deaths]
+        check(seen, "Z2", looked_up == deaths == backlog.after(0, len(deaths) + 1), "who is found")
 
 
 def room_waiters(rules: LimitsHook) -> set[str]:

@@ -13,11 +13,11 @@ from tests.simulation.queues.mutants import MUTANTS, ORDINARY, survives
 
 def test_mutants_are_up_to_date() -> None:
     """The replaced text of each mutant exists exactly once."""
-    found = {
+    counts = {
         name: (ROOT / "broker" / mutant.file).read_text().count(mutant.old)
         for name, mutant in MUTANTS.items()
     }
-    assert {name: count for name, count in found.items() if count != 1} == {}
+    assert {name: count for name, count in counts.items() if count != 1} == {}
 
 
 def test_mutants_use_only_names_that_their_module_has() -> None:

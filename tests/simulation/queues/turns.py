@@ -145,14 +145,14 @@ class Turns:
         if not self.settled and not self.owed:
             return
         rest = self._rest()
-        found = [
+        settled = [
             held
             for helds in self.settled
             for held in helds
             if held.client is client and not held.is_out() and (held.consumer, held.entry) not in rest
         ][:count]
         seen = self.world.seen
-        if not found:
+        if not settled:
             back = [
                 held
                 for held in self.owed
@@ -163,16 +163,16 @@ class Turns:
                 check(seen, "S3", (len(back), sizes) == (count, size), f"{count} instead of {len(back)}")
                 self.owed = [held for held in self.owed if held not in back]
             return
-        sizes = sum(held.item.note.size for held in found)
-        check(seen, "S3", (len(found), sizes) == (count, size), f"{count} instead of {len(found)}")
+        sizes = sum(held.item.note.size for held in settled)
+        check(seen, "S3", (len(settled), sizes) == (count, size), f"{count} instead of {len(settled)}")
         for helds in self.settled:
-            self._check_order(helds, [held for held in helds if held in found])
-        for held in found:
+            self._check_order(helds, [held for held in helds if held in settled])
+        for held in settled:
             client.leaving.remove(held)
             if held.there:
                 self.world.book.settle(held.shelf, held.item)
         self.settled = [
-            some for helds in self.settled if (some := [held for held in helds if held not in found])
+            some for helds in self.settled if (some := [held for held in helds if held not in settled])
         ]
         if self.settled:
             seen("slices: settle")

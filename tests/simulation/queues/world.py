@@ -39,7 +39,7 @@ from tests.support.core.queue_bench import HandScheduler
 
 
 class World(WorldState):
-    """The events of the broker and the steps of the world, told to the model."""
+    """A world in which things happen: the model follows the events of the broker and the steps of clients."""
 
     def __init__(self, profile: Profile, rng: random.Random, seen: Seen, haste: float = 0) -> None:
         super().__init__(profile, rng, seen, haste)
@@ -70,7 +70,7 @@ class World(WorldState):
         self.wires = [self.new_wire() for _ in range(self.profile.wires)]
         self.marked = 0
         self.pending: list[object] = []  # transactions that wait for the disk
-        self.errands: list[Operation] = []  # of operators, see `operating`
+        self.errands: list[Operation] = []  # operations under way, see `operating`
 
     # ---- queues and clients
 

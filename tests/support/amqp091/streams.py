@@ -11,8 +11,8 @@ from tests.support.amqp091.peer import Peer, PeerChannel
 
 def declare_stream(channel: PeerChannel, queue: str, arguments: FieldTable | None = None) -> str:
     """Declare a stream."""
-    said: FieldTable = {"x-queue-type": "stream"}
-    return channel.declare(queue, durable=True, arguments=said | (arguments or {}))
+    stream_type: FieldTable = {"x-queue-type": "stream"}
+    return channel.declare(queue, durable=True, arguments=stream_type | (arguments or {}))
 
 
 class Publisher:
