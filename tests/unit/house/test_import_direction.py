@@ -1,4 +1,4 @@
-"""No modules import each other, and packages import downwards; imports for types count like others."""
+"""No modules import each other, tests included, and packages import downwards; imports for types count."""
 
 import ast
 from collections.abc import Iterator
@@ -63,12 +63,13 @@ ADAPTERS = (
 
 
 def modules() -> dict[str, Path]:
-    found = {}
-    for package in PACKAGES:
+    """Return the files of the product's modules and of the tests' modules, by module name."""
+    paths = {}
+    for package in (*PACKAGES, "tests"):
         for path in (ROOT / package).rglob("*.py"):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = path
-    return found
+            paths[name.removesuffix(".__init__")] = path
+    return paths
 
 
 MODULES = modules()
@@ -90,7 +91,17 @@ def imported(name: str, tree: ast.Module) -> Iterator[str]:
                 yield target
 
 
-GRAPH = {name: set(imported(name, ast.parse(path.read_text("utf-8")))) for name, path in MODULES.items()}
+TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.items()}
+GRAPH = {name: set(imported(name, tree)) for name, tree in TREES.items()}
+
+
+def knows_type_checking(tree: ast.Module) -> bool:
+    """Whether a module names `TYPE_CHECKING`, with which imports can be hidden from the interpreter."""
+    return any(
+        isinstance(node, ast.Name | ast.Attribute | ast.alias)
+        and "TYPE_CHECKING" in (getattr(node, field, None) for field in ("id", "attr", "name"))
+        for node in ast.walk(tree)
+    )
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -129,8 +140,21 @@ def test_no_modules_import_each_other() -> None:
     assert circles(GRAPH) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from typing import TYPE_CHECKING",
+        "import typing\nif typing.TYPE_CHECKING:\n    import ast",
+        "import typing as t\nif not t.TYPE_CHECKING:\n    pass\nelse:\n    import ast",
+    ],
+)
+def test_hidden_imports_are_found(text: str) -> None:
+    assert knows_type_checking(ast.parse(text))
+    assert not knows_type_checking(ast.parse(text.replace("TYPE_CHECKING", "Final")))
+
+
 def test_no_module_hides_an_import_from_the_interpreter() -> None:
-    assert [name for name, path in MODULES.items() if "TYPE_CHECKING" in path.read_text("utf-8")] == []
+    assert [name for name, tree in TREES.items() if knows_type_checking(tree)] == []
 
 
 @pytest.mark.parametrize(
