@@ -47,6 +47,22 @@ JMS_DELIVERY_MODE: Final = "JMSDeliveryMode"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class HeaderReader:
+    """The reader for single headers in the contents of one format. This base class finds no header."""
+
+    def string_octets(self, content: bytes, name: bytes) -> bytes | None:
+        """Return the octets of the header with this encoded name, a string, in the content of any message.
+
+        None: the content is of another format, the header is absent or no string, or only a view finds it.
+        Raises the errors of views whose content does not decode.
+        """
+        return None
+
+
+NO_READER: Final = HeaderReader()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MessageView:
     """A message as routing sees it. This base class has neither headers nor properties.
 
@@ -61,12 +77,9 @@ class MessageView:
         """Return the decoded value of a header; None without the header."""
         return self.headers().get(name)
 
-    def header_octets(self, name: bytes) -> bytes | None:
-        """Return the octets of a header that is a string, if the view finds them without decoding the value.
-
-        None: `header_named` must find the value.
-        """
-        return None
+    def reader(self) -> HeaderReader:
+        """Return the reader for headers of messages in the same format."""
+        return NO_READER
 
     def group_id(self) -> object | None:
         """Return the group of the message; None: in none. [JMSXGroupID]"""

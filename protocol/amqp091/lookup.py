@@ -83,8 +83,9 @@ def header_at(content: bytes, name: bytes) -> i64:
             return NOWHERE
         if size == wanted and content[p + 1 : value] == name:
             position = value
+        kind: i64 = content[value]
         p = value + 1
-        width = _WIDTHS[content[value]]
+        width = _COUNTED if kind == _LONG_STRING else _WIDTHS[kind]  # most headers are strings
         if width >= 0:
             p += width
         elif width == _COUNTED and p + 4 <= end:

@@ -15,6 +15,7 @@ from broker.core.message_view import (
     JMS_FIELDS,
     PREFIX,
     Criterion,
+    HeaderReader,
     MessageView,
     delivery_mode_name,
     plain,
@@ -36,6 +37,7 @@ from protocol.amqp091.lookup import (
     string_octets,
 )
 from protocol.amqp091.properties import EXPIRATION, Field, Properties
+from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
 
 _MAX: Final = 315_360_000_000  # ten years
@@ -122,6 +124,21 @@ class View091(MessageView):
 
 
 @final
+class HeaderReader091(HeaderReader):
+    """The reader for headers of messages that were published before."""
+
+    def string_octets(self, content: bytes, name: bytes) -> bytes | None:
+        """Return the octets of a header that is a long string."""
+        if is_sections(content):
+            return None
+        start = header_at(content, name)
+        return string_octets(content, start) if start >= 0 else None
+
+
+READER: Final = HeaderReader091()
+
+
+@final
 class ContentView(MessageView):
     """A view of the content header of a message that was published before.
 
@@ -137,10 +154,9 @@ class ContentView(MessageView):
         start = header_at(self.content, name.encode(errors="surrogatepass"))
         return header_value(self.content, start) if start >= 0 else None
 
-    def header_octets(self, name: bytes) -> bytes | None:
-        """Return the octets of a header that is a long string."""
-        start = header_at(self.content, name)
-        return string_octets(self.content, start) if start >= 0 else None
+    def reader(self) -> HeaderReader:
+        """Return the reader for headers of published messages."""
+        return READER
 
     def lookup(self, name: str) -> object | None:
         """Return the value of an identifier of a selector."""

@@ -21,7 +21,8 @@ from broker.core.arguments.partition import (
 from broker.core.arguments.rule import Arguments, invalid
 from broker.core.chance import hash_of
 from broker.core.errors import PreconditionFailed
-from broker.core.message_view import PROPERTIES, MessageView
+from broker.core.message_view import PROPERTIES, HeaderReader, MessageView
+from broker.core.partitions.runs import Place
 from broker.core.selector.selector import Selector
 from broker.core.slots import SLOTS, Share, Slots
 from broker.core.values import encode, show
@@ -33,21 +34,6 @@ _FIELDS: Final = (TO, WEIGHT, SELECTOR)
 _SCHEMES: Final = ("amqp://", "amqps://")
 NO_MEMBER: Final[i64] = -1
 KNOWN_MAX: Final = 4096  # keys whose places are remembered; the next one clears all
-
-Slot = int | str
-"""A set of messages whose order is kept: a slot of keys, a pinned value, or a member's selector."""
-
-
-@final
-class Place:
-    """The place of a key: its slot, and the index of its member, NO_MEMBER: no member takes the message."""
-
-    def __init__(self, slot: Slot, member: i64) -> None:
-        self.slot = slot
-        self.member = member
-
-
-NOWHERE: Final = Place("", NO_MEMBER)
 
 
 @final
@@ -85,18 +71,29 @@ class Mapping:
         self._slots = Slots()
         self._known: dict[str, Place] = {}
         self._known_octets: dict[bytes, Place] = {}  # the same for octets of headers
+        self._nowhere = Place("", NO_MEMBER)
 
     def find_place(self, view: MessageView) -> Place:
         """Return the place of a message. Raises the errors of views whose content does not decode."""
         if self.by_selector:
             return self._select(view)
         if not self.members:
-            return NOWHERE
-        if not self._header:
-            return self._find_key(view.property(self._property))
-        octets = view.header_octets(self._header_octets)
-        if octets is None:
+            return self._nowhere
+        if self._header:
             return self._find_key(view.header_named(self._header))
+        return self._find_key(view.property(self._property))
+
+    def find_place_in(self, content: bytes, reader: HeaderReader) -> Place | None:
+        """Return the place of a message with this content, without a view; None: `find_place` must find it.
+
+        The key must be a string in a header, which `reader` finds. A view and the decoding of the header cost
+        more than the rest of the choice.
+        """
+        if not self._header or not self.members:
+            return None
+        octets = reader.string_octets(content, self._header_octets)
+        if octets is None:
+            return None
         known = self._known_octets.get(octets)
         if known is None:
             known = self._find_key(octets)
@@ -148,7 +145,7 @@ class Mapping:
                 return Place("", index)
             if selector.matches(view):
                 return Place(selector.canonical, index)
-        return NOWHERE
+        return self._nowhere
 
 
 def key_of(value: object | None) -> str:

@@ -20,9 +20,9 @@ from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, InUse, PreconditionFailed
 from broker.core.message import NOWHERE, Message
-from broker.core.message_view import MessageView
-from broker.core.partitions.mapping import TO, Mapping, Slot, read_mapping, slot_of_key
-from broker.core.partitions.runs import Runs
+from broker.core.message_view import NO_READER, MessageView
+from broker.core.partitions.mapping import NO_MEMBER, TO, Mapping, read_mapping, slot_of_key
+from broker.core.partitions.runs import MemberRuns, Place, Runs
 from broker.core.queues import election
 from broker.core.queues.attach import attach, detach, get_one, remove_consumer
 from broker.core.queues.consumer import (
@@ -97,15 +97,16 @@ class Got:
 class Membership(MemberHook):
     """The membership of `queue` in the partitioned queue `front`.
 
-    `reserved`: messages that are on their way into the queue. `owner`: the consumer of the partitioned queue
-    that is served alone, if consumers share the members. `has_election`: the membership began the election of
-    the queue.
+    `runs`: the order of its messages. `reserved`: messages that are on their way into the queue. `owner`: the
+    consumer of the partitioned queue that is served alone, if consumers share the members. `has_election`:
+    the membership began the election of the queue.
     """
 
     def __init__(self, front: Partitioned, queue: Queue) -> None:
         super().__init__()
         self.front = front
         self.queue = queue
+        self.runs = MemberRuns(front.runs, queue)
         self.reserved: i64 = 0
         self.owner: QueueConsumer | None = None
         self.has_election = False
@@ -122,20 +123,19 @@ class Membership(MemberHook):
 
     def note_arrival(self, entry: QueueEntry) -> None:
         """Add the entry to the last run of its slot."""
-        front = self.front
-        front.runs.add(entry, front.slot_of(entry.message), self.queue)
+        self.runs.add(entry, self.front.place_of(entry.message))
 
     def note_departure(self, entry: QueueEntry) -> None:
         """Remove the entry from its run."""
-        self.front.runs.remove(entry)
+        self.runs.remove(entry)
 
     def take_back(self, entry: QueueEntry) -> None:
         """Make the entry AVAILABLE if it is HELD by its run."""
-        self.front.runs.take_back(entry, self.queue)
+        self.runs.take_back(entry)
 
     def postpone_expiry(self, entry: QueueEntry) -> bool:
         """Let the entry expire unless a consumer takes it after its release, if its run holds it."""
-        return self.front.runs.postpone_expiry(entry)
+        return self.runs.postpone_expiry(entry)
 
     def reserve(self, count: i64) -> None:
         """Count messages that are on their way."""
@@ -181,8 +181,9 @@ class Partitioned(PartitionsHook):
         self._task = _Leaving(self)
         self._flows = Totals()  # the counters of earlier members, and less those before queues were members
         self._gets: i64 = 0
-        self._message = _NO_MESSAGE  # the message whose slot was computed last,
-        self._slot: Slot = ""  # and its slot
+        self._reader = NO_READER  # for the format of the last message
+        self._message = _NO_MESSAGE  # the message whose place was found last,
+        self._place = Place("", NO_MEMBER)  # and its place
 
     # ---- the mapping
 
@@ -289,27 +290,37 @@ class Partitioned(PartitionsHook):
 
     def choose(self, message: Message, view: MessageView | None) -> Queue | None:
         """Return the member for a message; None if no member takes it. `view`: its view, if there is one."""
-        try:
-            place = self.mapping.find_place(
-                self.host.views(message, self.host.store) if view is None else view
-            )
-        except Exception:
-            place = self.mapping.find_place(NO_VIEW)
         if view is None:
+            place = self._find_place(message)
             self._message = message
-            self._slot = place.slot
+            self._place = place
+        else:
+            try:
+                place = self.mapping.find_place(view)
+            except Exception:
+                place = self.mapping.find_place(NO_VIEW)
         return self.members[place.member].queue if place.member >= 0 else None
 
-    def slot_of(self, message: Message) -> Slot:
-        """Return the slot of a message, which `choose` has computed if the message comes from there."""
+    def place_of(self, message: Message) -> Place:
+        """Return the place of a message, which `choose` has found if the message comes from there."""
         if message is self._message:
             self._message = _NO_MESSAGE  # a reference would keep a large body
-            return self._slot
+            return self._place
+        return self._find_place(message)
+
+    def _find_place(self, message: Message) -> Place:
+        """Return the place of a message. A message that does not decode has the place of the empty key."""
+        content = message.content
         try:
-            place = self.mapping.find_place(self.host.views(message, self.host.store))
+            if content is not None:
+                place = self.mapping.find_place_in(content, self._reader)
+                if place is not None:
+                    return place
+            view = self.host.views(message, self.host.store)
+            self._reader = view.reader()
+            return self.mapping.find_place(view)
         except Exception:
-            place = self.mapping.find_place(NO_VIEW)
-        return place.slot
+            return self.mapping.find_place(NO_VIEW)
 
     def get_next(self, target: ConsumerTarget) -> Got | None:
         """Acquire the next message of the next member that has one for `target`, round-robin. [basic.get]

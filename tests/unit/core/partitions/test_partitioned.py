@@ -1,13 +1,18 @@
 """Partitioned queues: the member of a message, and the order of each key over changes of the mapping."""
 
+import gc
+from random import Random
+
 import pytest
 
 from broker.adapters.formats.amqp091 import View091
 from broker.core.errors import PreconditionFailed, QueueStopped
 from broker.core.message import DELAYED, NEVER, Message
-from broker.core.partitions.mapping import key_of
+from broker.core.message_view import MessageView
+from broker.core.partitions.mapping import key_of, slot_of_key
 from broker.core.partitions.partitioned import LOOK_MS, get_next, totals_of
-from broker.core.partitions.runs import TAKING_MS
+from broker.core.partitions.runs import TAKING_MS, RunPage
+from broker.core.ports import MessageStore
 from broker.core.publishing.outcome import REFUSED, ROUTED, UNROUTED
 from broker.core.queues.attach import attach
 from broker.core.queues.consumer import QueueConsumer
@@ -50,7 +55,8 @@ def test_a_change_moves_only_the_share_of_its_member() -> None:
 @pytest.mark.parametrize(("one", "other"), [(5, "5"), (None, ""), (None, None), (True, True)])
 def test_equal_keys_have_equal_places(one: object, other: object) -> None:
     bench = PartitionedBench()
-    assert bench.partitions.slot_of(_message(bench, one)) == bench.partitions.slot_of(_message(bench, other))
+    places = [bench.partitions.place_of(_message(bench, key)) for key in (one, other)]
+    assert places[0].slot == places[1].slot
 
 
 def test_the_key_is_the_same_in_every_view() -> None:
@@ -59,7 +65,28 @@ def test_the_key_is_the_same_in_every_view() -> None:
         message = _message(bench, value)
         views = bench.view(message), View091(Properties(message.content or b""))
         places = [bench.partitions.mapping.find_place(view) for view in views for _ in range(2)]
+        places += [bench.partitions.place_of(message) for _ in range(3)]
         assert len({place.slot for place in places}) == 1, value
+
+
+def test_a_string_in_a_header_is_a_key_without_a_view() -> None:
+    bench = PartitionedBench()
+    make_view = bench.vhost.views
+    viewed: list[Message] = []
+
+    def count_view(message: Message, store: MessageStore) -> MessageView:
+        viewed.append(message)
+        return make_view(message, store)
+
+    bench.vhost.views = count_view
+    for number in range(100):
+        bench.publish(f"k{number % 10}")
+    assert len(viewed) == 1, "the view of the first message shows the format of all messages"
+    for key in (7, None):
+        bench.publish(key)
+    assert len(viewed) == 3
+    bench.publish("k0")
+    assert len(viewed) == 3
 
 
 def test_octets_are_the_key_of_the_same_string() -> None:
@@ -175,6 +202,63 @@ def test_a_released_message_is_settled_before_the_next_member_delivers() -> None
     assert taker.pull() == [old]
     taker.settle()
     assert taker.pull() == [new]
+
+
+def test_a_key_moves_after_its_last_message_in_whatever_order_the_messages_leave() -> None:
+    bench = PartitionedBench("a")
+    taker = bench.consume()
+    old = [bench.publish(f"k{number % 5}") for number in range(400)]
+    assert taker.pull() == old
+    bench.change("b")
+    new = [bench.publish(f"k{number}") for number in range(5)]
+    leaving = list(old)
+    Random(1).shuffle(leaving)
+    released: list[int] = []
+    while leaving:
+        number = leaving.pop()
+        taker.settle(number)
+        free = {(left - 1) % 5 for left in leaving}
+        released += taker.pull()
+        assert sorted(released) == [each for each in new if (each - 1) % 5 not in free]
+    assert sorted(released) == new
+    taker.settle()
+    assert bench.partitions.runs.slots() == []
+
+
+def test_entries_that_have_left_take_no_memory() -> None:
+    bench = PartitionedBench("a")
+    taker = bench.consume(no_ack=True)
+    before = _count_pages()
+    for _ in range(10):
+        for number in range(100):
+            bench.publish(f"k{number}")
+        assert _count_pages() <= before + 3
+        assert len(taker.pull()) == 100
+    assert _count_pages() <= before + 1
+
+
+def _count_pages() -> int:
+    return sum(isinstance(each, RunPage) for each in gc.get_objects())
+
+
+def test_keys_of_one_slot_share_their_order_with_messages_to_the_member_itself() -> None:
+    bench = PartitionedBench("a")
+    slots: dict[int, str] = {}
+    one = other = ""
+    for number in range(10_000):
+        other = f"k{number}"
+        one = slots.setdefault(slot_of_key(other), other)
+        if one != other:
+            break
+    bench.change("a", "b")
+    taker = bench.consume()
+    numbers = [bench.publish(one, to="a"), bench.publish(other, to="a")]
+    numbers += [bench.publish(other, to="b"), bench.publish(one, to="a")]
+    assert taker.pull() == numbers[:2]
+    taker.settle()
+    assert taker.pull() == [numbers[2]]
+    taker.settle()
+    assert taker.pull() == [numbers[3]]
 
 
 def test_expired_purged_and_dead_lettered_messages_do_not_block_a_key() -> None:
