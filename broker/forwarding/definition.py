@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, final
 
 from broker.core.errors import PreconditionFailed
@@ -105,7 +105,8 @@ class Definition:
     """The definition of the shovel `name` in the virtual host `vhost`.
 
     `reconnect_delay`: seconds after a failure; 0: no other attempt. `paused`: the shovel does not run.
-    `rate`: messages in a second at most; 0: no limit.
+    `rate`: messages in a second at most; 0: no limit. `title`: the shovel in texts for people, without its
+    virtual host. `client_name`: the shovel as other brokers see it.
     """
 
     def __init__(self, vhost: str, name: str, source: SourceEnd, destination: DestinationEnd) -> None:
@@ -117,11 +118,13 @@ class Definition:
         self.reconnect_delay = RECONNECT_DELAY
         self.paused = False
         self.rate = 0
+        self.title = f"shovel '{name}'"
+        self.client_name = f"Shovel {name}"
 
     @property
     def where(self) -> str:
         """The shovel in texts for people."""
-        return f"shovel '{self.name}' in vhost '{self.vhost}'"
+        return f"{self.title} in vhost '{self.vhost}'"
 
 
 def parse_definition(vhost: str, name: str, value: object) -> Definition:
@@ -132,7 +135,7 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     if not isinstance(value, Mapping):
         raise PreconditionFailed(f"the value of shovel '{name}' is not an object")
     fields = _renamed(value)
-    reader = _Reader(fields)
+    reader = FieldReader(fields)
     definition = Definition(vhost, name, _read_source(reader, vhost), _read_destination(reader, vhost))
     definition.ack_mode = reader.choice("ack-mode", ACK_MODES, ON_CONFIRM)
     definition.reconnect_delay = reader.number("reconnect-delay", RECONNECT_DELAY, NUMBER_MAX)
@@ -141,9 +144,7 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     if definition.rate:  # as many messages may be on their way when the rate is reached
         prefetch = definition.source.prefetch or definition.rate
         definition.source.prefetch = min(prefetch, definition.rate, PREFETCH_MAX)
-    for field in fields:
-        if field not in reader.known:
-            raise PreconditionFailed(f"'{field}' is not known, allowed: {', '.join(sorted(reader.known))}")
+    reader.refuse_others()
     _check_together(definition)
     return definition
 
@@ -159,7 +160,7 @@ def _renamed(value: Mapping[str, object]) -> dict[str, object]:
     return {name: each for name, each in fields.items() if each is not None}
 
 
-def _read_source(reader: _Reader, vhost: str) -> SourceEnd:
+def _read_source(reader: FieldReader, vhost: str) -> SourceEnd:
     protocol = reader.choice("src-protocol", PROTOCOLS, AMQP091)
     end = SourceEnd(reader.uris("src-uri", vhost, protocol))
     end.queue = reader.name("src-queue")
@@ -185,7 +186,7 @@ def _read_source(reader: _Reader, vhost: str) -> SourceEnd:
     return end
 
 
-def _read_destination(reader: _Reader, vhost: str) -> DestinationEnd:
+def _read_destination(reader: FieldReader, vhost: str) -> DestinationEnd:
     protocol = reader.choice("dest-protocol", PROTOCOLS, AMQP091)
     end = DestinationEnd(reader.uris("dest-uri", vhost, protocol))
     end.queue = reader.name("dest-queue")
@@ -209,7 +210,7 @@ def _read_destination(reader: _Reader, vhost: str) -> DestinationEnd:
     return end
 
 
-def _read_properties(reader: _Reader) -> list[tuple[int, bytes]]:
+def _read_properties(reader: FieldReader) -> list[tuple[int, bytes]]:
     """Return the places and the encoded values of the properties that messages get."""
     field = "dest-publish-properties"
     values: list[tuple[int, bytes]] = []
@@ -280,7 +281,7 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
 
 
 @final
-class _Reader:
+class FieldReader:
     """The fields of a definition. Each method raises PreconditionFailed. `known`: the names read so far."""
 
     def __init__(self, fields: Fields) -> None:
@@ -360,16 +361,15 @@ class _Reader:
             )
         return found
 
+    def refuse_others(self) -> None:
+        """Refuse a field that has not been read."""
+        for field in self._fields:
+            if field not in self.known:
+                raise PreconditionFailed(f"'{field}' is not known, allowed: {', '.join(sorted(self.known))}")
+
     def refuse(self, name: str, allowed: str) -> PreconditionFailed:
         """Return the refusal of a field."""
         return PreconditionFailed(f"'{name}' is '{show(self._fields.get(name))}', allowed: {allowed}")
-
-
-COMPONENTS: Final[dict[str, Callable[[str, str, object], object]]] = {SHOVEL: parse_definition}
-"""The components of parameters that the forwarding runs, each with the check of a value.
-
-The check takes virtual host, name and value, and raises PreconditionFailed.
-"""
 
 
 def shown_value(value: object) -> object:

@@ -138,7 +138,7 @@ class End(ClientHandler):
         self.is_ready = False
         self.owner = owner
         self.capabilities = capabilities
-        self._name = f"Shovel {definition.name}"
+        self._name = definition.client_name
         self._definition = definition
         self._dialer = host.dialer
         self._schedule = host.schedule

@@ -381,7 +381,7 @@ class Exchange:
             self.alternate = alternate
         self.deleted = False
         self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
-        self.watchers: list[BindingWatcher] | None = None  # of these bindings; None: there are none
+        self.watchers: list[BindingWatcher] | None = None  # watchers of these; None: there are none
         self.conditional: i64 = 0  # the count of linked bindings with a selector
         self.history: HistoryKeeper | None = None
         self.keeps = False  # whether it keeps messages (history or delays),
