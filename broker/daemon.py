@@ -44,6 +44,7 @@ from broker.dispatch.definition import KIND as DISPATCHER
 from broker.dispatch.dispatcher import Services
 from broker.dispatch.dispatchers import Dispatchers
 from broker.flavour import FLAVOUR
+from broker.forwarding.federation import Federation
 from broker.forwarding.readers import Readers
 from broker.forwarding.shovels import Shovels
 from broker.forwarding.staged import StagingHost
@@ -187,8 +188,9 @@ class Daemon:
         self.outbound = Outbound(self.server, self.pump, loop)
         self.staging = StagingHost(broker, self.pump, self.server.conversions)
         self.server.make_reader = Readers(self.staging)
-        node = f"amqpd@{socket.gethostname()}"
-        self.shovels = Shovels(broker, self.outbound, __version__, node, self.staging)
+        broker.node = f"amqpd@{socket.gethostname()}"
+        self.shovels = Shovels(broker, self.outbound, __version__, self.staging)
+        self.federation = Federation(broker, self.outbound, __version__, self.staging)
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
@@ -253,6 +255,7 @@ class Daemon:
             self._tell_ready(admin)
             self.started = True
             self.shovels.start()
+            self.federation.start()
             self._measure_lag(time.monotonic())
             self._tick_store()
             self._check_streams()
@@ -267,6 +270,7 @@ class Daemon:
         self.started = False
         try:
             self.shovels.stop()
+            self.federation.stop()
             self.dispatchers.retire_all()
             await self.outbound.close(OUTBOUND_SECONDS)
             await asyncio.gather(self.listener.close(GRACE_SECONDS), self._end_calls())
@@ -376,14 +380,21 @@ class Daemon:
         from broker.admin.state import AdminState, Measured
 
         measured = Measured(self.broker, self.log, self.lag, self.resources, self.dispatchers)
-        state = AdminState(__version__, FLAVOUR, measured, self._not_ready, shovels=self.shovels.all)
+        state = AdminState(
+            __version__,
+            FLAVOUR,
+            measured,
+            self._not_ready,
+            shovels=self.shovels.all,
+            links=self.federation.count,
+        )
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
         callers = HttpConnections(
             self.strangers, settings.admin_connections, settings.admin_connections_per_address, time.monotonic
         )
         bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
         parts = self.server, self.users, self.access, self._make_password
-        served = (state, *parts, self.journal.served(), self.shovels, self.dispatchers)
+        served = (state, *parts, self.journal.served(), self.shovels, self.federation, self.dispatchers)
         self.admin = admin_server(*served, listeners, callers, bounds, settings.admin_origins)
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]

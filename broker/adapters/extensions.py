@@ -13,12 +13,26 @@ from broker.core.arguments.consumer import BROWSE, BROWSE_FROM, SELECTOR
 from broker.core.arguments.queue import ALTERNATE_EXCHANGE, DELAYED_TYPE, GET_WAIT
 from broker.core.arguments.rule import ArgumentRule
 from broker.core.message_view import GROUP_ID, GROUP_SEQUENCE
-from broker.core.policies.policy import AUTO_CREATE
+from broker.core.policies.policy import (
+    AUTO_CREATE,
+    FEDERATION_UPSTREAM,
+    FEDERATION_UPSTREAM_PATTERN,
+    FEDERATION_UPSTREAM_SET,
+)
 from broker.core.publishing.delay import DELIVERY_TIME
 from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING, PRODUCER, SEQUENCE
 from broker.core.publishing.receipts import RECEIPT_ON, RECEIPT_TO
 from broker.core.routing.bindings import NO_LOCAL
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, X_MATCH
+from broker.core.routing.federation import (
+    BOUND_FROM,
+    DOWNSTREAM_NAME,
+    DOWNSTREAM_VHOST,
+    FEDERATION_UPSTREAM_KIND,
+    INTERNAL_PURPOSE,
+    MAX_HOPS,
+    RECEIVED_FROM,
+)
 from broker.core.routing.hashed import (
     CONSISTENT_HASH,
     HASH_HEADER,
@@ -125,6 +139,20 @@ EXCHANGE_ARGUMENTS: Final[Extensions] = {
         "Number of messages that an exchange of type `x-recent-history` keeps for new bindings: 20 by "
         "default.",
     ),
+    MAX_HOPS: Extension(
+        "an integer from 1",
+        "Number of federation links that a message may pass, for exchanges of type `x-federation-upstream`, "
+        "which need the argument.",
+    ),
+    DOWNSTREAM_NAME: Extension(
+        "a string",
+        "Name of the broker to which an exchange of type `x-federation-upstream` passes messages on.",
+    ),
+    DOWNSTREAM_VHOST: Extension(
+        "a string",
+        "Virtual host to which an exchange of type `x-federation-upstream` passes messages on.",
+    ),
+    INTERNAL_PURPOSE: Extension("a string", "Mark `federation` of exchanges and queues of federation links."),
 }
 """Arguments of exchange.declare."""
 
@@ -143,6 +171,11 @@ BINDING_ARGUMENTS: Final[Extensions] = {
         "a string",
         "Name of the connection or container whose messages the bound queue does not get. The broker sets "
         "this argument for subscriptions of AMQP 1.0 with the no-local filter.",
+    ),
+    BOUND_FROM: Extension(
+        "a list of tables",
+        "Brokers from which a federation link has repeated the binding, the last one first. Bindings of "
+        "headers exchanges do not match by this argument.",
     ),
 }
 """Arguments of queue.bind and exchange.bind."""
@@ -163,6 +196,14 @@ POLICY_KEYS: Final[Extensions] = {
         "Whether a client of AMQP 1.0 makes a queue by naming it in an address. The key comes before the "
         "setting `auto_create`.",
     ),
+    FEDERATION_UPSTREAM: Extension(
+        "a string", "Name of the upstream from which matching exchanges and queues get messages."
+    ),
+    FEDERATION_UPSTREAM_SET: Extension(
+        "a string",
+        "Name of a set of upstreams. The set `all` has all upstreams of the virtual host.",
+    ),
+    FEDERATION_UPSTREAM_PATTERN: Extension("a regular expression", "Pattern of the names of upstreams."),
 }
 """Keys of policies that are no arguments of queues."""
 
@@ -181,6 +222,8 @@ EXCHANGE_TYPES: Final[dict[str, str]] = {
     "most 16 MiB of them.",
     DELAYED: "Routes a message as the type in `x-delayed-type` does, when the delay in its header `x-delay` "
     "is over.",
+    FEDERATION_UPSTREAM_KIND: "Routes a message to all destinations if the broker in `x-downstream-name` "
+    "would take the message from a federation link.",
 }
 """Types of exchanges."""
 
@@ -305,6 +348,19 @@ DELIVERED_HEADERS: Final[Extensions] = {
         "an integer",
         "Time of the last move, in seconds since 1970, by a shovel with its field "
         "`dest-add-timestamp-header`.",
+    ),
+    RECEIVED_FROM: Extension(
+        "a list of tables",
+        "Brokers that a federated message has passed, the last one first.",
+    ),
+    "x-original-exchange": Extension(
+        "a string", "Exchange of the publish of a message of a federated queue."
+    ),
+    "x-original-routing-key": Extension(
+        "a string", "Routing key of the publish of a message of a federated queue."
+    ),
+    "x-original-cc": Extension(
+        "a list of strings", "Header `CC` of the publish of a message of a federated queue."
     ),
     "x-stream-offset": Extension("an integer", "Offset of the message in its stream, or in its partition."),
     "x-stream-partition": Extension("an integer", "Partition of the message in its stream."),

@@ -7,7 +7,7 @@ delay messages.
 
 import asyncio
 import platform
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -135,6 +135,8 @@ QUEUE_LABELS: Final = ("queue", "vhost")
 DEAD_LETTERED_LABELS: Final = ("queue_type", "dead_letter_strategy")
 DROPPED_LABELS: Final = ("reason", "cause")
 READER_LABELS: Final = ("reader", "vhost")
+FEDERATION_LINKS: Final = ("amqpd_federation_links", "Links of federated exchanges and queues, by status.")
+STATUS_LABELS: Final = ("status",)
 SHOVEL_LABELS: Final = ("shovel", "vhost")
 DISPATCHER_CALLS: Final = ("amqpd_dispatcher_calls", "Calls of the dispatcher that have ended, by result.")
 DISPATCHER_SECONDS: Final = (
@@ -190,6 +192,7 @@ def describe_metrics() -> list[Described]:
             Described(f"amqpd_{name}{'_total' if kind == COUNTER else ''}", kind, SHOVEL_LABELS, text)
             for name, kind, text in SHOVELS.values()
         ),
+        Described(FEDERATION_LINKS[0], GAUGE, STATUS_LABELS, FEDERATION_LINKS[1]),
         *_describe_dispatchers(),
         Described(LOG_SYNC[0], HISTOGRAM, (), LOG_SYNC[1]),
         Described(LOOP_LAG[0], HISTOGRAM, (), LOOP_LAG[1]),
@@ -236,6 +239,7 @@ class BrokerCollector(Collector):
         yield from _journal(measured.broker.journal)
         yield _readers(self._state.readers)
         yield from _shovels(list(self._state.shovels()))
+        yield _links(self._state.links())
         yield from _dispatchers(measured.dispatchers)
         yield _histogram(*LOG_SYNC, measured.log.sync_latency)
         yield _histogram(*LOOP_LAG, measured.loop_lag)
@@ -340,6 +344,13 @@ def _shovels(shovels: list[MeasuredShovel]) -> Iterable[Metric]:
         for shovel in shovels:
             family.add_metric(shovel.labels, int(getattr(shovel, attribute)))
         yield family
+
+
+def _links(counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(*FEDERATION_LINKS, labels=STATUS_LABELS)
+    for status, count in counts.items():
+        family.add_metric((status,), count)
+    return family
 
 
 def _dispatchers(dispatchers: MeasuredDispatchers) -> Iterable[Metric]:

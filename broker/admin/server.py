@@ -19,6 +19,7 @@ from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.dispatch.dispatchers import Dispatchers
+from broker.forwarding.federation import Federation
 from broker.forwarding.shovels import Shovels
 from broker.journal.catalogue import ServedJournal
 
@@ -179,6 +180,7 @@ def admin_server(
     make_password: Callable[[str], Awaitable[Password]],
     journal: ServedJournal,
     shovels: Shovels,
+    federation: Federation,
     dispatchers: Dispatchers,
     listeners: list[tuple[str, str, int]],
     watcher: Watcher,
@@ -209,6 +211,7 @@ def admin_server(
                 node,
                 journal,
                 shovels,
+                federation,
                 dispatchers,
                 listeners,
                 started=started,

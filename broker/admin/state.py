@@ -243,7 +243,8 @@ class AdminState:
     """The part of the daemon that the admin HTTP server may see.
 
     `not_ready` returns the reason why the daemon does not serve clients, or "". `readers` has the progress
-    that programs report. `shovels` returns all shovels.
+    that programs report. `shovels` returns all shovels. `links` returns the number of federation links by
+    status.
     """
 
     version: str
@@ -252,3 +253,4 @@ class AdminState:
     not_ready: Callable[[], str]
     readers: Readers = field(default_factory=Readers)
     shovels: Callable[[], Iterable[MeasuredShovel]] = no_shovels
+    links: Callable[[], Mapping[str, int]] = dict

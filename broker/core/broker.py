@@ -21,8 +21,9 @@ from broker.core.ports import MessageStore
 from broker.core.publishing.receipts import ReceiptWriter, bare_receipt
 from broker.core.queues.death import LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
-from broker.core.queues.queue import dead_letter_exhausted, drop_outdated
+from broker.core.queues.queue import Queue, dead_letter_exhausted, drop_outdated
 from broker.core.queues.virtual_host import ignore_report
+from broker.core.routing.graph import Exchange
 from broker.core.schedule import Schedule
 from broker.core.streams.stream import open_stream
 from broker.core.vhosts.changes import (
@@ -140,7 +141,9 @@ class Broker(Registry):
     part, see `describe`. The broker calls each of `leaving` with the name of a virtual host before the
     virtual host is deleted. It calls each of `left` with the name when everything in the virtual host has
     been released; a new virtual host may have this name by then. The broker calls each of
-    `parameter_watchers` with virtual host, component and name after a change of a parameter.
+    `parameter_watchers` with virtual host, component and name after a change of a parameter. It calls each of
+    `node_watchers` with virtual host and queue or exchange, see `VirtualHost.note_node`. `node`: the name of
+    the broker unless operators have set another one.
     """
 
     def __init__(
@@ -162,6 +165,8 @@ class Broker(Registry):
         self.leaving: list[Callable[[str], None]] = []
         self.left: list[Callable[[str], None]] = []
         self.parameter_watchers: list[Callable[[VirtualHost, str, str], None]] = []
+        self.node_watchers: list[Callable[[VirtualHost, Queue | Exchange], None]] = []
+        self.node = "amqpd"
         self.parameters = Parameters(self._append)
         self._names = names
         self._views = views
@@ -178,6 +183,12 @@ class Broker(Registry):
     def next_number(self) -> i64:
         """The number that the next logged queue gets."""
         return self.numbers.next
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the broker in headers and for other brokers."""
+        name = self.parameters.get(CLUSTER_NAME)
+        return name if isinstance(name, str) else self.node
 
     def vhost(self, name: str) -> VirtualHost:
         """Find a virtual host for a client that wants to work in it.
@@ -392,12 +403,17 @@ class Broker(Registry):
         vhost.receipts.write = self._write_receipt
         vhost.warn = self._warn
         vhost.parameters.changed = partial(self._note_parameter, vhost)
+        vhost.note_node = partial(self._note_node, vhost)
         self.vhosts[name] = vhost
         return vhost
 
     def _note_parameter(self, vhost: VirtualHost, component: str, name: str) -> None:
         for watcher in self.parameter_watchers:
             watcher(vhost, component, name)
+
+    def _note_node(self, vhost: VirtualHost, node: Queue | Exchange) -> None:
+        for watcher in self.node_watchers:
+            watcher(vhost, node)
 
     def _append(self, change: Change) -> None:
         """Append a change before it takes effect: a change that cannot be stored must not take effect."""

@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from broker.ctl import delayed, dispatchers, listing, messages, objects, people, policies, shovels
+from broker.ctl import (
+    delayed,
+    dispatchers,
+    federation,
+    listing,
+    messages,
+    objects,
+    people,
+    policies,
+    shovels,
+)
 
 
 class Form(StrEnum):
@@ -23,7 +33,7 @@ def control_line() -> typer.Typer:
         pretty_exceptions_enable=False,  # tracebacks would show local variables, secrets among them
     )
     app.callback()(_options)
-    for module in (listing, people, policies, objects, messages, delayed, shovels, dispatchers):
+    for module in (listing, people, policies, objects, messages, delayed, shovels, federation, dispatchers):
         for command in module.COMMANDS:
             app.command(command.__name__)(command)
     return app

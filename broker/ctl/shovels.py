@@ -30,7 +30,7 @@ def set_parameter(
     value: Annotated[str, typer.Argument(metavar="JSON", help="Value of the parameter.")],
     vhost: VirtualHost = "/",
 ) -> None:
-    """Set a parameter: the component `shovel` defines a shovel, which starts at once."""
+    """Set a parameter: a shovel, which starts at once, or an upstream of federation."""
     body = {"value": parse_json(value, "the value")}
     with open_session(context) as session:
         session.client.put("parameters", component, vhost, name, body=body)

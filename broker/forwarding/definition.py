@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, final
 
 from broker.core.errors import PreconditionFailed
@@ -122,7 +122,8 @@ class Definition:
     """The definition of the shovel `name` in the virtual host `vhost`.
 
     `reconnect_delay`: seconds after a failure; 0: no other attempt. `paused`: the shovel does not run.
-    `rate`: messages in a second at most; 0: no limit.
+    `rate`: messages in a second at most; 0: no limit. `title`: the shovel in texts for people, without its
+    virtual host. `client_name`: the shovel as other brokers see it.
     """
 
     def __init__(self, vhost: str, name: str, source: SourceEnd, destination: DestinationEnd) -> None:
@@ -134,11 +135,13 @@ class Definition:
         self.reconnect_delay = RECONNECT_DELAY
         self.paused = False
         self.rate = 0
+        self.title = f"shovel '{name}'"
+        self.client_name = f"Shovel {name}"
 
     @property
     def where(self) -> str:
         """The shovel in texts for people."""
-        return f"shovel '{self.name}' in vhost '{self.vhost}'"
+        return f"{self.title} in vhost '{self.vhost}'"
 
 
 def parse_definition(vhost: str, name: str, value: object) -> Definition:
@@ -149,7 +152,7 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     if not isinstance(value, Mapping):
         raise PreconditionFailed(f"the value of shovel '{name}' is not an object")
     fields = _renamed(value)
-    reader = _Reader(fields)
+    reader = FieldReader(fields)
     definition = Definition(vhost, name, _read_source(reader, vhost), _read_destination(reader, vhost))
     definition.ack_mode = reader.choice("ack-mode", ACK_MODES, ON_CONFIRM)
     definition.reconnect_delay = reader.number("reconnect-delay", RECONNECT_DELAY, NUMBER_MAX)
@@ -158,9 +161,7 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     if definition.rate:  # as many messages may be on their way when the rate is reached
         prefetch = definition.source.prefetch or definition.rate
         definition.source.prefetch = min(prefetch, definition.rate, PREFETCH_MAX)
-    for field in fields:
-        if field not in reader.known:
-            raise PreconditionFailed(f"'{field}' is not known, allowed: {', '.join(sorted(reader.known))}")
+    reader.refuse_others()
     _check_together(definition)
     return definition
 
@@ -176,7 +177,7 @@ def _renamed(value: Mapping[str, object]) -> dict[str, object]:
     return {name: each for name, each in fields.items() if each is not None}
 
 
-def _read_source(reader: _Reader, vhost: str) -> SourceEnd:
+def _read_source(reader: FieldReader, vhost: str) -> SourceEnd:
     protocol = reader.choice("src-protocol", PROTOCOLS, AMQP091)
     end = SourceEnd(reader.uris("src-uri", vhost, protocol), protocol)
     if protocol == AMQP10:
@@ -199,7 +200,7 @@ def _read_source(reader: _Reader, vhost: str) -> SourceEnd:
     return end
 
 
-def _read_delete_after(reader: _Reader, words: tuple[str, ...]) -> int:
+def _read_delete_after(reader: FieldReader, words: tuple[str, ...]) -> int:
     """Return the number of messages after which the shovel is deleted, NEVER or, in `words`, QUEUE_LENGTH."""
     after = reader.value("src-delete-after", "never")
     if after == "never":
@@ -212,7 +213,7 @@ def _read_delete_after(reader: _Reader, words: tuple[str, ...]) -> int:
     return after
 
 
-def _read_destination(reader: _Reader, vhost: str) -> DestinationEnd:
+def _read_destination(reader: FieldReader, vhost: str) -> DestinationEnd:
     protocol = reader.choice("dest-protocol", PROTOCOLS, AMQP091)
     end = DestinationEnd(reader.uris("dest-uri", vhost, protocol), protocol)
     end.adds_headers = reader.flag("dest-add-forward-headers")
@@ -239,7 +240,7 @@ def _read_destination(reader: _Reader, vhost: str) -> DestinationEnd:
     return end
 
 
-def _read_destination10(reader: _Reader, end: DestinationEnd) -> None:
+def _read_destination10(reader: FieldReader, end: DestinationEnd) -> None:
     """Read the fields of a destination of AMQP 1.0. [RabbitMQ rabbit_amqp10_shovel]"""
     end.address = reader.address("dest-address")
     end.application = reader.map10("dest-application-properties")
@@ -275,7 +276,7 @@ def _property10(field: str, name: str, place: int, value: object) -> bytes:
     return encode(value)
 
 
-def _read_properties(reader: _Reader) -> list[tuple[int, bytes]]:
+def _read_properties(reader: FieldReader) -> list[tuple[int, bytes]]:
     """Return the places and the encoded values of the properties that messages get."""
     field = "dest-publish-properties"
     values: list[tuple[int, bytes]] = []
@@ -349,7 +350,7 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
 
 
 @final
-class _Reader:
+class FieldReader:
     """The fields of a definition. Each method raises PreconditionFailed. `known`: the names read so far."""
 
     def __init__(self, fields: Fields) -> None:
@@ -453,16 +454,15 @@ class _Reader:
             )
         return found
 
+    def refuse_others(self) -> None:
+        """Refuse a field that has not been read."""
+        for field in self._fields:
+            if field not in self.known:
+                raise PreconditionFailed(f"'{field}' is not known, allowed: {', '.join(sorted(self.known))}")
+
     def refuse(self, name: str, allowed: str) -> PreconditionFailed:
         """Return the refusal of a field."""
         return PreconditionFailed(f"'{name}' is '{show(self._fields.get(name))}', allowed: {allowed}")
-
-
-COMPONENTS: Final[dict[str, Callable[[str, str, object], object]]] = {SHOVEL: parse_definition}
-"""The components of parameters that the forwarding runs, each with the check of a value.
-
-The check takes virtual host, name and value, and raises PreconditionFailed.
-"""
 
 
 def shown_value(value: object) -> object:

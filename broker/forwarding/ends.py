@@ -239,12 +239,12 @@ class End(Generic[C]):
         side: str,
         capabilities: tuple[str, ...] = (),
     ) -> None:
-        self.capabilities = capabilities
         self.uri = uri
         self.side = side
         self.is_ready = False
         self.owner = owner
-        self._name = f"Shovel {definition.name}"
+        self.capabilities = capabilities
+        self._name = definition.client_name
         self._definition = definition
         self._dialer = host.dialer
         self._schedule = host.schedule

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 import structlog
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.definition import (
@@ -135,25 +135,18 @@ class Attempt(EndOwner):
             self._rewriting = Rewriting(
                 definition, self.source_uri, self.destination_uri, cluster, shovel.schedule
             )
-        host = shovel.host
-        self._source: MessageSource
-        if stages_here(definition):
-            self._source = StagedSource(self, staged_queue(definition), host.staging)
-        elif definition.source.protocol == AMQP10:
-            self._source = Source10(self, definition, self.source_uri, host.ends)
-        else:
-            no_ack = self._mode == NO_ACK
-            self._source = Source(self, definition, self.source_uri, host.ends, no_ack, shovel.reader)
+        self._source = shovel.new_source(self)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
         self.destination: MessageDestination
         self._is_answered = confirms  # the destination reports when it has a message
         self._is_sections = False  # messages are sections of AMQP 1.0 on their whole way
+        ends = shovel.host.ends
         if definition.destination.protocol == AMQP10:
             self._is_answered = True
             self._is_sections = definition.source.protocol == AMQP10
-            self.destination = Destination10(self, definition, self.destination_uri, host.ends)
+            self.destination = Destination10(self, definition, self.destination_uri, ends)
         else:
-            self.destination = Destination(self, definition, self.destination_uri, host.ends, confirms)
+            self.destination = Destination(self, definition, self.destination_uri, ends, confirms)
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
@@ -354,10 +347,11 @@ class ForwardingHost:
         self.schedule = ends.schedule
 
 
-@final
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Shovel(TimedTask):
     """A shovel with its state, its present attempt, and the counts since its start.
 
+    `kind` and `names`: the shovel in the log.
     `state`: STARTING, RUNNING, PAUSED or TERMINATED; a running shovel whose destination takes nothing is
     shown as BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in ms since 1970.
     `forwarded`: messages sent to the destination, with repetitions. `confirmed`: messages that are done.
@@ -369,6 +363,8 @@ class Shovel(TimedTask):
         self, definition: Definition, host: ForwardingHost, finish: Callable[[Shovel], None]
     ) -> None:
         super().__init__()
+        self.kind = "shovel"
+        self.names = {"shovel": definition.name, "vhost": definition.vhost}
         self.definition = definition
         self.host = host
         self.schedule = host.ends.schedule
@@ -385,6 +381,16 @@ class Shovel(TimedTask):
         self.attempt: Attempt | None = None
         self._finish = finish
         self._is_counted = False  # `remaining` is known
+
+    def new_source(self, attempt: Attempt) -> MessageSource:
+        """Return the source of an attempt."""
+        definition = self.definition
+        if stages_here(definition):
+            return StagedSource(attempt, staged_queue(definition), self.host.staging)
+        if definition.source.protocol == AMQP10:
+            return Source10(attempt, definition, attempt.source_uri, self.host.ends)
+        no_ack = definition.ack_mode == NO_ACK
+        return Source(attempt, definition, attempt.source_uri, self.host.ends, no_ack, self.reader)
 
     @property
     def shown_state(self) -> str:
@@ -443,7 +449,7 @@ class Shovel(TimedTask):
         """End the present attempt, and begin another one now, unless the shovel is paused."""
         self.stop()
         self.reason = ""
-        _log.info("shovel restarted", shovel=self.definition.name, vhost=self.definition.vhost)
+        _log.info(f"{self.kind} restarted", **self.names)
         self.start()
 
     def do_due_work(self) -> None:
@@ -467,9 +473,8 @@ class Shovel(TimedTask):
         attempt = self.attempt
         if attempt is not None:
             _log.info(
-                "shovel running",
-                shovel=self.definition.name,
-                vhost=self.definition.vhost,
+                f"{self.kind} running",
+                **self.names,
                 source=attempt.source_uri.place,
                 destination=attempt.destination_uri.place,
             )
@@ -507,9 +512,8 @@ class Shovel(TimedTask):
         self._end_attempt()
         self._set_state(TERMINATED)
         _log.warning(
-            "shovel failed",
-            shovel=self.definition.name,
-            vhost=self.definition.vhost,
+            f"{self.kind} failed",
+            **self.names,
             reason=reason,
             next_attempt_s=delay or None,
         )
@@ -518,7 +522,7 @@ class Shovel(TimedTask):
 
     def log_error(self) -> None:
         """Log the exception that is being handled."""
-        _log.exception("internal error", shovel=self.definition.name, vhost=self.definition.vhost)
+        _log.exception("internal error", **self.names)
 
     def _end_for_good(self) -> None:
         """End a shovel that has forwarded the wanted number of messages."""

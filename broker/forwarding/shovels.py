@@ -6,7 +6,7 @@ from typing import final
 
 import structlog
 
-from broker.core.broker import CLUSTER_NAME, Broker
+from broker.core.broker import Broker
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import (
@@ -28,15 +28,11 @@ _log = structlog.get_logger("amqpd.forwarding")
 
 @final
 class Shovels:
-    """The shovels of a broker, by virtual host and name. They run from `start` to `stop`.
+    """The shovels of a broker, by virtual host and name. They run from `start` to `stop`."""
 
-    `node`: the name of this broker, unless the global parameter `cluster_name` has another one.
-    """
-
-    def __init__(self, broker: Broker, dialer: Dialer, version: str, node: str, staging: StagingHost) -> None:
+    def __init__(self, broker: Broker, dialer: Dialer, version: str, staging: StagingHost) -> None:
         self._broker = broker
-        self._node = node
-        ends = EndHost(dialer, broker.schedule, version, staging.conversions, self._cluster_name)
+        ends = EndHost(dialer, broker.schedule, version, staging.conversions, lambda: broker.cluster_name)
         self._host = ForwardingHost(ends, staging)
         self._shovels: dict[tuple[str, str], Shovel] = {}
         self._runs = False
@@ -146,10 +142,6 @@ class Shovels:
         except BrokerError as error:
             name, vhost = shovel.labels
             _log.error("messages of a shovel stay staged", shovel=name, vhost=vhost, reason=error.text)
-
-    def _cluster_name(self) -> str:
-        name = self._broker.parameters.get(CLUSTER_NAME)
-        return name if isinstance(name, str) else self._node
 
 
 def _reads(definition: Definition | None) -> tuple[str, int, str, str] | None:

@@ -310,6 +310,17 @@ class Client:
         self._awaited.append((reply, done))
         self._out.write(method_frame(CHANNEL, request.index, request.marshal()))
 
+    def request(
+        self, method: int, arguments: bytes, reply: int, done: Callable[[base.Frame], None] | None = None
+    ) -> None:
+        """Send a synchronous method with encoded arguments; `done` gets its answer, as for `ask`."""
+        self._awaited.append((reply, done or _ignore))
+        self._out.write(method_frame(CHANNEL, method, arguments))
+
+    def order(self, method: int, arguments: bytes) -> None:
+        """Send a method with encoded arguments, to which the peer sends no answer (no-wait)."""
+        self._out.write(method_frame(CHANNEL, method, arguments))
+
     def consume(
         self, queue: str, tag: str, no_ack: bool, arguments: bytes, done: Callable[[base.Frame], None]
     ) -> None:
@@ -526,6 +537,10 @@ class Client:
 PASSIVE: Final = 1
 DURABLE: Final = 2
 EXCLUSIVE: Final = 4
+
+
+def _ignore(frame: base.Frame) -> None:
+    """Ignore an answer that only says that the request was done."""
 
 
 def _least(one: int, other: int) -> int:

@@ -4,6 +4,7 @@ import json
 import socket
 import stat
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.admin.api import Api, amqp
 from tests.support.daemon.amqpctl import Amqpctl
-from tests.support.daemon.daemon import Address
+from tests.support.daemon.daemon import PATIENCE_S, Address
 
 
 @pytest.fixture
@@ -257,3 +258,43 @@ def test_shovels_are_defined_shown_restarted_and_deleted(control: Amqpctl, api: 
     assert api.get("parameters", "shovel", vhost) == []
     refused = control("set_parameter", "shovel", "s", "{}", "-p", vhost, status=1)
     assert refused.stderr == "amqpctl: 'src-uri' is missing\n"
+
+
+def test_links_of_federation_are_shown_and_restarted(control: Amqpctl, api: Api, vhost: str) -> None:
+    control("declare_queue", "q", "-p", vhost)
+    control("set_parameter", "federation-upstream", "up", '{"uri": "amqp:///none"}', "-p", vhost)
+    elements = '[{"upstream": "up", "queue": "theirs"}]'
+    control("set_parameter", "federation-upstream-set", "s", elements, "-p", vhost)
+    control("set_policy", "p", "^q$", '{"federation-upstream-set": "s"}', "-p", vhost)
+    wait_for_statuses(api, vhost, "error")
+    [link] = [each for each in control.json("federation_status") if each["vhost"] == vhost]
+    assert (link["type"], link["name"], link["upstream"], link["upstream_name"]) == (
+        "queue",
+        "q",
+        "up",
+        "theirs",
+    )
+    [failed] = [each for each in control.json("federation_status", "--only-down") if each["vhost"] == vhost]
+    assert failed["error"] == "upstream this broker: no vhost 'none'"
+    control("set_parameter", "federation-upstream", "up", json.dumps({"uri": "amqp://"}), "-p", vhost)
+    wait_for_statuses(api, vhost, "running")
+    control("restart_federation_link", link["id"], "-p", vhost)
+    wait_for_statuses(api, vhost, "running")
+    refused = control("restart_federation_link", "none", "-p", vhost, status=1)
+    assert refused.stderr == f"amqpctl: no federation link 'none' in vhost '{vhost}'\n"
+    refused = control("set_parameter", "federation-upstream", "up", "{}", "-p", vhost, status=1)
+    assert refused.stderr == "amqpctl: 'uri' is missing\n"
+    refused = control("set_parameter", "federation-upstream-set", "s", "{}", "-p", vhost, status=1)
+    assert refused.stderr == "amqpctl: the value of federation upstream set 's' is not a list\n"
+    control("clear_policy", "p", "-p", vhost)
+    wait_for_statuses(api, vhost)
+    assert len(api.get("parameters", "federation-upstream", vhost)) == 1
+    control("clear_parameter", "federation-upstream-set", "s", "-p", vhost)
+
+
+def wait_for_statuses(api: Api, vhost: str, *statuses: str) -> None:
+    """Wait until the links of a virtual host have these statuses."""
+    until = time.monotonic() + PATIENCE_S
+    while [link["status"] for link in api.get("federation-links", vhost)] != [*statuses]:
+        assert time.monotonic() < until, api.get("federation-links", vhost)
+        time.sleep(0.01)

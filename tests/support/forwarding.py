@@ -114,7 +114,7 @@ class Sites:
             staging = StagingHost(bench.broker, bench.turns, bench.server.conversions, name)
             bench.server.make_reader = Readers(staging)
             self.staging[name] = staging
-        self.shovels = Shovels(self.here.broker, self, "1.0", "node", self.staging["origin"])
+        self.shovels = Shovels(self.here.broker, self, "1.0", self.staging["origin"])
         self.shovels.start()
 
     def dial(self, uri: Uri, peer: Peer, name: str) -> Line:

@@ -86,7 +86,8 @@ class Handshake:
         mechanisms = server.access.mechanisms(connection.origin)
         if connection.origin.identity is not None and EXTERNAL not in mechanisms.split():
             _log.info("EXTERNAL not offered", peer=connection.peer, certificate=connection.origin.identity)
-        connection.out.write(methods.connection_start(server.properties, mechanisms))
+        properties = {**server.properties, "cluster_name": server.broker.cluster_name}
+        connection.out.write(methods.connection_start(properties, mechanisms))
 
     def count_bytes(self, size: i64) -> None:
         """Count `size` bytes. Raises ProtocolError(RESOURCE_ERROR) for too many before the log-in."""

@@ -19,6 +19,7 @@ from broker.core.broker import Broker
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
 from broker.dispatch.dispatchers import Dispatchers
+from broker.forwarding.federation import Federation
 from broker.forwarding.shovels import Shovels
 from broker.journal.catalogue import ServedJournal
 
@@ -101,6 +102,7 @@ class Management:
     node: str
     journal: ServedJournal
     shovels: Shovels
+    federation: Federation
     dispatchers: Dispatchers
     listeners: list[tuple[str, str, int]]
     rates: Rates = field(default_factory=Rates)

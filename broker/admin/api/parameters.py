@@ -1,4 +1,4 @@
-"""Parameters: operator policies, limits and shovels of virtual hosts; global parameters with any value."""
+"""Parameters: operator policies, limits, shovels and upstreams; global parameters with any value."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from broker.auth.user import checked_limits
 from broker.core.broker import CLUSTER_NAME, INTERNAL
 from broker.core.policies.policy import OPERATOR_POLICY
 from broker.core.vhosts.vhost import VirtualHost
-from broker.forwarding.definition import COMPONENTS as FORWARDING
+from broker.forwarding.upstream import COMPONENTS as FORWARDING
 
 CREATED: Final = 201
 CHANGED: Final = 204
@@ -90,7 +90,7 @@ async def get_parameter(visitor: Asker, component: Name, vhost: Name, name: Name
 async def put_parameter(
     management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name, body: Body
 ) -> Response:
-    """Set an operator policy, the limits of a virtual host, or a shovel."""
+    """Set an operator policy, the limits of a virtual host, a shovel, an upstream or a set of these."""
     virtual_host = visitor.policy_vhost(vhost)
     visitor.require_administrator()
     _known(component)
@@ -114,7 +114,7 @@ async def put_parameter(
 async def delete_parameter(
     management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name
 ) -> Response:
-    """Delete an operator policy, the limits of a virtual host, or a shovel."""
+    """Delete an operator policy, the limits of a virtual host, a shovel, an upstream or a set."""
     virtual_host = visitor.policy_vhost(vhost)
     visitor.require_administrator()
     _existing(virtual_host, component, name)

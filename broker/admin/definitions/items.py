@@ -32,7 +32,7 @@ from broker.core.vhosts.alteration import stop_queue
 from broker.core.vhosts.vhost import VirtualHost
 from broker.dispatch.definition import definition_of
 from broker.dispatch.dispatchers import Dispatchers
-from broker.forwarding.definition import COMPONENTS
+from broker.forwarding.upstream import COMPONENTS
 
 PROTECTED: Final = "protected_from_deletion"
 METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
@@ -207,7 +207,7 @@ def make_policy(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
-    """Make a parameter of a virtual host: an operator policy, limits, or a shovel.
+    """Make a parameter of a virtual host: an operator policy, limits, a shovel, or an upstream.
 
     Components of other plugins of RabbitMQ are refused.
     """
@@ -217,11 +217,10 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
         known = ", ".join((OPERATOR_POLICY, LIMITS_COMPONENT, *COMPONENTS))
         raise PreconditionFailed(f"component '{component}' is not known, allowed: {known}")
     require_field(fields, "value")
-    value = read_table(fields, "value")
     if component == OPERATOR_POLICY:
-        _make_policy(virtual_host, name, value, operator=True)
+        _make_policy(virtual_host, name, read_table(fields, "value"), operator=True)
     elif component == LIMITS_COMPONENT:
-        _limit(target, virtual_host, value)
+        _limit(target, virtual_host, read_table(fields, "value"))
     else:
         set_component(virtual_host, component, name, fields)
 

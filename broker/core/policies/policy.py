@@ -1,8 +1,8 @@
 """Policies: their keys, and the merge of several policies with the arguments of an object.
 
 The keys are RabbitMQ's, and keys for the arguments that are amqpd's own. Except for `alternate-exchange`,
-which is for exchanges, and `auto-create`, each key is a queue argument without its `x-`, with the same
-allowed values.
+which is for exchanges, `auto-create` and the keys of federation, each key is a queue argument without its
+`x-`, with the same allowed values.
 """
 
 from __future__ import annotations
@@ -29,6 +29,14 @@ OVERFLOW: Final = "overflow"
 
 AUTO_CREATE: Final = "auto-create"
 """Whether attaching to an absent queue over AMQP 1.0 creates it; so the key is for queues to come."""
+
+FEDERATION_UPSTREAM: Final = "federation-upstream"
+FEDERATION_UPSTREAM_SET: Final = "federation-upstream-set"
+FEDERATION_UPSTREAM_PATTERN: Final = "federation-upstream-pattern"
+FEDERATION_KEYS: Final = (FEDERATION_UPSTREAM, FEDERATION_UPSTREAM_SET, FEDERATION_UPSTREAM_PATTERN)
+"""The keys that federate exchanges and queues. An object has the key of its highest policy with such a key.
+
+[RabbitMQ federation]"""
 
 WITHOUT_EFFECT: Final = frozenset(
     {
@@ -159,8 +167,12 @@ def objection(key: str, value: object, operator: bool) -> str:
         return "" if isinstance(value, bool) else "is not a boolean"
     elif key in MIRRORING_KEYS:
         return ""
+    elif key in FEDERATION_KEYS:
+        if not isinstance(value, str) or not value:
+            return "is not a string with at least one character"
+        return NamePattern(value).objection if key == FEDERATION_UPSTREAM_PATTERN else ""
     elif key not in QUEUE_KEYS:
-        keys = QUEUE_KEYS | {ALTERNATE_EXCHANGE, AUTO_CREATE}
+        keys = QUEUE_KEYS | {ALTERNATE_EXCHANGE, AUTO_CREATE, *FEDERATION_KEYS}
         return "is not a key of policies; they have " + ", ".join(sorted(keys))
     allowed = queue_argument_objection(ARGUMENT_PREFIX + key, value)
     return f"is not {allowed}" if allowed else ""
@@ -323,6 +335,9 @@ def parse_policy(
         wrong = objection(key, value, operator)
         if wrong:
             raise PreconditionFailed(f"'{key}' = '{show(value)}' in {where} {wrong}")
+    federating = [key for key in FEDERATION_KEYS if key in definition]
+    if len(federating) > 1:
+        raise PreconditionFailed(f"{where} has {' and '.join(federating)}, only one of them is allowed")
     policy = Policy(name, pattern, dict(definition), priority, apply_to, operator)
     if policy.objection and not kept:
         raise PreconditionFailed(f"the pattern '{pattern}' of {where} {policy.objection}")
@@ -366,14 +381,21 @@ class MergedPolicies:
     RabbitMQ applies a single policy. amqpd applies all that match: for each key, the policy of the highest
     priority that has the key; of two with the same priority, the one whose name comes first. Operator
     policies are merged in the same way, and their values cap the policies' values.
+
+    `federation`: the key of federation and its value; two empty strings without one.
     """
 
     def __init__(self, policies: list[Policy], operator_policies: list[Policy]) -> None:
         self.policies = policies
         self.operator_policies = operator_policies
         self.values: dict[str, object] = {}
+        self.federation = "", ""
         for policy in policies:
             for key, value in policy.definition.items():
+                if key in FEDERATION_KEYS:
+                    if self.federation[0]:
+                        continue  # a higher policy federates the object
+                    self.federation = key, str(value)
                 self.values.setdefault(key, value)
         caps: dict[str, object] = {}
         for policy in operator_policies:
@@ -405,7 +427,11 @@ class MergedPolicies:
         claims: dict[str, list[SourcedValue]] = {}
         for policy in self.operator_policies + self.policies:
             for key, value in policy.definition.items():
-                if (key == ALTERNATE_EXCHANGE) if exchange else (key in QUEUE_KEYS):
+                if key in FEDERATION_KEYS:
+                    shown = key in self.values
+                else:
+                    shown = (key == ALTERNATE_EXCHANGE) if exchange else (key in QUEUE_KEYS)
+                if shown:
                     claims.setdefault(key, []).append(SourcedValue(policy.kind, policy.name, value))
         held = (
             {ALTERNATE_EXCHANGE: self.alternate_exchange_of(arguments)}
@@ -418,7 +444,10 @@ class MergedPolicies:
                 claims.setdefault(key, []).append(SourcedValue(ARGUMENT, name, value))
         values: dict[str, EffectiveValue] = {}
         for key in sorted(claims):
-            value = held[key if exchange else ARGUMENT_PREFIX + key]
+            if key in FEDERATION_KEYS:
+                value = self.values[key]
+            else:
+                value = held[key if exchange else ARGUMENT_PREFIX + key]
             values[key] = _explained(value, claims[key])
         return values
 

@@ -37,6 +37,7 @@ from broker.core.queues.consumer import (
     QueueConsumerList,
 )
 from broker.core.queues.hooks import (
+    DemandWatcher,
     DiscardsHook,
     Discipline,
     GateHook,
@@ -71,7 +72,7 @@ class QueueConsumerManager:
     consumers that are no browsers, `interested` and `notified` the members of these lists over all levels.
     `wakeups` counts the notifications since the start. `empty_wakeups` counts the notified consumers that got
     no message before they were idle or suspended again. `counters`: the broker's counters, which count the
-    empty wakeups too.
+    empty wakeups too. `demand_watchers`: watchers of consumers that wait for messages; None: there are none.
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -94,6 +95,7 @@ class QueueConsumerManager:
         self.returns: list[Settlement] = []
         self.discards: DiscardsHook | None = None
         self.undeliverable: UndeliverableHook | None = None
+        self.demand_watchers: list[DemandWatcher] | None = None
         self._ranked: bool = False  # whether the present acquiring consumers have their own ranks
         self._turns: i64 = 0
         self._rotations: i64 = 0
@@ -147,6 +149,9 @@ class QueueConsumerManager:
         level = consumer.level
         self._leave(consumer, level)
         consumer.state = state
+        if self.demand_watchers is not None and state != NOTIFIED:
+            for watcher in self.demand_watchers:
+                watcher.on_demand_changed()
         if level is None:
             if state == NOT_INTERESTED:
                 self.not_interested.append(consumer)
@@ -268,6 +273,25 @@ class ConsumedQueue(QueueState):
         """Forget `watcher`; nothing happens if it does not watch."""
         left = [each for each in self.ready_watchers or [] if each is not watcher]
         self.ready_watchers = left or None
+
+    def watch_demand(self, watcher: DemandWatcher) -> None:
+        """Inform `watcher` whenever a consumer begins or ceases to wait for messages."""
+        self.manager.demand_watchers = [*(self.manager.demand_watchers or []), watcher]
+
+    def stop_watching_demand(self, watcher: DemandWatcher) -> None:
+        """Forget `watcher`; nothing happens if it does not watch."""
+        left = [each for each in self.manager.demand_watchers or [] if each is not watcher]
+        self.manager.demand_watchers = left or None
+
+    def has_demand(self, priority: i64) -> bool:
+        """Whether a consumer of at least this priority would take a message now, and none is ready."""
+        if self.ready != 0:
+            return False
+        for consumers in (self.manager.all, self.manager.gets):
+            for consumer in consumers:
+                if consumer.state in (INTERESTED, NOTIFIED) and consumer.priority >= priority:
+                    return True
+        return False
 
     def set_discipline(self, discipline: Discipline | None) -> None:
         """Set the discipline of the queue, which has neither entries nor consumers yet."""

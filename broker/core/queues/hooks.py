@@ -263,6 +263,15 @@ class ReadyWatcher:
         self.on_ready()
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DemandWatcher:
+    """A watcher of a queue that must know when its consumers begin or cease to wait for messages."""
+
+    def on_demand_changed(self) -> None:
+        """Note that a consumer waits for a message, or no longer does. Must not call back into the queue."""
+        raise NotImplementedError
+
+
 class LetterRoute:
     """The route of dead letters, as their queue stores it; `broker.core.routing.graph` extends this class."""
 

@@ -107,6 +107,8 @@ class Bindings(Chore):
         parallel[binding.key] = binding
         source.link(binding)
         source.on_bindings_changed()
+        for watcher in source.watchers or ():
+            watcher.on_bound(binding)
         return True
 
     def remove(self, binding: Binding) -> None:
@@ -120,6 +122,8 @@ class Bindings(Chore):
             self._forget(source, destination)
         source.unlink(binding)
         source.on_bindings_changed()
+        for watcher in source.watchers or ():
+            watcher.on_unbound(binding)
 
     def note_renamed(self, queue: Queue) -> None:
         """Inform the sources of a queue's bindings that the queue has another name."""
@@ -137,6 +141,9 @@ class Bindings(Chore):
                 continue  # the bindings of the exchange are deleted with it
             del source.outgoing[deleted]
             source.on_bindings_changed()
+            for watcher in source.watchers or ():
+                for binding in parallel.values():
+                    watcher.on_unbound(binding)
             self._deleted.append((source, {deleted: parallel}))
             if not source.outgoing:
                 left.append(source)

@@ -8,6 +8,7 @@ from broker.core.arguments.consumer import SELECTOR
 from broker.core.errors import PreconditionFailed
 from broker.core.message_view import MessageView
 from broker.core.queues.queue import Queue
+from broker.core.routing.federation import BOUND_FROM
 from broker.core.routing.graph import Binding, Description, Destinations, Exchange, Resolution
 from broker.core.routing.topic import TopicTrie
 from broker.core.values import show, type_name
@@ -22,7 +23,8 @@ class HeaderPattern:
     """The fields of a binding: all of them, or any, must be among the headers with the same value.
 
     A field without a value (void) asks only that the header is there. Fields that begin with `x-` count only
-    in the modes `all-with-x` and `any-with-x`; `x-match` itself, and a selector, never do [RabbitMQ].
+    in the modes `all-with-x` and `any-with-x`; `x-match` itself, a selector, and the origin of a federated
+    binding never do [RabbitMQ].
     """
 
     def __init__(self, arguments: dict[str, object]) -> None:
@@ -32,7 +34,7 @@ class HeaderPattern:
         self.fields: list[tuple[str, object]] = [
             (name, value)
             for name, value in arguments.items()
-            if name not in (X_MATCH, SELECTOR) and (with_x or not name.startswith("x-"))
+            if name not in (X_MATCH, SELECTOR, BOUND_FROM) and (with_x or not name.startswith("x-"))
         ]
 
     def matches(self, headers: dict[str, object]) -> bool:

@@ -47,6 +47,19 @@ class HistoryKeeper(Keeper):
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class BindingWatcher:
+    """A watcher of the bindings from an exchange. The calls must not change bindings."""
+
+    def on_bound(self, binding: Binding) -> None:
+        """Note a new binding."""
+        raise NotImplementedError
+
+    def on_unbound(self, binding: Binding) -> None:
+        """Note that a binding was deleted, alone or with its destination."""
+        raise NotImplementedError
+
+
 @final
 class Binding:
     """A binding of the exchange `source` to `destination`, a queue or another exchange.
@@ -368,6 +381,7 @@ class Exchange:
             self.alternate = alternate
         self.deleted = False
         self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
+        self.watchers: list[BindingWatcher] | None = None  # watchers of these; None: there are none
         self.conditional: i64 = 0  # the count of linked bindings with a selector
         self.history: HistoryKeeper | None = None
         self.keeps = False  # whether it keeps messages (history or delays),
@@ -383,6 +397,14 @@ class Exchange:
     def delays_message(self, view: MessageView) -> bool:
         """Whether the exchange delays this message instead of routing it now."""
         return False
+
+    def watch_bindings(self, watcher: BindingWatcher) -> None:
+        """Inform `watcher` of each binding that is added or deleted, until the exchange is deleted."""
+        self.watchers = [*(self.watchers or []), watcher]
+
+    def stop_watching_bindings(self, watcher: BindingWatcher) -> None:
+        """Forget `watcher`; nothing happens if it does not watch."""
+        self.watchers = [each for each in self.watchers or [] if each is not watcher] or None
 
     def check(self, binding: Binding) -> None:
         """Check a binding that is to be added.

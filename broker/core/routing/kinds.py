@@ -19,6 +19,14 @@ from broker.core.routing.exchanges import (
     HeadersExchange,
     TopicExchange,
 )
+from broker.core.routing.federation import (
+    DOWNSTREAM_NAME,
+    DOWNSTREAM_VHOST,
+    FEDERATION_UPSTREAM_KIND,
+    INTERNAL_PURPOSE,
+    MAX_HOPS,
+    FederationUpstreamExchange,
+)
 from broker.core.routing.graph import Binding, Description, Exchange, Keeper, Resolution
 from broker.core.routing.hashed import (
     CONSISTENT_HASH,
@@ -37,7 +45,17 @@ from broker.core.routing.history import HISTORY_LENGTH, RECENT_HISTORY, RecentHi
 DELAYED: Final = "x-delayed-message"
 DELAY: Final = "x-delay"
 DELAY_MAX: Final = 2**32 - 1  # milliseconds; with a longer one a message is not delayed, as in RabbitMQ
-EXCHANGE_NAMES: Final = (ALTERNATE_EXCHANGE, HASH_HEADER, HASH_PROPERTY, DELAYED_TYPE, HISTORY_LENGTH)
+EXCHANGE_NAMES: Final = (
+    ALTERNATE_EXCHANGE,
+    HASH_HEADER,
+    HASH_PROPERTY,
+    DELAYED_TYPE,
+    HISTORY_LENGTH,
+    MAX_HOPS,
+    DOWNSTREAM_NAME,
+    DOWNSTREAM_VHOST,
+    INTERNAL_PURPOSE,
+)
 """All arguments of exchanges."""
 
 
@@ -131,6 +149,7 @@ KINDS: Final[dict[str, type[Exchange]]] = {
     LOCAL_RANDOM: LocalRandomExchange,
     RECENT_HISTORY: RecentHistoryExchange,
     DELAYED: DelayedExchange,
+    FEDERATION_UPSTREAM_KIND: FederationUpstreamExchange,
 }
 
 

@@ -63,6 +63,10 @@ class RoutingHost(DeathHost):
         """Apply the policies that match a new exchange."""
         raise NotImplementedError
 
+    def on_node_changed(self, node: Queue | Exchange) -> None:
+        """Inform watchers that a queue or an exchange is about to be added, or has other policies."""
+        raise NotImplementedError
+
     def on_node_removed(self, node: Queue | Exchange) -> None:
         """Inform dependent objects that a queue or an exchange has been deleted."""
         raise NotImplementedError

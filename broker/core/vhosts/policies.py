@@ -146,6 +146,7 @@ class Policies:
         if queue.partitions is not None:
             queue.partitions.apply()
         queue.journal = self._host.journal.journal_of(queue)
+        self._host.on_node_changed(queue)
 
     def allow_creation(self, name: str, queue_type: str) -> bool | None:
         """Return whether clients may create a queue by naming it; None: no policy decides."""
@@ -172,6 +173,7 @@ class Policies:
         if held != exchange.alternate:
             exchange.alternate = held
             self._host.on_routes_changed()
+        self._host.on_node_changed(exchange)
 
     def explain_queue(self, queue: Queue) -> dict[str, EffectiveValue]:
         """Return the value, the source and the overridden claims of each effective key of a queue."""

@@ -33,13 +33,18 @@ from broker.core.vhosts.parameters import VhostParameters
 from broker.core.vhosts.policies import Policies
 
 
+def _notify_nobody(node: Queue | Exchange) -> None:
+    """Do nothing: no part of this process watches queues and exchanges."""
+
+
 @final
 class VirtualHost(RoutingHost):
     """A name space of exchanges and queues, with the parts that serve it.
 
     `topology`: its exchanges, queues and bindings. `declarations`: the requests of clients to change these.
     `publisher`: routes messages and puts them into queues. `dependents`: objects that end with a queue or an
-    exchange. `parameters`: values of components that run beside the virtual host.
+    exchange. `parameters`: values of components that run beside the virtual host. `note_node`: called with
+    a queue or exchange that is about to be added, has other policies, or was deleted.
 
     `names` returns the random part of the queue names that the broker generates, `numbers` the numbers of
     logged queues.
@@ -67,6 +72,7 @@ class VirtualHost(RoutingHost):
         self.publisher = Publisher(self.topology, self.dead_letters, self.receipts)
         self.policies = Policies(self.topology)
         self.parameters = VhostParameters(name, store)
+        self.note_node: Callable[[Queue | Exchange], None] = _notify_nobody
         self.dependents = Dependents(schedule)
         self.declarations = Declarations(self.topology, self.publisher, self.dependents, names)
 
@@ -136,9 +142,14 @@ class VirtualHost(RoutingHost):
         """Apply the policies that match an exchange."""
         self.policies.cover_exchange(exchange)
 
+    def on_node_changed(self, node: Queue | Exchange) -> None:
+        """Inform watchers that a queue or an exchange is about to be added, or has other policies."""
+        self.note_node(node)
+
     def on_node_removed(self, node: Queue | Exchange) -> None:
         """Inform dependent objects that a queue or an exchange has been deleted."""
         self.dependents.notify_soon(node)
+        self.note_node(node)
 
     def new_delays(self, exchange: Exchange, queue: Queue) -> Keeper:
         """Make the keeper of messages that `exchange` delays."""

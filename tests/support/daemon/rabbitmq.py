@@ -41,7 +41,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(folder: Path, *plugins: str) -> Iterator[tuple[Api, int]]:
-    """Run RabbitMQ with its management and these plugins; yield its HTTP API and its AMQP port."""
+    """Run RabbitMQ with its management and other plugins; yield its HTTP API and its AMQP port."""
     if not SERVER.exists() or shutil.which("erl") is None:
         assert os.environ.get("CI") != "true", "rabbitmq-server is not installed"
         pytest.skip("rabbitmq-server is not installed")

@@ -208,6 +208,33 @@ def test_shovels_are_imported_and_exported_as_rabbitmq_writes_them() -> None:
     assert exported["parameters"] == [parameter]
 
 
+def test_federation_is_imported_and_exported_as_rabbitmq_writes_it() -> None:
+    place = DefinitionsBench()
+    upstream = {"uri": ["amqp://u:p@east", "amqp://west"], "expires": 3600000, "ack-mode": "on-confirm"}
+    elements: list[dict[str, object]] = [{"upstream": "origin", "exchange": "news"}, {"upstream": "other"}]
+    parameters = [
+        {"vhost": "/", "component": "federation-upstream", "name": "origin", "value": upstream},
+        {"vhost": "/", "component": "federation-upstream-set", "name": "s", "value": elements},
+    ]
+    policy = {
+        "vhost": "/",
+        "name": "federate-me",
+        "pattern": "^amq\\.",
+        "apply-to": "exchanges",
+        "definition": {"federation-upstream-set": "all"},
+        "priority": 0,
+    }
+    place.take({"parameters": parameters, "policies": [policy]})
+    changes = len(place.store.changes)
+    place.take({"parameters": parameters, "policies": [policy]})
+    assert len(place.store.changes) == changes, "the same definitions are no change"
+    exported = json.loads("".join(export_pieces(place.broker, place.users, place.dispatchers, "1.0")))
+    assert exported["parameters"] == parameters
+    assert exported["policies"] == [policy]
+    elements[0]["upstream"] = 1
+    assert "'upstream' is '1', allowed: a string" in place.problems({"parameters": parameters})[0]
+
+
 def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
     place = DefinitionsBench()
     place.store.failure = "disk full"

@@ -99,13 +99,15 @@ def exposition(
     broker: FakeBroker,
     log: FakeLog | None = None,
     shovels: Callable[[], Sequence["FakeShovel"]] = lambda: (),
+    links: Callable[[], Mapping[str, int]] = dict,
 ) -> Exposition:
     shortage = Shortage(Connections(HandClock().schedule))
     shortage.set_shortages(memory=False, disk=True)
     resources = Resources(shortage, "", 1000, 2000)
     lag = FakeMeasures(counts=(0, 4, 0), sum=0.02)
     measured = Measured(broker, log or FakeLog(), lag, resources, FakeDispatchers())
-    return Exposition(AdminState("1.2.3", "pure Python", measured, lambda: "", shovels=shovels))
+    state = AdminState("1.2.3", "pure Python", measured, lambda: "", shovels=shovels, links=links)
+    return Exposition(state)
 
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -370,6 +372,13 @@ class FakeShovel:
     confirmed: int = 4
     refused: int = 3
     in_flight: int = 2
+
+
+async def test_federation_links_are_counted_by_status() -> None:
+    counts = {"starting": 0, "running": 2, "error": 1}
+    samples = await scraped(exposition(FakeBroker({}), links=lambda: counts))
+    for status, count in counts.items():
+        assert value(samples, "amqpd_federation_links", status=status) == count
 
 
 async def test_shovels_have_their_counts() -> None:

@@ -275,6 +275,30 @@ def test_absent_policies_cannot_be_deleted() -> None:
         vhost.policies.delete("p", operator=True)
 
 
+def test_the_highest_policy_with_a_key_of_federation_federates() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    add_exchange(vhost, "x", "topic")
+    exchange = vhost.topology.exchanges["x"]
+    set_policy(vhost, "low", "", priority=1, federation_upstream_set="all", max_length=9)
+    set_policy(vhost, "high", "", priority=2, federation_upstream="up")
+    set_policy(vhost, "highest", "", priority=3, message_ttl=5)
+    assert queue.effect.federation == exchange.effect.federation == ("federation-upstream", "up")
+    assert queue.effective == {"x-max-length": 9, "x-message-ttl": 5}
+    explained = effective_keys(vhost.policies.explain_queue(queue))
+    assert explained["federation-upstream"] == ("up", "policy", "high")
+    assert "federation-upstream-set" not in explained
+    assert effective_keys(vhost.policies.explain_exchange(exchange)) == {
+        "federation-upstream": ("up", "policy", "high")
+    }
+    vhost.policies.delete("high")
+    vhost.policies.apply_all()
+    assert queue.effect.federation == ("federation-upstream-set", "all")
+    vhost.policies.delete("low")
+    vhost.policies.apply_all()
+    assert queue.effect.federation == ("", "")
+
+
 def test_policies_for_mirrored_queues_are_kept_to_no_effect() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
@@ -300,6 +324,17 @@ def test_policies_for_mirrored_queues_are_kept_to_no_effect() -> None:
         ({"definition": {"dead-letter-routing-key": "k" * 256}}, "is not a string of at most 255 bytes"),
         ({"definition": {"alternate-exchange": 1}}, "'alternate-exchange' = '1' in policy 'p'"),
         ({"definition": {"nonsense": 1}}, "'nonsense' = '1' in policy 'p' in vhost 'v' is not a key of"),
+        (
+            {"definition": {"federation-upstream": ""}},
+            "'federation-upstream' = '' in policy 'p' in vhost 'v' is",
+        ),
+        ({"definition": {"federation-upstream-set": 1}}, "is not a string with at least one character"),
+        ({"definition": {"federation-upstream-pattern": "("}}, "'(' in policy 'p' in vhost 'v' is not a reg"),
+        (
+            {"definition": {"federation-upstream": "a", "federation-upstream-set": "b"}},
+            "policy 'p' in vhost 'v' has federation-upstream and federation-upstream-set, only one of them",
+        ),
+        ({"definition": {"federation-upstream": "a"}, "operator": True}, "is not a key of operator policies"),
         ({"definition": {"max-age": "1D"}, "operator": True}, "is not a key of operator policies"),
         ({"definition": {"max-length": -1}, "operator": True}, "in operator policy 'p' in vhost 'v' is not"),
     ],
