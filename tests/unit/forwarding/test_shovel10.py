@@ -252,7 +252,7 @@ def test_fields_of_the_definition_change_messages(sites: Sites) -> None:
     for part in (
         b"\xa3\x0ax-opt-note\xa1\x03yes",
         b"\xa3\x0ax-opt-kept",
-        b"\xa3\x12x-opt-shovelled-by\xa1\x04node",
+        b"\xa3\x12x-opt-shovelled-by\xa1\x05amqpd",
         b"\xa3\x11x-opt-shovel-type\xa1\x07dynamic",
         b"\xa3\x11x-opt-shovel-name\xa1\x01s",
         b"\xa3\x19x-opt-shovelled-timestamp" + encode(date),
