@@ -4,6 +4,8 @@ from itertools import pairwise
 
 import pytest
 from pamqp.commands import Basic
+from pamqp.common import FieldTable
+from structlog.testing import capture_logs
 
 from broker.forwarding.shovel import RUNNING, TERMINATED
 from tests.support.federation import Federations
@@ -189,6 +191,40 @@ def test_bindings_travel_as_far_as_messages_do() -> None:
     brokers.unbind("d", "q", "news", "k")
     brokers.run()
     assert [brokers.bound(name, "news") for name in ("a", "b", "c")] == [[], [], []]
+
+
+def test_bindings_do_not_return_to_their_broker() -> None:
+    brokers = chain("a", "b", hops=9)
+    brokers.upstream("a", "b", max_hops=9)
+    brokers.policy("a", "^news$")
+    brokers.run()
+    brokers.bind("a", "q", "news", "k")
+    brokers.run()
+    assert (brokers.bound("a", "news"), brokers.bound("b", "news")) == ([], ["k"])
+
+
+def test_the_upstream_passes_on_no_message_that_the_link_would_drop(pair: Federations) -> None:
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    pair.of["down"].stop()
+    pair.run()
+    for passed in ("down", "other"):
+        headers: FieldTable = {"x-received-from": [{"cluster-name": passed, "vhost": "/"}]}
+        pair.publish("up", "news", "k", b"1", Basic.Properties(headers=headers))
+    pair.publish("up", "news", "k", b"2")
+    assert pair.bodies("up", "federation: news -> down") == [b"2"]
+
+
+def test_an_upstream_with_the_name_of_this_broker_is_warned_of() -> None:
+    pair = Federations("up", "down")
+    pair.brokers["up"].broker.node = "down"
+    pair.exchange("down", "news")
+    pair.upstream("down", "up")
+    pair.policy("down", "^news$")
+    with capture_logs() as logs:
+        pair.run()
+    [warning] = [each for each in logs if each["event"].startswith("upstream has the name of this broker")]
+    assert (warning["upstream"], warning["cluster_name"]) == ("up", "down")
 
 
 @pytest.mark.parametrize("hops", [1, 2, 9])

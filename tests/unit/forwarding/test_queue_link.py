@@ -176,12 +176,27 @@ def test_a_missing_queue_is_declared_like_the_local_one() -> None:
     assert taken(client) == [b"1"]
 
 
+def test_an_upstream_without_priorities_of_consumers_is_an_error() -> None:
+    pair = Federations("up", "down")
+    pair.brokers["up"].server.properties["capabilities"] = {"basic.nack": True}
+    pair.queue("down", "q")
+    pair.upstream("down", "up")
+    pair.policy("down", "^q$")
+    pair.run()
+    [link] = pair.links("down")
+    assert link.reason == (
+        "upstream up:5672: the broker has no priorities of consumers: no capability 'consumer_priorities'"
+    )
+
+
 def test_streams_and_queues_of_links_are_not_federated() -> None:
     pair = Federations("up", "down")
     pair.queue("down", "q")
     pair.queue("down", "inner", internal_purpose="federation")
-    pair.upstream("down", "up")
+    pair.queue("down", "stream", queue_type="stream")
     pair.policy("down", ".*", "queues")
+    pair.run()
+    pair.upstream("down", "up")
     pair.run()
     assert [link.place.name for link in pair.links("down")] == ["q"]
 
