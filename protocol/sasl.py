@@ -1,12 +1,14 @@
 """SASL responses of a single message: the name and the password of the client, which the caller checks.
 
-All functions raise ProtocolError(SYNTAX_ERROR) for a malformed response.
+The functions raise ProtocolError(SYNTAX_ERROR) for a malformed response. The responses of this side's own
+log-ins come from `Credentials`.
 """
 
 from typing import Final
 
 from protocol.amqp091.fields import Reader
-from protocol.errors import SYNTAX_ERROR, ProtocolError
+from protocol.amqp091.table import encode_table
+from protocol.errors import COMMAND_INVALID, SYNTAX_ERROR, ProtocolError
 
 PLAIN: Final = "PLAIN"
 AMQPLAIN: Final = "AMQPLAIN"
@@ -48,3 +50,37 @@ def _text(value: object) -> str | None:
     if isinstance(value, bytes):
         return value.decode(errors="surrogateescape")
     return value if isinstance(value, str) else None
+
+
+class Credentials:
+    """The name and the password of a client.
+
+    `mechanisms`: the names of the mechanisms that the client may use, the preferred one first.
+    """
+
+    def __init__(self, user: str, password: str, mechanisms: tuple[str, ...]) -> None:
+        self.user = user
+        self.password = password
+        self.mechanisms = mechanisms
+
+    def choose(self, offered: str) -> str:
+        """Return the first of the mechanisms that the peer offers.
+
+        `offered`: names, separated by spaces. Raises ProtocolError(COMMAND_INVALID).
+        """
+        there = offered.upper().split()
+        for mechanism in self.mechanisms:
+            if mechanism in there:
+                return mechanism
+        raise ProtocolError(
+            COMMAND_INVALID,
+            f"the peer offers the log-in mechanisms '{offered}', allowed are: {', '.join(self.mechanisms)}",
+        )
+
+    def respond(self, mechanism: str) -> bytes:
+        """Return the first and only message of the client for PLAIN, AMQPLAIN, EXTERNAL or ANONYMOUS."""
+        if mechanism == PLAIN:
+            return b"\0".join((b"", self.user.encode(), self.password.encode()))
+        if mechanism == AMQPLAIN:
+            return encode_table({"LOGIN": self.user, "PASSWORD": self.password})[4:]
+        return b"" if mechanism in (EXTERNAL, ANONYMOUS) else self.user.encode()

@@ -8,10 +8,13 @@ from typing import Final, final
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
 from broker.core.values import show
-from broker.forwarding.uri import NOT_A_URI, Uri, parse_uri, show_uri
+from broker.forwarding.uri import AMQP091, AMQP10, NOT_A_URI, Uri, parse_uri, show_uri
 from protocol.amqp091 import properties as p
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.table import EMPTY_TABLE, encode_table
+from protocol.amqp10 import properties as places
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.types import Symbol, Timestamp, Uint
 
 SHOVEL: Final = "shovel"
 """The component of the parameters that define shovels."""
@@ -27,10 +30,13 @@ ACK_MODES: Final = (ON_CONFIRM, ON_PUBLISH, NO_ACK, EXACTLY_ONCE)
 DEDUP_PRODUCERS: Final = "x-dedup-producers"
 ORIGINS_MAX: Final = 1000  # producers that a queue remembers, if the definition does not say
 
-AMQP091: Final = "amqp091"
 LOCAL: Final = "local"
-PROTOCOLS: Final = (AMQP091, LOCAL)
+PROTOCOLS: Final = (AMQP091, AMQP10, LOCAL)
 
+PLACES10: Final = {name: place for place, name in enumerate(places.NAMES)}
+"""The properties in `dest-properties`, and their places."""
+
+ADDRESS_BYTES_MAX: Final = 4096
 NEVER: Final = -1
 QUEUE_LENGTH: Final = -2
 PREFETCH: Final = 1000
@@ -61,10 +67,13 @@ class SourceEnd:
     `uris`: at least one; each attempt to connect uses the next one. `table`: the arguments of the queue's
     declaration; `arguments`: the same, encoded. `consumer_arguments`: encoded. `delete_after`: the number of
     messages after which the shovel is deleted, NEVER, or QUEUE_LENGTH. `predeclared`: the queue must exist.
+    `address`: of a node of AMQP 1.0, instead of a queue or exchange.
     """
 
-    def __init__(self, uris: list[Uri]) -> None:
+    def __init__(self, uris: list[Uri], protocol: str) -> None:
         self.uris = uris
+        self.protocol = protocol
+        self.address = ""
         self.queue = ""
         self.exchange = ""
         self.key = ""
@@ -85,10 +94,18 @@ class DestinationEnd:
     another queue with this name is refused.
     `properties`: places and encoded values of properties that are set. `adds_headers`: each message gets the
     header `x-shovelled`. `adds_time`: each message gets the header `x-shovelled-timestamp`.
+
+    Of AMQP 1.0: `address` is the node, `fields` the places and encoded values of properties that are set,
+    `application` and `annotations` the names and encoded values that are added.
     """
 
-    def __init__(self, uris: list[Uri]) -> None:
+    def __init__(self, uris: list[Uri], protocol: str) -> None:
         self.uris = uris
+        self.protocol = protocol
+        self.address = ""
+        self.fields: list[tuple[int, bytes]] = []
+        self.application: dict[bytes, bytes] = {}
+        self.annotations: dict[bytes, bytes] = {}
         self.queue = ""
         self.exchange: str | None = None
         self.key: str | None = None
@@ -161,7 +178,12 @@ def _renamed(value: Mapping[str, object]) -> dict[str, object]:
 
 def _read_source(reader: _Reader, vhost: str) -> SourceEnd:
     protocol = reader.choice("src-protocol", PROTOCOLS, AMQP091)
-    end = SourceEnd(reader.uris("src-uri", vhost, protocol))
+    end = SourceEnd(reader.uris("src-uri", vhost, protocol), protocol)
+    if protocol == AMQP10:
+        end.address = reader.address("src-address")
+        end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX, 1)
+        end.delete_after = _read_delete_after(reader, ())
+        return end
     end.queue = reader.name("src-queue")
     end.exchange = reader.name("src-exchange")
     if bool(end.queue) == bool(end.exchange):
@@ -173,21 +195,31 @@ def _read_source(reader: _Reader, vhost: str) -> SourceEnd:
     end.consumer_arguments = reader.encoded("src-consumer-args")
     end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX)
     end.predeclared = reader.flag("src-predeclared")
+    end.delete_after = _read_delete_after(reader, ("queue-length",))
+    return end
+
+
+def _read_delete_after(reader: _Reader, words: tuple[str, ...]) -> int:
+    """Return the number of messages after which the shovel is deleted, NEVER or, in `words`, QUEUE_LENGTH."""
     after = reader.value("src-delete-after", "never")
     if after == "never":
-        end.delete_after = NEVER
-    elif after == "queue-length":
-        end.delete_after = QUEUE_LENGTH
-    else:
-        if not isinstance(after, int) or isinstance(after, bool) or not 0 < after <= NUMBER_MAX:
-            raise reader.refuse("src-delete-after", f"'never', 'queue-length' or 1 to {NUMBER_MAX}")
-        end.delete_after = after
-    return end
+        return NEVER
+    if after == "queue-length" and after in words:
+        return QUEUE_LENGTH
+    if not isinstance(after, int) or isinstance(after, bool) or not 0 < after <= NUMBER_MAX:
+        allowed = "".join(f"'{word}', " for word in ("never", *words)).removesuffix(", ")
+        raise reader.refuse("src-delete-after", f"{allowed} or 1 to {NUMBER_MAX}")
+    return after
 
 
 def _read_destination(reader: _Reader, vhost: str) -> DestinationEnd:
     protocol = reader.choice("dest-protocol", PROTOCOLS, AMQP091)
-    end = DestinationEnd(reader.uris("dest-uri", vhost, protocol))
+    end = DestinationEnd(reader.uris("dest-uri", vhost, protocol), protocol)
+    end.adds_headers = reader.flag("dest-add-forward-headers")
+    end.adds_time = reader.flag("dest-add-timestamp-header")
+    if protocol == AMQP10:
+        _read_destination10(reader, end)
+        return end
     end.queue = reader.name("dest-queue")
     if reader.value("dest-exchange", None) is not None:
         end.exchange = reader.name("dest-exchange")
@@ -201,12 +233,46 @@ def _read_destination(reader: _Reader, vhost: str) -> DestinationEnd:
         arguments = {DEDUP_PRODUCERS: ORIGINS_MAX, **arguments}
     end.arguments = reader.encode("dest-queue-args", arguments)
     end.predeclared = reader.flag("dest-predeclared")
-    end.adds_headers = reader.flag("dest-add-forward-headers")
-    end.adds_time = reader.flag("dest-add-timestamp-header")
     end.properties = _read_properties(reader)
     if end.queue:
         end.exchange, end.key = "", end.queue
     return end
+
+
+def _read_destination10(reader: _Reader, end: DestinationEnd) -> None:
+    """Read the fields of a destination of AMQP 1.0. [RabbitMQ rabbit_amqp10_shovel]"""
+    end.address = reader.address("dest-address")
+    end.application = reader.map10("dest-application-properties")
+    end.annotations = reader.map10("dest-message-annotations")
+    for key in end.annotations:
+        if not key.isascii():
+            raise PreconditionFailed(f"'dest-message-annotations' has '{key.decode()}', which is not ASCII")
+    field = "dest-properties"
+    for name, given in reader.table(field).items():
+        place = PLACES10.get(name.replace("_", "-"))
+        if place is None:
+            known = ", ".join(sorted(PLACES10))
+            raise PreconditionFailed(f"'{field}' has '{name}', which is not known, allowed: {known}")
+        end.fields.append((place, _property10(field, name, place, given)))
+
+
+def _property10(field: str, name: str, place: int, value: object) -> bytes:
+    """Return a property of AMQP 1.0, encoded. Raises PreconditionFailed. [amqp-1.0 3.2.4]"""
+    where = f"'{field}' has '{name}' = '{show(value)}'"
+    if place in (places.ABSOLUTE_EXPIRY_TIME, places.CREATION_TIME, places.GROUP_SEQUENCE):
+        most = 2**32 - 1 if place == places.GROUP_SEQUENCE else 2**63 - 1
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            raise PreconditionFailed(f"{where}, allowed: 0 to {most}")
+        return encode(Uint(value) if place == places.GROUP_SEQUENCE else Timestamp(value))
+    if not isinstance(value, str):
+        raise PreconditionFailed(f"{where}, which is not a string")
+    if place == places.USER_ID:
+        return encode(value.encode())
+    if place in (places.CONTENT_TYPE, places.CONTENT_ENCODING):
+        if not value.isascii():
+            raise PreconditionFailed(f"{where}, which is not ASCII")
+        return encode(Symbol(value))
+    return encode(value)
 
 
 def _read_properties(reader: _Reader) -> list[tuple[int, bytes]]:
@@ -261,6 +327,9 @@ def stages_here(definition: Definition) -> bool:
 def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
     """Refuse ends that cannot remember the positions of messages. Raises PreconditionFailed."""
     mode = "'ack-mode' = 'exactly-once'"
+    for field, protocol in (("src-protocol", source.protocol), ("dest-protocol", destination.protocol)):
+        if protocol == AMQP10:
+            raise PreconditionFailed(f"{mode} needs ends of AMQP 0-9-1, '{field}' is '{AMQP10}'")
     if not source.queue:
         raise PreconditionFailed(f"{mode} needs a 'src-queue', 'src-exchange' is '{source.exchange}'")
     if len(source.uris) > 1:
@@ -307,13 +376,36 @@ class _Reader:
             raise self.refuse(name, "true or false")
         return value
 
-    def number(self, name: str, default: int, most: int) -> int:
-        """Return a whole number from 0 to `most`."""
+    def address(self, name: str) -> str:
+        """Return the address of a node, a string that is required."""
+        value = self.value(name, None)
+        if value is None:
+            raise PreconditionFailed(f"'{name}' is missing")
+        if not isinstance(value, str) or not 0 < len(value.encode()) <= ADDRESS_BYTES_MAX:
+            raise self.refuse(name, f"an address of 1 to {ADDRESS_BYTES_MAX} bytes")
+        return value
+
+    def map10(self, name: str) -> dict[bytes, bytes]:
+        """Return an object as names and encoded values of AMQP 1.0."""
+        encoded: dict[bytes, bytes] = {}
+        for key, value in self.table(name).items():
+            if not isinstance(value, str | int | float):
+                raise PreconditionFailed(
+                    f"'{name}' has '{key}' = '{show(value)}', allowed: a string, a number, true or false"
+                )
+            try:
+                encoded[key.encode()] = encode(value)
+            except (ValueError, OverflowError) as error:
+                raise PreconditionFailed(f"'{name}' has '{key}', which cannot be encoded: {error}") from error
+        return encoded
+
+    def number(self, name: str, default: int, most: int, least: int = 0) -> int:
+        """Return a whole number from `least` to `most`."""
         value = self.value(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            raise self.refuse(name, f"a whole number from 0 to {most}")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise self.refuse(name, f"a whole number from {least} to {most}")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
@@ -353,7 +445,8 @@ class _Reader:
         texts = value if isinstance(value, list) else [value]
         if not texts:
             raise PreconditionFailed(f"'{name}' is an empty list, at least one URI is needed")
-        found = [parse_uri(text, vhost, name) for text in texts]
+        spoken = AMQP10 if protocol == AMQP10 else AMQP091
+        found = [parse_uri(text, vhost, name, spoken) for text in texts]
         if protocol == LOCAL and not all(uri.is_local for uri in found):
             raise PreconditionFailed(
                 f"'{name}' has a host, and protocol 'local' means this broker: 'amqp://'"

@@ -1,18 +1,20 @@
-"""The ends of a shovel: connections of AMQP 0-9-1 that consume the source, and publish to the destination.
+"""The ends of a shovel: connections that consume the source, and publish to the destination.
 
-An end belongs to one attempt of its shovel. It is opened once, reports that it is ready, works, and is closed
-or fails. Ends have no state of messages besides the number of the last publish: the number of a delivery on
-the source's channel is the number of its publish on the destination's channel.
+The connections of this module are of AMQP 0-9-1; `ends10` has the connections of AMQP 1.0. An end belongs to
+one attempt of its shovel. It is opened once, reports that it is ready, works, and is closed or fails. Ends
+have no state of messages besides the number of the last publish: the number of a delivery on the source's
+channel is the number of its publish on the destination's channel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 from mypy_extensions import i64, mypyc_attr
 from pamqp import base, commands
 
+from broker.adapters.formats.either import Conversions
 from broker.adapters.peers.server import MESSAGE_ORIGINS
 from broker.core.arguments.consumer import ORIGIN_READER
 from broker.core.schedule import Schedule, TimedTask
@@ -41,6 +43,61 @@ Run = tuple[int, int]
 """The first and the last of consecutive messages."""
 
 
+@final
+class Window:
+    """The messages of an attempt that are not confirmed. `sent`: the number of the last message."""
+
+    def __init__(self) -> None:
+        self.sent: i64 = 0
+        self._upto: i64 = 0  # all up to this number are confirmed
+        self._beyond: set[int] = set()  # confirmed alone, beyond that number
+
+    def count(self) -> i64:
+        """Return the number of messages that are not confirmed."""
+        return self.sent - self._upto - len(self._beyond)
+
+    def has_all(self, number: i64) -> bool:
+        """Whether all messages up to this one are confirmed."""
+        return number <= self._upto
+
+    def confirm(self, number: i64, multiple: bool) -> list[Run]:
+        """Note a confirm of a message, or of all up to this one; return the messages that it answers."""
+        return self.confirm_between(1 if multiple else number, number)
+
+    def confirm_between(self, first: i64, last: i64) -> list[Run]:
+        """Note a confirm of consecutive messages; return the messages that it answers, in runs."""
+        beyond = self._beyond
+        first = max(first, self._upto + 1)
+        if first == last:
+            if first in beyond:
+                return []
+            beyond.add(first)
+            self._close_gap()
+            return [(first, first)]
+        runs: list[Run] = []
+        begin = first
+        if beyond:
+            for each in sorted(each for each in beyond if first <= each <= last):
+                if begin < each:
+                    runs.append((begin, each - 1))
+                begin = each + 1
+        if begin <= last:
+            runs.append((begin, last))
+        if first > self._upto + 1:
+            beyond.update(range(first, last + 1))
+        elif first <= last:
+            self._upto = last
+            self._beyond = {each for each in beyond if each > last}
+        self._close_gap()
+        return runs
+
+    def _close_gap(self) -> None:
+        beyond = self._beyond
+        while beyond and self._upto + 1 in beyond:
+            self._upto += 1
+            beyond.remove(self._upto)
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EndOwner:
     """The attempt of a shovel, as its ends see it."""
@@ -57,6 +114,7 @@ class EndOwner:
         """Take a message; `number` counts the deliveries of the source from 1, without gaps.
 
         `has_pieces`: the body is large and follows with `on_piece`, and `content` is the header alone.
+        If both ends are of AMQP 1.0, `content` is sections, and `traits` the message-format.
         """
         raise NotImplementedError
 
@@ -66,6 +124,10 @@ class EndOwner:
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
         """Note that the destination has taken or refused a message, or all messages up to this one."""
+        raise NotImplementedError
+
+    def on_outcomes(self, first: i64, last: i64, accepted: bool) -> None:
+        """Note that the destination has taken or refused consecutive messages, also repeatedly."""
         raise NotImplementedError
 
     def on_blocked(self, reason: str) -> None:
@@ -109,20 +171,64 @@ class Timer(TimedTask):
 
 @final
 class EndHost:
-    """The broker, as the ends of shovels see it. `version`: the version that other brokers see."""
+    """The broker, as the ends of shovels see it. `version`: the version that other brokers see.
 
-    def __init__(self, dialer: Dialer, schedule: Schedule, version: str) -> None:
+    `conversions`: the conversions of messages from AMQP 1.0. `cluster_name` returns the name of this broker.
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        schedule: Schedule,
+        version: str,
+        conversions: Conversions,
+        cluster_name: Callable[[], str],
+    ) -> None:
         self.dialer = dialer
         self.schedule = schedule
         self.version = version
+        self.conversions = conversions
+        self.cluster_name = cluster_name
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class End(ClientHandler):
-    """A connection of a shovel to one of its brokers: log-in, time limits, heartbeats, and the end.
+class EndClient(Protocol):
+    """A client of either protocol, without a socket and a clock. `state`: a text for people."""
 
-    `side`: `source` or `destination`, for texts.
+    state: str
+
+    @property
+    def beat_ms(self) -> int:
+        """The time between two calls of `beat`, 0: none are needed."""
+
+    def start(self) -> None:
+        """Begin the handshake."""
+
+    def start_open(self, frame_max: int) -> None:
+        """Begin on a connection whose peer needs no handshake, and takes frames up to this size."""
+
+    def receive(self, data: bytes) -> None:
+        """Take the next bytes from the peer."""
+
+    def take_output(self) -> bytes:
+        """Return the bytes to send, and remove them from the client."""
+
+    def beat(self, reads: bool = True) -> bool:
+        """Note that `beat_ms` have passed; false: the peer is dead."""
+
+    def close(self) -> None:
+        """Begin to close the connection."""
+
+
+C = TypeVar("C", bound=EndClient)
+
+
+class End(Generic[C]):
+    """A connection of a shovel to one of its brokers: time limits, heartbeats, and the end.
+
+    `side`: `source` or `destination`, for texts. `client`: made by the subclass, which takes its calls.
     """
+
+    client: C
 
     def __init__(
         self,
@@ -131,13 +237,13 @@ class End(ClientHandler):
         uri: Uri,
         host: EndHost,
         side: str,
-        capabilities: tuple[str, ...] = CAPABILITIES,
+        capabilities: tuple[str, ...] = (),
     ) -> None:
+        self.capabilities = capabilities
         self.uri = uri
         self.side = side
         self.is_ready = False
         self.owner = owner
-        self.capabilities = capabilities
         self._name = f"Shovel {definition.name}"
         self._definition = definition
         self._dialer = host.dialer
@@ -148,18 +254,6 @@ class End(ClientHandler):
         self._beat = Timer(owner, self._on_beat)
         self._closing = False
         self._holds = False  # nothing is to be taken from the broker, which then seems silent
-        login = Login(
-            uri.user,
-            uri.password,
-            uri.vhost,
-            uri.mechanisms,
-            0 if uri.is_local else uri.heartbeat,
-            uri.frame_max,
-            uri.channel_max,
-            capabilities,
-        )
-        properties = {"product": "amqpd", "version": host.version, "connection_name": self._name}
-        self.client = Client(self, login, properties, BODY_BYTES_MAX)
 
     # -- the line
 
@@ -262,20 +356,53 @@ class End(ClientHandler):
 
     def _on_beat(self) -> None:
         if not self.client.beat(not self._holds):
-            self.fail(f"missed heartbeats, the interval is {self.client.heartbeat} s")
+            self.fail(f"missed heartbeats, the interval is {self.client.beat_ms / 500:g} s")
             return
         self.flush()
         self._set_beat()
 
     def _set_beat(self) -> None:
-        if self.client.heartbeat:
-            self._schedule.set(self._beat, self._schedule.after(self.client.heartbeat * 500))
+        if self.client.beat_ms:
+            self._schedule.set(self._beat, self._schedule.after(self.client.beat_ms))
 
     def _cancel_timers(self) -> None:
         self._schedule.cancel(self._limit)
         self._schedule.cancel(self._beat)
 
-    # -- calls of the client
+    def note_ready(self) -> None:
+        """Note that the end is ready."""
+        self.is_ready = True
+        self._schedule.cancel(self._limit)
+        self._set_beat()
+        if self._holds and self._line is not None:
+            self._line.hold()
+
+
+class End091(End[Client], ClientHandler):
+    """A connection of AMQP 0-9-1."""
+
+    def __init__(
+        self,
+        owner: EndOwner,
+        definition: Definition,
+        uri: Uri,
+        host: EndHost,
+        side: str,
+        capabilities: tuple[str, ...] = CAPABILITIES,
+    ) -> None:
+        super().__init__(owner, definition, uri, host, side, capabilities)
+        login = Login(
+            uri.user,
+            uri.password,
+            uri.vhost,
+            uri.mechanisms,
+            0 if uri.is_local else uri.heartbeat,
+            uri.frame_max,
+            uri.channel_max,
+            capabilities,
+        )
+        properties = {"product": "amqpd", "version": host.version, "connection_name": self._name}
+        self.client = Client(self, login, properties, BODY_BYTES_MAX)
 
     def on_ready(self) -> None:
         """Set up the channel. Each subclass ends its set-up with `note_ready`."""
@@ -287,14 +414,6 @@ class End(ClientHandler):
             return True
         capabilities = self.client.server_properties.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
-
-    def note_ready(self) -> None:
-        """Note that the end is ready."""
-        self.is_ready = True
-        self._schedule.cancel(self._limit)
-        self._set_beat()
-        if self._holds and self._line is not None:
-            self._line.hold()
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
@@ -362,6 +481,28 @@ class MessageSource(Protocol):
         """Write the output of this turn."""
 
 
+class MessageDestination(Protocol):
+    """The destination of an attempt, of either protocol."""
+
+    def open(self) -> None:
+        """Begin to connect; `EndOwner.on_destination_ready` follows."""
+
+    def close(self) -> None:
+        """End."""
+
+    def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:
+        """Publish a message, as for `EndOwner.on_message`; return its number.
+
+        Raises ValueError for a message that cannot be published.
+        """
+
+    def send_piece(self, frames: bytes) -> None:
+        """Send body frames of the message that was published last."""
+
+    def flush(self) -> None:
+        """Write the output of this turn."""
+
+
 @final
 class _QueueSetup:
     """The declaration of a queue on the channel of an end: first passive, then for good. [RabbitMQ shovel]
@@ -370,7 +511,7 @@ class _QueueSetup:
     """
 
     def __init__(
-        self, end: End, name: str, arguments: bytes, predeclared: bool, done: Callable[[i64], None]
+        self, end: End091, name: str, arguments: bytes, predeclared: bool, done: Callable[[i64], None]
     ) -> None:
         self._client = end.client
         self._name = name
@@ -398,7 +539,8 @@ class _QueueSetup:
 
 
 @final
-class Source(End):
+@final
+class Source(End091):
     """The end that consumes a queue, or an exclusive queue that is bound to an exchange.
 
     `reader`: the name of the reader for which the broker gives messages their positions; "": there are none.
@@ -510,7 +652,7 @@ class Source(End):
 
 
 @final
-class Destination(End):
+class Destination(End091):
     """The end that publishes.
 
     `confirms`: the broker confirms each message. `mandatory`: a message without a queue ends the attempt.
@@ -560,7 +702,7 @@ class Destination(End):
         else:
             super().on_channel_closed(code, text)
 
-    def send(self, address: bytes, content: bytes) -> i64:
+    def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:
         """Publish a message, or the header of one; return its number.
 
         Raises ValueError if the header does not fit.

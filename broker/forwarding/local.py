@@ -15,13 +15,16 @@ from mypy_extensions import i64
 
 from broker.adapters.access import Login, Origin, Rights
 from broker.adapters.amqp091.connection import Connection091
+from broker.adapters.amqp10.connection import Connection10
+from broker.adapters.amqp10.handshake import SESSIONS_MAX
 from broker.adapters.peers.connections import HELD
 from broker.adapters.peers.server import Server
 from broker.auth.terms import Applicant
 from broker.core.delivery.session import Scheduler
 from broker.core.schedule import Schedule, TimedTask
+from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.line import Peer
-from broker.forwarding.uri import Uri
+from broker.forwarding.uri import AMQP10, Uri
 from protocol.amqp091.client import PROTOCOL_HEADER
 from protocol.amqp091.connection import OPEN
 from protocol.errors import COMMAND_INVALID, ProtocolError
@@ -146,7 +149,11 @@ class LocalLine(TimedTask):
         self._edge = LocalEdge(self)
         origin = Origin("127.0.0.1", 0, True, since=server.broker.schedule.date())
         origin.name = origin.peer = name
-        self._connection = Connection091(server, scheduler, self._edge, origin)
+        self._connection: Connection091 | Connection10
+        if uri.protocol == AMQP10:
+            self._connection = Connection10(server, scheduler, self._edge, origin, True)
+        else:
+            self._connection = Connection091(server, scheduler, self._edge, origin)
         self.frame_max = 0 if uri.names_user else int(server.frame_max)
         self.wake()
 
@@ -254,21 +261,34 @@ class LocalLine(TimedTask):
             if peer is not None:
                 peer.on_lost(f"no vhost '{self._uri.vhost}'")
             return
-        connection = self._connection
         if self.frame_max and vhost is not None:
-            connection.handshake = None
-            connection.state = OPEN
-            connection.user = OWN_USER
-            connection.client_name = connection.peer
-            connection.client_capabilities = dict.fromkeys(peer.capabilities, True)
-            connection.client_properties = {"product": "amqpd", "connection_name": connection.peer}
-            connection.virtual_host = vhost
-            connection.rights = Rights(OwnAccess(), OWN_USER, vhost.name)
-            connection.wire.frame_max = connection.frame_max
-            self._server.connections.add(connection, OWN_USER, vhost.name)
+            self._open(peer, vhost)
         else:
-            connection.start()
+            self._connection.start()
         peer.on_connected()
+
+    def _open(self, peer: Peer, vhost: VirtualHost) -> None:
+        """Put the broker's connection into the state after a handshake, without a log-in."""
+        connection = self._connection
+        connection.user = OWN_USER
+        connection.client_name = connection.peer
+        connection.client_properties = {"product": "amqpd", "connection_name": connection.peer}
+        connection.virtual_host = vhost
+        connection.rights = Rights(OwnAccess(), OWN_USER, vhost.name)
+        if isinstance(connection, Connection10):
+            connection.login = None
+            connection.input.begin_amqp(self._server.frame_max)
+            connection.set_channel_max(SESSIONS_MAX)
+            connection.frame_max = self._server.frame_max
+            connection.container = connection.peer
+            connection.on_opened(vhost, 0)
+            connection.idle.stop()  # the client cannot be lost
+            return
+        connection.handshake = None
+        connection.state = OPEN
+        connection.client_capabilities = dict.fromkeys(peer.capabilities, True)
+        connection.wire.frame_max = connection.frame_max
+        self._server.connections.add(connection, OWN_USER, vhost.name)
 
     def _end(self) -> None:
         if self._ended:

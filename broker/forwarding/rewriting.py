@@ -14,6 +14,21 @@ from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp091.table import encode_table
+from protocol.amqp10.annotations import replace_annotations
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import NONE, SMALL_ULONG, STRING8
+from protocol.amqp10.descriptors import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+)
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.sections import Sections, scan_preamble
+from protocol.amqp10.writing import composite
+from protocol.conversion.editing import map_entries, property_fields
+from protocol.conversion.values import string_map
 from protocol.errors import ProtocolError
 
 SHOVELLED: Final = "x-shovelled"
@@ -21,6 +36,12 @@ SHOVELLED: Final = "x-shovelled"
 
 SHOVELLED_TIME: Final = "x-shovelled-timestamp"
 """The header with the time of the last move, in seconds since 1970. [RabbitMQ]"""
+
+SHOVELLED_BY: Final = b"x-opt-shovelled-by"
+SHOVEL_TYPE: Final = b"x-opt-shovel-type"
+SHOVEL_NAME: Final = b"x-opt-shovel-name"
+SHOVELLED_TIME10: Final = b"x-opt-shovelled-timestamp"
+"""The message-annotations that name the last shovel, and the time of its move in milliseconds. [RabbitMQ]"""
 
 ADDRESSES_MAX: Final = 4096
 ORIGIN_NAME: Final = ORIGIN.encode()  # with this the names of all headers of an origin begin
@@ -110,7 +131,9 @@ def _describe(definition: Definition, source: Uri, destination: Uri, cluster: st
         "src-uri": source.shown,
         "dest-uri": destination.shown,
     }
-    if ends[0].queue:
+    if ends[0].address:
+        table["src-address"] = ends[0].address
+    elif ends[0].queue:
         table["src-queue"] = ends[0].queue
     else:
         table |= {"src-exchange": ends[0].exchange, "src-exchange-key": ends[0].key}
@@ -122,3 +145,86 @@ def _describe(definition: Definition, source: Uri, destination: Uri, cluster: st
         if ends[1].key is not None:
             table["dest-exchange-key"] = ends[1].key
     return b"F" + encode_table(table)
+
+
+@final
+class Rewriting10:
+    """The changes of an attempt whose destination is a node of AMQP 1.0.
+
+    Delivery-annotations, which are meant for this broker, are removed from each message, and so is the origin
+    of a message that was forwarded exactly once before. Other sections keep their bytes. [amqp-1.0 3.2]
+    """
+
+    def __init__(self, definition: Definition, cluster: str, schedule: Schedule) -> None:
+        end = definition.destination
+        self._fields = end.fields
+        self._application = end.application
+        self._annotations = dict(end.annotations)
+        if end.adds_headers:
+            self._annotations[SHOVELLED_BY] = encode(cluster)
+            self._annotations[SHOVEL_TYPE] = encode("dynamic")
+            self._annotations[SHOVEL_NAME] = encode(definition.name)
+        self._adds_time = end.adds_time
+        self._schedule = schedule
+
+    def sections_of(self, message: bytes) -> bytes:
+        """Return a message with its changes. Raises ValueError if a section to be changed does not decode.
+
+        A message that does not decode and needs no changes is returned as it is: the destination decides.
+        """
+        annotations = self._annotations
+        if self._adds_time:
+            annotations = {**annotations, SHOVELLED_TIME10: encode(int(self._schedule.date()))}
+        changes = bool(annotations or self._fields or self._application)
+        without = list(ORIGIN_NAMES) if message.find(ORIGIN_NAME) >= 0 else []
+        if not changes and not without:
+            return _without_delivery_annotations(message)
+        try:
+            return self._changed(message, annotations, without)
+        except DecodeError as error:
+            if not changes:
+                return message
+            raise ValueError(error.text) from error
+
+    def _changed(self, message: bytes, annotations: dict[bytes, bytes], without: list[bytes]) -> bytes:
+        layout = scan_preamble(message)
+        sections = Sections(message, 0, len(message))
+        parts: dict[int, bytes] = {}
+        end: i64 = 0
+        while sections.advance() and sections.code < DATA:
+            parts[int(sections.code)] = message[sections.start : sections.end]
+            end = sections.end
+        parts.pop(DELIVERY_ANNOTATIONS, None)
+        if annotations or (without and layout.annotations != NONE):
+            parts[MESSAGE_ANNOTATIONS] = replace_annotations(
+                message,
+                layout.annotations,
+                layout.annotations_end,
+                without,
+                list(annotations),
+                list(annotations.values()),
+            )
+        if self._fields:
+            fields = property_fields(message, layout)
+            for place, value in self._fields:
+                fields[place] = value
+            parts[PROPERTIES] = composite(PROPERTIES, fields)
+        if self._application:
+            entries: dict[bytes, bytes] = {}
+            if layout.application_properties != NONE:
+                start, after = layout.application_properties, layout.application_properties_end
+                entries = map_entries(message, start, after, STRING8)
+            named = string_map({**entries, **self._application})
+            parts[APPLICATION_PROPERTIES] = bytes((0, SMALL_ULONG, APPLICATION_PROPERTIES)) + named
+        return b"".join(parts[code] for code in sorted(parts)) + message[end:]
+
+
+def _without_delivery_annotations(message: bytes) -> bytes:
+    sections = Sections(message, 0, len(message))
+    try:
+        while sections.advance() and sections.code <= DELIVERY_ANNOTATIONS:
+            if sections.code == DELIVERY_ANNOTATIONS:
+                return message[: sections.start] + message[sections.end :]
+    except DecodeError:
+        return message
+    return message

@@ -33,14 +33,18 @@ from broker.forwarding.ends import (
     Destination,
     EndHost,
     EndOwner,
+    MessageDestination,
     MessageSource,
     Run,
     Source,
     Timer,
+    Window,
     guard,
 )
+from broker.forwarding.ends10 import Destination10, Source10
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost, reader_of, staged_queue
+from broker.forwarding.uri import AMQP10
 from protocol.amqp091.content import header_frame_bytes
 
 STARTING: Final = "starting"
@@ -54,49 +58,6 @@ UNLIMITED: Final[i64] = -1
 INTERNAL_ERROR: Final = "internal error, see the broker's log"
 
 _log = structlog.get_logger("amqpd.forwarding")
-
-
-@final
-class Window:
-    """The messages of an attempt that are not confirmed. `sent`: the number of the last message."""
-
-    def __init__(self) -> None:
-        self.sent: i64 = 0
-        self._upto: i64 = 0  # all up to this number are confirmed
-        self._beyond: set[int] = set()  # confirmed alone, beyond that number
-
-    def count(self) -> i64:
-        """Return the number of messages that are not confirmed."""
-        return self.sent - self._upto - len(self._beyond)
-
-    def confirm(self, number: i64, multiple: bool) -> list[Run]:
-        """Note a confirm of a message that was sent; return the messages that it answers, in runs."""
-        beyond = self._beyond
-        if not multiple:
-            if number <= self._upto or number in beyond:
-                return []
-            beyond.add(number)
-            self._close_gap()
-            return [(number, number)]
-        runs: list[Run] = []
-        first: i64 = self._upto + 1
-        if beyond:
-            for each in sorted(each for each in beyond if each <= number):
-                if first < each:
-                    runs.append((first, each - 1))
-                first = each + 1
-            self._beyond = {each for each in beyond if each > number}
-        if first <= number:
-            runs.append((first, number))
-        self._upto = max(self._upto, number)
-        self._close_gap()
-        return runs
-
-    def _close_gap(self) -> None:
-        beyond = self._beyond
-        while beyond and self._upto + 1 in beyond:
-            self._upto += 1
-            beyond.remove(self._upto)
 
 
 # Reasons for taking no messages. Bits, so that further reasons are further bits.
@@ -168,22 +129,31 @@ class Attempt(EndOwner):
         self._is_held = False
         self._is_incomplete = False  # a part of the body of the last message has not been sent
         self._rate = RateLimit(self, shovel.schedule, definition.rate)
-        self._rewriting = Rewriting(
-            definition,
-            self.source_uri,
-            self.destination_uri,
-            shovel.host.cluster_name(),
-            shovel.schedule,
-        )
+        self._rewriting: Rewriting | None = None
+        if definition.destination.protocol != AMQP10:
+            cluster = shovel.host.ends.cluster_name()
+            self._rewriting = Rewriting(
+                definition, self.source_uri, self.destination_uri, cluster, shovel.schedule
+            )
         host = shovel.host
         self._source: MessageSource
         if stages_here(definition):
             self._source = StagedSource(self, staged_queue(definition), host.staging)
+        elif definition.source.protocol == AMQP10:
+            self._source = Source10(self, definition, self.source_uri, host.ends)
         else:
             no_ack = self._mode == NO_ACK
             self._source = Source(self, definition, self.source_uri, host.ends, no_ack, shovel.reader)
         confirms = self._mode in (ON_CONFIRM, EXACTLY_ONCE)
-        self.destination = Destination(self, definition, self.destination_uri, host.ends, confirms)
+        self.destination: MessageDestination
+        self._is_answered = confirms  # the destination reports when it has a message
+        self._is_sections = False  # messages are sections of AMQP 1.0 on their whole way
+        if definition.destination.protocol == AMQP10:
+            self._is_answered = True
+            self._is_sections = definition.source.protocol == AMQP10
+            self.destination = Destination10(self, definition, self.destination_uri, host.ends)
+        else:
+            self.destination = Destination(self, definition, self.destination_uri, host.ends, confirms)
 
     def begin(self) -> None:
         """Connect to the destination; the source follows when messages can be published."""
@@ -227,11 +197,12 @@ class Attempt(EndOwner):
             return
         try:
             rewriting = self._rewriting
-            if rewriting.changes_address:
-                address = rewriting.address_of(address)
-            if rewriting.changes(content):
-                content = rewriting.content_of(content)
-            sent = self.destination.send(address, content)
+            if rewriting is not None:
+                if rewriting.changes_address:
+                    address = rewriting.address_of(address)
+                if rewriting.changes(content):
+                    content = rewriting.content_of(content)
+            sent = self.destination.send(address, content, has_pieces, traits)
         except ValueError as error:
             self.on_failed(f"message {number} from the source cannot be forwarded: {error}")
             return
@@ -240,7 +211,7 @@ class Attempt(EndOwner):
             return
         self.window.sent = sent
         self._rate.count()
-        shovel.note_sent(len(content) - header_frame_bytes(content))
+        shovel.note_sent(len(content) - (0 if self._is_sections else header_frame_bytes(content)))
         if has_pieces:
             self._is_incomplete = True
             self._apply_holds()
@@ -260,6 +231,8 @@ class Attempt(EndOwner):
 
     def _note_complete(self) -> None:
         """Note that the last message is sent with its whole body."""
+        if self._is_answered:
+            return
         number = self.window.sent
         if self._mode == ON_PUBLISH:
             self._source.settle(number, False)
@@ -269,20 +242,26 @@ class Attempt(EndOwner):
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
         """Acknowledge confirmed messages at the source; hold refused messages back for a while."""
-        if self.is_over or self._mode in (ON_PUBLISH, NO_ACK):
+        self.on_outcomes(1 if multiple else number, number, accepted)
+
+    def on_outcomes(self, first: i64, last: i64, accepted: bool) -> None:
+        """Take the answers of the destination to consecutive messages."""
+        if self.is_over or not self._is_answered:
             return
-        if number < 1 or number > self.window.sent:
-            self.on_failed(f"the destination confirms message {number}, {self.window.sent} were sent")
+        if last < 1 or last > self.window.sent:
+            self.on_failed(f"the destination confirms message {last}, {self.window.sent} were sent")
             return
-        runs = self.window.confirm(number, multiple)
+        runs = self.window.confirm_between(first, last)
         count: i64 = 0
         for first, last in runs:
             count += last - first + 1
         if not accepted:
             self._hold_refused(runs, count)
         elif count > 0:
-            if not self._refused:
-                self._source.settle(number, multiple)
+            if self._mode == NO_ACK:
+                pass  # the source has settled its deliveries
+            elif not self._refused and self.window.has_all(last):
+                self._source.settle(last, True)
             else:  # a multiple acknowledgement would include refused messages
                 for first, last in runs:
                     for each in range(first, last + 1):
@@ -366,14 +345,13 @@ class Attempt(EndOwner):
 class ForwardingHost:
     """The broker, as shovels see it.
 
-    `ends`: for connections. `staging`: for sources that forward exactly once. `cluster_name` returns the
-    name of this broker.
+    `ends`: for connections. `staging`: for sources that forward exactly once.
     """
 
-    def __init__(self, ends: EndHost, cluster_name: Callable[[], str], staging: StagingHost) -> None:
+    def __init__(self, ends: EndHost, staging: StagingHost) -> None:
         self.ends = ends
-        self.cluster_name = cluster_name
         self.staging = staging
+        self.schedule = ends.schedule
 
 
 @final

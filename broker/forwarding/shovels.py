@@ -36,7 +36,8 @@ class Shovels:
     def __init__(self, broker: Broker, dialer: Dialer, version: str, node: str, staging: StagingHost) -> None:
         self._broker = broker
         self._node = node
-        self._host = ForwardingHost(EndHost(dialer, broker.schedule, version), self._cluster_name, staging)
+        ends = EndHost(dialer, broker.schedule, version, staging.conversions, self._cluster_name)
+        self._host = ForwardingHost(ends, staging)
         self._shovels: dict[tuple[str, str], Shovel] = {}
         self._runs = False
         broker.parameter_watchers.append(self._on_parameter)

@@ -14,8 +14,12 @@ from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit
 from broker.core.errors import PreconditionFailed
 from protocol.amqp091.client import MECHANISMS
 from protocol.amqp091.constants import FRAME_MIN_SIZE
+from protocol.amqp10.client import MECHANISMS as MECHANISMS10
+from protocol.amqp10.frames import FRAME_MAX_MIN
 from protocol.sasl import AMQPLAIN, ANONYMOUS, EXTERNAL, PLAIN
 
+AMQP091: Final = "amqp091"
+AMQP10: Final = "amqp10"
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 """The schemes, and the port of each."""
 
@@ -31,11 +35,32 @@ NUMBERS: Final = {
 }
 """The query parameters that are whole numbers, and the largest value of each."""
 
+NUMBERS10: Final = {
+    "idle_time_out": 65_535_000,
+    "max_frame_size": 2**31 - 1,
+    "transfer_limit_margin": 2**31 - 1,
+}
+"""The whole numbers in the URIs of AMQP 1.0 only. [RabbitMQ amqp10_client]"""
+
+ATTRIBUTES: Final = {
+    "idle_time_out": "idle_ms",
+    "max_frame_size": "frame_max",
+    "depth": "",
+    "transfer_limit_margin": "",
+}
+"""The attributes of parameters that have other names; "": accepted without effect, as in RabbitMQ."""
+
+NAME_BYTES_MAX: Final = 255
+TEXTS10: Final = ("hostname", "container_id")
+SASL: Final = "sasl"
+SASL_MECHANISMS: Final = {"plain": PLAIN, "anon": ANONYMOUS, "external": EXTERNAL}
 FILES: Final = ("cacertfile", "certfile", "keyfile")
 TEXTS: Final = (*FILES, "server_name_indication", "password")
 FLAGS: Final = {"verify": ("verify_peer", "verify_none"), "fail_if_no_peer_cert": ("true", "false")}
 MECHANISM: Final = "auth_mechanism"
-SHOWN: Final = frozenset((*NUMBERS, *FILES, *FLAGS, "server_name_indication", MECHANISM))
+SHOWN: Final = frozenset(
+    (*NUMBERS, *NUMBERS10, *TEXTS10, SASL, *FILES, *FLAGS, "server_name_indication", MECHANISM)
+)
 """The query parameters that may be shown: all but the password, and names that are not known."""
 
 NOT_A_URI: Final = "(not a URI)"
@@ -51,9 +76,16 @@ class Uri:
     in milliseconds; `frame_max` and `channel_max`: 0 for the peer's value. `files`: the files of TLS by
     parameter. `verifies`: whether the certificate of the peer must be valid. `server_name`: the name that the
     certificate must have, "": the host.
+
+    Of AMQP 1.0, where `protocol` is AMQP10: `hostname` is the name of the host or virtual host in this side's
+    open, `container` the container-id, "": the shovel's, `idle_ms` the idle-time-out in milliseconds.
     """
 
-    def __init__(self, scheme: str, host: str, port: int, vhost: str) -> None:
+    def __init__(self, scheme: str, host: str, port: int, vhost: str, protocol: str = AMQP091) -> None:
+        self.protocol = protocol
+        self.hostname = ""
+        self.container = ""
+        self.idle_ms = HEARTBEAT * 1000
         self.tls = scheme == "amqps"
         self.scheme = scheme
         self.host = host
@@ -85,10 +117,11 @@ class Uri:
         return f"{host}:{self.port}" if self.host else "this broker"
 
 
-def parse_uri(text: object, default_vhost: str, where: str) -> Uri:
+def parse_uri(text: object, default_vhost: str, where: str, protocol: str = AMQP091) -> Uri:
     """Return the address in a URI. `where`: the field with the URI, for errors.
 
-    `default_vhost`: the virtual host of a URI without one.
+    `default_vhost`: the virtual host of a URI without one. `protocol`: AMQP091 or AMQP10. With AMQP 1.0 a URI
+    without a virtual host names the host only, and without a user the log-in is ANONYMOUS.
 
     Raises PreconditionFailed; its text has no password.
     """
@@ -114,8 +147,12 @@ def parse_uri(text: object, default_vhost: str, where: str) -> Uri:
         parts.hostname or "",
         parts.port or PORTS[parts.scheme],
         unquote(path) if path else default_vhost,
+        protocol,
     )
     uri.shown = shown
+    if protocol == AMQP10:
+        uri.hostname = f"vhost:{uri.vhost}" if path or uri.is_local else uri.host
+        uri.mechanisms = (ANONYMOUS,) if parts.username is None else (PLAIN,)
     if parts.username is not None:
         uri.names_user = True
         uri.user = unquote(parts.username)
@@ -163,11 +200,14 @@ def _take_query(uri: Uri, parts: SplitResult, where: str) -> None:
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name == MECHANISM:
             mechanism = value.upper()
-            if mechanism not in KNOWN_MECHANISMS:
-                raise _refuse(where, name, value, ", ".join(KNOWN_MECHANISMS).lower())
+            known_mechanisms = MECHANISMS10 if uri.protocol == AMQP10 else KNOWN_MECHANISMS
+            if mechanism not in known_mechanisms:
+                raise _refuse(where, name, value, ", ".join(known_mechanisms).lower())
             mechanisms.append(mechanism)
         elif name in NUMBERS:
-            _set_number(uri, where, name, value)
+            _set_number(uri, where, name, value, NUMBERS[name])
+        elif uri.protocol == AMQP10 and name in (*NUMBERS10, *TEXTS10, SASL):
+            _set10(uri, where, name, value)
         elif name == "verify":
             if value not in FLAGS[name]:
                 raise _refuse(where, name, value, " or ".join(FLAGS[name]))
@@ -182,7 +222,8 @@ def _take_query(uri: Uri, parts: SplitResult, where: str) -> None:
         elif name == "password":
             uri.key_password = value
         else:
-            known = ", ".join(sorted((*NUMBERS, *TEXTS, *FLAGS, MECHANISM)))
+            own = (*NUMBERS10, *TEXTS10, SASL) if uri.protocol == AMQP10 else ()
+            known = ", ".join(sorted((*NUMBERS, *TEXTS, *FLAGS, MECHANISM, *own)))
             raise PreconditionFailed(f"'{where}' has the parameter '{name}', which is not known: {known}")
     if mechanisms:
         uri.mechanisms = tuple(mechanisms)
@@ -192,14 +233,32 @@ def _take_query(uri: Uri, parts: SplitResult, where: str) -> None:
         )
 
 
-def _set_number(uri: Uri, where: str, name: str, value: str) -> None:
-    most = NUMBERS[name]
+def _set10(uri: Uri, where: str, name: str, value: str) -> None:
+    """Set a parameter that only URIs of AMQP 1.0 have. Raises PreconditionFailed."""
+    if name == SASL:
+        if value not in SASL_MECHANISMS:
+            raise _refuse(where, name, value, ", ".join(SASL_MECHANISMS))
+        uri.mechanisms = (SASL_MECHANISMS[value],)
+    elif name in TEXTS10:
+        if not value or len(value.encode()) > NAME_BYTES_MAX:
+            raise _refuse(where, name, value, f"1 to {NAME_BYTES_MAX} bytes")
+        setattr(uri, "hostname" if name == "hostname" else "container", value)
+    else:
+        _set_number(uri, where, name, value, NUMBERS10[name])
+
+
+def _set_number(uri: Uri, where: str, name: str, value: str, most: int) -> None:
     if not value.isascii() or not value.isdigit() or int(value) > most:
         raise _refuse(where, name, value, f"a whole number from 0 to {most}")
     if name == "frame_max" and 0 < int(value) < FRAME_MIN_SIZE:
         raise _refuse(where, name, value, f"0 for the limit of the peer, or {FRAME_MIN_SIZE} to {most}")
-    if name != "depth":  # the depth of a chain of certificates: accepted without effect
-        setattr(uri, name, int(value))
+    if name == "max_frame_size" and 0 < int(value) < FRAME_MAX_MIN:
+        raise _refuse(where, name, value, f"0 for the limit of the peer, or {FRAME_MAX_MIN} to {most}")
+    if name == "heartbeat":
+        uri.idle_ms = int(value) * 1000
+    attribute = ATTRIBUTES.get(name, name)
+    if attribute:
+        setattr(uri, attribute, int(value))
 
 
 def _refuse(where: str, name: str, value: str, allowed: str) -> PreconditionFailed:

@@ -39,13 +39,12 @@ from protocol.amqp091.table import encode_table
 from protocol.amqp091.wire import Wire
 from protocol.errors import (
     CHANNEL_ERROR,
-    COMMAND_INVALID,
     CONTENT_TOO_LARGE,
     SYNTAX_ERROR,
     UNEXPECTED_FRAME,
     ProtocolError,
 )
-from protocol.sasl import AMQPLAIN, ANONYMOUS, EXTERNAL, PLAIN
+from protocol.sasl import AMQPLAIN, PLAIN, Credentials
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 CHANNEL: Final = 1
@@ -76,11 +75,10 @@ _PUBLISH_EXTRA: Final = 4 + 2 + 1  # method id, reserved, bits
 
 
 @final
-class Login:
+class Login(Credentials):
     """The log-in of a client, and its wishes for the connection; 0: the peer's value counts.
 
-    `mechanisms`: the names that the client may use, the preferred one first. `heartbeat`: in seconds.
-    `capabilities`: those of the client. [RabbitMQ client-properties]
+    `heartbeat`: in seconds. `capabilities`: those of the client. [RabbitMQ client-properties]
     """
 
     def __init__(
@@ -94,33 +92,12 @@ class Login:
         channel_max: int = 0,
         capabilities: tuple[str, ...] = CAPABILITIES,
     ) -> None:
-        self.user = user
-        self.password = password
+        super().__init__(user, password, mechanisms)
         self.vhost = vhost
-        self.mechanisms = mechanisms
         self.heartbeat = heartbeat
         self.frame_max = frame_max
         self.channel_max = channel_max
         self.capabilities = capabilities
-
-    def choose(self, offered: str) -> str:
-        """Return the first of the mechanisms that the peer offers. Raises ProtocolError."""
-        there = offered.upper().split()
-        for mechanism in self.mechanisms:
-            if mechanism in there:
-                return mechanism
-        raise ProtocolError(
-            COMMAND_INVALID,
-            f"the peer offers the log-in mechanisms '{offered}', allowed are: {', '.join(self.mechanisms)}",
-        )
-
-    def respond(self, mechanism: str) -> bytes:
-        """Return the first and only message of the client for a mechanism of MECHANISMS or EXTERNAL."""
-        if mechanism == PLAIN:
-            return b"\0".join((b"", self.user.encode(), self.password.encode()))
-        if mechanism == AMQPLAIN:
-            return encode_table({"LOGIN": self.user, "PASSWORD": self.password})[4:]
-        return b"" if mechanism in (EXTERNAL, ANONYMOUS) else self.user.encode()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -267,11 +244,16 @@ class Client:
         self._has_received = False
         self._silent_beats = 0
 
+    @property
+    def beat_ms(self) -> int:
+        """The time between two calls of `beat`, 0: none are needed."""
+        return self.heartbeat * 500
+
     def start(self) -> None:
         """Send the protocol header. [amqp-0-9-1 4.2.2]"""
         self._out.write(PROTOCOL_HEADER)
 
-    def start_open(self, frame_max: i64) -> None:
+    def start_open(self, frame_max: int) -> None:
         """Start on a connection whose peer needs no handshake: open the channel at once."""
         self.frame_max = self._wire.frame_max = frame_max
         self.state = OPENING

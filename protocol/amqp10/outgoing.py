@@ -94,6 +94,8 @@ class SplitTransfer:
 
     The payload is `parts`, followed by `further_bytes` bytes that `further` yields. Each part is requested
     when it is about to be sent. `state` is encoded. Each frame repeats delivery-id, tag and format.
+    `left`: the bytes of the payload that no frame has yet. `room`: the bytes of the payload in each frame but
+    the last one.
     """
 
     def __init__(
@@ -123,8 +125,8 @@ class SplitTransfer:
         self._last = fields_after_tag(settled, False, message_format, state, resume)
         self._aborted = fields_after_tag(settled, False, message_format, NULL_VALUE, False, True)
         head = len(template.head(delivery_id, tag, self._more, 0))
-        self._room: i64 = template.size_max - head
-        if self._room <= 0:
+        self.room: i64 = template.size_max - head
+        if self.room <= 0:
             raise PeerError(
                 FRAME_SIZE_TOO_SMALL,
                 f"a transfer takes {head} bytes of a frame, max-frame-size is {template.size_max}",
@@ -132,8 +134,8 @@ class SplitTransfer:
 
     def write(self, out: list[bytes]) -> bool:
         """Append the next frame in pieces; return whether it is the last. Raises what `further` raises."""
-        last = self.left <= self._room
-        size: i64 = self.left if last else self._room
+        last = self.left <= self.room
+        size: i64 = self.left if last else self.room
         rest = self._last if last else self._more
         out.append(self._template.head(self.delivery_id, self._tag, rest, size))
         self.left -= size

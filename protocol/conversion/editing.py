@@ -59,9 +59,9 @@ class _Preamble:
         if layout.header != NONE:
             self.header.read(content, layout.header, layout.header_end)
             self.priority = read_priority(content, layout.header, layout.header_end)
-        self.fields = _property_fields(content, layout)
-        self.annotations = _entries(content, layout.annotations, layout.annotations_end, SYMBOL8)
-        self.application = _entries(
+        self.fields = property_fields(content, layout)
+        self.annotations = map_entries(content, layout.annotations, layout.annotations_end, SYMBOL8)
+        self.application = map_entries(
             content, layout.application_properties, layout.application_properties_end, STRING8
         )
 
@@ -183,7 +183,7 @@ def _is_header(annotation: bytes) -> bool:
     return annotation.startswith(b"x-") and not names.is_internal(annotation)
 
 
-def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
+def property_fields(content: bytes, layout: Layout) -> list[bytes]:
     """Return the encoded properties by their places. Raises DecodeError."""
     values = [NULL_VALUE] * len(places.NAMES)
     if layout.properties != NONE:
@@ -196,7 +196,7 @@ def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
     return values
 
 
-def _entries(content: bytes, value: i64, end: i64, kind: i64) -> dict[bytes, bytes]:
+def map_entries(content: bytes, value: i64, end: i64, kind: i64) -> dict[bytes, bytes]:
     """Return the entries of a map with encoded values. Raises DecodeError if any entry is malformed."""
     by_key: dict[bytes, bytes] = {}
     entries = Entries(content, value, end, kind)

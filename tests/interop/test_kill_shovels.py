@@ -66,7 +66,7 @@ def pair(start_daemon: DaemonStarter, tmp_path: Path) -> Pair:
     return Pair(start_daemon, tmp_path)
 
 
-def forward(pair: Pair, mode: str, pulls: bool = False) -> None:
+def forward(pair: Pair, mode: str, pulls: bool = False, protocol: str = "amqp091") -> None:
     """Define a shovel from the first broker to the second one, which has the shovel if it `pulls`."""
     owner = 1 if pulls else 0
     value = {
@@ -80,6 +80,12 @@ def forward(pair: Pair, mode: str, pulls: bool = False) -> None:
     }
     with amqp(pair.daemons[0].address, "/") as channel:
         channel.queue_declare("out", durable=True, arguments={"x-dedup-producers": 1})
+    if protocol == "amqp10":
+        with amqp(pair.daemons[1].address, "/") as channel:
+            channel.queue_declare("in", durable=True)
+        del value["src-queue"], value["dest-queue"]
+        value |= {"src-protocol": protocol, "src-address": "/queues/out"}
+        value |= {"dest-protocol": protocol, "dest-address": "/queues/in"}
     api = Api(pair.daemons[owner].load_api().admin)
     api.put("parameters", "shovel", "/", "s", value=value)
     api.close()
@@ -112,14 +118,27 @@ def test_fifty_kills_repeat_and_lose_nothing_with_exactly_once(pair: Pair, seed:
     assert pair.take(1, "in", 50 * BATCH) == [b"%d" % number for number in range(50 * BATCH)]
 
 
+@pytest.mark.parametrize("pulls", [False, True], ids=["push", "pull"])
+def test_a_few_kills_lose_nothing_over_amqp10(pair: Pair, pulls: bool) -> None:
+    forward(pair, "on-confirm", pulls, "amqp10")
+    run_rounds(pair, 3, random.Random(4))
+    assert bodies_in(pair, 3 * BATCH) == {b"%d" % number for number in range(3 * BATCH)}
+
+
 @pytest.mark.nightly
-def test_fifty_kills_lose_nothing_with_on_confirm(pair: Pair) -> None:
-    forward(pair, "on-confirm")
+@pytest.mark.parametrize("protocol", ["amqp091", "amqp10"])
+def test_fifty_kills_lose_nothing_with_on_confirm(pair: Pair, protocol: str) -> None:
+    forward(pair, "on-confirm", protocol=protocol)
     run_rounds(pair, 50, random.Random(3))
+    assert bodies_in(pair, 50 * BATCH) == {b"%d" % number for number in range(50 * BATCH)}
+
+
+def bodies_in(pair: Pair, count: int) -> set[bytes]:
+    """Consume the queue `in` of the second broker until so many different messages have come."""
     found: set[bytes] = set()
     with amqp(pair.daemons[1].address, "/") as channel:
         for _, _, body in channel.consume("in", auto_ack=True):
             found.add(body)
-            if len(found) == 50 * BATCH:
+            if len(found) == count:
                 break
-    assert found == {b"%d" % number for number in range(50 * BATCH)}
+    return found

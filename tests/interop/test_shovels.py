@@ -51,6 +51,17 @@ class Site:
     def bodies(self, queue: str, count: int) -> list[bytes]:
         return [body for _, _, body in self.take(queue, count)]
 
+    def wait_for_all(self, queue: str, wanted: list[bytes]) -> None:
+        """Consume until all these bodies have come. A kill may repeat them, and others before."""
+        missing = set(wanted)
+        with self.channel() as channel:
+            channel.queue_declare(queue, durable=True)
+            for _, _, body in channel.consume(queue, auto_ack=True):
+                missing.discard(body)
+                if not missing:
+                    return
+        raise AssertionError("the consumer has ended")
+
     def shovel(self, name: str, **value: object) -> None:
         """Define a shovel; underscores in names of fields are hyphens."""
         fields = {field.replace("_", "-"): each for field, each in value.items()}
@@ -162,6 +173,91 @@ def wait_until_running(site: Site, name: str) -> None:
     site.daemon.log.wait_for(rf"shovel running.*shovel={name}\b")
 
 
+PAIRS = [("amqp091", "amqp091"), ("amqp091", "amqp10"), ("amqp10", "amqp091"), ("amqp10", "amqp10")]
+
+
+def ends(source: str, source_url: str, destination: str, destination_url: str) -> dict[str, str]:
+    """The fields of a shovel from the queue `out` to the queue `in`, each with a protocol and a URI."""
+    first = {"src_protocol": source, "src_uri": source_url}
+    first |= {"src_address": "/queues/out"} if source == "amqp10" else {"src_queue": "out"}
+    second = {"dest_protocol": destination, "dest_uri": destination_url}
+    second |= {"dest_address": "/queues/in"} if destination == "amqp10" else {"dest_queue": "in"}
+    return first | second
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack"])
+@pytest.mark.parametrize(("source", "destination"), PAIRS)
+def test_all_pairs_of_protocols_push_and_pull(
+    sites: tuple[Site, Site], source: str, destination: str, mode: str
+) -> None:
+    here, there = sites
+    properties = pika.BasicProperties(
+        delivery_mode=2, message_id="m1", headers={"n": 1, "text": "a"}, priority=3, content_type="text/plain"
+    )
+    large = bytes(range(256)) * 12_000  # large enough for pieces
+    for site in sites:
+        site.publish("in", [])
+    here.publish("out", [*numbered(300), large], properties)
+    url = there.daemon.address.url()
+    here.shovel("push", **ends(source, "amqp://", destination, url), ack_mode=mode)
+    found = there.take("in", 301)
+    assert [body for _, _, body in found] == [*numbered(300), large]
+    for _, each, _ in (found[0], found[-1]):
+        assert (each.message_id, each.headers["n"], each.headers["text"]) == ("m1", 1, "a")
+        assert (each.priority, each.content_type, each.delivery_mode) == (3, "text/plain", 2)
+    there.publish("out", numbered(300), properties)
+    here.shovel("pull", **ends(source, url, destination, "amqp://"), ack_mode=mode)
+    assert here.bodies("in", 300) == numbered(300)
+    status = here.status("pull")
+    assert (status["src_protocol"], status["dest_protocol"]) == (source, destination)
+    assert status.get("src_address") == ("/queues/out" if source == "amqp10" else None)
+    assert status.get("dest_address") == ("/queues/in" if destination == "amqp10" else None)
+
+
+def test_ends_of_amqp10_come_back_when_the_other_broker_does(
+    sites: tuple[Site, Site], start_daemon: DaemonStarter, tmp_path: Path
+) -> None:
+    here, there = sites
+    port = there.daemon.address.port
+    fields = ends("amqp10", "amqp://", "amqp10", there.daemon.address.url())
+    there.publish("in", [])
+    here.publish("out", numbered(10))
+    here.shovel("push", **fields, reconnect_delay=1)
+    assert there.bodies("in", 10) == numbered(10)
+    there.daemon.kill()
+    later = [b"later %d" % number for number in range(20)]
+    here.publish("out", later)
+    here.daemon.log.wait_for("shovel failed.*destination")
+    again = Site(start_daemon(data_dir=tmp_path / "data-1", port=port))
+    again.wait_for_all("in", later)
+    again.api.close()
+
+
+def test_an_end_of_amqp10_uses_tls_and_logs_in(
+    start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
+) -> None:
+    here = Site(start_daemon(data_dir=tmp_path / "data-0"))
+    there = Site(start_daemon(*certificates.options(), data_dir=tmp_path / "data-1"))
+    there.publish("in", [])
+    here.publish("out", numbered(20))
+    place = f"localhost:{secure_address(there.daemon).port}"
+    query = f"cacertfile={certificates.folder / 'ca.pem'}&hostname=vhost:%2F&sasl=plain"
+    here.shovel("push", **ends("amqp10", "amqp://", "amqp10", f"amqps://guest:guest@{place}?{query}"))
+    assert there.bodies("in", 20) == numbered(20)
+    value = ends("amqp10", "amqp://", "amqp10", f"amqps://guest:wrong@{place}?{query}")
+    here.shovel("wrong", **value)
+    here.daemon.log.wait_for("shovel failed.*the log-in has failed")
+    for site in (here, there):
+        site.api.close()
+
+
+def test_fields_of_amqp10_are_checked_over_http(sites: tuple[Site, Site]) -> None:
+    here, _ = sites
+    value = {"src-protocol": "amqp10", "src-uri": "amqp://", "dest-uri": "amqp://", "dest-queue": "in"}
+    refusal = here.api.refused(400, "PUT", "parameters", "shovel", "/", "s", body={"value": value})
+    assert refusal["reason"] == "'src-address' is missing"
+
+
 @pytest.mark.parametrize("mode", ["on-publish", "no-ack"])
 def test_other_modes_of_acknowledgement(sites: tuple[Site, Site], mode: str) -> None:
     here, there = sites
@@ -215,12 +311,13 @@ def test_a_shovel_comes_back_when_the_other_broker_does(
     here.publish("out", numbered(10))
     assert there.bodies("in", 10) == numbered(10)
     there.daemon.kill()
-    here.publish("out", numbered(20))
+    later = [b"later %d" % number for number in range(20)]
+    here.publish("out", later)
     here.daemon.log.wait_for("shovel failed.*destination")
     status = here.status("push")
     assert "destination 127.0.0.1" in status["reason"]
     again = Site(start_daemon(data_dir=tmp_path / "data-1", port=port))
-    assert again.bodies("in", 20) == numbered(20)
+    again.wait_for_all("in", later)
     again.api.close()
 
 

@@ -20,12 +20,13 @@ def publish(address: Address, queue: str) -> None:
             channel.basic_publish("", queue, body, properties)
 
 
-def take(address: Address, queue: str) -> list[bytes]:
+def take(address: Address, queue: str, keeps_headers: bool = True) -> list[bytes]:
     found: list[bytes] = []
     with amqp(address, "/") as channel:
         channel.queue_declare(queue, durable=True)
         for _, properties, body in channel.consume(queue, auto_ack=True):
-            assert properties.headers["n"] == len(body)
+            if keeps_headers:
+                assert properties.headers["n"] == len(body)
             found.append(body)
             if len(found) == len(BODIES):
                 return found
@@ -50,6 +51,48 @@ def test_messages_go_to_rabbitmq_and_come_back(
         api.put("parameters", "shovel", "/", "back", value=back | {"ack-mode": mode})
         assert sorted(take(daemon.address, "in"), key=int) == BODIES
         api.close()
+
+
+PAIRS = [("amqp091", "amqp10"), ("amqp10", "amqp091"), ("amqp10", "amqp10")]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", ["on-confirm", "on-publish", "no-ack"])
+def test_messages_go_to_rabbitmq_over_amqp10_and_come_back(
+    start_daemon: DaemonStarter, tmp_path: Path, mode: str
+) -> None:
+    folder = tmp_path / "rabbitmq"
+    folder.mkdir()
+    with running(folder, "rabbitmq_amqp1_0") as (_, port):
+        other = Address("127.0.0.1", port)
+        daemon = start_daemon()
+        api = Api(daemon.load_api().admin)
+        for number, (source, destination) in enumerate(PAIRS):
+            between = f"between{number}"
+            for address in (other, daemon.address):
+                with amqp(address, "/") as channel:
+                    channel.queue_declare(between, durable=True)
+                    channel.queue_declare(f"in{number}", durable=True)
+            publish(daemon.address, f"out{number}")
+            there = end("src", source, "amqp://", f"out{number}", f"/queues/out{number}")
+            there |= end("dest", destination, other.url(), between, f"/amq/queue/{between}")
+            back = end("src", source, other.url(), between, f"/amq/queue/{between}")
+            back |= end("dest", destination, "amqp://", f"in{number}", f"/queues/in{number}")
+            api.put("parameters", "shovel", "/", f"there{number}", value=there | {"ack-mode": mode})
+            if destination == "amqp091":
+                assert take(other, between) == BODIES
+                publish(daemon.address, f"out{number}")
+            api.put("parameters", "shovel", "/", f"back{number}", value=back | {"ack-mode": mode})
+            # RabbitMQ 3 converts no headers from one protocol to the other
+            keeps_headers = source == destination
+            assert sorted(take(daemon.address, f"in{number}", keeps_headers), key=int) == BODIES
+        api.close()
+
+
+def end(side: str, protocol: str, uri: str, queue: str, address: str) -> dict[str, object]:
+    """The fields of one end of a shovel, a queue or a node of AMQP 1.0."""
+    place = {f"{side}-address": address} if protocol == "amqp10" else {f"{side}-queue": queue}
+    return {f"{side}-protocol": protocol, f"{side}-uri": uri, **place}
 
 
 @pytest.mark.nightly

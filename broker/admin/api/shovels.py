@@ -38,9 +38,9 @@ def show_shovel(shovel: Shovel, node: str) -> Shown:
         "type": "dynamic",
         "state": shovel.shown_state,
         "src_uri": source_uri.shown,
-        "src_protocol": "amqp091",
+        "src_protocol": source_uri.protocol,
         "dest_uri": destination_uri.shown,
-        "dest_protocol": "amqp091",
+        "dest_protocol": destination_uri.protocol,
         **_endpoints(definition),
         "forwarded": int(shovel.forwarded),
         "forwarded_bytes": int(shovel.forwarded_bytes),
@@ -62,11 +62,15 @@ def show_shovel(shovel: Shovel, node: str) -> Shown:
 def _endpoints(definition: Definition) -> Shown:
     source, destination = definition.source, definition.destination
     shown: Shown = {}
-    if source.queue:
+    if source.address:
+        shown["src_address"] = source.address
+    elif source.queue:
         shown["src_queue"] = source.queue
     else:
         shown |= {"src_exchange": source.exchange, "src_exchange_key": source.key}
-    if destination.queue:
+    if destination.address:
+        shown["dest_address"] = destination.address
+    elif destination.queue:
         shown["dest_queue"] = destination.queue
     elif destination.exchange is not None:
         shown["dest_exchange"] = destination.exchange

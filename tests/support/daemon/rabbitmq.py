@@ -40,13 +40,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[tuple[Api, int]]:
-    """Run RabbitMQ; yield its HTTP API and its AMQP port."""
+def running(folder: Path, *plugins: str) -> Iterator[tuple[Api, int]]:
+    """Run RabbitMQ with its management and these plugins; yield its HTTP API and its AMQP port."""
     if not SERVER.exists() or shutil.which("erl") is None:
         assert os.environ.get("CI") != "true", "rabbitmq-server is not installed"
         pytest.skip("rabbitmq-server is not installed")
     amqp_port, admin_port, dist_port, epmd_port = (free_port() for _ in range(4))
-    (folder / "plugins").write_text("[rabbitmq_management].")
+    (folder / "plugins").write_text(f"[{','.join(('rabbitmq_management', *plugins))}].")
     (folder / "rabbitmq.conf").write_text(
         f"listeners.tcp.local = 127.0.0.1:{amqp_port}\n"
         "distribution.listener.interface = 127.0.0.1\n"

@@ -19,6 +19,9 @@ from tests.support.core.topology import RecordingStore, new_broker
 
 MINIMAL = {"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://u:p@host", "dest-queue": "b"}
 
+SOURCE10 = {"src_protocol": "amqp10", "src_address": "/queues/a"}
+DESTINATION10 = {"dest_protocol": "amqp10", "dest_address": "/queues/b", "dest_queue": "absent"}
+
 
 def parsed(**fields: object) -> Definition:
     named = {name.replace("_", "-"): value for name, value in fields.items()}
@@ -78,7 +81,70 @@ def test_properties_are_encoded() -> None:
         ({"src_queue": "q" * 256}, "'src-queue' is 256 bytes long, at most 255 are allowed"),
         ({"src_queue": 5}, "'src-queue' is '5', allowed: a string"),
         ({"dest_exchange": "e"}, "'dest-queue' and 'dest-exchange' cannot be together"),
-        ({"src_protocol": "amqp10"}, "'src-protocol' is 'amqp10', allowed: amqp091, local"),
+        ({"src_protocol": "amqp1"}, "'src-protocol' is 'amqp1', allowed: amqp091, amqp10, local"),
+        ({"src_protocol": "amqp10"}, "'src-address' is missing"),
+        ({"dest_protocol": "amqp10"}, "'dest-address' is missing"),
+        (SOURCE10, "'src-queue' is not known, allowed: "),
+        (
+            SOURCE10 | {"src_address": ""},
+            "'src-address' is '', allowed: an address of 1 to 4096 bytes",
+        ),
+        (
+            SOURCE10 | {"src_queue": "absent", "src_delete_after": "queue-length"},
+            "'src-delete-after' is 'queue-length', allowed: 'never' or 1 to 2147483647",
+        ),
+        (
+            SOURCE10 | {"src_queue": "absent", "src_prefetch_count": 0},
+            "'src-prefetch-count' is '0', allowed: a whole number from 1 to 65535",
+        ),
+        (
+            SOURCE10 | {"src_queue": "absent", "src_uri": "amqp://h?sasl=x"},
+            "the parameter 'sasl' of 'src-uri' is 'x', allowed: plain, anon, external",
+        ),
+        (
+            SOURCE10 | {"src_queue": "absent", "src_uri": "amqp://h?auth_mechanism=amqplain"},
+            "the parameter 'auth_mechanism' of 'src-uri' is 'amqplain', allowed: plain, external, anonymous",
+        ),
+        (
+            SOURCE10 | {"src_queue": "absent", "src_uri": "amqp://h?max_frame_size=100"},
+            "the parameter 'max_frame_size' of 'src-uri' is '100', allowed: 0 for the limit of the peer, or ",
+        ),
+        (
+            {"src_uri": "amqp://h?hostname=x"},
+            "'src-uri' has the parameter 'hostname', which is not known: ",
+        ),
+        (
+            DESTINATION10 | {"dest_properties": {"size": "1"}},
+            "'dest-properties' has 'size', which is not known",
+        ),
+        (
+            DESTINATION10 | {"dest_properties": {"subject": 1}},
+            "'dest-properties' has 'subject' = '1', which is not a string",
+        ),
+        (
+            DESTINATION10 | {"dest_properties": {"creation-time": "now"}},
+            "'dest-properties' has 'creation-time' = 'now', allowed: 0 to 9223372036854775807",
+        ),
+        (
+            DESTINATION10 | {"dest_properties": {"content-type": "ä"}},
+            "'dest-properties' has 'content-type' = 'ä', which is not ASCII",
+        ),
+        (
+            DESTINATION10 | {"dest_application_properties": {"a": [1]}},
+            "'dest-application-properties' has 'a' = '[1]', allowed: a string, a number, true or false",
+        ),
+        (
+            DESTINATION10 | {"dest_message_annotations": {"ä": "1"}},
+            "'dest-message-annotations' has 'ä', which is not ASCII",
+        ),
+        (
+            DESTINATION10 | {"ack_mode": "exactly-once"},
+            "'ack-mode' = 'exactly-once' needs ends of AMQP 0-9-1, 'dest-protocol' is 'amqp10'",
+        ),
+        (
+            SOURCE10 | {"src_queue": "absent", "ack_mode": "exactly-once"},
+            "'ack-mode' = 'exactly-once' needs ends of AMQP 0-9-1, 'src-protocol' is 'amqp10'",
+        ),
         (
             {"dest_protocol": "local"},
             "'dest-uri' has a host, and protocol 'local' means this broker: 'amqp://'",
@@ -261,3 +327,32 @@ def test_shown_values_have_no_log_ins() -> None:
     }
     assert show_uri("amqp://[") == "(not a URI)"
     assert shown_value({"src-uri": [{"x": "amqp://a:b@c"}]}) == {"src-uri": ["(not a URI)"]}
+
+
+def test_the_examples_of_rabbitmqs_documentation_for_amqp10_are_taken() -> None:
+    value = {
+        "src-protocol": "amqp10",
+        "src-uri": "amqp://remote-server?sasl=anon",
+        "src-address": "remote-queue",
+        "dest-protocol": "amqp091",
+        "dest-uri": "amqp://",
+        "dest-queue": "another-queue",
+    }
+    source = parse_definition("/", "s", value).source
+    assert (source.address, source.prefetch, source.delete_after) == ("remote-queue", 1000, NEVER)
+    [uri] = source.uris
+    assert (uri.protocol, uri.hostname, uri.mechanisms) == ("amqp10", "remote-server", ("ANONYMOUS",))
+
+
+def test_uris_of_amqp10_have_their_own_parameters() -> None:
+    text = (
+        "amqps://fred:passw@proxy:9876?hostname=my_host&container_id=c&max_frame_size=512&idle_time_out=60000"
+    )
+    uri = parse_uri(text, "/", "src-uri", "amqp10")
+    assert (uri.host, uri.port, uri.hostname, uri.container) == ("proxy", 9876, "my_host", "c")
+    assert (uri.frame_max, uri.idle_ms, uri.mechanisms) == (512, 60_000, ("PLAIN",))
+    assert uri.shown == text.replace("fred:passw@", "")
+    named = parse_uri("amqp://u:p@host/a%2Fb?heartbeat=3", "/", "src-uri", "amqp10")
+    assert (named.hostname, named.vhost, named.idle_ms) == ("vhost:a/b", "a/b", 3000)
+    local = parse_uri("amqp://", "v", "src-uri", "amqp10")
+    assert (local.hostname, local.is_local) == ("vhost:v", True)

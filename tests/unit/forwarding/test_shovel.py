@@ -7,7 +7,8 @@ import pytest
 
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.schedule import TimedTask
-from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED, Window
+from broker.forwarding.ends import Destination, Window
+from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED
 from protocol.amqp091.content import body
 from tests.support.forwarding import OTHER, Sites
 
@@ -234,6 +235,7 @@ def test_messages_wait_until_none_of_three_reasons_is_left(sites: Sites) -> None
     attempt = shovel.attempt
     assert attempt is not None
     destination = attempt.destination
+    assert isinstance(destination, Destination)
     shown = []
     notes: list[Callable[[], None]] = [
         lambda: destination.on_writable(False),
