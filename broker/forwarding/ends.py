@@ -15,8 +15,8 @@ from mypy_extensions import i64, mypyc_attr
 from pamqp import base, commands
 
 from broker.adapters.formats.either import Conversions
-from broker.adapters.peers.server import MESSAGE_ORIGINS
-from broker.core.arguments.consumer import ORIGIN_READER
+from broker.adapters.peers.server import MESSAGE_ORIGINS, MESSAGE_SELECTORS
+from broker.core.arguments.consumer import ORIGIN_READER, SELECTOR
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEnd, SourceEnd
 from broker.forwarding.line import Dialer, Line
@@ -408,12 +408,12 @@ class End091(End[Client], ClientHandler):
         """Set up the channel. Each subclass ends its set-up with `note_ready`."""
         raise NotImplementedError
 
-    def remembers_origins(self) -> bool:
-        """Whether the broker understands the headers of messages that are forwarded exactly once."""
+    def has_capability(self, name: str) -> bool:
+        """Whether the broker has a capability of amqpd: MESSAGE_ORIGINS or MESSAGE_SELECTORS."""
         if self.uri.is_local:
             return True
         capabilities = self.client.server_properties.get("capabilities")
-        return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
+        return isinstance(capabilities, dict) and capabilities.get(name) is True
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
@@ -567,7 +567,9 @@ class Source(End091):
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._reader and not self.remembers_origins():
+        if self._source.selector is not None and not self.has_capability(MESSAGE_SELECTORS):
+            self.fail(f"the broker selects no messages: no capability '{MESSAGE_SELECTORS}'")
+        elif self._reader and not self.has_capability(MESSAGE_ORIGINS):
             self.fail(f"the broker gives messages no positions: no capability '{MESSAGE_ORIGINS}'")
         elif self._source.exchange:
             self.client.declare("", EXCLUSIVE, EMPTY_TABLE, self._bind)
@@ -623,7 +625,8 @@ class Source(End091):
     def _consume(self, queue: str) -> None:
         arguments = self._source.consumer_arguments
         if self._reader:
-            arguments = encode_table({ORIGIN_READER: self._reader})
+            selects = {SELECTOR: self._source.selector_text} if self._source.selector is not None else {}
+            arguments = encode_table({ORIGIN_READER: self._reader, **selects})
         self.client.consume(queue, TAG, self._no_ack, arguments, self._consuming)
 
     def give_up(self) -> None:
@@ -684,7 +687,7 @@ class Destination(End091):
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._definition.ack_mode == EXACTLY_ONCE and not self.remembers_origins():
+        if self._definition.ack_mode == EXACTLY_ONCE and not self.has_capability(MESSAGE_ORIGINS):
             self.fail(f"the broker does not store messages exactly once: no capability '{MESSAGE_ORIGINS}'")
             return
         if not self._destination.queue:

@@ -1,5 +1,6 @@
 """Shovels between two broker processes, and within one, with a real client at both sides."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -443,6 +444,46 @@ def test_shovels_use_tls_and_check_the_certificate(
     assert there.bodies("in", 20) == numbered(20)
     here.api.close()
     there.api.close()
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "exactly-once"])
+def test_selected_messages_are_pulled_from_another_process(sites: tuple[Site, Site], mode: str) -> None:
+    here, there = sites
+    for number in range(20):
+        there.publish("out", [b"%d" % number], pika.BasicProperties(delivery_mode=2, priority=number % 10))
+    here.shovel(
+        "urgent",
+        src_uri=there.daemon.address.url(),
+        src_queue="out",
+        src_selector="JMSPriority >= 8",
+        dest_uri="amqp://",
+        dest_queue="in",
+        ack_mode=mode,
+    )
+    wait_until_running(here, "urgent")
+    with here.channel() as channel:
+        found = [body for _, _, body in itertools.islice(channel.consume("in", auto_ack=True), 4)]
+    assert found == [b"8", b"9", b"18", b"19"]
+    assert there.bodies("out", 16) == [b"%d" % number for number in range(20) if number % 10 < 8]
+
+
+def test_batches_and_windows(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    ends = {"src_uri": "amqp://", "dest_uri": there.daemon.address.url(), "dest_queue": "in"}
+    here.publish("batched", numbered(4))
+    here.shovel("b", **ends, src_queue="batched", batch_size=5, batch_interval=3_600_000)
+    wait_until_running(here, "b")
+    here.publish("batched", [b"4", b"5"])
+    assert there.bodies("in", 5) == numbered(5)
+    here.publish("windowed", numbered(3))
+    here.shovel("w", **ends, src_queue="windowed", window={"cron": "0 0 29 2 *", "duration": 1})
+    here.daemon.log.wait_for("shovel waits for its window.*shovel=w")
+    status = here.status("w")
+    assert (status["state"], status["source_ready"]) == ("waiting", 3)
+    assert status["next_window"].endswith("-02-29T00:00:00+00:00")
+    here.api.delete("shovels", "vhost", "/", "w")
+    here.shovel("w", **ends, src_queue="windowed", window={"cron": "* * * * *", "duration": 3600})
+    assert there.bodies("in", 3) == numbered(3)
 
 
 def test_messages_are_pulled_exactly_once_from_another_process(sites: tuple[Site, Site]) -> None:
