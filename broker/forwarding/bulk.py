@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from broker.core.cron import NO_DATE, Windows
 from broker.core.schedule import Schedule
-from broker.forwarding.ends import EndOwner, Timer
+from broker.forwarding.ports import EndOwner, Timer
 
 BYTES_MAX: Final = 64 << 20  # with messages of so many bytes a batch is sent, however few they are
 SENT_MAX: Final = 256  # messages sent in a turn

@@ -20,7 +20,7 @@ from broker.adapters.peers.server import StagedReader
 from broker.core.errors import PreconditionFailed
 from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
-from broker.forwarding.ends import EndOwner
+from broker.forwarding.ports import EndOwner
 from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost, release_stage
 from protocol.amqp091.constants import BASIC_DELIVER
 from protocol.amqp091.content import header_frame_bytes, write_frames

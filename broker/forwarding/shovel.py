@@ -34,15 +34,10 @@ from broker.forwarding.ends import (
     FLOW,
     Destination,
     EndHost,
-    MessageDestination,
-    MessageSource,
-    Run,
     Source,
-    Timer,
-    Window,
-    guard,
 )
 from broker.forwarding.ends10 import Destination10, Source10
+from broker.forwarding.ports import MessageDestination, MessageSource, Run, Timer, Window, guard
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost, reader_of, staged_queue
 from broker.forwarding.uri import AMQP10

@@ -37,9 +37,10 @@ from broker.core.queues.queue import Queue
 from broker.core.schedule import Chore
 from broker.core.selector.selector import Selector
 from broker.forwarding.definition import PREFETCH, Definition
-from broker.forwarding.ends import EndOwner, Run, Timer, guard
-from broker.forwarding.rewriting import ORIGIN_NAMES
-from protocol.amqp091.properties import Field, Properties
+from broker.forwarding.ports import EndOwner, Run, Timer, guard
+from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
+from protocol.amqp091.content import header_frame_bytes, with_fields
+from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
 
@@ -94,22 +95,29 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
 
     Raises ValueError for headers that do not decode.
     """
-    added: list[Field] = [(ORIGIN.encode(), origin), (POSITION.encode(), _number(position))]
+    if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:  # an earlier forwarding
+        try:
+            properties = Properties(content)
+            properties.set_fields([field for field in properties.fields() if field[0] not in ORIGIN_NAMES])
+        except ProtocolError as error:
+            raise ValueError(error.text) from error
+        content = properties.content()
+    number: int = position
+    fields = [_ORIGIN, origin, _POSITION, number.to_bytes(8, "big")]
     if preceding != NONE:
-        added.append((PRECEDING.encode(), _number(preceding)))
-    try:
-        properties = Properties(content)
-        properties.set_fields(
-            [field for field in properties.fields() if field[0] not in ORIGIN_NAMES] + added
-        )
-    except ProtocolError as error:
-        raise ValueError(error.text) from error
-    return properties.content()
+        number = preceding
+        fields += (_PRECEDING, number.to_bytes(8, "big"))
+    return with_fields(content, b"".join(fields))
 
 
-def _number(value: i64) -> bytes:
-    number: int = value
-    return b"l" + number.to_bytes(8, "big")
+def _field(name: str, kind: bytes) -> bytes:
+    """Return the encoded name of a header, and the octet of its type."""
+    return bytes([len(name)]) + name.encode() + kind
+
+
+_ORIGIN: Final = _field(ORIGIN, b"")  # the origin has its type with it
+_POSITION: Final = _field(POSITION, b"l")
+_PRECEDING: Final = _field(PRECEDING, b"l")
 
 
 def release_stage(broker: Broker, staged: StagedQueue) -> None:
