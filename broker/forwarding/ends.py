@@ -27,6 +27,8 @@ from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, C
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.table import EMPTY_TABLE, encode_table
 from protocol.errors import DUPLICATE, NOT_FOUND, PRECONDITION_FAILED
+from protocol.scram import MECHANISM as SCRAM
+from protocol.scram import salt_password
 
 SHORT: Final = 1  # the broker is short of memory or disk space [RabbitMQ connection.blocked]
 STOPPED: Final = 2  # the broker has stopped the channel [amqp-0-9-1 1.5.2.3]
@@ -272,6 +274,7 @@ class End091(End[Client], ClientHandler):
             uri.frame_max,
             uri.channel_max,
             capabilities,
+            host.dialer.make_nonce() if SCRAM in uri.mechanisms else "",
         )
         properties = {"product": "amqpd", "version": host.version, "connection_name": self._name}
         self.client = Client(self, login, properties, BODY_BYTES_MAX)
@@ -279,6 +282,16 @@ class End091(End[Client], ClientHandler):
     def on_ready(self) -> None:
         """Set up the channel. Each subclass ends its set-up with `note_ready`."""
         raise NotImplementedError
+
+    def on_salt(self, salt: bytes, iterations: int) -> None:
+        """Salt the password beside the event loop, which this would stop for a while."""
+        password = self.uri.password
+        self._dialer.compute(lambda: salt_password(password, salt, iterations), self._on_salted)
+
+    def _on_salted(self, salted: bytes) -> None:
+        if not self._closing:
+            guard(self.owner, lambda: self.client.continue_login(salted))
+            self.flush()
 
     def has_capability(self, name: str) -> bool:
         """Whether the broker has a capability of amqpd: MESSAGE_ORIGINS or MESSAGE_SELECTORS."""

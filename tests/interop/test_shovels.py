@@ -486,6 +486,36 @@ def test_batches_and_windows(sites: tuple[Site, Site]) -> None:
     assert there.bodies("in", 3) == numbered(3)
 
 
+def test_a_shovel_logs_in_by_scram_and_by_its_certificate(
+    start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
+) -> None:
+    here = Site(start_daemon(data_dir=tmp_path / "data-0"))
+    options = certificates.options("--tls-verify", "required", "--tls-login-from", "common_name")
+    there = Site(start_daemon(*options, data_dir=tmp_path / "data-1"))
+    there.api.put("users", "robot", password="unknown", tags="")
+    there.api.put("permissions", "/", "robot", configure=".*", write=".*", read=".*")
+    authority, certificate = certificates.folder / "ca.pem", certificates.client("robot")
+    tls = f"cacertfile={authority}&certfile={certificate}&server_name_indication=localhost"
+    url = f"amqps://127.0.0.1:{secure_address(there.daemon).port}/%2F?verify=verify_peer&{tls}"
+    here.publish("out", numbered(20))
+    fields = {"src_uri": "amqp://", "src_queue": "out", "dest_queue": "in", "reconnect_delay": 1}
+    here.shovel("external", **fields, dest_uri=f"{url}&auth_mechanism=external")
+    assert there.bodies("in", 20) == numbered(20)
+    there.daemon.log.wait_for("connection opened.*Shovel external.*user=robot")
+    here.api.delete("shovels", "vhost", "/", "external")
+    there.api.put("users", "robot", status=204, password=SECRET, tags="")
+    here.publish("out", numbered(20))
+    scram = there.daemon.address.url("robot", SECRET, "?auth_mechanism=scram-sha-256")
+    here.shovel("scram", **fields, dest_uri=scram)
+    assert there.bodies("in", 20) == numbered(20)
+    mechanisms = {each["auth_mechanism"] for each in there.api.get("connections") if each["user"] == "robot"}
+    assert mechanisms == {"SCRAM-SHA-256"}
+    here.shovel("wrong", **fields, dest_uri=scram.replace(SECRET, "other"))
+    here.daemon.log.wait_for("shovel failed.*ACCESS_REFUSED.*SCRAM-SHA-256.*shovel=wrong")
+    here.api.close()
+    there.api.close()
+
+
 def test_messages_are_pulled_exactly_once_from_another_process(sites: tuple[Site, Site]) -> None:
     here, there = sites
     there.publish("out", [*numbered(500), b"x" * 3_000_000])
