@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256, the server's side: verifiers of passwords, and the exchange. [RFC 5802, RFC 7677]
+"""SCRAM-SHA-256: verifiers of passwords, and both sides of the exchange. [RFC 5802, RFC 7677]
 
 The module looks up nothing and uses no random numbers. The caller finds the verifier of the user, and makes
 the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
@@ -53,12 +53,19 @@ class Verifier(NamedTuple):
 
 def derive_verifier(password: str, salt: bytes, iterations: int) -> Verifier:
     """Return the verifier of a password. The duration depends on `iterations`."""
-    salted = hashlib.pbkdf2_hmac(
-        "sha256", prepare_text(password).encode("utf-8", "surrogatepass"), salt, iterations
-    )
+    salted = salt_password(password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
     stored_key = hashlib.sha256(client_key).digest()
     return Verifier(salt, iterations, stored_key, hmac.digest(salted, b"Server Key", "sha256"))
+
+
+def salt_password(password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the salted password, from which both sides derive their keys. [RFC 5802 3]
+
+    The duration depends on `iterations`.
+    """
+    prepared = prepare_text(password).encode("utf-8", "surrogatepass")
+    return hashlib.pbkdf2_hmac("sha256", prepared, salt, iterations)
 
 
 def read_verifier(text: str) -> Verifier:
@@ -162,6 +169,71 @@ class Exchange:
         if not proof_matches or not nonce_matches or len(proof) != _KEY_BYTES:
             return None
         return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, signed, "sha256"))
+
+
+@final
+class ClientExchange:
+    """The client's side of a log-in: `first`, `take_challenge`, `final`, then `check`. [RFC 5802 5]
+
+    `salt` and `iterations`: for `salt_password`, known after `take_challenge`. The methods raise
+    ProtocolError(SYNTAX_ERROR) for a malformed message of the server.
+    """
+
+    def __init__(self, user: str, nonce: str) -> None:
+        """`nonce`: printable ASCII without commas that cannot be guessed."""
+        self.salt = b""
+        self.iterations = 0
+        self._nonce = nonce
+        name = prepare_text(user).replace("=", "=3D").replace(",", "=2C")
+        self._bare = f"n={name},r={nonce}"
+        self._challenge = ""
+        self._proof = b""  # the server must send it
+
+    @property
+    def is_challenged(self) -> bool:
+        """Whether the server has sent its first message."""
+        return self._challenge != ""
+
+    def first(self) -> bytes:
+        """Return client-first-message."""
+        return b"n,," + self._bare.encode(errors=_BYTES)
+
+    def take_challenge(self, message: bytes) -> None:
+        """Take server-first-message."""
+        text = _text(message)
+        match = re.fullmatch(r"r=([^,]*),s=([^,]*),i=([0-9]{1,8})(?:,.*)?", text, re.ASCII)
+        if match is None:
+            raise _malformed("the challenge of the server")
+        nonce = match[1]
+        if not nonce.startswith(self._nonce) or nonce == self._nonce or not _NONCE.fullmatch(nonce):
+            raise _malformed("the nonce of the server")
+        self.salt = _decoded(match[2], "the salt")
+        self.iterations = int(match[3])
+        if not ITERATIONS_MIN <= self.iterations <= ITERATIONS_MAX:
+            raise ProtocolError(
+                SYNTAX_ERROR,
+                f"{MECHANISM}: the server demands {self.iterations} iterations, "
+                f"allowed: {ITERATIONS_MIN} to {ITERATIONS_MAX}",
+            )
+        self._nonce = nonce
+        self._challenge = text
+
+    def final(self, salted: bytes) -> bytes:
+        """Return client-final-message, for the salted password."""
+        unsigned = f"c=biws,r={self._nonce}"  # biws: no channel binding
+        signed = f"{self._bare},{self._challenge},{unsigned}".encode(errors=_BYTES)
+        key = hmac.digest(salted, b"Client Key", "sha256")
+        signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
+        self._proof = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), signed, "sha256")
+        proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+        return f"{unsigned},p={_b64(proof)}".encode(errors=_BYTES)
+
+    def check(self, message: bytes) -> bool:
+        """Take server-final-message. Return whether the server has proved that it knows the password."""
+        match = re.fullmatch(r"v=([^,]*)(?:,.*)?", _text(message))
+        if match is None:
+            raise _malformed("the final message of the server")
+        return self._proof != b"" and hmac.compare_digest(_decoded(match[1], "the proof"), self._proof)
 
 
 def _text(message: bytes) -> str:

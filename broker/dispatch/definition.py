@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from cronsim import CronSim, CronSimError
-
 from broker.core.arguments.rule import MILLISECONDS_MAX
+from broker.core.cron import Cron
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
 from broker.core.selector.selector import Selector
-from broker.dispatch.triggers import EPOCH, EVERY_MESSAGE, INTERVAL, KINDS, LENGTH, WHEN_IDLE, TriggerRule
+from broker.dispatch.triggers import EVERY_MESSAGE, INTERVAL, KINDS, LENGTH, WHEN_IDLE, TriggerRule
 from config.targets import AllowList, Url, parse_command, parse_url
 
 Change = dict[str, object]
@@ -50,7 +49,6 @@ TIMEOUT_MAX: Final = 86_400_000  # milliseconds: a day
 SIZE_MAX: Final = 512 * 2**20
 HEADERS_MAX: Final = 64
 ARGUMENTS_MAX: Final = 64
-CRON_LENGTH_MAX: Final = 255
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)  # [RFC 9110 5.6.2]
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -395,7 +393,7 @@ def _trigger(reader: _Reader) -> TriggerRule:
     every_ms = reader.number("every_ms", 0, 1, MILLISECONDS_MAX, given)
     cron = given.get("cron") or ""
     if cron:
-        reader.parsed("trigger.cron", cron, parse_cron)
+        reader.parsed("trigger.cron", cron, Cron)
     if (length > 0) != (kind == LENGTH):
         raise PreconditionFailed(f"{reader.where}: 'trigger.length' goes with the kind {LENGTH}, and only so")
     if every_ms and kind not in (INTERVAL, LENGTH):
@@ -410,21 +408,6 @@ def _trigger(reader: _Reader) -> TriggerRule:
     if cron and every_ms:
         raise PreconditionFailed(f"{reader.where}: 'trigger' has either 'every_ms' or 'cron', and not both")
     return TriggerRule(kind, length, every_ms, cron)
-
-
-def parse_cron(text: object) -> str:
-    """Read a cron expression of five fields. Raises ValueError."""
-    if not isinstance(text, str) or len(text) > CRON_LENGTH_MAX:
-        raise ValueError(f"not a text of up to {CRON_LENGTH_MAX} characters")
-    if len(text.split()) != 5:
-        raise ValueError("a cron expression has five fields: minute, hour, day, month, day of the week")
-    try:
-        next(CronSim(text, EPOCH))
-    except CronSimError as error:
-        raise ValueError(str(error)) from error
-    except StopIteration:
-        raise ValueError("no date ever matches the expression") from None
-    return text
 
 
 def _headers(reader: _Reader) -> dict[str, str | Reference]:

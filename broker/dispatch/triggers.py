@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
-from cronsim import CronSim
-
+from broker.core.cron import NO_DATE, Cron
 from broker.core.entries.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.schedule import Schedule
 
@@ -26,7 +24,6 @@ LENGTH: Final = "length"
 INTERVAL: Final = "interval"
 KINDS: Final = (EVERY_MESSAGE, WHEN_IDLE, LENGTH, INTERVAL)
 
-EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 NO_TIME: Final = 0
 LOOK_MS: Final = 60_000  # the longest wait for a cron date: the calendar may be set meanwhile
 
@@ -167,28 +164,28 @@ class IntervalTrigger(GrantingTrigger):
         super().__init__()
         self._schedule = schedule
         self._every = every_ms
-        self._cron = cron
+        self._cron = Cron(cron) if cron else None
         self._due = NO_TIME  # on the clock
-        self._date = 0  # the next date of the cron expression, in milliseconds since 1970
+        self._date = NO_DATE  # the next date of the cron expression, in milliseconds since 1970
 
     def start(self) -> None:
         """Count the first interval from now on."""
-        if self._cron:
+        if self._cron is not None:
             self._set_date(int(self._schedule.date()))
         else:
             self._due = int(self._schedule.after(self._every))
 
     def next_time(self) -> int:
         """Return the end of the interval, or a time shortly after which the calendar is read again."""
-        if not self._cron or self._date == 0:
+        if self._cron is None or self._date == NO_DATE:
             return self._due
         return int(self._schedule.now()) + min(max(self._date - int(self._schedule.date()), 1), LOOK_MS)
 
     def ring(self, ready: int) -> None:
         """Grant the ready messages if an interval has ended or a date has come."""
-        if self._cron:
+        if self._cron is not None:
             date = int(self._schedule.date())
-            if self._date == 0 or date < self._date:
+            if self._date == NO_DATE or date < self._date:
                 return
             self._set_date(date)
         else:
@@ -200,12 +197,7 @@ class IntervalTrigger(GrantingTrigger):
 
     def _set_date(self, after: int) -> None:
         """Find the next date of the cron expression after a date."""
-        try:
-            date = next(CronSim(self._cron, datetime.fromtimestamp(after / 1000, UTC)))
-        except StopIteration:  # none within the next decades
-            self._date = 0
-        else:
-            self._date = int(date.timestamp() * 1000)
+        self._date = NO_DATE if self._cron is None else self._cron.next_after(after)
 
 
 class LengthTrigger(IntervalTrigger):

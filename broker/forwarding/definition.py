@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, final
 
+from broker.core.arguments.consumer import SELECTOR
+from broker.core.arguments.rule import MILLISECONDS_MAX
+from broker.core.cron import Cron, Windows
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_length
+from broker.core.selector.selector import Selector
 from broker.core.values import show
 from broker.forwarding.uri import AMQP091, AMQP10, NOT_A_URI, Uri, parse_uri, show_uri
 from protocol.amqp091 import properties as p
@@ -44,6 +48,7 @@ RECONNECT_DELAY: Final = 5  # seconds
 NUMBER_MAX: Final = 2**31 - 1
 PREFETCH_MAX: Final = 65535
 RATE_MAX: Final = 1_000_000  # messages in a second
+WINDOW_MAX: Final = 31 * 86_400  # seconds
 
 OLD_NAMES: Final = {
     "prefetch-count": "src-prefetch-count",
@@ -67,7 +72,8 @@ class SourceEnd:
     `uris`: at least one; each attempt to connect uses the next one. `table`: the arguments of the queue's
     declaration; `arguments`: the same, encoded. `consumer_arguments`: encoded. `delete_after`: the number of
     messages after which the shovel is deleted, NEVER, or QUEUE_LENGTH. `predeclared`: the queue must exist.
-    `address`: of a node of AMQP 1.0, instead of a queue or exchange.
+    `address`: of a node of AMQP 1.0, instead of a queue or exchange. `selector`: only messages that match are
+    taken; None: all.
     """
 
     def __init__(self, uris: list[Uri], protocol: str) -> None:
@@ -80,6 +86,9 @@ class SourceEnd:
         self.table: dict[str, object] = {}
         self.arguments = EMPTY_TABLE
         self.consumer_arguments = EMPTY_TABLE
+        self.selector: Selector | None = None
+        self.has_arguments = False  # the definition names arguments of the consumer
+        self.selector_text = ""
         self.prefetch = PREFETCH
         self.delete_after = NEVER
         self.predeclared = False
@@ -122,8 +131,11 @@ class Definition:
     """The definition of the shovel `name` in the virtual host `vhost`.
 
     `reconnect_delay`: seconds after a failure; 0: no other attempt. `paused`: the shovel does not run.
-    `rate`: messages in a second at most; 0: no limit. `title`: the shovel in texts for people, without its
-    virtual host. `client_name`: the shovel as other brokers see it.
+    `rate`: messages in a second at most; 0: no limit. `batch_size`: the number of messages that are sent
+    together; 0: no number. `batch_interval`: the longest time in milliseconds that a message waits for its
+    batch; 0: no limit. `windows`: the times in which the shovel runs; None: always.
+    `title`: the shovel in texts for people, without its virtual host. `client_name`: the shovel as other
+    brokers see it.
     """
 
     def __init__(self, vhost: str, name: str, source: SourceEnd, destination: DestinationEnd) -> None:
@@ -137,6 +149,9 @@ class Definition:
         self.rate = 0
         self.title = f"shovel '{name}'"
         self.client_name = f"Shovel {name}"
+        self.batch_size = 0
+        self.batch_interval = 0
+        self.windows: Windows | None = None
 
     @property
     def where(self) -> str:
@@ -161,9 +176,46 @@ def parse_definition(vhost: str, name: str, value: object) -> Definition:
     if definition.rate:  # as many messages may be on their way when the rate is reached
         prefetch = definition.source.prefetch or definition.rate
         definition.source.prefetch = min(prefetch, definition.rate, PREFETCH_MAX)
+    _read_bulk(reader, definition)
     reader.refuse_others()
     _check_together(definition)
     return definition
+
+
+def _read_bulk(reader: FieldReader, definition: Definition) -> None:
+    """Read the batches and the windows. The prefetch count gets room for a batch.
+
+    Raises PreconditionFailed.
+    """
+    size = definition.batch_size = reader.number("batch-size", 0, PREFETCH_MAX)
+    definition.batch_interval = reader.number("batch-interval", 0, MILLISECONDS_MAX)
+    source = definition.source
+    if reader.value("src-prefetch-count", None) is not None and 0 < source.prefetch < size:
+        raise PreconditionFailed(
+            f"'batch-size' is {size}, and the source has at most {source.prefetch} messages on their way "
+            "('src-prefetch-count', 'rate')"
+        )
+    if size and (source.prefetch or definition.ack_mode == EXACTLY_ONCE):
+        source.prefetch = max(source.prefetch or PREFETCH, size)
+    if reader.value("window", None) is not None:
+        definition.windows = _read_windows(reader)
+
+
+def _read_windows(reader: FieldReader) -> Windows:
+    """Return the windows of a shovel. Raises PreconditionFailed."""
+    table = reader.table("window")
+    for key in table:
+        if key not in ("cron", "duration"):
+            raise PreconditionFailed(f"'window' has '{key}', which is not known, allowed: cron, duration")
+    cron, seconds = table.get("cron"), table.get("duration")
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or not 0 < seconds <= WINDOW_MAX:
+        raise PreconditionFailed(
+            f"'window' has 'duration' = '{show(seconds)}', allowed: 1 to {WINDOW_MAX} seconds"
+        )
+    try:
+        return Windows(Cron(cron), seconds * 1000)
+    except ValueError as error:
+        raise PreconditionFailed(f"'window' has 'cron' = '{show(cron)}': {error}") from error
 
 
 def _renamed(value: Mapping[str, object]) -> dict[str, object]:
@@ -193,11 +245,36 @@ def _read_source(reader: FieldReader, vhost: str) -> SourceEnd:
     end.key = reader.name("src-exchange-key")
     end.table = reader.table("src-queue-args")
     end.arguments = reader.encode("src-queue-args", end.table)
-    end.consumer_arguments = reader.encoded("src-consumer-args")
+    _read_selector(reader, end)
     end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX)
     end.predeclared = reader.flag("src-predeclared")
     end.delete_after = _read_delete_after(reader, ("queue-length",))
     return end
+
+
+def _read_selector(reader: FieldReader, end: SourceEnd) -> None:
+    """Read the selector of the source and the arguments of its consumer, which get the selector."""
+    arguments = reader.table("src-consumer-args")
+    text = reader.value("src-selector", "")
+    if not isinstance(text, str):
+        raise reader.refuse("src-selector", "a selector")
+    if text.strip():
+        if end.exchange:
+            raise PreconditionFailed(
+                f"'src-selector' needs a 'src-queue', 'src-exchange' is '{end.exchange}': its binding selects"
+            )
+        if SELECTOR in arguments:
+            raise PreconditionFailed(
+                f"'src-selector' and '{SELECTOR}' in 'src-consumer-args' cannot be together"
+            )
+        try:
+            end.selector = Selector(text)
+        except PreconditionFailed as error:
+            raise PreconditionFailed(f"'src-selector' is not a selector: {error.text}") from error
+        end.selector_text = text
+    selects = {SELECTOR: text} if end.selector is not None else {}
+    end.consumer_arguments = reader.encode("src-consumer-args", {**arguments, **selects})
+    end.has_arguments = bool(arguments)
 
 
 def _read_delete_after(reader: FieldReader, words: tuple[str, ...]) -> int:
@@ -310,6 +387,11 @@ def _check_together(definition: Definition) -> None:
             "'ack-mode' = 'no-ack' and 'src-delete-after' cannot be together: "
             "messages beyond the number would be lost"
         )
+    if definition.source.selector is not None and definition.source.delete_after == QUEUE_LENGTH:
+        raise PreconditionFailed(
+            "'src-selector' and 'src-delete-after' = 'queue-length' cannot be together: "
+            "the length counts messages that are not selected"
+        )
     if definition.paused and definition.source.delete_after != NEVER:
         raise PreconditionFailed(
             "'paused' and 'src-delete-after' cannot be together: a shovel that counts its messages cannot be "
@@ -340,7 +422,7 @@ def _check_exactly_once(source: SourceEnd, destination: DestinationEnd) -> None:
         raise PreconditionFailed(f"{mode} needs a 'dest-queue' without 'dest-predeclared'")
     if source.delete_after != NEVER:
         raise PreconditionFailed(f"{mode} and 'src-delete-after' cannot be together")
-    if source.consumer_arguments != EMPTY_TABLE:
+    if source.has_arguments:
         raise PreconditionFailed(f"{mode} and 'src-consumer-args' cannot be together")
     if any(place == p.HEADERS for place, _ in destination.properties):
         raise PreconditionFailed(

@@ -11,21 +11,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 from pamqp import base, commands
 
 from broker.adapters.formats.either import Conversions
-from broker.adapters.peers.server import MESSAGE_ORIGINS
-from broker.core.arguments.consumer import ORIGIN_READER
-from broker.core.schedule import Schedule, TimedTask
+from broker.adapters.peers.server import MESSAGE_ORIGINS, MESSAGE_SELECTORS
+from broker.core.arguments.consumer import ORIGIN_READER, SELECTOR
+from broker.core.schedule import Schedule
 from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEnd, SourceEnd
 from broker.forwarding.line import Dialer, Line
+from broker.forwarding.ports import EndOwner, Run, Timer, guard
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
 from protocol.amqp091.client import CAPABILITIES, DURABLE, EXCLUSIVE, PASSIVE, Client, ClientHandler, Login
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.table import EMPTY_TABLE, encode_table
 from protocol.errors import DUPLICATE, NOT_FOUND, PRECONDITION_FAILED
+from protocol.scram import MECHANISM as SCRAM
+from protocol.scram import salt_password
 
 SHORT: Final = 1  # the broker is short of memory or disk space [RabbitMQ connection.blocked]
 STOPPED: Final = 2  # the broker has stopped the channel [amqp-0-9-1 1.5.2.3]
@@ -38,135 +41,6 @@ FLOW: Final = "flow"
 CHANNEL_FLOW: Final = "the broker has stopped the flow of the channel"
 BODY_BYTES_MAX: Final = 2**31 - 1  # the destination has its own limit, and says so
 CLOSE_MS: Final = 3000  # for the peer to answer a close and to take all output, before the line is aborted
-
-Run = tuple[int, int]
-"""The first and the last of consecutive messages."""
-
-
-@final
-class Window:
-    """The messages of an attempt that are not confirmed. `sent`: the number of the last message."""
-
-    def __init__(self) -> None:
-        self.sent: i64 = 0
-        self._upto: i64 = 0  # all up to this number are confirmed
-        self._beyond: set[int] = set()  # confirmed alone, beyond that number
-
-    def count(self) -> i64:
-        """Return the number of messages that are not confirmed."""
-        return self.sent - self._upto - len(self._beyond)
-
-    def has_all(self, number: i64) -> bool:
-        """Whether all messages up to this one are confirmed."""
-        return number <= self._upto
-
-    def confirm(self, number: i64, multiple: bool) -> list[Run]:
-        """Note a confirm of a message, or of all up to this one; return the messages that it answers."""
-        return self.confirm_between(1 if multiple else number, number)
-
-    def confirm_between(self, first: i64, last: i64) -> list[Run]:
-        """Note a confirm of consecutive messages; return the messages that it answers, in runs."""
-        beyond = self._beyond
-        first = max(first, self._upto + 1)
-        if first == last:
-            if first in beyond:
-                return []
-            beyond.add(first)
-            self._close_gap()
-            return [(first, first)]
-        runs: list[Run] = []
-        begin = first
-        if beyond:
-            for each in sorted(each for each in beyond if first <= each <= last):
-                if begin < each:
-                    runs.append((begin, each - 1))
-                begin = each + 1
-        if begin <= last:
-            runs.append((begin, last))
-        if first > self._upto + 1:
-            beyond.update(range(first, last + 1))
-        elif first <= last:
-            self._upto = last
-            self._beyond = {each for each in beyond if each > last}
-        self._close_gap()
-        return runs
-
-    def _close_gap(self) -> None:
-        beyond = self._beyond
-        while beyond and self._upto + 1 in beyond:
-            self._upto += 1
-            beyond.remove(self._upto)
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class EndOwner:
-    """The attempt of a shovel, as its ends see it."""
-
-    def on_source_ready(self, ready: i64) -> None:
-        """Note that the source is about to deliver; `ready` messages are in its queue."""
-        raise NotImplementedError
-
-    def on_destination_ready(self) -> None:
-        """Note that messages can be published."""
-        raise NotImplementedError
-
-    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
-        """Take a message; `number` counts the deliveries of the source from 1, without gaps.
-
-        `has_pieces`: the body is large and follows with `on_piece`, and `content` is the header alone.
-        If both ends are of AMQP 1.0, `content` is sections, and `traits` the message-format.
-        """
-        raise NotImplementedError
-
-    def on_piece(self, frames: bytes, is_last: bool) -> None:
-        """Take body frames of the large body of the last message."""
-        raise NotImplementedError
-
-    def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
-        """Note that the destination has taken or refused a message, or all messages up to this one."""
-        raise NotImplementedError
-
-    def on_outcomes(self, first: i64, last: i64, accepted: bool) -> None:
-        """Note that the destination has taken or refused consecutive messages, also repeatedly."""
-        raise NotImplementedError
-
-    def on_blocked(self, reason: str) -> None:
-        """Note why the destination takes nothing for now; "": no reason is left, and it takes messages."""
-        raise NotImplementedError
-
-    def on_failed(self, reason: str) -> None:
-        """Note that an end has failed, so that the attempt is over."""
-        raise NotImplementedError
-
-    def end_turn(self) -> None:
-        """Write the output of both ends."""
-        raise NotImplementedError
-
-    def on_broken(self) -> None:
-        """Log the exception that is being handled, an error of this broker, and end the attempt over it."""
-        raise NotImplementedError
-
-
-def guard(owner: EndOwner, call: Callable[[], None]) -> None:
-    """Make a call of an attempt. An exception ends the attempt, and does not reach the event loop."""
-    try:
-        call()
-    except Exception:
-        owner.on_broken()
-
-
-@final
-class Timer(TimedTask):
-    """A call of an attempt at a time."""
-
-    def __init__(self, owner: EndOwner, call: Callable[[], None]) -> None:
-        super().__init__()
-        self._owner = owner
-        self._call = call
-
-    def do_due_work(self) -> None:
-        """Make the call."""
-        guard(self._owner, self._call)
 
 
 @final
@@ -400,6 +274,7 @@ class End091(End[Client], ClientHandler):
             uri.frame_max,
             uri.channel_max,
             capabilities,
+            host.dialer.make_nonce() if SCRAM in uri.mechanisms else "",
         )
         properties = {"product": "amqpd", "version": host.version, "connection_name": self._name}
         self.client = Client(self, login, properties, BODY_BYTES_MAX)
@@ -408,12 +283,22 @@ class End091(End[Client], ClientHandler):
         """Set up the channel. Each subclass ends its set-up with `note_ready`."""
         raise NotImplementedError
 
-    def remembers_origins(self) -> bool:
-        """Whether the broker understands the headers of messages that are forwarded exactly once."""
+    def on_salt(self, salt: bytes, iterations: int) -> None:
+        """Salt the password beside the event loop, which this would stop for a while."""
+        password = self.uri.password
+        self._dialer.compute(lambda: salt_password(password, salt, iterations), self._on_salted)
+
+    def _on_salted(self, salted: bytes) -> None:
+        if not self._closing:
+            guard(self.owner, lambda: self.client.continue_login(salted))
+            self.flush()
+
+    def has_capability(self, name: str) -> bool:
+        """Whether the broker has a capability of amqpd: MESSAGE_ORIGINS or MESSAGE_SELECTORS."""
         if self.uri.is_local:
             return True
         capabilities = self.client.server_properties.get("capabilities")
-        return isinstance(capabilities, dict) and capabilities.get(MESSAGE_ORIGINS) is True
+        return isinstance(capabilities, dict) and capabilities.get(name) is True
 
     def on_delivery(
         self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
@@ -451,56 +336,6 @@ class End091(End[Client], ClientHandler):
             return
         self.flush()
         self.fail(f"the connection was closed: {code} {text}")
-
-
-class MessageSource(Protocol):
-    """The source of an attempt: a connection, or a queue that is staged."""
-
-    def open(self) -> None:
-        """Begin to deliver; `EndOwner.on_source_ready` follows."""
-
-    def close(self) -> None:
-        """End. Messages that are not settled stay in the source."""
-
-    def settle(self, number: i64, multiple: bool) -> None:
-        """Note that the destination has a message, or all messages up to this one."""
-
-    def give_up(self) -> None:
-        """Return the messages that stay staged for the reader: the source will not be opened again."""
-
-    def return_refused(self, runs: list[Run]) -> None:
-        """Have refused messages delivered again; all messages that were delivered are answered."""
-
-    def hold(self) -> None:
-        """Deliver nothing until `release`."""
-
-    def release(self) -> None:
-        """Deliver again."""
-
-    def flush(self) -> None:
-        """Write the output of this turn."""
-
-
-class MessageDestination(Protocol):
-    """The destination of an attempt, of either protocol."""
-
-    def open(self) -> None:
-        """Begin to connect; `EndOwner.on_destination_ready` follows."""
-
-    def close(self) -> None:
-        """End."""
-
-    def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:
-        """Publish a message, as for `EndOwner.on_message`; return its number.
-
-        Raises ValueError for a message that cannot be published.
-        """
-
-    def send_piece(self, frames: bytes) -> None:
-        """Send body frames of the message that was published last."""
-
-    def flush(self) -> None:
-        """Write the output of this turn."""
 
 
 @final
@@ -577,7 +412,9 @@ class Source(End091):
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._reader and not self.remembers_origins():
+        if self._source.selector is not None and not self.has_capability(MESSAGE_SELECTORS):
+            self.fail(f"the broker selects no messages: no capability '{MESSAGE_SELECTORS}'")
+        elif self._reader and not self.has_capability(MESSAGE_ORIGINS):
             self.fail(f"the broker gives messages no positions: no capability '{MESSAGE_ORIGINS}'")
         elif self._source.exchange:
             self.client.declare("", EXCLUSIVE, EMPTY_TABLE, self._bind)
@@ -628,7 +465,8 @@ class Source(End091):
     def _consume(self, queue: str) -> None:
         arguments = self._source.consumer_arguments
         if self._reader:
-            arguments = encode_table({ORIGIN_READER: self._reader})
+            selects = {SELECTOR: self._source.selector_text} if self._source.selector is not None else {}
+            arguments = encode_table({ORIGIN_READER: self._reader, **selects})
         self.client.consume(queue, TAG, self._no_ack, arguments, self._consuming)
 
     def give_up(self) -> None:
@@ -689,7 +527,7 @@ class Destination(End091):
 
     def on_ready(self) -> None:
         """Declare the queue."""
-        if self._definition.ack_mode == EXACTLY_ONCE and not self.remembers_origins():
+        if self._definition.ack_mode == EXACTLY_ONCE and not self.has_capability(MESSAGE_ORIGINS):
             self.fail(f"the broker does not store messages exactly once: no capability '{MESSAGE_ORIGINS}'")
             return
         if not self._destination.queue:

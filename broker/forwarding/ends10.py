@@ -11,7 +11,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.forwarding.definition import NO_ACK, ON_CONFIRM, Definition
-from broker.forwarding.ends import BODY_BYTES_MAX, FLOW, End, EndHost, EndOwner, Run, Window, guard
+from broker.forwarding.ends import BODY_BYTES_MAX, FLOW, End, EndHost
+from broker.forwarding.ports import EndOwner, Run, Window, guard
 from broker.forwarding.rewriting import Rewriting10
 from broker.forwarding.uri import AMQP10, Uri
 from protocol.amqp091.constants import FRAME_OVERHEAD

@@ -27,7 +27,7 @@ from broker.core.routing.federation import (
 )
 from broker.core.routing.graph import Binding, BindingKey, BindingWatcher, Exchange
 from broker.forwarding.definition import Definition
-from broker.forwarding.ends import EndHost, EndOwner
+from broker.forwarding.ends import EndHost
 from broker.forwarding.federated_source import (
     Done,
     FederatedSource,
@@ -35,6 +35,7 @@ from broker.forwarding.federated_source import (
     received_entries,
     with_entry,
 )
+from broker.forwarding.ports import EndOwner
 from broker.forwarding.upstream import Upstream
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c

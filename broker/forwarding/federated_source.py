@@ -15,7 +15,8 @@ from pamqp import base, commands
 from broker.core.routing.federation import RECEIVED_FROM
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import NO_ACK, Definition
-from broker.forwarding.ends import End091, EndHost, EndOwner, Run, Timer
+from broker.forwarding.ends import End091, EndHost
+from broker.forwarding.ports import EndOwner, Run, Timer
 from broker.forwarding.upstream import Upstream
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c

@@ -23,10 +23,11 @@ from broker.core.routing.graph import Exchange
 from broker.core.schedule import TimedTask
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
-from broker.forwarding.ends import EndHost, MessageSource
+from broker.forwarding.ends import EndHost
 from broker.forwarding.exchange_link import ExchangeSource, LinkMemory
 from broker.forwarding.federated_source import Place
 from broker.forwarding.line import Dialer
+from broker.forwarding.ports import MessageSource
 from broker.forwarding.queue_link import QueueSource
 from broker.forwarding.shovel import RUNNING, STARTING, Attempt, ForwardingHost, Shovel
 from broker.forwarding.staged import StagingHost

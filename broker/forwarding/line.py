@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from broker.forwarding.uri import Uri
@@ -59,3 +60,9 @@ class Dialer(Protocol):
         `name`: the user of the line, for operators. The line calls `on_connected` or `on_lost` of the peer
         later.
         """
+
+    def make_nonce(self) -> str:
+        """Return printable ASCII without commas, which cannot be guessed, for a log-in."""
+
+    def compute(self, work: Callable[[], bytes], done: Callable[[bytes], None]) -> None:
+        """Do `work`, which takes long and raises nothing, beside the event loop; `done` gets the result."""

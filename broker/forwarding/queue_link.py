@@ -15,8 +15,9 @@ from pamqp import base, commands
 from broker.core.queues.hooks import DemandWatcher
 from broker.core.queues.queue import Queue
 from broker.forwarding.definition import Definition
-from broker.forwarding.ends import EndHost, EndOwner
+from broker.forwarding.ends import EndHost
 from broker.forwarding.federated_source import FederatedSource, Place, received_entries, with_entry
+from broker.forwarding.ports import EndOwner
 from broker.forwarding.upstream import Upstream
 from broker.forwarding.uri import Uri
 from protocol.amqp091.client import DURABLE, PASSIVE

@@ -19,7 +19,8 @@ from broker.adapters.amqp091.state import ChannelState
 from broker.adapters.peers.server import StagedReader
 from broker.core.errors import PreconditionFailed
 from broker.core.queues.queue import Queue
-from broker.forwarding.ends import EndOwner
+from broker.core.selector.selector import Selector
+from broker.forwarding.ports import EndOwner
 from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost, release_stage
 from protocol.amqp091.constants import BASIC_DELIVER
 from protocol.amqp091.content import header_frame_bytes, write_frames
@@ -140,7 +141,9 @@ class Readers:
     def __init__(self, host: StagingHost) -> None:
         self._host = host
 
-    def __call__(self, channel: object, queue: Queue, reader: str, tag: str) -> StagedReader:
+    def __call__(
+        self, channel: object, queue: Queue, reader: str, tag: str, selector: Selector | None
+    ) -> StagedReader:
         """Return a reader of a queue, which the caller opens. Raises PreconditionFailed."""
         assert isinstance(channel, ChannelState), "channels of AMQP 0-9-1 have readers"
         where = f"reader '{reader}' of queue '{queue.name}' in vhost '{queue.vhost}'"
@@ -150,4 +153,5 @@ class Readers:
             )
         staged = StagedQueue(queue.vhost, queue.name, reader, where)
         staged.prefetch = channel.prefetch_count
+        staged.selector = selector
         return ServedReader(channel, staged, tag, self._host)

@@ -16,7 +16,9 @@ from typing import Final, final
 import structlog
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.publishing.duplicate_check import PRECEDING
 from broker.core.schedule import Schedule, TimedTask
+from broker.forwarding.bulk import Batch, BatchOwner, BatchRule, Gate
 from broker.forwarding.definition import (
     EXACTLY_ONCE,
     NEVER,
@@ -32,16 +34,10 @@ from broker.forwarding.ends import (
     FLOW,
     Destination,
     EndHost,
-    EndOwner,
-    MessageDestination,
-    MessageSource,
-    Run,
     Source,
-    Timer,
-    Window,
-    guard,
 )
 from broker.forwarding.ends10 import Destination10, Source10
+from broker.forwarding.ports import MessageDestination, MessageSource, Run, Timer, Window, guard
 from broker.forwarding.rewriting import Rewriting
 from broker.forwarding.staged import StagedSource, StagingHost, reader_of, staged_queue
 from broker.forwarding.uri import AMQP10
@@ -51,6 +47,7 @@ STARTING: Final = "starting"
 RUNNING: Final = "running"
 BLOCKED: Final = "blocked"
 PAUSED: Final = "paused"
+WAITING: Final = "waiting"  # for the next window
 TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for good
 REFUSED_MS: Final = 1000  # the pause after a refused message
 TOLERANCE_MS: Final = 10  # messages of so much time are sent together
@@ -64,6 +61,7 @@ _log = structlog.get_logger("amqpd.forwarding")
 HOLD_BLOCKED: Final = 1  # the destination takes none
 HOLD_REFUSED: Final = 2  # the destination has refused some
 HOLD_RATE: Final = 4  # the rate is reached
+HOLD_WINDOW: Final = 8  # the window is over, and the last messages are on their way
 US_PER_SECOND: Final = 1_000_000
 US_PER_MS: Final = 1000
 
@@ -109,7 +107,7 @@ class RateLimit:
 
 
 @final
-class Attempt(EndOwner):
+class Attempt(BatchOwner):
     """A try of a shovel: its ends, from the first connection to the failure of one of them."""
 
     def __init__(self, shovel: Shovel) -> None:
@@ -129,6 +127,10 @@ class Attempt(EndOwner):
         self._is_held = False
         self._is_incomplete = False  # a part of the body of the last message has not been sent
         self._rate = RateLimit(self, shovel.schedule, definition.rate)
+        self._batch: Batch | None = None
+        if definition.batch_size or definition.batch_interval:
+            rule = BatchRule(definition.batch_size, definition.batch_interval)
+            self._batch = Batch(self, shovel.schedule, rule)
         self._rewriting: Rewriting | None = None
         if definition.destination.protocol != AMQP10:
             cluster = shovel.host.ends.cluster_name()
@@ -162,6 +164,8 @@ class Attempt(EndOwner):
             guard(self, self._source.give_up)
         self._shovel.schedule.cancel(self._retry)
         self._rate.end()
+        if self._batch is not None:
+            self._batch.end()
         for close in (self._source.close, self.destination.close):  # an error of one must not keep the other
             try:
                 close()
@@ -182,11 +186,36 @@ class Attempt(EndOwner):
 
     def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
         """Forward a message. Messages beyond the wanted number stay unacknowledged until the end."""
-        shovel = self._shovel
         if self.is_over:
             return
-        if shovel.unsent == 0:
+        batch, unsent = self._batch, self._shovel.unsent
+        if unsent == 0 or (batch is not None and unsent == len(batch)):
             self._has_ignored = True
+            return
+        if batch is None:
+            self.forward(number, address, content, has_pieces, traits)
+        elif has_pieces or (self._mode == EXACTLY_ONCE and not _has_predecessor(content)):
+            batch.send_all()  # the source sends nothing else before the answer to its first message
+            if not self.is_over:
+                self.forward(number, address, content, has_pieces, traits)
+        else:
+            batch.add(number, address, content, traits)
+            if len(batch) == unsent and not batch.goes:
+                batch.send()
+
+    def may_send(self) -> bool:
+        """Whether saved messages may be sent. Refused messages wait for the answers to saved ones, too."""
+        return not self.is_over and self._holds & ~HOLD_REFUSED == 0
+
+    @property
+    def saved(self) -> int:
+        """The number of messages that wait for their batch."""
+        return 0 if self._batch is None else len(self._batch)
+
+    def forward(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
+        """Send a message to the destination."""
+        shovel = self._shovel
+        if self.is_over:
             return
         try:
             rewriting = self._rewriting
@@ -232,6 +261,7 @@ class Attempt(EndOwner):
         if self._mode in (ON_PUBLISH, NO_ACK):
             self.window.confirm(number, False)
             self._shovel.note_done(1)
+            self._finish_window()
 
     def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
         """Acknowledge confirmed messages at the source; hold refused messages back for a while."""
@@ -260,12 +290,27 @@ class Attempt(EndOwner):
                     for each in range(first, last + 1):
                         self._source.settle(each, False)
             self._shovel.note_done(count)
+        self._finish_window()
+
+    def close_window(self) -> None:
+        """Take no more messages, and end when all messages on their way are answered."""
+        self.hold(HOLD_WINDOW)
+        self._finish_window()
+
+    def _finish_window(self) -> None:
+        if self.is_over or not self._holds & HOLD_WINDOW:
+            return
+        if self.window.count() == 0 and not self._is_incomplete:
+            self.end_turn()  # the last acknowledgements
+            self._shovel.note_window_over()
 
     def _hold_refused(self, runs: list[Run], count: i64) -> None:
         """Take no more messages, and return the refused messages after a pause."""
         self._shovel.note_refused(count)
         self._refused += runs
         self.hold(HOLD_REFUSED)
+        if self._batch is not None and self._batch:
+            self._batch.send()
         if self._retry.due == 0:
             self._set_retry()
 
@@ -275,7 +320,7 @@ class Attempt(EndOwner):
 
     def return_refused(self) -> None:
         """Return the refused messages to the source, and take messages again, once all have an answer."""
-        if self.window.count() > 0:
+        if self.window.count() > 0 or (self._batch is not None and self._batch.goes):
             self._set_retry()
             return
         refused, self._refused = self._refused, []
@@ -303,6 +348,9 @@ class Attempt(EndOwner):
         """Release a reason for taking no messages."""
         self._holds &= ~reason
         self._apply_holds()
+        if self._batch is not None and self._batch.goes:
+            self._batch.send()
+            self.end_turn()
 
     def _apply_holds(self) -> None:
         """Hold or release the source.
@@ -334,6 +382,11 @@ class Attempt(EndOwner):
         self._source.flush()
 
 
+def _has_predecessor(content: bytes) -> bool:
+    """Whether a message that is forwarded exactly once names the message before."""
+    return content.find(PRECEDING.encode(), 0, header_frame_bytes(content)) >= 0
+
+
 @final
 class ForwardingHost:
     """The broker, as shovels see it.
@@ -347,13 +400,27 @@ class ForwardingHost:
         self.schedule = ends.schedule
 
 
+@final
+class ShovelTimer(TimedTask):
+    """The next look of a running shovel at its window."""
+
+    def __init__(self, shovel: Shovel) -> None:
+        super().__init__()
+        self._shovel = shovel
+
+    def do_due_work(self) -> None:
+        """Look at the window."""
+        self._shovel.look_at_window()
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Shovel(TimedTask):
     """A shovel with its state, its present attempt, and the counts since its start.
 
     `kind` and `names`: the shovel in the log.
-    `state`: STARTING, RUNNING, PAUSED or TERMINATED; a running shovel whose destination takes nothing is
-    shown as BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in ms since 1970.
+    `state`: STARTING, RUNNING, PAUSED, WAITING or TERMINATED; a running shovel whose destination takes
+    nothing is shown as BLOCKED. `reason`: why the last attempt ended. `since`: the date of the state, in
+    milliseconds since 1970.
     `forwarded`: messages sent to the destination, with repetitions. `confirmed`: messages that are done.
     `refused`: messages that the destination has refused. `unsent` and `remaining`: the numbers of messages
     that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not.
@@ -381,6 +448,9 @@ class Shovel(TimedTask):
         self.attempt: Attempt | None = None
         self._finish = finish
         self._is_counted = False  # `remaining` is known
+        windows = definition.windows
+        self._gate = None if windows is None else Gate(self.schedule, windows)
+        self._look = ShovelTimer(self)
 
     def new_source(self, attempt: Attempt) -> MessageSource:
         """Return the source of an attempt."""
@@ -429,6 +499,12 @@ class Shovel(TimedTask):
             self._set_state(PAUSED)
             return
         self.schedule.cancel(self)
+        gate = self._gate
+        if gate is not None:
+            if not gate.is_open():
+                self._wait_for_window(gate)
+                return
+            self.schedule.set(self._look, gate.next_look())
         self._set_state(STARTING)
         try:
             attempt = Attempt(self)
@@ -444,6 +520,49 @@ class Shovel(TimedTask):
         self.schedule.cancel(self)
         self._end_attempt(gives_up)
         self._set_state(TERMINATED)
+
+    def look_at_window(self) -> None:
+        """End the attempt when its window is over, or let the attempt continue in a window that has begun."""
+        gate, attempt = self._gate, self.attempt
+        if gate is None or attempt is None:
+            return
+        self.schedule.set(self._look, gate.next_look())
+        if gate.is_open():
+            attempt.release(HOLD_WINDOW)
+        else:
+            attempt.close_window()
+
+    def note_window_over(self) -> None:
+        """End the attempt, whose messages are all answered, until the next window."""
+        self._end_attempt()
+        if self._gate is not None:
+            self._wait_for_window(self._gate)
+
+    def _wait_for_window(self, gate: Gate) -> None:
+        if self.state != WAITING:
+            self._set_state(WAITING)
+            _log.info("shovel waits for its window", shovel=self.definition.name, vhost=self.definition.vhost)
+        self.schedule.set(self, gate.next_look())
+
+    @property
+    def next_window(self) -> int:
+        """The date at which the next window begins, in milliseconds since 1970; 0: the shovel needs none."""
+        return 0 if self._gate is None or self.state != WAITING else self._gate.opens()
+
+    @property
+    def saved(self) -> int:
+        """The number of messages that were taken from the source and wait for their batch."""
+        return 0 if self.attempt is None else self.attempt.saved
+
+    @property
+    def source_ready(self) -> int:
+        """The number of messages that wait in a source queue of this broker; -1: the source is elsewhere."""
+        source = self.definition.source
+        vhost = self.host.staging.broker.vhosts.get(source.uris[0].vhost)
+        if vhost is None or not source.queue or not all(uri.is_local for uri in source.uris):
+            return -1
+        queue = vhost.topology.queues.get(source.queue)
+        return -1 if queue is None else int(queue.ready)
 
     def restart(self) -> None:
         """End the present attempt, and begin another one now, unless the shovel is paused."""
@@ -540,6 +659,7 @@ class Shovel(TimedTask):
 
     def _end_attempt(self, gives_up: bool = False) -> None:
         attempt, self.attempt = self.attempt, None
+        self.schedule.cancel(self._look)
         if attempt is not None:
             attempt.end(gives_up)
 

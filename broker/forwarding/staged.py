@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from mypy_extensions import i64
 
-from broker.adapters.formats.either import Conversions, content_for091, delivered_content
+from broker.adapters.formats.either import Conversions, SelectorFilter, content_for091, delivered_content
 from broker.core.broker import Broker
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
@@ -35,10 +35,12 @@ from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import found_nothing
 from broker.core.queues.queue import Queue
 from broker.core.schedule import Chore
+from broker.core.selector.selector import Selector
 from broker.forwarding.definition import PREFETCH, Definition
-from broker.forwarding.ends import EndOwner, Run, Timer, guard
-from broker.forwarding.rewriting import ORIGIN_NAMES
-from protocol.amqp091.properties import Field, Properties
+from broker.forwarding.ports import EndOwner, Run, Timer, guard
+from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
+from protocol.amqp091.content import header_frame_bytes, with_fields
+from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
 
@@ -52,7 +54,8 @@ class StagedQueue:
     """A queue, and the reader for which it is staged. `where`: the reader, for people.
 
     `prefetch`: the number of messages that may be staged; 0: PREFETCH. `table`: the arguments with which a
-    missing queue is declared; None: the queue must exist.
+    missing queue is declared; None: the queue must exist. `selector`: only matching messages are staged;
+    None: all. A selector does not apply to messages that are staged already.
     """
 
     def __init__(self, vhost: str, name: str, reader: str, where: str) -> None:
@@ -62,6 +65,7 @@ class StagedQueue:
         self.where = where
         self.prefetch: i64 = 0
         self.table: dict[str, object] | None = None
+        self.selector: Selector | None = None
 
 
 def staged_queue(definition: Definition) -> StagedQueue:
@@ -70,6 +74,7 @@ def staged_queue(definition: Definition) -> StagedQueue:
     staged = StagedQueue(source.uris[0].vhost, source.queue, reader_of(definition), definition.where)
     staged.prefetch = source.prefetch
     staged.table = None if source.predeclared else source.table
+    staged.selector = source.selector
     return staged
 
 
@@ -90,22 +95,29 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
 
     Raises ValueError for headers that do not decode.
     """
-    added: list[Field] = [(ORIGIN.encode(), origin), (POSITION.encode(), _number(position))]
+    if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:  # an earlier forwarding
+        try:
+            properties = Properties(content)
+            properties.set_fields([field for field in properties.fields() if field[0] not in ORIGIN_NAMES])
+        except ProtocolError as error:
+            raise ValueError(error.text) from error
+        content = properties.content()
+    number: int = position
+    fields = [_ORIGIN, origin, _POSITION, number.to_bytes(8, "big")]
     if preceding != NONE:
-        added.append((PRECEDING.encode(), _number(preceding)))
-    try:
-        properties = Properties(content)
-        properties.set_fields(
-            [field for field in properties.fields() if field[0] not in ORIGIN_NAMES] + added
-        )
-    except ProtocolError as error:
-        raise ValueError(error.text) from error
-    return properties.content()
+        number = preceding
+        fields += (_PRECEDING, number.to_bytes(8, "big"))
+    return with_fields(content, b"".join(fields))
 
 
-def _number(value: i64) -> bytes:
-    number: int = value
-    return b"l" + number.to_bytes(8, "big")
+def _field(name: str, kind: bytes) -> bytes:
+    """Return the encoded name of a header, and the octet of its type."""
+    return bytes([len(name)]) + name.encode() + kind
+
+
+_ORIGIN: Final = _field(ORIGIN, b"")  # the origin has its type with it
+_POSITION: Final = _field(POSITION, b"l")
+_PRECEDING: Final = _field(PRECEDING, b"l")
 
 
 def release_stage(broker: Broker, staged: StagedQueue) -> None:
@@ -349,8 +361,10 @@ class StagedSource(DurableWaiter):
     def stage_some(self, most: i64) -> i64:
         """Mark up to `most` messages. Return their number, or -1 if there are not so many."""
         count: i64 = 0
-        if most <= 0:
+        consumer = self._consumer
+        if most <= 0 or consumer is None:
             return 0
+        self.stage.use_cursor(consumer.context)
         try:
             while count < most:
                 if self.stage.take_one() < 0:
@@ -390,13 +404,13 @@ class StagedSource(DurableWaiter):
         self._waits = False
         if stage is None:
             return
-        if self._closed:
-            return  # the next attempt has waited too
         self._has_step = False
-        if self._is_attached(stage):
+        if self._is_attached(stage):  # also after the end of the attempt, until the next one attaches
             stage.note_durable()
             while stage.settle_some():
                 pass
+        if self._closed:
+            return
         self.send_soon()
         if self._target is not None and not self._closed:
             self._target.update()
@@ -449,7 +463,9 @@ class StagedSource(DurableWaiter):
         self._origin = b"S" + len(origin).to_bytes(4, "big") + origin
         connection = StagedConnection(self._host.scheduler, self, staged.where)
         target = StagedTarget(Session(connection), self)
-        consumer = QueueConsumer(target, queue, tag=reader)
+        selector = staged.selector
+        sieve = None if selector is None else SelectorFilter(selector, broker.store, vhost.trouble)
+        consumer = QueueConsumer(target, queue, tag=reader, entry_filter=sieve)
         self._target, self._consumer = target, consumer
         try:
             attach(queue, consumer)

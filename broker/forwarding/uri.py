@@ -17,6 +17,7 @@ from protocol.amqp091.constants import FRAME_MIN_SIZE
 from protocol.amqp10.client import MECHANISMS as MECHANISMS10
 from protocol.amqp10.frames import FRAME_MAX_MIN
 from protocol.sasl import AMQPLAIN, ANONYMOUS, EXTERNAL, PLAIN
+from protocol.scram import MECHANISM as SCRAM
 
 AMQP091: Final = "amqp091"
 AMQP10: Final = "amqp10"
@@ -64,7 +65,7 @@ SHOWN: Final = frozenset(
 """The query parameters that may be shown: all but the password, and names that are not known."""
 
 NOT_A_URI: Final = "(not a URI)"
-KNOWN_MECHANISMS: Final = (PLAIN, AMQPLAIN, EXTERNAL, ANONYMOUS)
+KNOWN_MECHANISMS: Final = (SCRAM, PLAIN, AMQPLAIN, EXTERNAL, ANONYMOUS)
 
 
 @final

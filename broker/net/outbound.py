@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from broker.net.tls import open_regular
 READ_BYTES: Final = 262144
 WRITE_HIGH_BYTES: Final = 1 << 20
 WRITE_LOW_BYTES: Final = 1 << 18
+NONCE_BYTES: Final = 24
 
 
 def tls_context(uri: Uri) -> ssl.SSLContext:
@@ -81,6 +83,19 @@ class Outbound:
         self._empty.clear()
         line.task = self._loop.create_task(self._connect(uri, line))
         return line
+
+    def make_nonce(self) -> str:
+        """Return a nonce for a log-in."""
+        return secrets.token_urlsafe(NONCE_BYTES)
+
+    def compute(self, work: Callable[[], bytes], done: Callable[[bytes], None]) -> None:
+        """Do `work` in a thread; `done` gets the result in the event loop, unless the loop ends before."""
+
+        def report(future: asyncio.Future[bytes]) -> None:
+            if not future.cancelled():
+                done(future.result())
+
+        self._loop.run_in_executor(None, work).add_done_callback(report)
 
     async def close(self, seconds: float) -> None:
         """End all lines, whose users have closed them; wait `seconds` for other brokers to answer."""

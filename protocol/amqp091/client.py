@@ -39,17 +39,20 @@ from protocol.amqp091.table import encode_table
 from protocol.amqp091.wire import Wire
 from protocol.errors import (
     CHANNEL_ERROR,
+    COMMAND_INVALID,
     CONTENT_TOO_LARGE,
     SYNTAX_ERROR,
     UNEXPECTED_FRAME,
     ProtocolError,
 )
 from protocol.sasl import AMQPLAIN, PLAIN, Credentials
+from protocol.scram import MECHANISM as SCRAM
+from protocol.scram import ClientExchange
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 CHANNEL: Final = 1
 BEATS_MAX: Final = 4  # calls of `beat` without input, two in each heartbeat interval, before the peer is dead
-MECHANISMS: Final = (PLAIN, AMQPLAIN)
+MECHANISMS: Final = (SCRAM, PLAIN, AMQPLAIN)
 """The mechanisms of a client that names none, the preferred one first."""
 
 CAPABILITIES: Final = (
@@ -78,7 +81,8 @@ _PUBLISH_EXTRA: Final = 4 + 2 + 1  # method id, reserved, bits
 class Login(Credentials):
     """The log-in of a client, and its wishes for the connection; 0: the peer's value counts.
 
-    `heartbeat`: in seconds. `capabilities`: those of the client. [RabbitMQ client-properties]
+    `heartbeat`: in seconds. `capabilities`: those of the client. [RabbitMQ client-properties] `nonce`: for
+    SCRAM-SHA-256, which the client uses only with a nonce: printable ASCII without commas, never used before.
     """
 
     def __init__(
@@ -91,8 +95,11 @@ class Login(Credentials):
         frame_max: int = 0,
         channel_max: int = 0,
         capabilities: tuple[str, ...] = CAPABILITIES,
+        nonce: str = "",
     ) -> None:
-        super().__init__(user, password, mechanisms)
+        usable = tuple(each for each in mechanisms if each != SCRAM or nonce)
+        super().__init__(user, password, usable)
+        self.nonce = nonce
         self.vhost = vhost
         self.heartbeat = heartbeat
         self.frame_max = frame_max
@@ -106,6 +113,10 @@ class ClientHandler:
 
     def on_ready(self) -> None:
         """Note that the channel is open; this follows each `open_channel`."""
+        raise NotImplementedError
+
+    def on_salt(self, salt: bytes, iterations: int) -> None:
+        """Begin to salt the password of the log-in, and pass the result to `Client.continue_login`."""
         raise NotImplementedError
 
     def on_delivery(
@@ -234,6 +245,7 @@ class Client:
         self.published: i64 = 0
         self._handler = handler
         self._login = login
+        self._exchange: ClientExchange | None = None  # a log-in by SCRAM that is not over
         self._properties = properties
         self._body_bytes_max = body_bytes_max
         self._wire = Wire(self, 131072)  # some peers send a long connection.start
@@ -428,7 +440,9 @@ class Client:
             self._handler.on_closed(frame.reply_code or 0, str(frame.reply_text))
         elif isinstance(frame, commands.Connection.Start) and self.state == START:
             self._take_start(frame)
-        elif isinstance(frame, commands.Connection.Tune) and self.state == TUNE:
+        elif isinstance(frame, commands.Connection.Secure) and self._exchange is not None:
+            self._take_secure(self._exchange, frame)
+        elif isinstance(frame, commands.Connection.Tune) and self.state == TUNE and self._exchange is None:
             self._take_tune(frame)
         elif isinstance(frame, commands.Connection.OpenOk) and self.state == OPENING:
             self.open_channel()
@@ -443,7 +457,11 @@ class Client:
         login = self._login
         self.server_properties = dict(frame.server_properties or {})
         mechanism = login.choose(str(frame.mechanisms))
-        response = login.respond(mechanism)
+        if mechanism == SCRAM:
+            self._exchange = ClientExchange(login.user, login.nonce)
+            response = self._exchange.first()
+        else:
+            response = login.respond(mechanism)
         properties = {**self._properties, "capabilities": dict.fromkeys(login.capabilities, True)}
         self.state = TUNE
         self._out.write(
@@ -457,6 +475,31 @@ class Client:
                 + short_string("en_US"),
             )
         )
+
+    def _take_secure(self, exchange: ClientExchange, frame: commands.Connection.Secure) -> None:
+        """Take a challenge of the peer, or its proof of knowing the password. [amqp-0-9-1 1.4.2.3]"""
+        challenge = frame.challenge or b""
+        message = challenge.encode(errors="surrogateescape") if isinstance(challenge, str) else challenge
+        if not exchange.is_challenged:
+            exchange.take_challenge(message)
+            self._handler.on_salt(exchange.salt, exchange.iterations)
+        elif exchange.check(message):
+            self._exchange = None
+            self._respond(b"")
+        else:
+            raise ProtocolError(
+                COMMAND_INVALID, "the peer does not know the password of the log-in", c.CONNECTION_SECURE
+            )
+
+    def continue_login(self, salted: bytes) -> None:
+        """Continue a log-in with the salted password. Ignored after the end of the log-in."""
+        if self._exchange is not None and self.state == TUNE:
+            self._respond(self._exchange.final(salted))
+
+    def _respond(self, response: bytes) -> None:
+        """Send connection.secure-ok. [amqp-0-9-1 1.4.2.4]"""
+        size = len(response).to_bytes(4, "big")
+        self._out.write(method_frame(0, c.CONNECTION_SECURE_OK, size + response))
 
     def _take_tune(self, frame: commands.Connection.Tune) -> None:
         """Take the smaller limits of both sides, and the shorter heartbeat. [amqp-0-9-1 1.4.2.5, 1.4.2.6]"""

@@ -43,6 +43,7 @@ _LAYOUT: Final = bytes(
 _DELIVERY_MODE: Final = 3
 _PRIORITY: Final = 4
 _HEADERS: Final = 2
+_FRAME_BYTES_MAX: Final = 2**31 - 1
 _REPLY_TO: Final = 6
 
 # bits of the traits that `scan` returns
@@ -157,6 +158,43 @@ def with_reply_to(content: bytes, name: bytes) -> bytes:
     size: int = read_i32_be(content, 3) + len(name) - len(_DIRECT_REPLY_TO)
     head = content[:3] + size.to_bytes(4, "big") + content[7:p]
     return head + name + content[p + len(_DIRECT_REPLY_TO) :]
+
+
+def with_fields(content: bytes, fields: bytes) -> bytes:
+    """Return a content with further headers, encoded, behind its own headers.
+
+    Raises ValueError if the frame of the content header would be larger than a frame can be.
+    """
+    p: i64 = HEADER_PREFIX_BYTES
+    flags: int = read_i16_be(content, p)
+    flags &= 0xFFFF
+    p += 2
+    for index in range(_HEADERS):
+        if flags & 1 << (15 - index):
+            p += 1 + content[p]
+    has_headers = flags & 1 << (15 - _HEADERS) != 0
+    before: int = read_i32_be(content, p) if has_headers else 0
+    start: i64 = p + 4 if has_headers else p
+    end: i64 = start + before
+    size: int = read_i32_be(content, 3)
+    size += len(fields) if has_headers else 4 + len(fields)
+    if size > _FRAME_BYTES_MAX:
+        raise ValueError(f"the content header would have {size} bytes")
+    flags |= 1 << (15 - _HEADERS)
+    length = before + len(fields)
+    return b"".join(
+        (
+            content[:3],
+            size.to_bytes(4, "big"),
+            content[7:HEADER_PREFIX_BYTES],
+            flags.to_bytes(2, "big"),
+            content[HEADER_PREFIX_BYTES + 2 : p],
+            length.to_bytes(4, "big"),
+            content[start:end],
+            fields,
+            content[end:],
+        )
+    )
 
 
 def _header_traits(frame: bytes, start: i64, end: i64) -> i64:

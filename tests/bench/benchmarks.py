@@ -11,6 +11,7 @@ import structlog
 from broker.daemon import GC_THRESHOLDS
 from tests.bench import bursts, depth, fairness, steps
 from tests.bench.delays import delays
+from tests.bench.forwarding import forwarding
 from tests.bench.loop import Figure
 from tests.bench.passing import partitioned, passing
 
@@ -19,6 +20,7 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
     for benchmark in (
         passing,
         partitioned,
+        forwarding,
         depth.browser,
         depth.settle,
         depth.transact,

@@ -1,5 +1,6 @@
 """Shovels between two broker processes, and within one, with a real client at both sides."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -441,6 +442,76 @@ def test_shovels_use_tls_and_check_the_certificate(
     here.api.delete("shovels", "vhost", "/", "missing")
     here.shovel("trusting", **fields, dest_uri=f"{url}?cacertfile={authority}")
     assert there.bodies("in", 20) == numbered(20)
+    here.api.close()
+    there.api.close()
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "exactly-once"])
+def test_selected_messages_are_pulled_from_another_process(sites: tuple[Site, Site], mode: str) -> None:
+    here, there = sites
+    for number in range(20):
+        there.publish("out", [b"%d" % number], pika.BasicProperties(delivery_mode=2, priority=number % 10))
+    here.shovel(
+        "urgent",
+        src_uri=there.daemon.address.url(),
+        src_queue="out",
+        src_selector="JMSPriority >= 8",
+        dest_uri="amqp://",
+        dest_queue="in",
+        ack_mode=mode,
+    )
+    wait_until_running(here, "urgent")
+    with here.channel() as channel:
+        found = [body for _, _, body in itertools.islice(channel.consume("in", auto_ack=True), 4)]
+    assert found == [b"8", b"9", b"18", b"19"]
+    assert there.bodies("out", 16) == [b"%d" % number for number in range(20) if number % 10 < 8]
+
+
+def test_batches_and_windows(sites: tuple[Site, Site]) -> None:
+    here, there = sites
+    ends = {"src_uri": "amqp://", "dest_uri": there.daemon.address.url(), "dest_queue": "in"}
+    here.publish("batched", numbered(4))
+    here.shovel("b", **ends, src_queue="batched", batch_size=5, batch_interval=3_600_000)
+    wait_until_running(here, "b")
+    here.publish("batched", [b"4", b"5"])
+    assert there.bodies("in", 5) == numbered(5)
+    here.publish("windowed", numbered(3))
+    here.shovel("w", **ends, src_queue="windowed", window={"cron": "0 0 29 2 *", "duration": 1})
+    here.daemon.log.wait_for("shovel waits for its window.*shovel=w")
+    status = here.status("w")
+    assert (status["state"], status["source_ready"]) == ("waiting", 3)
+    assert status["next_window"].endswith("-02-29T00:00:00+00:00")
+    here.api.delete("shovels", "vhost", "/", "w")
+    here.shovel("w", **ends, src_queue="windowed", window={"cron": "* * * * *", "duration": 3600})
+    assert there.bodies("in", 3) == numbered(3)
+
+
+def test_a_shovel_logs_in_by_scram_and_by_its_certificate(
+    start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
+) -> None:
+    here = Site(start_daemon(data_dir=tmp_path / "data-0"))
+    options = certificates.options("--tls-verify", "required", "--tls-login-from", "common_name")
+    there = Site(start_daemon(*options, data_dir=tmp_path / "data-1"))
+    there.api.put("users", "robot", password="unknown", tags="")
+    there.api.put("permissions", "/", "robot", configure=".*", write=".*", read=".*")
+    authority, certificate = certificates.folder / "ca.pem", certificates.client("robot")
+    tls = f"cacertfile={authority}&certfile={certificate}&server_name_indication=localhost"
+    url = f"amqps://127.0.0.1:{secure_address(there.daemon).port}/%2F?verify=verify_peer&{tls}"
+    here.publish("out", numbered(20))
+    fields = {"src_uri": "amqp://", "src_queue": "out", "dest_queue": "in", "reconnect_delay": 1}
+    here.shovel("external", **fields, dest_uri=f"{url}&auth_mechanism=external")
+    assert there.bodies("in", 20) == numbered(20)
+    there.daemon.log.wait_for("connection opened.*Shovel external.*user=robot")
+    here.api.delete("shovels", "vhost", "/", "external")
+    there.api.put("users", "robot", status=204, password=SECRET, tags="")
+    here.publish("out", numbered(20))
+    scram = there.daemon.address.url("robot", SECRET, "?auth_mechanism=scram-sha-256")
+    here.shovel("scram", **fields, dest_uri=scram)
+    assert there.bodies("in", 20) == numbered(20)
+    mechanisms = {each["auth_mechanism"] for each in there.api.get("connections") if each["user"] == "robot"}
+    assert mechanisms == {"SCRAM-SHA-256"}
+    here.shovel("wrong", **fields, dest_uri=scram.replace(SECRET, "other"))
+    here.daemon.log.wait_for("shovel failed.*ACCESS_REFUSED.*SCRAM-SHA-256.*shovel=wrong")
     here.api.close()
     there.api.close()
 

@@ -23,6 +23,7 @@ from broker.core.arguments.consumer import (
     ORIGIN_READER,
     PREFETCH,
     PRIORITY,
+    SELECTOR,
     BrowseRange,
     browses,
     check_combination,
@@ -115,7 +116,7 @@ def _consume_staged(
     reader = arguments[ORIGIN_READER]
     assert isinstance(reader, str), "arguments have been checked"
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-    others = [name for name in arguments if name != ORIGIN_READER]
+    others = [name for name in arguments if name not in (ORIGIN_READER, SELECTOR)]
     if others:
         raise invalid(ORIGIN_READER, where, reader, f"does not go with {others[0]}")
     if frame.no_ack or frame.exclusive:
@@ -125,7 +126,8 @@ def _consume_staged(
     if make_reader is None:
         raise Unsupported(f"{where} has no readers: the broker is about to stop")
     refuse_partitioned(queue, "read with x-origin-reader")
-    channel.reader = made = make_reader(channel, queue, reader, tag)
+    selector = selector_argument(arguments, where)
+    channel.reader = made = make_reader(channel, queue, reader, tag, selector)
     if not frame.nowait:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
     made.open()

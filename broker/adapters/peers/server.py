@@ -16,6 +16,7 @@ from broker.core.counters import Counters
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.queues.queue import Queue
+from broker.core.selector.selector import Selector
 from broker.core.vhosts.auto_creation import AutoCreation
 from broker.core.vhosts.vhost import VirtualHost
 
@@ -75,8 +76,11 @@ class StagedReader:
         raise NotImplementedError
 
 
-MakeReader = Callable[[object, Queue, str, str], StagedReader]
-"""Returns a reader of a queue on a channel, by its name and its consumer tag. Raises PreconditionFailed."""
+MakeReader = Callable[[object, Queue, str, str, Selector | None], StagedReader]
+"""Returns a reader of a queue on a channel, by its name, consumer tag and selector.
+
+Raises PreconditionFailed.
+"""
 
 
 @final
@@ -163,6 +167,9 @@ RABBITMQ_VERSION_10: Final = "4.2.0"  # earlier versions have another AMQP 1.0
 MESSAGE_ORIGINS: Final = "message_origins"
 """The capability of amqpd: queues that remember producers read the origin and position of a message."""
 
+MESSAGE_SELECTORS: Final = "message_selectors"
+"""The capability of amqpd: consumers have selectors."""
+
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -174,5 +181,6 @@ CAPABILITIES = (
     "per_consumer_qos",
     "direct_reply_to",
     MESSAGE_ORIGINS,
+    MESSAGE_SELECTORS,
 )
 """The capabilities by which clients enable features. [RabbitMQ server-properties]"""

@@ -50,6 +50,12 @@ def show_shovel(shovel: Shovel, node: str) -> Shown:
         "attempts": shovel.attempts,
         "remaining": "unlimited" if shovel.remaining < 0 else int(shovel.remaining),
     }
+    if shovel.saved:
+        shown["saved"] = shovel.saved
+    if shovel.source_ready >= 0:
+        shown["source_ready"] = shovel.source_ready
+    if shovel.next_window:
+        shown["next_window"] = datetime.fromtimestamp(shovel.next_window / 1000, UTC).isoformat()
     if shovel.reader:
         shown["reader"] = shovel.reader
     if shovel.reason:

@@ -129,8 +129,8 @@ CONSUMER_RULES: Final = {
         "name",
         description="Name of a reader that forwards the messages exactly once, such as a shovel. The "
         "consumer gets each message with `x-origin` and `x-origin-position`, has its channel alone, and "
-        "must acknowledge. The messages stay staged for the reader when the connection ends. basic.cancel "
-        "returns the messages.",
+        "must acknowledge. `x-filter-jms-selector` is the only other argument that is allowed. The "
+        "messages stay staged for the reader when the connection ends. basic.cancel returns the messages.",
     ),
     GET_MESSAGE_ID: ArgumentRule(
         "name",

@@ -14,6 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import RELEASED
+from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, QueueEntry
 from broker.core.errors import LimitReached, NotFound
 from broker.core.names import check_length
@@ -106,6 +107,10 @@ class Stage:
         """Return the entry with an offset from `kept` up to `next`; None: the entry has left the queue."""
         entry = self._entries[self._head + offset - self.kept]
         return entry if entry is not None and owns(self.holder, entry, self.queue) else None
+
+    def use_cursor(self, cursor: Cursor) -> None:
+        """Take messages in the view of `cursor`, which belongs to an attached consumer of the queue."""
+        self.holder.context = cursor
 
     def take_one(self) -> i64:
         """Mark the message that basic.get would get. Return its size, -1 without a message.
@@ -425,6 +430,7 @@ class Stages:
             self.append(stage, stage.describe())
         else:
             before = stage.before
+            stage.use_cursor(queue.context)  # the cursor of an earlier owner may have been left
             stage.epoch += 1
             stage.retain = retain
             self.append(stage, stage.step(stage.first, 0))

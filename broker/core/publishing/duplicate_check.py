@@ -164,15 +164,18 @@ def identity_of(
     sequence: i64 = 0
     preceding: i64 = ANY
     if producers:
-        headers = view.headers()
-        if names_origins and (ORIGIN in headers or POSITION in headers):
-            producer = _producer(headers, ORIGIN)
-            sequence = _sequence(headers, POSITION)
-            if PRECEDING in headers:
-                preceding = _sequence(headers, PRECEDING)
-        elif PRODUCER in headers or SEQUENCE in headers:
-            producer = _producer(headers, PRODUCER)
-            sequence = _sequence(headers, SEQUENCE)
+        origin = view.header_named(ORIGIN) if names_origins else None
+        if origin is not None or (names_origins and view.header_named(POSITION) is not None):
+            producer = _producer(origin, ORIGIN)
+            sequence = _sequence(view.header_named(POSITION), POSITION)
+            before = view.header_named(PRECEDING)
+            if before is not None:
+                preceding = _sequence(before, PRECEDING)
+        else:
+            headers = view.headers()
+            if PRODUCER in headers or SEQUENCE in headers:
+                producer = _producer(headers.get(PRODUCER), PRODUCER)
+                sequence = _sequence(headers.get(SEQUENCE), SEQUENCE)
     return DuplicateCheck(key, producer, sequence, preceding) if key or producer else None
 
 
@@ -210,15 +213,13 @@ def _id(view: MessageView) -> str:
     return key
 
 
-def _producer(headers: dict[str, object], name: str) -> str:
-    value = headers.get(name)
+def _producer(value: object, name: str) -> str:
     if isinstance(value, str) and value != "" and is_short(value):
         return value
     raise _invalid(name, value, "a string of 1 to 255 bytes")
 
 
-def _sequence(headers: dict[str, object], name: str) -> int:
-    value = headers.get(name)
+def _sequence(value: object, name: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _SEQUENCE_MAX:
         return value
     raise _invalid(name, value, f"an integer from 0 to {_SEQUENCE_MAX}")

@@ -7,7 +7,8 @@ import pytest
 
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.schedule import TimedTask
-from broker.forwarding.ends import Destination, Window
+from broker.forwarding.ends import Destination
+from broker.forwarding.ports import Window
 from broker.forwarding.shovel import HOLD_BLOCKED, PAUSED, RUNNING, STARTING, TERMINATED
 from protocol.amqp091.content import body
 from tests.support.forwarding import OTHER, Sites

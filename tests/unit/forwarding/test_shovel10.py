@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from broker.forwarding.ends import Window
+from broker.forwarding.ports import Window
 from broker.forwarding.shovel import RUNNING, TERMINATED, Shovel
 from protocol.amqp091 import properties as p
 from protocol.amqp091.content import body

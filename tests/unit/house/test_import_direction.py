@@ -33,6 +33,7 @@ CORE = (
         "errors",
         "counters",
         "chance",
+        "cron",
         "slots",
     ),
 )

@@ -9,7 +9,14 @@ from scramp import ScramClient
 
 from protocol import scram
 from protocol.errors import SYNTAX_ERROR, ProtocolError
-from protocol.scram import Exchange, derive_verifier, prepare_text, read_verifier
+from protocol.scram import (
+    ClientExchange,
+    Exchange,
+    derive_verifier,
+    prepare_text,
+    read_verifier,
+    salt_password,
+)
 from tests.support.effort import lines_executed
 
 # the example of RFC 7677, section 3
@@ -223,3 +230,52 @@ def test_a_client_of_another_library_with_a_wrong_password_is_refused() -> None:
     client.set_server_first(exchange.challenge(PENCIL).decode())
 
     assert exchange.final(client.get_client_final().encode()) is None
+
+
+def challenged(message: bytes = SERVER_FIRST) -> ClientExchange:
+    """A client's exchange that has been challenged."""
+    exchange = ClientExchange("user", "rOprNGfwEbeRWgbNEkqO")
+    exchange.take_challenge(message)
+    return exchange
+
+
+def test_the_client_of_the_example_of_rfc_7677() -> None:
+    exchange = ClientExchange("user", "rOprNGfwEbeRWgbNEkqO")
+    assert exchange.first() == CLIENT_FIRST
+    exchange.take_challenge(SERVER_FIRST)
+    assert (exchange.salt, exchange.iterations) == (SALT, 4096)
+    salted = salt_password("pencil", exchange.salt, exchange.iterations)
+    assert exchange.final(salted) == CLIENT_FINAL
+    assert exchange.check(SERVER_FINAL)
+    assert not exchange.check(SERVER_FINAL.replace(b"6rri", b"7rri"))
+    assert not challenged().check(SERVER_FINAL), "the client has proved nothing"
+
+
+@pytest.mark.parametrize("name", ["=,", "ü", "\u2168"])
+def test_both_sides_understand_each_name(name: str) -> None:
+    client, server = ClientExchange(name, "abc"), Exchange("def")
+    server.first(client.first())
+    assert server.user == prepare_text(name)
+    client.take_challenge(server.challenge(PENCIL))
+    proof = server.final(client.final(salt_password("pencil", client.salt, client.iterations)))
+    assert proof is not None
+    assert client.check(proof)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"", "the challenge of the server is malformed"),
+        (b"e=other-error", "the challenge of the server is malformed"),
+        (SERVER_FIRST.replace(b"rOpr", b"rOpq"), "the nonce of the server is malformed"),
+        (b"r=rOprNGfwEbeRWgbNEkqO,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "the nonce of the server is malformed"),
+        (SERVER_FIRST.replace(b"gQ==", b"gQ="), "the salt is malformed"),
+        (SERVER_FIRST.replace(b"4096", b"4095"), "the server demands 4095 iterations, allowed: 4096 to"),
+        (SERVER_FIRST.replace(b"4096", b"10000001"), "the server demands 10000001 iterations"),
+    ],
+)
+def test_the_client_refuses_other_challenges(message: bytes, reason: str) -> None:
+    with pytest.raises(ProtocolError, match=reason):
+        challenged(message)
+    with pytest.raises(ProtocolError, match="the final message of the server is malformed"):
+        challenged().check(b"e=invalid-proof")

@@ -33,6 +33,7 @@ class Recorder(ClientHandler):
     """The owner of a client that notes each call."""
 
     def __init__(self) -> None:
+        self.salts: list[tuple[bytes, int]] = []
         self.ready = 0
         self.deliveries: list[tuple[int, bool, bytes, bytes]] = []
         self.pieces: list[bytes] = []
@@ -44,6 +45,9 @@ class Recorder(ClientHandler):
         self.cancelled = 0
         self.channels_closed: list[tuple[int, str]] = []
         self.closed: list[tuple[int, str]] = []
+
+    def on_salt(self, salt: bytes, iterations: int) -> None:
+        self.salts.append((salt, iterations))
 
     def on_ready(self) -> None:
         self.ready += 1
@@ -366,3 +370,50 @@ def test_a_stopped_flow_blocks_until_it_is_started() -> None:
     calls = peer_says(method_frame(1, 20 << 16 | 20, b"\0"), method_frame(1, 20 << 16 | 20, b"\1"))
     assert (calls.flows, calls.blocked) == ([False, True], [])
     assert cast("list[object]", calls.closed) == []
+
+
+SECURE = 10 << 16 | 20
+SCRAM_LOGIN = Login("guest", "guest", "/", nonce="abc")
+
+
+def scram_client(*challenges: bytes) -> tuple[Recorder, Client]:
+    """A client with SCRAM-SHA-256 that gets challenges, and salts its password after the first one."""
+    calls = Recorder()
+    client = Client(calls, SCRAM_LOGIN, {}, 1000)
+    client.start()
+    client.receive(connection_start({}, "PLAIN SCRAM-SHA-256"))
+    for number, challenge in enumerate(challenges):
+        client.receive(method_frame(0, SECURE, len(challenge).to_bytes(4, "big") + challenge))
+        if number == 0:
+            client.continue_login(bytes(32))
+    return calls, client
+
+
+def test_a_client_with_a_nonce_prefers_scram() -> None:
+    calls, client = scram_client(b"r=abcdef,s=AAAA,i=4096")
+    output = client.take_output()
+    assert b"\x0dSCRAM-SHA-256\0\0\0\x10n,,n=guest,r=abc" in output
+    assert b"c=biws,r=abcdef,p=" in output
+    assert b"guest\0guest" not in output
+    assert calls.salts == [(bytes(3), 4096)]
+    assert Login("guest", "guest", "/").choose("SCRAM-SHA-256 PLAIN") == "PLAIN"
+
+
+@pytest.mark.parametrize(
+    ("challenges", "reason"),
+    [
+        ([b"r=other,s=AAAA,i=4096"], "the nonce of the server is malformed"),
+        ([b"r=abcdef,s=AAAA,i=4096", b"v=AAAA"], "the peer does not know the password of the log-in"),
+    ],
+)
+def test_a_peer_without_the_password_gets_nothing_else(challenges: list[bytes], reason: str) -> None:
+    calls, client = scram_client(*challenges)
+    [(_, text)] = calls.closed
+    assert reason in text
+    client.continue_login(bytes(32))
+
+
+def test_a_peer_that_skips_its_proof_is_refused() -> None:
+    calls, client = scram_client(b"r=abcdef,s=AAAA,i=4096")
+    client.receive(connection_tune(0, 0, 0))
+    assert [code for code, _ in calls.closed] == [505]

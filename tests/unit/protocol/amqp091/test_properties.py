@@ -101,3 +101,20 @@ def test_a_reply_to_is_replaced_wherever_it_stands(flags: int) -> None:
     given.reply_to = "amq.rabbitmq.reply-to.name"
     name = b"\x1aamq.rabbitmq.reply-to.name"
     assert content.with_reply_to(before, name) == with_properties(given)
+
+
+@pytest.mark.parametrize("flags", range(16))
+def test_further_headers_follow_the_headers_wherever_they_stand(flags: int) -> None:
+    given = commands.Basic.Properties(delivery_mode=2, app_id="a")
+    if flags & 1:
+        given.content_type = "text/plain"
+    if flags & 2:
+        given.content_encoding = ""
+    if flags & 4:
+        given.headers = {"a": "y" * 300, "b": {"x": 1}}
+    if flags & 8:
+        given.priority = 9
+    before = with_properties(given)
+    given.headers = {**(given.headers or {}), "n": True, "o": "origin"}
+    fields = b"\x01nt\x01" + b"\x01oS\0\0\0\x06origin"
+    assert content.with_fields(before, fields) == with_properties(given)
