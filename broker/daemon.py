@@ -44,7 +44,9 @@ from broker.dispatch.definition import KIND as DISPATCHER
 from broker.dispatch.dispatcher import Services
 from broker.dispatch.dispatchers import Dispatchers
 from broker.flavour import FLAVOUR
+from broker.forwarding.ends import EndHost
 from broker.forwarding.readers import Readers
+from broker.forwarding.remote_queues import RemoteQueues
 from broker.forwarding.shovels import Shovels
 from broker.forwarding.staged import StagingHost
 from broker.journal.journal import create_journal
@@ -189,6 +191,7 @@ class Daemon:
         self.server.make_reader = Readers(self.staging)
         node = f"amqpd@{socket.gethostname()}"
         self.shovels = Shovels(broker, self.outbound, __version__, node, self.staging)
+        self.remote_queues = RemoteQueues(EndHost(self.outbound, broker.schedule, __version__), self.staging)
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
@@ -253,6 +256,7 @@ class Daemon:
             self._tell_ready(admin)
             self.started = True
             self.shovels.start()
+            self.remote_queues.start()
             self._measure_lag(time.monotonic())
             self._tick_store()
             self._check_streams()
@@ -267,6 +271,7 @@ class Daemon:
         self.started = False
         try:
             self.shovels.stop()
+            self.remote_queues.stop()
             self.dispatchers.retire_all()
             await self.outbound.close(OUTBOUND_SECONDS)
             await asyncio.gather(self.listener.close(GRACE_SECONDS), self._end_calls())

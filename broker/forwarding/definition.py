@@ -85,6 +85,8 @@ class DestinationEnd:
     another queue with this name is refused.
     `properties`: places and encoded values of properties that are set. `adds_headers`: each message gets the
     header `x-shovelled`. `adds_time`: each message gets the header `x-shovelled-timestamp`.
+    `names_origins`: messages have positions if the broker remembers them, also in other modes than
+    `exactly-once`.
     """
 
     def __init__(self, uris: list[Uri]) -> None:
@@ -98,6 +100,7 @@ class DestinationEnd:
         self.properties: list[tuple[int, bytes]] = []
         self.adds_headers = False
         self.adds_time = False
+        self.names_origins = False
 
 
 @final
@@ -105,8 +108,10 @@ class Definition:
     """The definition of the shovel `name` in the virtual host `vhost`.
 
     `reconnect_delay`: seconds after a failure; 0: no other attempt. `paused`: the shovel does not run.
-    `rate`: messages in a second at most; 0: no limit.
+    `rate`: messages in a second at most; 0: no limit. `kind`: the kind of the object, for texts.
     """
+
+    kind = SHOVEL
 
     def __init__(self, vhost: str, name: str, source: SourceEnd, destination: DestinationEnd) -> None:
         self.vhost = vhost
@@ -121,7 +126,7 @@ class Definition:
     @property
     def where(self) -> str:
         """The shovel in texts for people."""
-        return f"shovel '{self.name}' in vhost '{self.vhost}'"
+        return f"{self.kind} '{self.name}' in vhost '{self.vhost}'"
 
 
 def parse_definition(vhost: str, name: str, value: object) -> Definition:

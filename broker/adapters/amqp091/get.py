@@ -37,6 +37,7 @@ from protocol.amqp091 import methods
 KEPT_FRAMES_BYTES_MAX: Final = (
     1048576  # the most bytes of frames after a waiting get: more bytes end the wait
 )
+REMOTE_MILLISECONDS: Final = 30_000  # a get from a remote queue waits at most so long for the other broker
 
 
 def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
@@ -51,6 +52,9 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     queue = queue_for_get(named)
     consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
     if not deliver_notified(channel, queue):
+        return
+    if named.remote is not None:
+        WaitingGet(channel, named, frame.no_ack).begin(REMOTE_MILLISECONDS)
         return
     entry = get_one(queue, consumer)
     if entry is None:
