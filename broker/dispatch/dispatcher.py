@@ -699,4 +699,6 @@ def objection_to(queue: Queue) -> str:
         return f"{where} keeps its messages: a dispatcher needs a queue from which messages are removed"
     if queue.exclusive_owner is not None:
         return f"{where} belongs to a single connection: a dispatcher needs a shared queue"
+    if queue.remote is not None:
+        return f"{where} is remote: a dispatcher needs a queue of its own broker"
     return ""

@@ -23,6 +23,7 @@ from broker.core.errors import BrokerError
 from broker.core.message import Address, Body, Message, piece_of
 from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
 from broker.core.remotes.remote import RemoteLink, RemoteLinks, RemoteQueue, remote_of
+from broker.core.vhosts.reroute import finish_return
 from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
 from broker.forwarding.ends import Destination, End, EndHost, EndOwner, Run, Timer
 from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
@@ -47,6 +48,7 @@ RETRY_MS: Final = 200  # the delay before the second attempt; each further delay
 RETRY_MS_MAX: Final = 10_000
 REFUSED_MS: Final = 1000  # the pause before refused messages are sent again
 REFRESH_MS: Final = 5000  # the interval of looks at the counts of the other queue
+RETURN_MS: Final = 200  # the same interval while a rerouted queue moves back
 IDLE_MS: Final = 1000  # the time after which messages that no consumer takes are returned
 ADDRESSES_MAX: Final = 4096
 
@@ -87,6 +89,8 @@ class Intake(End):
         self._refresh = Timer(attempt, self._look_at_counts)
         self._idle = Timer(attempt, self._return_idle)
         self._purges: list[Callable[[i64], None]] = []
+        self._activity = 0  # the number of deliveries and answers, now
+        self._asked = -1  # and when the counts were requested
 
     # -- set-up and end
 
@@ -97,13 +101,18 @@ class Intake(End):
     def _found(self, frame: commands.Queue.DeclareOk) -> None:
         self._remote.ready = frame.message_count or 0
         self._remote.consumers = frame.consumer_count or 0
+        is_idle = self._asked == self._activity and self._remote.inlet.depth == 0
+        if self._remote.is_returning and is_idle and self._remote.ready == 0 and self._link.try_return():
+            return
         if not self.is_ready:
             self.note_ready()
             self._attempt.on_intake_ready()
             self.look()
-        self._schedule.set(self._refresh, self._schedule.after(REFRESH_MS))
+        interval = RETURN_MS if self._remote.is_returning else REFRESH_MS
+        self._schedule.set(self._refresh, self._schedule.after(interval))
 
     def _look_at_counts(self) -> None:
+        self._asked = self._activity
         self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
         self.flush()
 
@@ -123,6 +132,11 @@ class Intake(End):
         super().on_channel_closed(code, text)
 
     # -- demand
+
+    def look_often(self) -> None:
+        """Look at the counts soon, because the queue moves back."""
+        if self.is_ready and not self._closing:
+            self._schedule.set(self._refresh, self._schedule.after(RETURN_MS))
 
     def look(self) -> None:
         """Have the other broker send as many messages as the consumers want, and send the answers.
@@ -203,6 +217,7 @@ class Intake(End):
         """Put a message into the inlet, a large one when its body has arrived."""
         if self._closing:
             return
+        self._activity += 1
         if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:
             content = without_origin(content)
         persistent = traits & PERSISTENT != 0
@@ -239,6 +254,7 @@ class Intake(End):
 
     def answer(self, kind: int, tag: i64) -> None:
         """Send the answer to a delivery soon."""
+        self._activity += 1
         self._answers.append((kind, int(tag)))
         self._link.note_demand()
 
@@ -306,6 +322,7 @@ class Attempt(EndOwner):
         self._address = short_string("") + short_string(link.queue)
         self.source = StagedSource(self, link.staged(), link.staging)
         self.destination = Destination(self, link.definition, link.uri, link.host, True)
+        self.source.drains = link.remote.is_returning
         self.intake = Intake(self, link, link.host)
 
     def begin(self) -> None:
@@ -568,8 +585,41 @@ class Link(RemoteLink):
         if self._look.due == 0 and self.state != ENDED:
             self.schedule.set(self._look, self.schedule.now())
 
+    def try_return(self) -> bool:
+        """Serve the queue from here again, if the other broker has confirmed all messages and has none."""
+        attempt = self.attempt
+        if attempt is None or not attempt.source.is_drained:
+            return False
+        here = self.remote.queue
+        vhost = self.broker.vhosts.get(here.vhost)
+        if vhost is None:
+            return False
+        self._release_stage()
+        finish_return(vhost, here)
+        _log.info("rerouted queue is back", **self._labels())
+        return True
+
+    def _release_stage(self) -> None:
+        """Remove the reader of the link, which has staged nothing."""
+        staging = self.broker.staging
+        stage = staging.find_stage(self.remote.queue, READER)
+        if stage is not None:
+            staging.release(stage)
+
+    def _set_drains(self, attempt: Attempt) -> None:
+        """Stage no further messages while the queue moves back, or stage them again."""
+        is_returning = self.remote.is_returning
+        if attempt.source.drains != is_returning:
+            attempt.source.drains = is_returning
+            if is_returning:
+                attempt.intake.look_often()
+            else:
+                attempt.source.stage_again()
+
     def _look_now(self) -> None:
         attempt = self.attempt
+        if attempt is not None:
+            self._set_drains(attempt)
         if attempt is not None and attempt.intake.is_ready:
             attempt.intake.look()
         else:

@@ -222,12 +222,13 @@ class StagedSource(DurableWaiter):
     Positions: messages before `_acked` are stored at the destination, and messages before `_next` are sent.
     `_offsets`: the position of each sent message by its number in the attempt. `_done`: positions beyond
     `_acked` that are stored. `_alone`: the next message is sent alone, and without its predecessor.
-    `marks_positions`: the destination gets the positions.
+    `marks_positions`: the destination gets the positions. `drains`: no further messages are staged.
     """
 
     def __init__(self, owner: EndOwner, staged: StagedQueue, host: StagingHost) -> None:
         self.owner = owner
         self.marks_positions = True
+        self.drains = False
         self._staged = staged
         self._host = host
         self._store = host.broker.store
@@ -354,6 +355,11 @@ class StagedSource(DurableWaiter):
         self._preceding = NONE
         self._alone = True
 
+    def stage_again(self) -> None:
+        """Stage further messages: the source does not drain any more."""
+        if self._target is not None:
+            self._target.update()
+
     def hold(self) -> None:
         """Send nothing until `release`."""
         self._holds = True
@@ -376,9 +382,16 @@ class StagedSource(DurableWaiter):
 
     def room(self) -> i64:
         """Return how many more messages may be staged now."""
-        if self._closed or self._stage is None or self._waits or not self._is_attached(self._stage):
+        stage = self._stage
+        if self._closed or self.drains or stage is None or self._waits or not self._is_attached(stage):
             return 0
-        return self._room_max - self._coming - (self._stage.next - self._acked)
+        return self._room_max - self._coming - (stage.next - self._acked)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the destination has stored all staged messages, and the log knows this."""
+        stage = self._stage
+        return stage is not None and self._coming == 0 and stage.kept == stage.next and not self._waits
 
     def stage_some(self, most: i64) -> i64:
         """Mark up to `most` messages. Return their number, or -1 if there are not so many."""

@@ -111,7 +111,7 @@ class Sites:
     def uri(self) -> str:
         return f"amqp://guest:guest@127.0.0.1:{self.wire.port}/%2F/far"
 
-    def declare(self, mode: str = "direct", **far: object) -> None:
+    def declare(self, mode: str = "direct", **far: Any) -> None:
         """Declare both queues."""
         with self.there() as channel:
             channel.queue_declare("far", durable=True, arguments={"x-dedup-producers": 10, **far})
@@ -188,7 +188,8 @@ def test_confirms_come_from_the_other_broker_also_over_its_restart(sites: Sites)
 
 
 def test_a_refusal_of_the_other_broker_is_a_nack(sites: Sites) -> None:
-    sites.declare(**{"x-max-length": 1, "x-overflow": "reject-publish"})
+    limit: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    sites.declare(**limit)
     with sites.here() as channel:
         channel.basic_publish("", "near", b"1", PERSISTENT)
         with pytest.raises(NackError):
@@ -198,7 +199,8 @@ def test_a_refusal_of_the_other_broker_is_a_nack(sites: Sites) -> None:
 def test_consumers_settle_requeue_and_reject_there(sites: Sites) -> None:
     with sites.there() as channel:
         channel.queue_declare("dead", durable=True)
-    sites.declare(**{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    letters: dict[str, Any] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    sites.declare(**letters)
     with sites.there() as channel:
         for body in numbered(3):
             channel.basic_publish("", "far", body, pika.BasicProperties(message_id=body.decode()))
@@ -208,7 +210,7 @@ def test_consumers_settle_requeue_and_reject_there(sites: Sites) -> None:
         first, properties, body = next(messages)
         assert (first.redelivered, properties.message_id, body) == (False, "0", b"0")
         channel.basic_nack(first.delivery_tag, requeue=True)
-        bodies = {}
+        bodies: dict[bytes, bool] = {}
         while len(bodies) < 3:
             method, _, body = next(messages)
             bodies[body] = method.redelivered
@@ -289,6 +291,47 @@ def test_a_user_without_a_tag_declares_no_remote_queue(sites: Sites) -> None:
         channel = connection.channel()
         with pytest.raises(ChannelClosedByBroker, match="policymaker"):
             channel.queue_declare("near", durable=True, arguments={"x-remote": sites.uri})
+
+
+def test_a_queue_moves_to_another_broker_over_a_crash_and_back(
+    start_daemon: DaemonStarter, tmp_path: Path
+) -> None:
+    port = lasting_port()
+    near = start_daemon(data_dir=tmp_path / "one", port=port)
+    far = start_daemon(data_dir=tmp_path / "two", port=lasting_port())
+    with amqp(far.address, "/") as channel:
+        channel.queue_declare("far", durable=True, arguments={"x-dedup-producers": 10})
+    with amqp(near.address, "/") as channel:
+        channel.queue_declare("q", durable=True)
+        for body in numbered(100):
+            channel.basic_publish("", "q", body, PERSISTENT)
+    api = Api(near.load_api().admin)
+    uri = f"amqp://guest:guest@{far.address.host}:{far.address.port}/%2F/far"
+    api.post("queues", "/", "q", "reroute", status=204, body={"to": uri})
+    api.close()
+    near.kill()
+    near = start_daemon(data_dir=tmp_path / "one", port=port)
+    with amqp(near.address, "/") as channel:
+        channel.queue_declare("q", durable=True)
+        for body in numbered(100, 100):
+            channel.basic_publish("", "q", body, PERSISTENT)
+        with amqp(far.address, "/") as there:
+            while there.queue_declare("far", passive=True).method.message_count < 200:
+                pass
+    api = Api(near.load_api().admin)
+    shown = api.get("queues", "/", "q", "reroute")
+    assert shown["to"] == uri.replace("guest:guest@", "")
+    assert (shown["returns"], shown["mode"]) == (False, "hybrid")
+    assert "guest" not in str(shown)
+    assert api.ask("POST", "queues", "/", "q", "reroute", body={"to": 5}).status_code == 400
+    api.post("queues", "/", "q", "reroute", status=204, body={"to": None})
+    with amqp(near.address, "/") as channel:
+        for body in numbered(100, 200):
+            channel.basic_publish("", "q", body, PERSISTENT)
+        assert [body for _, _, body in take(channel, "q", 300)] == numbered(300)
+    while api.get("queues", "/", "q", "reroute")["to"] is not None:
+        pass
+    api.close()
 
 
 CUTS = [pytest.param(3), pytest.param(50, marks=pytest.mark.nightly)]

@@ -121,7 +121,9 @@ class RemoteQueue(RemoteHook):
     """The remote `queue`: its link, its inlet, and the publishers that wait for the other broker.
 
     `address`: the URI of the other broker and its queue. `hybrid`: the mode. `link`: None until the broker
-    serves clients. `ready`, `consumers`: the counts of the other queue, as last known.
+    serves clients. `ready`, `consumers`: the counts of the other queue, as last known. `is_rerouted`: the
+    arguments of the queue name no other broker, see `broker.core.vhosts.reroute`. `is_returning`: later
+    messages stay here.
     """
 
     def __init__(self, queue: Queue, host: QueueHost, address: str, hybrid: bool) -> None:
@@ -133,6 +135,8 @@ class RemoteQueue(RemoteHook):
         self.ready: i64 = 0
         self.consumers: i64 = 0
         self.is_ended = False
+        self.is_rerouted = False
+        self.is_returning = False
         self.inlet = Queue(queue.name, queue.store, FifoEntryList(), queue.counters, vhost=queue.vhost)
         self.inlet.host = host
         self.inlet.origin = self

@@ -9,9 +9,14 @@ from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
 from broker.core.errors import AccessRefused, Inequivalent, PreconditionFailed
 from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.remotes.remote import RemoteQueue, remote_of
+from broker.core.vhosts.alteration import alter_queue, stop_queue
+from broker.dispatch.dispatcher import objection_to
 from broker.forwarding.remote_queues import RUNNING, WAITING, Link, link_of
 from protocol.amqp091.content import body
 from protocol.amqp091.properties import Properties
+from protocol.amqp10.composites import Accepted, Released
+from protocol.amqp10.performatives import Disposition
+from tests.support.adapters.connection10_without_socket import Client10
 from tests.support.adapters.connection_without_socket import Client091
 from tests.support.forwarding import Sites
 
@@ -294,6 +299,53 @@ def test_publishers_of_a_deleted_queue_are_nacked(sites: Sites) -> None:
     sites.vhost().declarations.delete_queue("near", False, False)
     sites.run()
     assert sorted(tag or 0 for name, tag, _ in client.confirms() if name == "Nack") == [1, 2]
+
+
+# -- AMQP 1.0
+
+
+def outcomes(client: Client10) -> list[tuple[int, int, str]]:
+    """The first and last deliveries of the dispositions that were written, and their outcomes."""
+    found = []
+    for frame, _ in client.written():
+        if isinstance(frame, Disposition):
+            found.append((frame.first, frame.last or frame.first, type(frame.state).__name__))
+    return found
+
+
+def test_outcomes_come_from_the_other_broker_in_the_order_of_the_deliveries(sites: Sites) -> None:
+    client = Client10(sites.here)
+    client.sends("near")
+    sites.syncs["other"] = False
+    client.publish(0, 1, 2, durable=True)
+    sites.run()
+    assert outcomes(client) == []
+    sites.syncs["other"] = True
+    sites.run()
+    answered = [number for first, last, kind in outcomes(client) for number in range(first, last + 1)]
+    assert answered == [0, 1, 2]
+    assert len(sites.bodies("far", "other")) == 3
+
+
+def test_a_refusal_of_the_other_broker_is_the_outcome_rejected() -> None:
+    sites = make_sites(max_length=1, overflow="reject-publish")
+    client = Client10(sites.here)
+    client.sends("near")
+    client.publish(0, 1, durable=True)
+    sites.run(3000)
+    assert outcomes(client) == [(0, 0, "Accepted"), (1, 1, "Rejected")]
+
+
+def test_a_receiver_gets_the_messages_there_and_settles_them_there(sites: Sites) -> None:
+    sites.publish("far", numbered(3), "other")
+    client = Client10(sites.here)
+    client.receives("near", credit=2)
+    sites.run()
+    assert (far(sites).unacked, far(sites).ready) == (2, 1)
+    client.send(Disposition(role=True, first=0, last=0, settled=True, state=Accepted()))
+    client.send(Disposition(role=True, first=1, last=1, settled=True, state=Released()))
+    sites.run()
+    assert (far(sites).unacked, far(sites).ready) == (0, 2)
 
 
 # -- hybrid
@@ -620,3 +672,9 @@ def test_a_remote_queue_is_no_member_and_is_not_staged_renamed_or_stopped(sites:
         declare(sites, "p", queue_kind="partitioned", partition_by="k", partition_members=["near"])
     with pytest.raises(PreconditionFailed, match="cannot be staged"):
         sites.here.broker.staging.attach(near(sites), "r", 1)
+    topology = sites.vhost().topology
+    with pytest.raises(PreconditionFailed, match="cannot be renamed"):
+        alter_queue(topology, near(sites), "other", near(sites).arguments, False)
+    with pytest.raises(PreconditionFailed, match="cannot be stopped or started"):
+        stop_queue(topology, near(sites), ["dequeue"])
+    assert "is remote" in objection_to(near(sites))
