@@ -125,11 +125,11 @@ class Intake(End):
         for done in purges:
             done(0)
 
-    def on_channel_closed(self, code: int, text: str) -> None:
+    def on_closed(self, code: int, text: str) -> None:
         """End the attempt; the next one sets a limit for each consumer if the broker knows no other."""
-        if code == NOT_IMPLEMENTED:
+        if code == NOT_IMPLEMENTED:  # quorum queues of RabbitMQ
             self._link.shares_window = False
-        super().on_channel_closed(code, text)
+        super().on_closed(code, text)
 
     # -- demand
 

@@ -424,6 +424,9 @@ def test_the_other_broker_is_rabbitmq(
             channel.basic_nack(method.delivery_tag, requeue=True)
             channel.basic_qos(prefetch_count=7)
             found = take(channel, "near", 50)
-            assert [body for _, _, body in found] == numbered(50)
-            assert found[0][0].redelivered
+            bodies = [body for _, _, body in found]
+            assert [body for body in bodies if body != b"0"] == numbered(49, 1)
+            if kind == "classic":
+                assert bodies[0] == b"0"
+            assert found[bodies.index(b"0")][0].redelivered
             channel.queue_purge("near")
