@@ -44,8 +44,10 @@ from broker.dispatch.definition import KIND as DISPATCHER
 from broker.dispatch.dispatcher import Services
 from broker.dispatch.dispatchers import Dispatchers
 from broker.flavour import FLAVOUR
+from broker.forwarding.ends import EndHost
 from broker.forwarding.federation import Federation
 from broker.forwarding.readers import Readers
+from broker.forwarding.remote_queues import RemoteQueues
 from broker.forwarding.shovels import Shovels
 from broker.forwarding.staged import StagingHost
 from broker.journal.journal import create_journal
@@ -191,6 +193,10 @@ class Daemon:
         broker.node = f"amqpd@{socket.gethostname()}"
         self.shovels = Shovels(broker, self.outbound, __version__, self.staging)
         self.federation = Federation(broker, self.outbound, __version__, self.staging)
+        ends = EndHost(
+            self.outbound, broker.schedule, __version__, self.server.conversions, lambda: broker.cluster_name
+        )
+        self.remote_queues = RemoteQueues(ends, self.staging)
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
@@ -256,6 +262,7 @@ class Daemon:
             self.started = True
             self.shovels.start()
             self.federation.start()
+            self.remote_queues.start()
             self._measure_lag(time.monotonic())
             self._tick_store()
             self._check_streams()
@@ -271,6 +278,7 @@ class Daemon:
         try:
             self.shovels.stop()
             self.federation.stop()
+            self.remote_queues.stop()
             self.dispatchers.retire_all()
             await self.outbound.close(OUTBOUND_SECONDS)
             await asyncio.gather(self.listener.close(GRACE_SECONDS), self._end_calls())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, Protocol, final
 
 from broker.auth.terms import CONFIGURE, READ, WRITE, Applicant
+from broker.core.arguments.rule import REMOTE
 from broker.core.errors import AccessRefused
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default_exchange
 from broker.core.routing.exchanges import TOPIC
@@ -99,6 +100,9 @@ class Access(Protocol):
     def may_impersonate(self, user: str) -> bool:
         """Whether `user` may publish in the name of others."""
 
+    def may_forward(self, user: str) -> bool:
+        """Whether `user` may have the broker connect to other brokers."""
+
     def limit(self, user: str, kind: str) -> int | None:
         """The limit `max-connections` or `max-channels` of `user`, if it is set."""
 
@@ -151,6 +155,17 @@ class Rights:
         if isinstance(to, str):
             self.require(READ, kind, name)
             self.require(WRITE, EXCHANGE, to)
+
+    def require_remote(self, name: str, arguments: dict[str, object]) -> None:
+        """Refuse a new remote queue, unless the user may have the broker connect to other brokers.
+
+        Policymakers and administrators may do so. They may define shovels too. Raises AccessRefused.
+        """
+        if REMOTE in arguments and not self._access.may_forward(self.user):
+            raise AccessRefused(
+                f"queue '{name}' in vhost '{self.vhost}' with {REMOTE} refused for user '{self.user}', "
+                "who needs the tag 'policymaker' or 'administrator'"
+            )
 
     def require_binding(
         self, kind: str, destination: str, source: str, exchange: Exchange | None, key: str

@@ -6,6 +6,7 @@ from typing import Any, Final
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
+from broker.core.arguments.remote import DIRECT, HYBRID, shown_arguments
 from broker.core.broker import Broker
 from broker.core.partitions.partitioned import Partitioned, partitions_of, totals_of
 from broker.core.policies.policy import EffectiveValue, MergedPolicies, Policy, SourcedValue, queue_type_of
@@ -13,11 +14,13 @@ from broker.core.publishing.delay import Delays, count_delayed
 from broker.core.queues.duplicates import memory_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import RemoteQueue, remote_of
 from broker.core.routing.graph import Binding, Exchange, digest_of
 from broker.core.routing.kinds import DelayedExchange
 from broker.core.streams.stream import QueueStream, stream_of
 from broker.core.values import fingerprint, to_json
 from broker.core.vhosts.vhost import VirtualHost
+from broker.forwarding.remote_queues import link_of
 
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_QUEUES: Final = "max-queues"
@@ -76,7 +79,7 @@ def show_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive_owner is not None,
-        "arguments": to_json(queue.arguments),
+        "arguments": to_json(shown_arguments(queue.arguments)),
         "node": node,
         "state": "running",
         "stopped": stopped(queue),
@@ -118,11 +121,34 @@ def _feature_fields(queue: Queue) -> Shown:
         fields |= show_mapping(partitions)
     if queue.member is not None:
         fields["partitioned_queue"] = to_json(queue.member.front_name)
+    remote = remote_of(queue)
+    if remote is not None:
+        fields["remote"] = show_remote_queue(remote)
     memory = memory_of(queue)
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)
         fields["remembered"] = {"message_ids": len(memory.ids), "producers": len(memory.producers)}
     return fields
+
+
+def show_remote_queue(remote: RemoteQueue) -> Shown:
+    """Show the link of a remote queue to the other broker. The address has no log-in."""
+    queue = remote.queue
+    shown: Shown = {
+        "address": to_json(remote.shown_address),
+        "mode": HYBRID if remote.hybrid else DIRECT,
+        "state": "starting",
+        "messages_waiting": int(queue.depth),
+        "messages_unconfirmed": int(queue.unacked),
+        "messages_ready_there": int(remote.ready),
+        "consumers_there": int(remote.consumers),
+    }
+    link = link_of(remote)
+    if link is not None:
+        shown |= {"queue": to_json(link.queue), "state": link.state, "attempts": link.attempts}
+        if link.reason:
+            shown["reason"] = link.reason
+    return shown
 
 
 def show_mapping(partitions: Partitioned) -> Shown:

@@ -107,6 +107,10 @@ class AccessControl:
         """Whether `user` may publish in the name of others."""
         return self.users.may_impersonate(user)
 
+    def may_forward(self, user: str) -> bool:
+        """Whether `user` may have the broker connect to other brokers."""
+        return self.users.may_forward(user)
+
     def limit(self, user: str, kind: str) -> int | None:
         """The limit `max-connections` or `max-channels` of `user`, if it is set."""
         return self.users.limit(user, kind)

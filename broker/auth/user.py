@@ -18,6 +18,9 @@ DELETED: Final = ".delete"  # appended to the kind
 IMPERSONATOR: Final = "impersonator"
 """The tag of users who may publish in the name of others."""
 
+FORWARDING_TAGS: Final = ("administrator", "policymaker")
+"""The tags of users who may have the broker connect to other brokers."""
+
 USER_LIMITS: Final = (MAX_CONNECTIONS, MAX_CHANNELS)
 
 TAGS_MAX: Final = 32

@@ -11,6 +11,7 @@ from typing import Final
 from broker.auth.passwords import Password
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import (
+    FORWARDING_TAGS,
     IMPERSONATOR,
     USER_LIMITS,
     Change,
@@ -240,6 +241,11 @@ class Users:
         """Whether the user may publish in the name of others."""
         user = self._users.get(name)
         return user is not None and IMPERSONATOR in user.tags
+
+    def may_forward(self, name: str) -> bool:
+        """Whether the user may have the broker connect to other brokers: a policymaker or administrator."""
+        user = self._users.get(name)
+        return user is not None and any(tag in user.tags for tag in FORWARDING_TAGS)
 
     def limit(self, name: str, kind: str) -> int | None:
         """The user's limit `max-connections` or `max-channels`, if it is set."""

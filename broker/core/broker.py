@@ -23,6 +23,7 @@ from broker.core.queues.death import LetterWriter, bare_letter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
 from broker.core.queues.queue import Queue, dead_letter_exhausted, drop_outdated
 from broker.core.queues.virtual_host import ignore_report
+from broker.core.remotes.remote import RemoteLinks
 from broker.core.routing.graph import Exchange
 from broker.core.schedule import Schedule
 from broker.core.streams.stream import open_stream
@@ -143,7 +144,8 @@ class Broker(Registry):
     been released; a new virtual host may have this name by then. The broker calls each of
     `parameter_watchers` with virtual host, component and name after a change of a parameter. It calls each of
     `node_watchers` with virtual host and queue or exchange, see `VirtualHost.note_node`. `node`: the name of
-    the broker unless operators have set another one.
+    the broker unless operators have set another one. `remote_links`: the links of remote queues to other
+    brokers.
     """
 
     def __init__(
@@ -168,6 +170,7 @@ class Broker(Registry):
         self.node_watchers: list[Callable[[VirtualHost, Queue | Exchange], None]] = []
         self.node = "amqpd"
         self.parameters = Parameters(self._append)
+        self.remote_links = RemoteLinks()
         self._names = names
         self._views = views
         self._write_letter = write_letter
@@ -401,11 +404,15 @@ class Broker(Registry):
         )
         vhost.exclusive_drain = self.exclusive_drain
         vhost.receipts.write = self._write_receipt
+        vhost.remote_links = self._remote_links
         vhost.warn = self._warn
         vhost.parameters.changed = partial(self._note_parameter, vhost)
         vhost.note_node = partial(self._note_node, vhost)
         self.vhosts[name] = vhost
         return vhost
+
+    def _remote_links(self) -> RemoteLinks:
+        return self.remote_links
 
     def _note_parameter(self, vhost: VirtualHost, component: str, name: str) -> None:
         for watcher in self.parameter_watchers:

@@ -10,6 +10,7 @@ SHORT_STRING_BYTES_MAX: Final = 255
 NEVER: Final[i64] = -1  # an expiration: the message may wait for ever
 
 # bits of a message's marks
+AWAITS_REMOTE: Final = 1  # the publisher waits for another broker; the log does not keep this mark
 REMEMBERED: Final = 2  # no message, but an id or producer that queues remember (`queues.duplicates`)
 TELLS_ARRIVAL: Final = 4  # the publisher wants receipts: for its arrival in queues,
 TELLS_CONSUMED: Final = 8  # and when consumers have settled it (`publishing.receipts`)

@@ -72,6 +72,20 @@ def alter_queue(
         session.client.patch("queues", vhost, name, body=body)
 
 
+def reroute_queue(
+    context: typer.Context,
+    name: Name,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Queue of another broker; without a URI the queue moves back."),
+    ] = None,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Move the flow of a queue to another broker, or back, while its clients stay connected."""
+    with open_session(context) as session:
+        session.client.post("queues", vhost, name, "reroute", body={"to": to})
+
+
 def change_members(
     context: typer.Context,
     name: Name,
@@ -225,6 +239,7 @@ COMMANDS: Final = (
     declare_queue,
     alter_queue,
     change_members,
+    reroute_queue,
     delete_queue,
     purge_queue,
     stop_queue,

@@ -809,4 +809,6 @@ def objection_to(queue: Queue) -> str:
     if queue.partitions is not None:
         names = ", ".join(member.name for member in queue.partitions.member_queues())
         return f"{where} is partitioned: set a dispatcher for each of its members, {names}"
+    if queue.remote is not None:
+        return f"{where} is remote: a dispatcher needs a queue of its own broker"
     return ""

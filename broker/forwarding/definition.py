@@ -103,6 +103,8 @@ class DestinationEnd:
     another queue with this name is refused.
     `properties`: places and encoded values of properties that are set. `adds_headers`: each message gets the
     header `x-shovelled`. `adds_time`: each message gets the header `x-shovelled-timestamp`.
+    `names_origins`: messages have positions if the broker remembers them, also in other modes than
+    `exactly-once`.
 
     Of AMQP 1.0: `address` is the node, `fields` the places and encoded values of properties that are set,
     `application` and `annotations` the names and encoded values that are added.
@@ -124,6 +126,7 @@ class DestinationEnd:
         self.properties: list[tuple[int, bytes]] = []
         self.adds_headers = False
         self.adds_time = False
+        self.names_origins = False
 
 
 @final

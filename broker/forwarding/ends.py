@@ -309,6 +309,9 @@ class End091(End[Client], ClientHandler):
     def on_piece(self, frames: bytes, size: i64) -> None:
         """Ignore a piece of such a delivery."""
 
+    def on_get_answer(self, found: bool) -> None:
+        """Ignore the answer to a basic.get: shovels consume."""
+
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
         """Ignore a confirm: only a destination has requested confirms."""
 
@@ -509,8 +512,8 @@ class Destination(End091):
         host: EndHost,
         confirms: bool,
     ) -> None:
-        is_exact = definition.ack_mode == EXACTLY_ONCE
-        capabilities = (*CAPABILITIES, MESSAGE_ORIGINS) if is_exact else CAPABILITIES
+        names_origins = definition.ack_mode == EXACTLY_ONCE or definition.destination.names_origins
+        capabilities = (*CAPABILITIES, MESSAGE_ORIGINS) if names_origins else CAPABILITIES
         super().__init__(owner, definition, uri, host, "destination", capabilities)
         self._destination: DestinationEnd = definition.destination
         self._confirms = confirms

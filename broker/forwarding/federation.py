@@ -228,6 +228,7 @@ def _can_be_federated(vhost: VirtualHost, node: Node) -> bool:
         and INTERNAL_PURPOSE not in node.arguments
         and not is_stream(node.arguments)
         and node.partitions is None
+        and node.remote is None
     )
 
 

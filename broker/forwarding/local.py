@@ -64,6 +64,10 @@ class OwnAccess:
         """Whether messages may name their publishers: yes, others have published them."""
         return True
 
+    def may_forward(self, user: str) -> bool:
+        """Whether queues may be remote: yes, a policymaker has defined the shovel."""
+        return True
+
     def limit(self, user: str, kind: str) -> int | None:
         """No limit."""
         return None

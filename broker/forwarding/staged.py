@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from hashlib import sha256
-from typing import Final, final
+from typing import Final, Protocol, final
 from urllib.parse import quote
 
 from mypy_extensions import i64
@@ -30,7 +30,7 @@ from broker.core.message import SHORT_STRING_BYTES_MAX, Message
 from broker.core.operators.stage import Stage
 from broker.core.ports import DurableWaiter
 from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING
-from broker.core.queues.attach import attach, detach
+from broker.core.queues.attach import attach, attach_here, detach
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import found_nothing
 from broker.core.queues.queue import Queue
@@ -49,13 +49,24 @@ SENT_MAX: Final = 256  # messages sent in a turn
 NONE: Final[i64] = -1
 
 
+class StoredWatcher(Protocol):
+    """The publishers of messages that wait until the destination has answered."""
+
+    def note_stored(self, message: Message) -> None:
+        """Note that the destination has stored a message."""
+
+    def note_refused(self, message: Message) -> bool:
+        """Note that the destination has refused a message; true: the message is dropped."""
+
+
 @final
 class StagedQueue:
     """A queue, and the reader for which it is staged. `where`: the reader, for people.
 
     `prefetch`: the number of messages that may be staged; 0: PREFETCH. `table`: the arguments with which a
     missing queue is declared; None: the queue must exist. `selector`: only matching messages are staged;
-    None: all. A selector does not apply to messages that are staged already.
+    None: all. A selector does not apply to messages that are staged already. `watcher`: for the link of a
+    remote queue, the publishers; None: the reader is no such link.
     """
 
     def __init__(self, vhost: str, name: str, reader: str, where: str) -> None:
@@ -66,6 +77,7 @@ class StagedQueue:
         self.prefetch: i64 = 0
         self.table: dict[str, object] | None = None
         self.selector: Selector | None = None
+        self.watcher: StoredWatcher | None = None
 
 
 def staged_queue(definition: Definition) -> StagedQueue:
@@ -222,10 +234,13 @@ class StagedSource(DurableWaiter):
     Positions: messages before `_acked` are stored at the destination, and messages before `_next` are sent.
     `_offsets`: the position of each sent message by its number in the attempt. `_done`: positions beyond
     `_acked` that are stored. `_alone`: the next message is sent alone, and without its predecessor.
+    `marks_positions`: the destination gets the positions. `drains`: no further messages are staged.
     """
 
     def __init__(self, owner: EndOwner, staged: StagedQueue, host: StagingHost) -> None:
         self.owner = owner
+        self.marks_positions = True
+        self.drains = False
         self._staged = staged
         self._host = host
         self._store = host.broker.store
@@ -295,16 +310,36 @@ class StagedSource(DurableWaiter):
         offsets = self._offsets
         if not multiple:
             if number in offsets:
-                self._done.add(offsets.pop(number))
+                self._note_done(offsets.pop(number))
         else:
             while offsets:
                 first = next(iter(offsets))
                 if first > number:
                     break
-                self._done.add(offsets.pop(first))
+                self._note_done(offsets.pop(first))
         self._alone = False
         self._advance()
         self._return_answered()
+
+    def _note_done(self, offset: int) -> None:
+        self._done.add(offset)
+        watcher = self._staged.watcher
+        entry = None if watcher is None else self.stage.entry(offset)
+        if watcher is not None and entry is not None:
+            watcher.note_stored(entry.message)
+
+    def drop_refused(self, runs: list[Run]) -> None:
+        """Drop the refused messages whose publishers learn of the refusal; the others are sent again."""
+        watcher = self._staged.watcher
+        assert watcher is not None, "only the link of a remote queue drops messages"
+        for first, last in runs:
+            for number in range(first, last + 1):
+                offset = self._offsets.get(number)
+                entry = None if offset is None else self.stage.entry(offset)
+                if offset is not None and entry is not None and watcher.note_refused(entry.message):
+                    del self._offsets[number]
+                    self._done.add(offset)
+        self._advance()
 
     def refuse(self, number: i64, multiple: bool) -> None:
         """Note that the reader has refused a message, or all messages up to this one.
@@ -332,6 +367,11 @@ class StagedSource(DurableWaiter):
         self._preceding = NONE
         self._alone = True
 
+    def stage_again(self) -> None:
+        """Stage further messages: the source does not drain any more."""
+        if self._target is not None:
+            self._target.update()
+
     def hold(self) -> None:
         """Send nothing until `release`."""
         self._holds = True
@@ -354,9 +394,16 @@ class StagedSource(DurableWaiter):
 
     def room(self) -> i64:
         """Return how many more messages may be staged now."""
-        if self._closed or self._stage is None or self._waits or not self._is_attached(self._stage):
+        stage = self._stage
+        if self._closed or self.drains or stage is None or self._waits or not self._is_attached(stage):
             return 0
-        return self._room_max - self._coming - (self._stage.next - self._acked)
+        return self._room_max - self._coming - (stage.next - self._acked)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the destination has stored all staged messages, and the log knows this."""
+        stage = self._stage
+        return stage is not None and self._coming == 0 and stage.kept == stage.next and not self._waits
 
     def stage_some(self, most: i64) -> i64:
         """Mark up to `most` messages. Return their number, or -1 if there are not so many."""
@@ -456,7 +503,9 @@ class StagedSource(DurableWaiter):
             raise PreconditionFailed("it is not durable, so positions of its messages cannot be remembered")
         reader = self._reader
         is_new = broker.staging.find_stage(queue, reader) is None
-        stage = broker.staging.attach(queue, reader, broker.new_incarnation() if is_new else 0)
+        is_link = staged.watcher is not None
+        incarnation = broker.new_incarnation() if is_new else 0
+        stage = broker.staging.attach(queue, reader, incarnation, for_link=is_link)
         self._stage, self._epoch = stage, stage.epoch
         self._acked = self._next = stage.first
         origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
@@ -468,7 +517,7 @@ class StagedSource(DurableWaiter):
         consumer = QueueConsumer(target, queue, tag=reader, entry_filter=sieve)
         self._target, self._consumer = target, consumer
         try:
-            attach(queue, consumer)
+            (attach_here if is_link else attach)(queue, consumer)
         except BrokerError:
             target.close()
             self._consumer = None
@@ -527,7 +576,8 @@ class StagedSource(DurableWaiter):
                 continue
             try:
                 content, self._pieces = self._content(entry)
-                content = marked(content, self._origin, offset, self._preceding)
+                if self.marks_positions:
+                    content = marked(content, self._origin, offset, self._preceding)
             except (OSError, ValueError) as error:
                 self.fail(f"the message at position {offset} cannot be forwarded: {error}")
                 return

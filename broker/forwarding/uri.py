@@ -12,6 +12,7 @@ from typing import Final, final
 from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlsplit
 
 from broker.core.errors import PreconditionFailed
+from broker.core.names import check_length
 from protocol.amqp091.client import MECHANISMS
 from protocol.amqp091.constants import FRAME_MIN_SIZE
 from protocol.amqp10.client import MECHANISMS as MECHANISMS10
@@ -162,6 +163,36 @@ def parse_uri(text: object, default_vhost: str, where: str, protocol: str = AMQP
     if uri.is_local and uri.tls:
         raise PreconditionFailed(f"'{where}' has the scheme 'amqps' and no host: '{shown}'")
     return uri
+
+
+def parse_remote(text: object, vhost: str, name: str, where: str) -> tuple[Uri, str]:
+    """Return the address of another broker, and the name of a queue there.
+
+    The queue is the second part of the path, or the query parameter `queue`, or else `name`. `vhost`: the
+    virtual host of a URI without one. `where`: the field with the URI, for errors.
+
+    Raises PreconditionFailed; its text has no password.
+    """
+    if not isinstance(text, str):
+        raise PreconditionFailed(f"'{where}' is not a URI: it is not a string")
+    objection = _objection(text)
+    if objection:
+        raise PreconditionFailed(f"'{where}' is not a valid URI: {objection}")
+    parts = urlsplit(text)
+    if not parts.hostname:
+        raise PreconditionFailed(f"'{where}' has no host, so it names no other broker: '{show_uri(text)}'")
+    host, _, in_path = parts.path.removeprefix("/").partition("/")
+    pairs = parts.query.split("&")
+    named = [unquote_plus(pair[6:]) for pair in pairs if pair.startswith("queue=")]
+    if "/" in in_path or len(named) + bool(in_path) > 1:
+        raise PreconditionFailed(
+            f"'{where}' names more than one queue: '{show_uri(text)}'; write / in a name as %2F"
+        )
+    query = "&".join(pair for pair in pairs if not pair.startswith("queue="))
+    uri = parse_uri(parts._replace(path=f"/{host}", query=query).geturl(), vhost, where)
+    queue = named[0] if named else unquote(in_path)
+    check_length(f"the queue in '{where}'", queue)
+    return uri, queue or name
 
 
 def show_uri(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.queue import JOURNAL, LEVELS, OFF, OUTCOMES, is_stream
+from broker.core.arguments.remote import shown_arguments
 from broker.core.delivery.journal import IMMEDIATE, Journal, Operator
 from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import Holder, QueueEntry
@@ -62,7 +63,7 @@ CHANGES: Final = frozenset(
 Queues report their own declaration and deletion, and the core reports alterations of queues.
 """
 
-SECRET: Final = frozenset(("password_hash", "hashing", "verifier", "headers"))
+SECRET: Final = frozenset(("password_hash", "hashing", "verifier", "headers", "reroute"))
 SECRET_VALUE: Final = SECRET | {"value"}
 PARAMETER: Final = "parameter"
 NAME_LENGTH: Final = 255  # characters
@@ -628,11 +629,16 @@ class Recorder(Journal):
     def changed(self, change: dict[str, object]) -> None:
         """Record a changed definition, without passwords, hashes, headers of calls and values of parameters.
 
+        The URI of a remote queue is recorded without its log-in.
+
         The value of a parameter may be anything, such as a URL with a password.
         """
         if self.level_number > 0 and self.limit > 0 and self.started:
             hidden = SECRET_VALUE if change["kind"] == PARAMETER else SECRET
             public = {name: value for name, value in change.items() if name not in hidden}
+            arguments = public.get("arguments")
+            if isinstance(arguments, dict):
+                public["arguments"] = shown_arguments(arguments)
             text = _json_of(public)
             if len(text) > r.CHANGE_MAX:
                 text = _json_of({**_names_in(public), "cut": True})

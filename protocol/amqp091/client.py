@@ -133,6 +133,10 @@ class ClientHandler:
         """Take body frames of the large body that was delivered last, with `size` bytes of the body."""
         raise NotImplementedError
 
+    def on_get_answer(self, found: bool) -> None:
+        """Note whether the queue had a message for a `get`; if so, `on_delivery` follows."""
+        raise NotImplementedError
+
     def on_confirm(self, tag: i64, multiple: bool, accepted: bool) -> None:
         """Take a confirm: the peer has taken, or refused, one publish or all up to this number."""
         raise NotImplementedError
@@ -176,6 +180,7 @@ class ClientChannel(IncomingChannel):
         super().__init__(body_bytes_max)
         self.content_method = BASIC_DELIVER
         self.returning = False  # the next content is a returned message
+        self.getting = False  # the next content answers a basic.get
         self._delivers = False  # the head of a large body has been delivered
         self._handler = handler
 
@@ -194,6 +199,10 @@ class ClientChannel(IncomingChannel):
             code = int.from_bytes(reader.take(2), "big")
             self._handler.on_return(code, _short_string(reader))
             return
+        if self.getting:
+            self.getting = False
+            self._deliver_got(arguments, content, size, traits)
+            return
         self._deliver(arguments, content, size, traits)
 
     def _deliver(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
@@ -201,13 +210,22 @@ class ClientChannel(IncomingChannel):
         tag = read_i64_be(arguments, p)
         self._handler.on_delivery(tag, arguments[p + 8] != 0, arguments[p + 9 :], content, size, traits)
 
+    def _deliver_got(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
+        """Deliver the message of a basic.get-ok, whose arguments have been decoded. [amqp-0-9-1 1.8.3.11]"""
+        tag, redelivered = read_i64_be(arguments, 0), arguments[8] != 0
+        self._handler.on_delivery(tag, redelivered, arguments[9:-4], content, size, traits)
+
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
         """Take a piece of a large body. The pieces of a returned message are dropped."""
         if self.returning:
             return
         if not self._delivers:
             self._delivers = True
-            self._deliver(self._arguments, self._head, self._size, traits)
+            if self.getting:
+                self.getting = False
+                self._deliver_got(self._arguments, self._head, self._size, traits)
+            else:
+                self._deliver(self._arguments, self._head, self._size, traits)
         self._handler.on_piece(frames, size)
 
     def on_ack(self, tag: i64, multiple: bool) -> None:
@@ -345,6 +363,10 @@ class Client:
         """Send basic.cancel, without an answer. [amqp-0-9-1 1.8.3.5]"""
         self._out.write(method_frame(CHANNEL, c.BASIC_CANCEL, short_string(tag) + b"\1"))
 
+    def get(self, queue: str) -> None:
+        """Send basic.get; its message is to be acknowledged. [amqp-0-9-1 1.8.3.10]"""
+        self._out.write(method_frame(CHANNEL, c.BASIC_GET, b"\0\0" + short_string(queue) + b"\0"))
+
     def declare(
         self, queue: str, flags: int, arguments: bytes, done: Callable[[commands.Queue.DeclareOk], None]
     ) -> None:
@@ -395,6 +417,10 @@ class Client:
     def ack(self, tag: i64, multiple: bool) -> None:
         """Acknowledge a delivery, or all up to this one. [amqp-0-9-1 1.8.3.13]"""
         self._out.write(settle(CHANNEL, c.BASIC_ACK, tag, 1 if multiple else 0))
+
+    def reject(self, tag: i64) -> None:
+        """Reject a delivery, which the peer dead-letters or drops. [amqp-0-9-1 1.8.3.14]"""
+        self._out.write(settle(CHANNEL, c.BASIC_REJECT, tag, 0))
 
     def requeue(self, tag: i64, multiple: bool) -> None:
         """Return a delivery, or all up to this one, to the queue. [RabbitMQ basic.nack]"""
@@ -525,6 +551,13 @@ class Client:
             decode_method(method, payload)
             channel.returning = True
             channel.begin_content(payload[4:])
+        elif method == c.BASIC_GET_OK:
+            decode_method(method, payload)
+            self._handler.on_get_answer(True)
+            channel.getting = True
+            channel.begin_content(payload[4:])
+        elif method == c.BASIC_GET_EMPTY:
+            self._handler.on_get_answer(False)
         elif self._awaited and self._awaited[0][0] == method:
             self._awaited.popleft()[1](decode_method(method, payload))
         else:

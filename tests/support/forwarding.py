@@ -6,9 +6,11 @@ from pamqp.commands import Queue
 
 from broker.core.schedule import TimedTask
 from broker.core.vhosts.vhost import VirtualHost
+from broker.forwarding.ends import EndHost
 from broker.forwarding.line import Line, Peer
 from broker.forwarding.local import LocalLine
 from broker.forwarding.readers import Readers
+from broker.forwarding.remote_queues import RemoteQueues
 from broker.forwarding.shovel import Shovel
 from broker.forwarding.shovels import Shovels
 from broker.forwarding.staged import StagingHost
@@ -116,6 +118,12 @@ class Sites:
             self.staging[name] = staging
         self.shovels = Shovels(self.here.broker, self, "1.0", self.staging["origin"])
         self.shovels.start()
+        broker = self.here.broker
+        ends = EndHost(
+            self, self.clock.schedule, "1.0", self.here.server.conversions, lambda: broker.cluster_name
+        )
+        self.remotes = RemoteQueues(ends, self.staging["origin"])
+        self.remotes.start()
 
     def dial(self, uri: Uri, peer: Peer, name: str) -> Line:
         if uri.host in self.down:

@@ -37,6 +37,7 @@ from protocol.amqp091 import methods
 KEPT_FRAMES_BYTES_MAX: Final = (
     1048576  # the most bytes of frames after a waiting get: more bytes end the wait
 )
+REMOTE_MILLISECONDS: Final = 30_000  # a get from a remote queue waits at most so long for the other broker
 
 
 def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
@@ -48,6 +49,9 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     queue = readable_queue(channel, frame.queue)
     refuse_stream(queue, "read with basic.get")
     if not deliver_notified(channel, queue):
+        return
+    if queue.remote is not None:
+        WaitingGet(channel, queue, frame.no_ack).begin(REMOTE_MILLISECONDS)
         return
     got = get_next(queue, channel.get_target())
     if got is None:

@@ -174,7 +174,8 @@ def queue_declare(channel: ChannelState, frame: commands.Queue.Declare) -> None:
     channel.last_queue = queue.name
     if not deliver_notified(channel, queue):
         return
-    ready = queue.ready if queue.partitions is None else totals_of(queue).ready
+    is_plain = queue.partitions is None and queue.remote is None
+    ready = queue.ready if is_plain else totals_of(queue).ready
     reply = methods.queue_declare_ok(channel.number, queue.name, ready, queue.consumer_count)
     _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
 

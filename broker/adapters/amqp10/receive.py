@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -26,6 +27,7 @@ from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, Not
 from broker.core.message import ON_ITS_WAY, Address, Message
 from broker.core.publishing.delay import mark_delay
 from broker.core.publishing.outcome import DUPLICATE, REFUSED, ROUTED, UNROUTED, Outcome
+from broker.core.remotes.remote import RemoteWaiter
 from broker.core.routing.graph import Route
 from broker.core.schedule import METHOD, PROPERTIES
 from broker.core.transactions.transaction import INDEPENDENT, is_independent
@@ -137,6 +139,8 @@ def publish(link: IncomingLink, received: ReceivedMessage, delivery_id: i64, set
         _refuse_message(link, delivery_id, settled, condition_of(error), error.text)
         return
     if outcome is ROUTED or outcome is DUPLICATE:
+        if not settled and link.holds_outcome(delivery_id, message):
+            return
         if not settled:
             logged = message.sequence != 0 or message.marks & ON_ITS_WAY != 0
             link.add_outcome(delivery_id, ACCEPTED_VALUE, logged)
@@ -368,6 +372,32 @@ MIXED: Final = 2
 
 
 @final
+class HeldOutcome(RemoteWaiter):
+    """An outcome that waits for other brokers, or behind such an outcome. `state`: empty until it is known.
+
+    `logged`: the outcome depends on the batch that is being appended.
+    """
+
+    def __init__(self, link: IncomingLink, delivery_id: i64) -> None:
+        self.delivery_id = delivery_id
+        self.state = b""
+        self.logged = False
+        self._link = link
+
+    def on_remote_answer(self, accepted: bool) -> None:
+        """Set the outcome, and send the outcomes that wait for no broker any more."""
+        link = self._link
+        text = "another broker has refused the message, or it has left the queue here"
+        if accepted:
+            self.state = ACCEPTED_VALUE
+        elif link.supports("amqp:rejected:list"):
+            self.state = rejected(fault(RESOURCE_LIMIT_EXCEEDED, text))
+        elif not link.is_detached:
+            link.detach(RESOURCE_LIMIT_EXCEEDED, text)
+        link.send_held_outcomes()
+
+
+@final
 class IncomingLink(Link10):
     """The receiving end of a link.
 
@@ -397,6 +427,7 @@ class IncomingLink(Link10):
         self.outcomes: tuple[str, ...] = ()
         self.header = Header()
         self.unsettled_count: i64 = 0
+        self.held_outcomes: deque[HeldOutcome] = deque()  # outcomes that wait for other brokers, in order
         self.tags = Tags()
         self.delivery_id: i64 = NONE  # the delivery-id of the incomplete delivery
         self.tag = b""
@@ -559,7 +590,38 @@ class IncomingLink(Link10):
         self.unsettled_count += 1
         if self.transaction is not None:
             state = transactional(self.transaction.txn_id, state)
+        if self.held_outcomes:
+            later = HeldOutcome(self, delivery_id)
+            later.state, later.logged = state, logged
+            self.held_outcomes.append(later)
+            return
         pending_frames_of(self.session).outcomes.add(self, delivery_id, 1, state, logged)
+
+    def holds_outcome(self, delivery_id: i64, message: Message) -> bool:
+        """Let the outcome of a published message wait for other brokers, if their queues have the message.
+
+        Outcomes stay in the order of the deliveries, so those of later deliveries wait too.
+        """
+        wait = self.session.vhost.publisher.take_remote_wait(message)
+        if wait is None:
+            return False
+        held = HeldOutcome(self, delivery_id)
+        self.held_outcomes.append(held)
+        self.unsettled_count += 1
+        wait.waiter = held
+        return True
+
+    def send_held_outcomes(self) -> None:
+        """Send the outcomes that wait for no broker any more."""
+        held = self.held_outcomes
+        session = self.session
+        if self.is_detached or session.is_released:
+            held.clear()
+            return
+        while held and held[0].state:
+            first = held.popleft()
+            pending_frames_of(session).outcomes.add(self, first.delivery_id, 1, first.state, first.logged)
+        session.peer.end_turn()
 
     def refuse(self, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
         """Reject a delivery with an error, or detach the link if the sender does not support this.

@@ -71,6 +71,7 @@ def declare_queue(
     if name not in virtual_host.topology.queues:
         client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
         client.rights.require_members(member_names(arguments))
+        client.rights.require_remote(name, arguments)
         client.require_memory()
     owner = client if exclusive else None
     return virtual_host.declarations.declare_queue(name, durable, owner, auto_delete, arguments, generated)

@@ -16,6 +16,7 @@ from broker.core.entries.entry import Holder
 from broker.core.queues.consumer import ConsumerTarget, QueueConsumer
 from broker.core.queues.election import activity_of, is_served
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import consumers_of
 from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
 from broker.dispatch.dispatcher import DispatchTarget
@@ -77,7 +78,7 @@ def _details(target: ConsumerTarget) -> Shown:
 
 def show_consumers(queue: Queue) -> list[Shown]:
     """Show all consumers of a queue."""
-    return [show_consumer(consumer) for consumer in list(queue.manager.all)]
+    return [show_consumer(consumer) for consumer in consumers_of(queue)]
 
 
 async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -> Response:
@@ -86,7 +87,7 @@ async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -
         for vhost in vhosts
         for queue in vhost.topology.queues.values()
         if queue.consumer_count
-        for consumer in queue.manager.all
+        for consumer in consumers_of(queue)
         if consumer.front is None  # else its consumer of the partitioned queue is in the list
         if visitor.monitors or _user(consumer) == visitor.name
     ]

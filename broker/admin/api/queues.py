@@ -13,8 +13,22 @@ from broker.admin.api.lists import Options, answer_with_list, select_columns
 from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.requests import Asker, Body, Name, Visitor
 from broker.admin.api.slices import Slices
-from broker.admin.json_documents import Fields, read_field_table, read_flag, read_table, read_text
-from broker.admin.shapes import Shown, queue_counters, show_binding, show_effective, show_queue
+from broker.admin.json_documents import (
+    Fields,
+    read_field_table,
+    read_flag,
+    read_table,
+    read_text,
+    require_field,
+)
+from broker.admin.shapes import (
+    Shown,
+    queue_counters,
+    show_binding,
+    show_effective,
+    show_queue,
+    show_remote_queue,
+)
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments.queue import DEAD_LETTER_EXCHANGE
 from broker.core.names import one_line
@@ -24,8 +38,10 @@ from broker.core.policies.policy import keys_without_effect
 from broker.core.queues.election import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.queues.purge import Purge, PurgeWaiter
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding
 from broker.core.vhosts.alteration import alter_queue, merge_arguments, stop_queue
+from broker.core.vhosts.reroute import reroute, return_here
 from broker.core.vhosts.vhost import VirtualHost
 
 CREATED: Final = 201
@@ -235,6 +251,40 @@ async def act_on_queue(management: Managed, visitor: Asker, vhost: Name, name: N
     return Response(status_code=CHANGED)
 
 
+@router.get("/queues/{vhost}/{name}/reroute")
+async def show_reroute(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
+    """Return the reroute of a queue: `to` is the other broker without a log-in, null without a reroute."""
+    remote = remote_of(find_queue(visitor.vhost(vhost), name))
+    if remote is None or not remote.is_rerouted:
+        return JSONResponse({"to": None})
+    return JSONResponse(
+        {"to": remote.shown_address, "returns": remote.is_returning, **show_remote_queue(remote)}
+    )
+
+
+@router.post("/queues/{vhost}/{name}/reroute", status_code=CHANGED)
+async def reroute_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
+    """Move the flow of a queue to another broker (`to`: a URI), or back (`to`: null). [amqpd]
+
+    `to` has the form of `x-remote`. Clients stay connected. Policymakers and administrators move queues.
+    """
+    virtual_host = visitor.vhost(vhost)
+    queue = find_queue(virtual_host, name)
+    visitor.require_policymaker()
+    visitor.rights(virtual_host).require(CONFIGURE, QUEUE, name)
+    to = require_field(body, "to")
+    if any(each.queue == name for each in management.dispatchers.all(virtual_host.name)):
+        raise bad_request(f"queue '{name}' in vhost '{vhost}' has a dispatcher, and cannot be rerouted")
+    if to is None:
+        return_here(virtual_host.topology, queue)
+    elif isinstance(to, str):
+        reroute(virtual_host.topology, queue, to)
+    else:
+        raise bad_request("'to' is neither a URI nor null")
+    await await_sync(management.store)
+    return Response(status_code=CHANGED)
+
+
 def find_queue(vhost: VirtualHost, name: str) -> Queue:
     """Return a queue by name. Raises ApiError."""
     queue = vhost.topology.queues.get(name)
@@ -265,6 +315,7 @@ def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields)
     if name not in vhost.topology.queues:
         rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
         rights.require_members(member_names(arguments))
+        rights.require_remote(name, arguments)
     return vhost.declarations.declare_queue(
         name, read_flag(fields, "durable"), None, read_flag(fields, "auto_delete"), arguments
     )

@@ -10,7 +10,8 @@ from broker.core.arguments.queue import (
     QUEUE_RULES,
     QUEUE_TYPE,
 )
-from broker.core.arguments.rule import Arguments
+from broker.core.arguments.remote import OPTIONAL
+from broker.core.arguments.rule import Arguments, shown_argument
 from broker.core.errors import Inequivalent
 from broker.core.values import show, type_name
 
@@ -28,13 +29,14 @@ def assert_same_field(name: str, current: object, received: object, owner: str) 
 def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: str) -> None:
     """Compare the arguments in a redeclaration with those of the existing queue.
 
-    Unknown arguments do not count, nor do the members of a partitioned queue, which operators change.
+    Unknown arguments do not count, nor do the members of a partitioned queue, which operators change, nor
+    does the place of a remote queue, if the redeclaration names none.
 
     Raises:
         Inequivalent: the argument that differs, and both values.
     """
     for name in QUEUE_RULES:
-        if name in NOT_COMPARED:
+        if name in NOT_COMPARED or (name in OPTIONAL and name not in received):
             continue
         _assert_same_argument(name, current, received, queue)
 
@@ -56,7 +58,8 @@ def _assert_same_argument(name: str, current: Arguments, received: Arguments, ow
         old = current[name]
         new = received[name]
         if _type_class(old) != _type_class(new) or old != new:
-            raise _inequivalent(name, owner, f"'{show(new)}'", f"'{show(old)}'")
+            seen = f"'{show(shown_argument(name, new))}'", f"'{show(shown_argument(name, old))}'"
+            raise _inequivalent(name, owner, *seen)
     elif name in current or name in received:
         only = current[name] if name in current else received[name]
         if name == QUEUE_TYPE and only == DEFAULT_QUEUE_TYPE:
@@ -72,7 +75,7 @@ def _type_class(value: object) -> str:
 def _typed(name: str, arguments: Arguments) -> str:
     if name not in arguments:
         return "none"
-    value = arguments[name]
+    value = shown_argument(name, arguments[name])
     return f"the value '{show(value)}' of type '{type_name(value)}'"
 
 

@@ -14,6 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.partition import PARTITION_BY, PARTITION_MEMBERS, PARTITIONED_ARGUMENTS
+from broker.core.arguments.remote import REMOTE_ARGUMENTS, check_remote, is_remote
 from broker.core.arguments.rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
 from broker.core.values import show, type_name
@@ -677,6 +678,7 @@ QUEUE_RULES: Final[dict[str, ArgumentRule]] = {
         "duplicate.",
     ),
     **discipline_rules(),
+    **REMOTE_ARGUMENTS,
 }
 """The arguments of queues, in the order in which the broker checks and compares them."""
 
@@ -742,6 +744,7 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
     _check_stream(arguments, queue)
     check_kind(arguments, queue)
     _check_partitioned(arguments, queue)
+    check_remote(arguments, QUEUE_RULES, queue)
     check_discipline(arguments, queue)
     check_retry(arguments, queue)
     if is_non_destructive(arguments):
@@ -877,12 +880,12 @@ def is_quorum(arguments: Arguments) -> bool:
 def check_lifetime(
     arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str
 ) -> None:
-    """Refuse a quorum queue or stream that is not durable, is exclusive, or is auto-delete.
+    """Refuse a quorum queue, stream or remote queue that is not durable, is exclusive, or is auto-delete.
 
     Raises:
         PreconditionFailed: the refusal names the property that the queue cannot have.
     """
-    if is_quorum(arguments) or is_stream(arguments):
+    if is_quorum(arguments) or is_stream(arguments) or is_remote(arguments):
         for wrong, name in (
             (auto_delete, "auto-delete"),
             (exclusive, "exclusive-owner"),

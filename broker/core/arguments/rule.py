@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Final, final
 
@@ -151,9 +152,34 @@ def age_milliseconds(age: str) -> int:
     return min(int(age[:-1]) * _AGE_SECONDS[age[-1]] * 1000, ANY_SIZE)
 
 
+REMOTE: Final = "x-remote"
+"""The argument with the address of another broker, and perhaps a password."""
+
+NOT_A_URI: Final = "(not a URI)"
+_AUTHORITY_END: Final = re.compile("[/?]")
+
+
+def show_address(value: object) -> str:
+    """Return the value of `x-remote` without user, password and query, for errors, logs and the API."""
+    if not isinstance(value, str):
+        return NOT_A_URI
+    scheme, found, rest = value.partition("://")
+    authority, *behind = _AUTHORITY_END.split(rest, maxsplit=1)
+    if not found or not scheme.isalnum() or any("@" in each for each in behind):
+        return NOT_A_URI
+    place = authority.rpartition("@")[2]
+    path = rest[len(authority) :].partition("?")[0]
+    return f"{scheme}://{place}{path}"
+
+
+def shown_argument(name: str, value: object) -> object:
+    """Return the value of an argument as users may see it: an address without its log-in."""
+    return show_address(value) if name == REMOTE else value
+
+
 def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:
     """Return the refusal of an argument of `owner`, `queue 'q' in vhost '/'`, that cannot have this value."""
-    shown = show(value)
+    shown = show(shown_argument(name, value))
     if len(shown) > SHOWN_MAX and not isinstance(value, str):
         shown = shown[:SHOWN_MAX] + "..."
     return PreconditionFailed(

@@ -14,12 +14,6 @@ EDITS_MAX: Final = 2  # inserted, deleted or replaced characters between a missp
 NAME_MAX: Final = 64  # no known name is nearly as long
 WARNED_MAX: Final = 1000
 
-WITHOUT_EFFECT: Final[dict[str, str]] = {
-    "x-remote": "the broker has no remote queues",
-    "x-remote-mode": "the broker has no remote queues",
-}
-"""Names that look like features of the broker, with the reason why they have no effect."""
-
 
 def near_name(name: str, known: Iterable[str]) -> str:
     """Return the first of the `known` names that is nearest to `name`; "" if none is near.
@@ -94,9 +88,6 @@ class UnknownArguments:
         return found
 
     def _warning(self, name: str, known: list[str], owner: str) -> str:
-        why = WITHOUT_EFFECT.get(name)
-        if why is not None:
-            return f"arg '{name}' of {owner} has no effect: {why}"
         near = near_name(name, known)
         if not near:
             return ""

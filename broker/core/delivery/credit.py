@@ -10,7 +10,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from broker.core.queues.consumer import BLOCKED_BY_TARGET, ConsumerTarget
+from broker.core.queues.consumer import BLOCKED_BY_TARGET, ROOM_MAX, ConsumerTarget
 from broker.core.queues.consumers import pass_baton, stop_waiting, suspend
 from broker.core.queues.queue import Queue, queue_of
 
@@ -63,6 +63,12 @@ class Credit:
         return (self.count_max == 0 or self.used < self.count_max) and (
             self.bytes_max == 0 or self.used_bytes < self.bytes_max
         )
+
+    def room(self) -> i64:
+        """Return how many more messages the window takes, at most ROOM_MAX; 1 if only bytes are limited."""
+        if self.count_max == 0:
+            return ROOM_MAX if self.bytes_max == 0 else 1
+        return min(max(self.count_max - self.used, 0), ROOM_MAX)
 
     def fits(self, size: i64) -> bool:
         """Whether a message with `size` bytes of body may be sent now."""

@@ -283,6 +283,12 @@ class PullingTarget(ConsumerTarget):
         if shared is not None:
             shared.restore_all(count, size)
 
+    def credit_left(self) -> i64:
+        """Return how many more messages the smaller window takes, at most ROOM_MAX."""
+        room = self.credit.room()
+        shared = self.session_credit
+        return room if shared is None else min(room, shared.room())
+
     def update(self) -> None:
         """Recompute `desired`, and inform the queues if it has changed."""
         desired = self.wants_work()

@@ -24,6 +24,7 @@ from broker.core.queues.election import check_dequeue
 from broker.core.queues.queue import Queue, next_in_time, refuse_stream
 from broker.core.queues.returns import finish_returns, settle_all
 from broker.core.queues.state import owns
+from broker.core.remotes.remote import refuse_remote
 from broker.core.vhosts.changes import Change, number_of, text_of
 from broker.core.vhosts.registry import Registry
 
@@ -395,21 +396,26 @@ class Stages:
             raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' has no reader '{reader}'")
         return stage
 
-    def attach(self, queue: Queue, reader: str, incarnation: i64, retain: i64 = 0) -> Stage:
+    def attach(
+        self, queue: Queue, reader: str, incarnation: i64, retain: i64 = 0, for_link: bool = False
+    ) -> Stage:
         """Return the stage of a reader, a new one if it has none; earlier epochs may not advance it any more.
 
         `incarnation`: the number of a new stage, which no earlier stage had; its epochs begin there.
         `retain`: so many acknowledgements keep their messages readable. Messages of earlier acknowledgements
-        are about to leave.
+        are about to leave. `for_link`: the reader is the link of a remote queue.
 
         Raises:
             Unsupported: the queue is a stream.
+            PreconditionFailed: the queue is remote.
             ResourceLocked, QueueStopped: basic.get is refused for the queue.
             LimitReached: the queue has too many readers.
             PreconditionFailed: the name is longer than 255 bytes or not valid UTF-8.
             StoreFailed: the log has stopped.
         """
         refuse_stream(queue, "staged: read it as a stream")
+        if not for_link:
+            refuse_remote(queue, "staged")
         check_length("reader name", reader)
         check_take(queue)
         if queue.number > 0:

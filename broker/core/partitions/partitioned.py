@@ -39,6 +39,7 @@ from broker.core.queues.hooks import MemberHook, PartitionsHook
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.state import QueueState
 from broker.core.queues.virtual_host import QueueHost
+from broker.core.remotes.remote import RemoteQueue, refuse_remote, remote_of
 from broker.core.schedule import TimedTask
 
 LOOK_MS: Final[i64] = 1000  # the interval of looks at leaving members
@@ -75,6 +76,16 @@ class Totals:
         self.dead += queue.dead
         self.dead_bytes += queue.dead_bytes
         self.add_flows(queue, 1)
+
+    def add_remote(self, queue: QueueState, remote: RemoteQueue) -> None:
+        """Add the counts of a remote queue. A message that is on its way to the other broker is ready."""
+        inlet = remote.inlet
+        self.ready += queue.depth + inlet.ready + remote.ready
+        self.ready_bytes += queue.ready_bytes + queue.unacked_bytes + inlet.ready_bytes
+        self.unacked += inlet.unacked
+        self.unacked_bytes += inlet.unacked_bytes
+        self.add_flows(inlet, 1)
+        self.published += queue.published - inlet.published
 
     def add_flows(self, queue: QueueState, factor: i64) -> None:
         """Add, or with -1 subtract, the counters of a queue since its start."""
@@ -615,23 +626,32 @@ def partitions_of(queue: Queue) -> Partitioned | None:
 
 
 def totals_of(queue: Queue) -> Totals:
-    """Return the counts of a queue, or of all members of a partitioned queue together."""
+    """Return the counts of a queue, or of all members of a partitioned queue together.
+
+    The counts of a remote queue include the ready messages of the other broker, as last known.
+    """
     partitions = partitions_of(queue)
     if partitions is not None:
         return partitions.totals()
     totals = Totals()
-    totals.add(queue)
+    remote = remote_of(queue)
+    if remote is None:
+        totals.add(queue)
+    else:
+        totals.add_remote(queue, remote)
     return totals
 
 
 def refuse_partitioned(queue: Queue, what: str) -> None:
-    """Refuse an operation on messages that is for a single queue, if the queue is partitioned.
+    """Refuse an operation on messages that is for a single queue, if the queue is partitioned or remote.
 
     `what` completes "cannot be" in the refusal.
 
     Raises:
-        PreconditionFailed: the queue is partitioned; the refusal names its members.
+        PreconditionFailed: the queue is partitioned or remote; the refusal names its members, or the other
+            broker.
     """
+    refuse_remote(queue, what)
     partitions = partitions_of(queue)
     if partitions is not None:
         names = ", ".join(member.name for member in partitions.member_queues())

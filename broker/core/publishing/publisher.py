@@ -7,7 +7,7 @@ from typing import final
 from mypy_extensions import i64
 
 from broker.core.delivery.journal import QUEUE_FULL
-from broker.core.message import DELAYED, TELLS_ARRIVAL, Address, Message
+from broker.core.message import AWAITS_REMOTE, DELAYED, TELLS_ARRIVAL, Address, Message
 from broker.core.message_view import MessageView
 from broker.core.names import check_length
 from broker.core.partitions.partitioned import Partitioned, spread
@@ -26,6 +26,7 @@ from broker.core.queues.election import check_enqueue
 from broker.core.queues.immediate import enqueue_immediate
 from broker.core.queues.queue import Queue
 from broker.core.queues.source import BROKER, DELAY_SOURCE, Source
+from broker.core.remotes.remote import RemoteWait, hold_for_remotes
 from broker.core.routing.graph import NO_QUEUES, Binding, Exchange, Resolution, Route
 from broker.core.routing.routes import open_exchange, refresh_route, resolve_route
 from broker.core.routing.topology import Topology
@@ -49,6 +50,7 @@ class Publisher:
         self._counters = host.counters
         self._schedule = host.schedule
         self._journal = host.journal
+        self._remote_wait: RemoteWait | None = None  # the wait of the last message
 
     # ---- routes
 
@@ -217,6 +219,7 @@ class Publisher:
         else:
             for queue in queues:
                 queue.enqueue(message if queue.logged else unlogged, source)
+            self._remote_wait = hold_for_remotes(message, queues)
             if len(queues) > FAN_OUT:
                 self._schedule.allowance.use(len(queues) // QUEUES)
         if identity is not None:
@@ -224,6 +227,13 @@ class Publisher:
         if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL:  # else it is yet to arrive
             self.receipts.write_arrivals(message, takers)
         return ROUTED if kept > 0 else self._find_outcome(message, queues, takers, source)
+
+    def take_remote_wait(self, message: Message) -> RemoteWait | None:
+        """Return the wait for other brokers of a message that was published in this step; None: no wait."""
+        if message.marks & AWAITS_REMOTE == 0:
+            return None
+        wait, self._remote_wait = self._remote_wait, None
+        return wait
 
     # ---- messages that exchanges have kept
 

@@ -48,16 +48,24 @@ from broker.core.queues.state import begin_browsing, end_browsing
 def attach(queue: Queue, consumer: QueueConsumer) -> None:
     """Attach `consumer` to `queue`, and to all members if it is partitioned.
 
+    A consumer of a remote queue is attached to its inlet, and is a consumer of the inlet from then on.
+
     Raises:
         InUse: `consumer`, or an attached consumer, is exclusive.
+        PreconditionFailed: the queue is remote, and the other broker cannot serve such a consumer.
     """
     if queue.partitions is not None:
         queue.partitions.attach(consumer)
+    elif queue.remote is not None:
+        consumer.queue = queue.remote.inlet_for(consumer)
+        consumer.context = consumer.queue.context
+        attach_here(queue_of(consumer), consumer)
     else:
-        _attach(queue, consumer)
+        attach_here(queue, consumer)
 
 
-def _attach(queue: Queue, consumer: QueueConsumer) -> None:
+def attach_here(queue: Queue, consumer: QueueConsumer) -> None:
+    """Attach `consumer` to the entries of `queue` itself, also if it is remote. Raises as `attach`."""
     election = queue.election
     if election is not None:
         election.check_attach(consumer)
@@ -81,6 +89,12 @@ def _attach(queue: Queue, consumer: QueueConsumer) -> None:
         consumer.blockers |= BLOCKED_BY_STANDBY
     if consumer.acquires:
         consumer.blockers |= _common_blockers(queue)
+    _add(queue, consumer)
+
+
+def _add(queue: Queue, consumer: QueueConsumer) -> None:
+    """Add `consumer`, whose blockers but the gate's are set, and inform the features of the queue."""
+    election = queue.election
     gate = None if consumer.getting else queue.manager.gate
     if gate is not None and not gate.is_open and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_GATE
@@ -99,6 +113,8 @@ def _attach(queue: Queue, consumer: QueueConsumer) -> None:
         gate.note_attached()
     if queue.discipline is not None and consumer.acquires:
         queue.discipline.note_attached(consumer)
+    if queue.origin is not None:
+        queue.origin.note_demand()
 
 
 def _common_blockers(queue: Queue) -> i64:
@@ -179,6 +195,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     if queue.election is not None:
         queue.election.note_detached()  # after the release: the successor gets the released entries first
     pass_baton(queue)
+    if queue.origin is not None:
+        queue.origin.note_demand()
     front = consumer.front
     if front is not None and not front.parts and not front.acquires and front.state != REMOVED:
         detach(queue_of(front), front, [])

@@ -32,6 +32,8 @@ BLOCKED_BY_GROUPS: Final = 64  # the owners of the message groups are being dete
 BLOCKED_BY_RETURNS: Final = 128  # an entry before its next one may be about to be requeued
 BLOCKED_BY_MEMBERS: Final = 256  # the queue is partitioned: consumers of its members get the messages
 
+ROOM_MAX: Final[i64] = 1000  # messages that are brought from another broker for a consumer without a limit
+
 # Activities, as clients see them. [RabbitMQ activity_status]
 UP: Final = "up"  # any number of consumers of its queue are served
 SINGLE_ACTIVE: Final = "single_active"  # the only served consumer
@@ -102,6 +104,10 @@ class ConsumerTarget:
     def wants_work(self) -> bool:
         """Whether the target is open, and credit, flow and transport allow a delivery."""
         raise NotImplementedError
+
+    def credit_left(self) -> i64:
+        """Return how many more messages the target, which wants work, takes; about, and at most ROOM_MAX."""
+        return 1
 
     def update(self) -> None:
         """Recompute `desired`, and inform the queues if it has changed."""

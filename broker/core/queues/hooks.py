@@ -6,7 +6,7 @@ it reports each step as it takes it, in order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -664,6 +664,57 @@ class PartitionsHook:
 
     def end(self) -> None:
         """Detach all parts and end all memberships. The members keep their messages."""
+        raise NotImplementedError
+
+
+class RemoteHook:
+    """The other broker's side of a remote queue; see `broker.core.remotes.remote`.
+
+    The remote queue and its inlet, which has the messages that came from the other broker, share one hook.
+    """
+
+    def inlet_for(self, consumer: QueueConsumer) -> QueueState:
+        """Return the inlet, to which a consumer of the remote queue is attached instead.
+
+        Raises:
+            PreconditionFailed: the other broker cannot serve such a consumer.
+        """
+        raise NotImplementedError
+
+    def note_dropped(self, message: Message) -> None:
+        """Note that a message has left the remote queue, and is not in the other broker."""
+        raise NotImplementedError
+
+    def note_demand(self) -> None:
+        """Note that the consumers of the inlet may want more messages, or fewer."""
+        raise NotImplementedError
+
+    def settle(self, entry: QueueEntry) -> None:
+        """Have the other broker settle an entry of the inlet, which is DEQUEUED."""
+        raise NotImplementedError
+
+    def reject(self, entry: QueueEntry) -> None:
+        """Have the other broker reject an entry of the inlet, which is DEQUEUED."""
+        raise NotImplementedError
+
+    def requeue(self, entry: QueueEntry) -> None:
+        """Have the other broker requeue an entry of the inlet, which is DEQUEUED."""
+        raise NotImplementedError
+
+    def purge(self, done: Callable[[i64], None]) -> None:
+        """Purge the queue of the other broker; `done` gets the number of messages.
+
+        Raises:
+            PreconditionFailed: the other broker cannot be reached.
+        """
+        raise NotImplementedError
+
+    def consumer_count(self) -> int:
+        """Return the number of consumers of the remote queue."""
+        raise NotImplementedError
+
+    def end(self) -> QueueState:
+        """End the link to the other broker: the remote queue has been deleted. Return the inlet."""
         raise NotImplementedError
 
 

@@ -14,7 +14,7 @@ from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.dead_letter_backlog import existing_backlog
 from broker.core.queues.duplicates import memory_of
-from broker.core.queues.hooks import PartitionsHook
+from broker.core.queues.hooks import PartitionsHook, RemoteHook
 from broker.core.queues.queue import Queue, drop, refuse_stream
 from broker.core.queues.state import abandon, begin_browsing, end_browsing, reset_counts
 from broker.core.schedule import ENTRIES, Chore, Schedule
@@ -50,7 +50,8 @@ class Purge(Chore):
     `dropped` counts them. `most`: how many entries are looked at in one turn. `logged`: the log stores
     messages of the queue.
 
-    A purge of a partitioned queue purges its members, and is over when all these purges are.
+    A purge of a partitioned queue purges its members, and is over when all these purges are. A purge of a
+    remote queue purges the messages that wait here and those of the other broker.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule, most: i64) -> None:
@@ -100,6 +101,14 @@ class Purge(Chore):
             assert isinstance(member, Queue), "every QueueState is a Queue"
             self.logged = self.logged or member.logged
             purge(member, self.schedule, self.budget).set_waiter(_PartEnd(self))
+
+    def begin_remote(self, remote: RemoteHook) -> None:
+        """Purge the messages that wait here and the queue of the other broker. Raises PreconditionFailed."""
+        self._parts_left = 2
+        remote.purge(self.note_part_end)
+        here = Purge(self.queue, self.schedule, self.budget)
+        _begin(here)
+        here.set_waiter(_PartEnd(self))
 
     def note_part_end(self, dropped: i64) -> None:
         """Note that the purge of a member is over and has dropped so many messages."""
@@ -247,12 +256,23 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
 
     Raises:
         Unsupported: the queue is a stream.
+        PreconditionFailed: the queue is remote, and the other broker cannot be reached.
     """
     refuse_stream(queue, "purged")
     started = Purge(queue, schedule, most)
     if queue.partitions is not None:
         started.begin_members(queue.partitions)
         return started
+    if queue.remote is not None:
+        started.begin_remote(queue.remote)
+        return started
+    _begin(started)
+    return started
+
+
+def _begin(started: Purge) -> None:
+    """Drop the first entries, or wait behind other work of the queue."""
+    queue = started.queue
     purges = queue.manager.purges
     if queue.manager.returns and not purges:
         started.wait()  # for entries that are being requeued
@@ -260,7 +280,6 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
         purges.append(started)  # a purge begins when the purge before it is over
     else:
         started.begin()
-    return started
 
 
 CLEARING_SLICE: Final[i64] = 5000  # entries of a deleted queue released in one turn: 1 or 2 milliseconds
@@ -307,6 +326,10 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
         queue.partitions = None
     if queue.member is not None:
         queue.member.note_deleted()
+    if queue.remote is not None:
+        inlet = queue.remote.end()
+        assert isinstance(inlet, Queue), "every QueueState is a Queue"
+        dispose(inlet, schedule)
     remains = DeletedContents(queue, schedule)
     queue.rules = None
     queue.memory = None

@@ -57,6 +57,7 @@ from broker.core.queues.hooks import (
     PartitionsHook,
     QueueJournal,
     QueueRetry,
+    RemoteHook,
     Stops,
     StreamSink,
 )
@@ -81,7 +82,8 @@ class Queue(ConsumedQueue):
     counts the messages lost at restarts.
     `stream`: the stream of the queue, if it is one. `journal`: records every step, if the queue is journaled.
     `partitions`: the members of a partitioned queue, which has no entries itself. `member`: the membership of
-    a queue in a partitioned queue.
+    a queue in a partitioned queue. `remote`: the other broker's side of a remote queue, whose entries are the
+    messages that wait for the other broker. `origin`: for the inlet of a remote queue, the same hook.
     """
 
     def __init__(
@@ -107,6 +109,13 @@ class Queue(ConsumedQueue):
         self.journal: QueueJournal | None = None
         self.partitions: PartitionsHook | None = None
         self.member: MemberHook | None = None
+        self.remote: RemoteHook | None = None
+        self.origin: RemoteHook | None = None
+
+    @property
+    def consumer_count(self) -> int:
+        """The number of attached consumers, browsers included."""
+        return len(self.manager.all) if self.remote is None else self.remote.consumer_count()
 
     @property
     def subscription_count(self) -> int:
@@ -144,6 +153,8 @@ class Queue(ConsumedQueue):
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """Set whether the consumer's target wants work. Called by targets only."""
         set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
+        if self.origin is not None:
+            self.origin.note_demand()
 
     def deliver_single_message(self, consumer: QueueConsumer) -> bool:
         """Deliver the next entry to `consumer` by `consumer.target.deliver`, if the consumer may get one now.
@@ -239,6 +250,8 @@ class Queue(ConsumedQueue):
             self.host.write_consumption_receipts(message, self)
         if self.member is not None:
             self.member.note_departure(entry)
+        if self.origin is not None:
+            self.origin.settle(entry)
 
     def discard(self, entry: QueueEntry) -> None:
         """Reject `entry`, which is dead-lettered: ACQUIRED → DEQUEUED. Ignored where `settle` is."""
@@ -284,6 +297,8 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
         queue.election.note_delivery_end()
     if queue.member is not None:
         queue.member.note_departure(entry)
+    if queue.remote is not None:
+        queue.remote.note_dropped(entry.message)
 
 
 def drop(queue: Queue, entry: QueueEntry) -> None:
@@ -516,6 +531,8 @@ def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
         if queue.journal is not None:
             queue.journal.discarded(entry, reason)
         drop(queue, entry)
+        if queue.origin is not None:
+            queue.origin.reject(entry)
         return
     rules.dead_letter(entry, reason)
 

@@ -16,7 +16,7 @@ from broker.core.entries.entry import ACQUIRED, QueueEntry
 from broker.core.message import TELLS_CONSUMED
 from broker.core.queues.consumer import BLOCKED_BY_RETURNS, QueueConsumer, TargetSession
 from broker.core.queues.consumers import clear_blocker, suspend
-from broker.core.queues.hooks import DROP_HEAD, EXHAUSTED, REJECTED, DiscardsHook, Settlement
+from broker.core.queues.hooks import DROP_HEAD, EXHAUSTED, REJECTED, DiscardsHook, RemoteHook, Settlement
 from broker.core.queues.queue import (
     Queue,
     append_count,
@@ -28,6 +28,7 @@ from broker.core.queues.queue import (
     offer_again,
     queue_of,
     replace_outdated,
+    take_out,
 )
 from broker.core.queues.state import QueueState, make_available, make_dequeued, owns
 from broker.core.queues.virtual_host import QueueHost
@@ -247,6 +248,8 @@ def settle_owned(entries: list[QueueEntry], consumer: QueueConsumer, logged: boo
             queue.host.write_consumption_receipts(message, queue)
         if queue.member is not None:
             queue.member.note_departure(entry)
+        if queue.origin is not None:
+            queue.origin.settle(entry)
     if queue.election is not None:
         queue.election.note_delivery_end()
 
@@ -361,6 +364,9 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     """
     if queue.deleted:
         return
+    if queue.origin is not None:
+        _return_to_origin(queue, entries, consumer, queue.origin)
+        return
     retry = queue.retry
     delayed = retry is not None and retry.has_delay_for(outcome)
     back = entries
@@ -390,6 +396,16 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         queue.manager.undeliverable.check_returns(back)
     if outdated or exhausted:
         _remove_unreturned(queue, consumer, outdated, exhausted)
+
+
+def _return_to_origin(
+    queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, origin: RemoteHook
+) -> None:
+    """Requeue the `entries` that `consumer` owns in the other broker, from which they came."""
+    for entry in entries:
+        if owns(consumer, entry, queue):
+            take_out(queue, entry)
+            origin.requeue(entry)
 
 
 def _uncount_deliveries(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:

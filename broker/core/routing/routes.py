@@ -7,6 +7,7 @@ from broker.core.message_view import MessageView
 from broker.core.partitions.partitioned import partitions_of
 from broker.core.queues.election import is_stopped
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import is_awaited
 from broker.core.routing.graph import NO_QUEUES, Exchange, Resolution, Route
 from broker.core.routing.topology import Topology
 
@@ -57,6 +58,7 @@ def resolve_route(topology: Topology, route: Route) -> None:
             queue.memory is not None
             or queue.stream is not None
             or queue.partitions is not None
+            or is_awaited(queue)
             or is_stopped(queue)
             or (queue.rules is not None and queue.rules.careful)
         ):

@@ -13,6 +13,7 @@ from broker.core.arguments.queue import (
     is_volatile,
     number_argument,
 )
+from broker.core.arguments.remote import is_remote
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.index import new_index
 from broker.core.entries.list import FifoEntryList
@@ -24,6 +25,7 @@ from broker.core.queues.order import new_discipline
 from broker.core.queues.purge import disposal_cost, dispose
 from broker.core.queues.queue import Queue
 from broker.core.queues.volatile import Volatile
+from broker.core.remotes.remote import new_remote
 from broker.core.routing.bindings import Bindings, NoLocal
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange
 from broker.core.routing.graph import Binding, Exchange
@@ -144,6 +146,8 @@ class Topology:
         if partitioned:
             queue.partitions = Partitioned(queue, self.host)
         self.host.cover_queue(queue)
+        if is_remote(arguments):
+            queue.remote = new_remote(queue, self.host)
         queue.election = None if partitioned else declared_election(queue)
         if number > 0 and volatile:
             queue.volatile = Volatile(queue, self.host)

@@ -14,6 +14,7 @@ from broker.core.ports import MessageStore
 from broker.core.queues.death import DeathHost, LetterWriter
 from broker.core.queues.election import EXCLUSIVE_DRAIN
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import RemoteLinks
 from broker.core.routing.graph import Exchange, Keeper
 from broker.core.schedule import Schedule
 
@@ -23,7 +24,8 @@ class RoutingHost(DeathHost):
 
     `name`: the name of the virtual host. `journal`: the journal of events of the broker. `write_letter`:
     writes dead letters. `connections_max`, `queues_max`: the limits of the virtual host, None: no limit.
-    `description`, `tags`: for operators. `default_queue_type`: the type of queues declared without a type.
+    `remote_links` returns the links of remote queues to other brokers. `description`, `tags`: for operators.
+    `default_queue_type`: the type of queues declared without a type.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class RoutingHost(DeathHost):
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type: str | None = None
+        self.remote_links: Callable[[], RemoteLinks] = RemoteLinks
         self._unknown_arguments = UnknownArguments()
 
     def warn_of_unknown(self, arguments: Mapping[str, object], known: Iterable[str], owner: str) -> None:

@@ -60,6 +60,7 @@ from broker.core.queues.returns import (
 )
 from broker.core.queues.source import BROKER, Source
 from broker.core.queues.state import QueueState, owns
+from broker.core.remotes.remote import RemoteWait, RemoteWaiter
 from broker.core.routing.graph import Keeper, Route
 from broker.core.routing.virtual_host import RoutingHost
 from broker.core.values import show, type_name
@@ -392,6 +393,7 @@ class HeldPublish:
         self.passage = UNRESOLVED
         self.reason: i64 = INVALID
         self.full: Queue | None = None
+        self.wait: RemoteWait | None = None  # for the answers of other brokers, after `put`
 
     def report_outcome(self, outcome: Outcome) -> None:
         """Report the outcome: the commit has published the message."""
@@ -446,6 +448,7 @@ class HeldPublish:
         passage.unreserve()
         passage.remove_deleted_queues(publisher.host.store)
         outcome = publisher.put(passage, self.immediate)
+        self.wait = publisher.take_remote_wait(self.message)
         return outcome if len(passage.queues) == wanted else ROUTED
 
 
@@ -590,7 +593,11 @@ class Transaction(DurableWaiter):
 
     def _done(self) -> None:
         self._unreserve()
-        self.on_committed()
+        waits = [publish.wait for publish in self.publishes if publish.wait is not None]
+        if waits:
+            RemoteCommit(self, waits)
+        else:
+            self.on_committed()
 
     def on_store_failed(self, reason: str) -> None:
         """Release everything: the batch is perhaps not on disk."""
@@ -599,3 +606,25 @@ class Transaction(DurableWaiter):
         self._unreserve()
         release_held(self.settlements)
         self.on_commit_failed(reason)
+
+
+@final
+class RemoteCommit(RemoteWaiter):
+    """A transaction that is done here, and whose messages other brokers must store before its answer.
+
+    A message that another broker refuses is sent again: the transaction cannot be undone.
+    """
+
+    takes_refusals = False
+
+    def __init__(self, transaction: Transaction, waits: list[RemoteWait]) -> None:
+        self._transaction = transaction
+        self._left = len(waits)
+        for wait in waits:
+            wait.waiter = self
+
+    def on_remote_answer(self, accepted: bool) -> None:
+        """Report the commit after the last answer."""
+        self._left -= 1
+        if self._left == 0:
+            self._transaction.on_committed()

@@ -14,6 +14,7 @@ from broker.core.names import check_name
 from broker.core.policies.policy import ARGUMENT_PREFIX, QUEUE_KEYS, WITHOUT_EFFECT
 from broker.core.queues.election import set_stopped, stopped
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import refuse_remote
 from broker.core.routing.topology import Topology
 from broker.core.vhosts.changes import queue_change
 
@@ -25,7 +26,7 @@ def stop_queue(topology: Topology, queue: Queue, names: list[str]) -> None:
     """Switch off exactly these operations, `election.ENQUEUE` and `DEQUEUE`.
 
     Raises:
-        PreconditionFailed: the queue is partitioned.
+        PreconditionFailed: the queue is partitioned or remote.
         StoreFailed: the queue is durable and the log has stopped.
     """
     if stopped(queue) == names:
@@ -34,6 +35,7 @@ def stop_queue(topology: Topology, queue: Queue, names: list[str]) -> None:
         raise PreconditionFailed(
             f"queue '{queue.name}' in vhost '{queue.vhost}' is partitioned: stop or start its members"
         )
+    refuse_remote(queue, "stopped or started")
     host = topology.host
     if queue.durable:
         host.store.require()
@@ -73,12 +75,13 @@ def alter_queue(topology: Topology, queue: Queue, name: str, arguments: Argument
 
     Raises:
         AccessRefused: the new name begins with `amq.`.
-        PreconditionFailed: there is a queue of that name, or it is too long.
+        PreconditionFailed: there is a queue of that name, or it is too long, or the queue is remote.
         StoreFailed: the queue is durable and the log has stopped.
     """
     host = topology.host
     renamed = name != queue.name
     if renamed:
+        refuse_remote(queue, "renamed")
         check_name("queue", name)
         if name in topology.queues:
             raise PreconditionFailed(

@@ -10,6 +10,7 @@ from broker.core.partitions.partitioned import partitions_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
 from broker.core.queues.volatile import LOST
+from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding, Exchange
 from broker.core.routing.topology import last_number
 from broker.core.streams.progress import OFFSETS
@@ -20,6 +21,7 @@ QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
 BINDING: Final = "binding"
 DELETED: Final = ".delete"  # appended to the kind
+REROUTE: Final = "reroute"  # the other broker of a rerouted queue
 LEAVING: Final = "leaving"  # the members that a partitioned queue still consumes from
 
 Change = dict[str, object]
@@ -42,6 +44,9 @@ def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
     partitions = partitions_of(queue)
     if partitions is not None and partitions.leaving_names:
         change[LEAVING] = partitions.leaving_names
+    remote = remote_of(queue)
+    if remote is not None and remote.is_rerouted:
+        change[REROUTE] = {"to": remote.address, "returns": remote.is_returning}
     stream = stream_of(queue)
     if stream is not None and stream.offsets.kept:
         change[OFFSETS] = {name: list(kept) for name, kept in stream.offsets.kept.items()}

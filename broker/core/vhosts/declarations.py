@@ -21,6 +21,7 @@ from broker.core.arguments.queue import (
     is_partitioned,
     strategy_warning,
 )
+from broker.core.arguments.rule import REMOTE
 from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, locked
 from broker.core.names import check_length, check_name, is_predeclared, refuse_default_exchange
 from broker.core.partitions.partitioned import partitions_of, totals_of
@@ -31,6 +32,7 @@ from broker.core.queues.hooks import QUEUE_DELETED
 from broker.core.queues.limits import touch
 from broker.core.queues.purge import Purge, purge
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding, Exchange, binding_key
 from broker.core.routing.kinds import EXCHANGE_NAMES, check_kind, new_exchange
 from broker.core.routing.topology import Topology
@@ -189,6 +191,8 @@ class Declarations:
                 f"queue limit in vhost '{self._host.name}' ({self._host.queues_max}) is reached"
             )
         check_lifetime(arguments, durable, exclusive_owner is not None, auto_delete, where)
+        if REMOTE in arguments:
+            self._host.remote_links().check(arguments[REMOTE], self._host.name, name)
         if is_partitioned(arguments):
             check_members(self._topology, arguments, where, durable, None)
         if durable:
@@ -201,6 +205,9 @@ class Declarations:
             partitions.open(self._topology.queues)
         if durable:
             self._host.store.append_definition(queue_change(self._host.name, queue))
+        remote = remote_of(queue)
+        if remote is not None:
+            self._host.remote_links().open(remote)
         warning = strategy_warning(queue.effective, arguments)
         if warning:
             self._host.warn(f"{where}: {warning}")

@@ -38,6 +38,7 @@ from broker.core.vhosts.changes import (
     EXCHANGE,
     LEAVING,
     QUEUE,
+    REROUTE,
     VHOST,
     VHOST_LIMITS,
     VHOST_METADATA,
@@ -54,6 +55,7 @@ from broker.core.vhosts.changes import (
     vhost_change,
 )
 from broker.core.vhosts.parameters import COMPONENT
+from broker.core.vhosts.reroute import restore_reroute
 from broker.core.vhosts.vhost import VirtualHost
 
 
@@ -123,6 +125,7 @@ def _apply_queue(vhost: VirtualHost, change: Change) -> None:
     set_stopped(queue, texts_of(change, "stopped"))
     if queue.volatile is not None:
         queue.volatile.restore(change.get(LOST))
+    restore_reroute(vhost, queue, change.get(REROUTE))
     partitions = partitions_of(queue)
     if partitions is not None:
         partitions.leaving_found = texts_of(change, LEAVING)

@@ -78,6 +78,8 @@ def _objection(queue: Queue, durable: bool, front: Queue | None, arguments: Argu
     """Return why a queue cannot be a member of `front`, which has these arguments; "" if it can."""
     if queue.partitions is not None:
         return "is partitioned itself"
+    if queue.remote is not None:
+        return "is remote"
     member = queue.member
     if member is not None:
         own = isinstance(member, Membership) and member.front.queue is front

@@ -20,7 +20,6 @@ from broker.adapters.extensions import (
 )
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
-from broker.core.arguments.unknown import WITHOUT_EFFECT
 from broker.core.routing.kinds import KINDS
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +30,6 @@ PREFIXES = {"x-first-death", "x-last-death", "x-expired", "x-receipt", "x-opt-de
 OTHERS = {
     "x-reason",  # a header of HTTP
     "JMSXUserID",  # a property that selectors know
-    *WITHOUT_EFFECT,  # arguments without effect
     *LINK_FILTERS,
 }
 

@@ -31,6 +31,7 @@ from broker.adapters.amqp10.management.requests import (
 )
 from broker.adapters.peers import direct_reply, requests
 from broker.adapters.peers.server import PRODUCT
+from broker.core.arguments.remote import shown_arguments
 from broker.core.errors import NotFound
 from broker.core.partitions.partitioned import totals_of
 from broker.core.policies.policy import queue_type_of
@@ -151,7 +152,7 @@ def _describe_queue(context: RequestContext, queue: Queue) -> dict[object, objec
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive_owner is not None,
         "type": queue_type_of(queue.arguments),
-        "arguments": arguments_map(queue.arguments),
+        "arguments": arguments_map(shown_arguments(queue.arguments)),
         "leader": node,
         "replicas": Array(STRING8, [node]),
     }

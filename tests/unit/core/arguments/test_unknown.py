@@ -91,12 +91,3 @@ def test_a_misspelt_argument_of_an_exchange_is_warned_of(vhost: VirtualHost, war
         "arg 'x-delay-type' of exchange 'x' in vhost '/' is unknown and has no effect: was "
         "'x-delayed-type' meant?"
     ]
-
-
-def test_a_queue_is_not_remote_in_silence(vhost: VirtualHost, warned: list[str]) -> None:
-    arguments: dict[str, object] = {"x-remote": "amqp://ann:secret@there", "x-remote-mode": "hybrid"}
-    vhost.declarations.declare_queue("q", False, None, False, arguments)
-    assert warned == [
-        f"arg 'x-remote' of {QUEUE} has no effect: the broker has no remote queues",
-        f"arg 'x-remote-mode' of {QUEUE} has no effect: the broker has no remote queues",
-    ]

@@ -1,0 +1,1 @@
+"""Remote queues: queues whose messages are in another broker."""

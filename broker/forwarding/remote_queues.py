@@ -1,0 +1,705 @@
+"""The links of remote queues to their brokers. [amqpd]
+
+A link has two connections. Over the first one the link publishes the messages that wait in the queue here, in
+their order. Over the second one the link consumes from the other queue, as many messages as the consumers
+here have credit for, and passes on what the consumers do with them.
+
+The messages are staged: an attempt begins with the messages that are not confirmed. If the other broker
+remembers the positions of messages, and its queue has `x-dedup-producers`, the queue gets each message once.
+An attempt ends when one of its connections fails, and the next one follows after a delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+import structlog
+from mypy_extensions import i64
+from pamqp import base, commands
+
+from broker.adapters.peers.server import MESSAGE_ORIGINS
+from broker.core.broker import Broker
+from broker.core.errors import BrokerError
+from broker.core.message import Address, Body, Message, piece_of
+from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
+from broker.core.remotes.remote import RemoteLink, RemoteLinks, RemoteQueue, remote_of
+from broker.core.vhosts.reroute import finish_return
+from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
+from broker.forwarding.ends import Destination, End091, EndHost
+from broker.forwarding.ports import EndOwner, Run, Timer, Window
+from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
+from broker.forwarding.shovel import INTERNAL_ERROR
+from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost
+from broker.forwarding.uri import AMQP091, Uri, parse_remote, parse_uri
+from protocol.amqp091 import constants as c
+from protocol.amqp091.client import PASSIVE
+from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
+from protocol.amqp091.methods import short_string
+from protocol.amqp091.properties import Properties
+from protocol.amqp091.table import EMPTY_TABLE
+from protocol.errors import NOT_IMPLEMENTED, ProtocolError
+
+KIND: Final = "remote queue"
+READER: Final = "remote queue"  # the name under which the messages of a remote queue are staged
+TAG: Final = "remote"  # consumer tags begin with this
+ARGUMENT: Final = "x-remote"
+PREFETCH_MAX: Final = 65535
+RETRY_MS: Final = 200  # the delay before the second attempt; each further delay is twice as long
+RETRY_MS_MAX: Final = 10_000
+REFUSED_MS: Final = 1000  # the pause before refused messages are sent again
+REFRESH_MS: Final = 5000  # the interval of looks at the counts of the other queue
+RETURN_MS: Final = 200  # the same interval while a rerouted queue moves back
+IDLE_MS: Final = 1000  # the time after which messages that no consumer takes are returned
+ADDRESSES_MAX: Final = 4096
+
+ACK: Final = 0
+REJECT: Final = 1
+REQUEUE: Final = 2
+
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+WAITING: Final = "waiting"  # the next attempt follows after a delay
+ENDED: Final = "ended"
+
+_log = structlog.get_logger("amqpd.forwarding")
+
+
+@final
+class Intake(End091):
+    """The connection over which a link consumes, gets, and answers deliveries."""
+
+    def __init__(self, attempt: Attempt, link: Link, host: EndHost) -> None:
+        super().__init__(attempt, link.definition, link.uri, host, "source")
+        self._attempt = attempt
+        self._link = link
+        self._remote = link.remote
+        self._broker = link.broker
+        self._queue = link.queue
+        self._limit_sent: i64 = 0  # deliveries without an answer that the other broker may have sent
+        self._consumes = False
+        self._consumers = 0
+        self._gets: list[QueueConsumer] = []  # the requests of the basic.get on its way
+        self._answers: list[tuple[int, int]] = []
+        self._large: Message | None = None  # the large message that is arriving
+        self._body: Body | None = None
+        self._large_tag: i64 = 0
+        self._large_redelivered = False
+        self._missing: i64 = 0  # bytes of the large body that have not arrived
+        self._addresses: dict[bytes, Address] = {}
+        self._refresh = Timer(attempt, self._look_at_counts)
+        self._idle = Timer(attempt, self._return_idle)
+        self._purges: list[Callable[[i64], None]] = []
+        self._activity = 0  # the number of deliveries and answers, now
+        self._asked = -1  # and when the counts were requested
+
+    # -- set-up and end
+
+    def on_ready(self) -> None:
+        """Look for the queue, which must exist."""
+        self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
+
+    def _found(self, frame: commands.Queue.DeclareOk) -> None:
+        self._remote.ready = frame.message_count or 0
+        self._remote.consumers = frame.consumer_count or 0
+        is_idle = self._asked == self._activity and self._remote.inlet.depth == 0
+        if self._remote.is_returning and is_idle and self._remote.ready == 0 and self._link.try_return():
+            return
+        if not self.is_ready:
+            self.note_ready()
+            self._attempt.on_intake_ready()
+            self.look()
+        interval = RETURN_MS if self._remote.is_returning else REFRESH_MS
+        self._schedule.set(self._refresh, self._schedule.after(interval))
+
+    def _look_at_counts(self) -> None:
+        self._asked = self._activity
+        self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
+        self.flush()
+
+    def close(self) -> None:
+        """End the consumer; the other broker requeues all deliveries without an answer."""
+        self._schedule.cancel(self._refresh)
+        self._schedule.cancel(self._idle)
+        super().close()
+        purges, self._purges = self._purges, []
+        for done in purges:
+            done(0)
+
+    def on_closed(self, code: int, text: str) -> None:
+        """End the attempt; the next one sets a limit for each consumer if the broker knows no other."""
+        if code == NOT_IMPLEMENTED:  # quorum queues of RabbitMQ
+            self._link.shares_window = False
+        super().on_closed(code, text)
+
+    # -- demand
+
+    def look_often(self) -> None:
+        """Look at the counts soon, because the queue moves back."""
+        if self.is_ready and not self._closing:
+            self._schedule.set(self._refresh, self._schedule.after(RETURN_MS))
+
+    def look(self) -> None:
+        """Have the other broker send as many messages as the consumers want, and send the answers.
+
+        A smaller limit is sent before the answers, which would otherwise make room for messages that nobody
+        wants.
+        """
+        if not self.is_ready or self._closing:
+            return
+        inlet = self._remote.inlet
+        self._get()
+        demand = self._remote.demand()
+        wanted = max(demand - inlet.ready, 0)
+        held = inlet.unacked + inlet.ready
+        free = self._limit_sent - held
+        if demand == 0 and inlet.ready > 0:
+            if self._idle.due == 0:
+                self._schedule.set(self._idle, self._schedule.after(IDLE_MS))
+        else:
+            self._schedule.cancel(self._idle)
+        if wanted == 0 and held == 0:
+            self._cancel()
+        elif self._consumes and free > wanted and (demand < ROOM_MAX or free > 4 * ROOM_MAX):
+            self._set_limit(held + wanted)
+        self._send_answers()
+        if wanted > 0 and (not self._consumes or free * 2 <= wanted):
+            self._set_limit(held + wanted)
+        self.flush()
+
+    def _set_limit(self, limit: i64) -> None:
+        """Set the number of deliveries without an answer, and consume."""
+        limit = min(max(limit, 1), PREFETCH_MAX)
+        if self._consumes and limit == self._limit_sent:
+            return
+        self._limit_sent = limit
+        shares = self._link.shares_window
+        if not shares:
+            self._cancel()  # the limit of a consumer cannot change
+            self._limit_sent = limit
+        self.client.ask(commands.Basic.Qos(0, int(limit), shares), c.BASIC_QOS_OK, _ignore)
+        if not self._consumes:
+            self._consumes = True
+            self._consumers += 1
+            self.client.consume(self._queue, f"{TAG}-{self._consumers}", False, EMPTY_TABLE, _ignore)
+
+    def _cancel(self) -> None:
+        """Consume no more. Messages that are on their way arrive all the same."""
+        self._limit_sent = 0
+        if self._consumes:
+            self._consumes = False
+            self.client.cancel(f"{TAG}-{self._consumers}")
+
+    def _return_idle(self) -> None:
+        """Return the messages that no consumer has taken for a while."""
+        if self._remote.demand() == 0:
+            self._remote.return_ready()
+        self.look()
+
+    def _get(self) -> None:
+        """Get a message for the first of the requests that wait."""
+        if not self._gets and self._remote.inlet.ready == 0 and self._large is None:
+            self._gets = self._remote.waiting_gets()
+            if self._gets:
+                self.client.get(self._queue)
+
+    def on_get_answer(self, found: bool) -> None:
+        """End the requests that waited: the other queue is empty."""
+        gets, self._gets = self._gets, []
+        if not found:
+            end_gets(self._remote, gets)
+        self._link.note_demand()
+
+    # -- deliveries
+
+    def on_delivery(
+        self, tag: i64, redelivered: bool, address: bytes, content: bytes, size: i64, traits: i64
+    ) -> None:
+        """Put a message into the inlet, a large one when its body has arrived."""
+        if self._closing:
+            return
+        self._activity += 1
+        if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:
+            content = without_origin(content)
+        persistent = traits & PERSISTENT != 0
+        message = Message(self._address(address), content, size, persistent, traits >> PRIORITY_SHIFT)
+        if size > WHOLE_BYTES_MAX:
+            self._body = message.body = self._broker.store.new_body()
+            self._large, self._large_tag, self._large_redelivered = message, tag, redelivered
+            self._missing = size
+        else:
+            self._remote.arrive(tag, message, redelivered)
+            self._link.note_demand()
+
+    def on_piece(self, frames: bytes, size: i64) -> None:
+        """Keep a part of a large body."""
+        if self._closing or self._body is None or self._large is None:
+            return
+        piece_of(self._body, frames, size)
+        self._missing -= size
+        if self._missing == 0:
+            message, self._large, self._body = self._large, None, None
+            self._remote.arrive(self._large_tag, message, self._large_redelivered)
+            self._link.note_demand()
+
+    def _address(self, encoded: bytes) -> Address:
+        address = self._addresses.get(encoded)
+        if address is None:
+            split = 1 + encoded[0]
+            exchange, key = encoded[1:split], encoded[split + 1 :]
+            address = Address(exchange.decode(errors="replace"), key.decode(errors="replace"))
+            if len(self._addresses) >= ADDRESSES_MAX:
+                self._addresses.clear()
+            self._addresses[encoded] = address
+        return address
+
+    def answer(self, kind: int, tag: i64) -> None:
+        """Send the answer to a delivery soon."""
+        self._activity += 1
+        self._answers.append((kind, int(tag)))
+        self._link.note_demand()
+
+    def _send_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        client = self.client
+        for kind, tag in answers:
+            if kind == ACK:
+                client.ack(tag, False)
+            elif kind == REJECT:
+                client.reject(tag)
+            else:
+                client.requeue(tag, False)
+
+    # -- purge
+
+    def purge(self, done: Callable[[i64], None]) -> None:
+        """Purge the other queue; `done` gets the number of messages, 0 if the link breaks."""
+        self._purges.append(done)
+        self.client.ask(commands.Queue.Purge(0, self._queue, False), c.QUEUE_PURGE_OK, self._purged)
+        self.flush()
+
+    def _purged(self, frame: base.Frame) -> None:
+        assert isinstance(frame, commands.Queue.PurgeOk), "the id of the method has been compared"
+        self._remote.ready = 0
+        self._purges.pop(0)(frame.message_count or 0)
+
+
+def _ignore(frame: base.Frame) -> None:
+    """Do nothing: the request has no other answer."""
+
+
+def end_gets(remote: RemoteQueue, gets: list[QueueConsumer]) -> None:
+    """Answer requests for a single message, as far as they still wait: there is none."""
+    waiting = remote.waiting_gets()
+    for consumer in gets:
+        if consumer in waiting:
+            consumer.target.on_consumer_cancelled(consumer)
+
+
+def without_origin(content: bytes) -> bytes:
+    """Return a content without the headers of its origin, which a link has added; as it is if malformed."""
+    try:
+        properties = Properties(content)
+        properties.set_fields([field for field in properties.fields() if field[0] not in ORIGIN_NAMES])
+    except ProtocolError:
+        return content
+    return properties.content()
+
+
+@final
+class Attempt(EndOwner):
+    """An attempt of a link: its connections, until the first of them fails."""
+
+    def __init__(self, link: Link) -> None:
+        self.window = Window()
+        self.is_over = False
+        self.blocked = ""
+        self.sends = False  # the other broker takes messages
+        self._link = link
+        self._refused: list[Run] = []
+        self._holds = False
+        self._is_incomplete = False  # a part of the body of the last message has not been sent
+        self._retry = Timer(self, self.return_refused)
+        self._address = short_string("") + short_string(link.queue)
+        self.source = StagedSource(self, link.staged(), link.staging)
+        self.destination = Destination(self, link.definition, link.uri, link.host, True)
+        self.source.drains = link.remote.is_returning
+        self.intake = Intake(self, link, link.host)
+
+    def begin(self) -> None:
+        """Open both connections."""
+        self.destination.open()
+        self.intake.open()
+
+    def end(self) -> None:
+        """Close both connections. Messages that are not confirmed stay staged."""
+        self.is_over = True
+        self._link.schedule.cancel(self._retry)
+        for close in (self.source.close, self.destination.close, self.intake.close):
+            try:
+                close()
+            except Exception:
+                self._link.log_error()
+
+    def on_intake_ready(self) -> None:
+        """Note that the other queue can be consumed."""
+        self._link.note_progress()
+
+    # -- calls of the ends
+
+    def on_destination_ready(self) -> None:
+        """Begin to send. Messages get positions if the other broker remembers them."""
+        if not self.is_over:
+            self.source.marks_positions = self.destination.has_capability(MESSAGE_ORIGINS)
+            self.source.open()
+
+    def on_source_ready(self, ready: i64) -> None:
+        """Note that messages are sent."""
+        self.sends = True
+        self._link.note_progress()
+
+    def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
+        """Send a message to the other queue."""
+        if self.is_over:
+            return
+        try:
+            self.window.sent = self.destination.send(self._address, content, has_pieces, traits)
+        except ValueError as error:
+            self.on_failed(f"message {number} cannot be sent: {error}")
+            return
+        self._is_incomplete = has_pieces
+        self._apply_holds()
+
+    def on_piece(self, frames: bytes, is_last: bool) -> None:
+        """Send a part of a large body."""
+        if self.is_over:
+            return
+        self.destination.send_piece(frames)
+        if is_last:
+            self._is_incomplete = False
+            self._apply_holds()
+
+    def on_confirm(self, number: i64, multiple: bool, accepted: bool) -> None:
+        """Take the confirm of one message, or of all up to this one."""
+        if self.is_over:
+            return
+        if number < 1 or number > self.window.sent:
+            self.on_failed(f"the other broker confirms message {number}, {self.window.sent} were sent")
+            return
+        runs = self.window.confirm(number, multiple)
+        if not accepted:
+            self.source.drop_refused(runs)
+            self._refused += runs
+            self._apply_holds()
+            if self._retry.due == 0:
+                self._set_retry()
+        elif multiple and not self._refused:
+            self.source.settle(number, True)
+        else:
+            for first, last in runs:
+                for each in range(first, last + 1):
+                    self.source.settle(each, False)
+
+    def _set_retry(self) -> None:
+        self._link.schedule.set(self._retry, self._link.schedule.after(REFUSED_MS))
+
+    def return_refused(self) -> None:
+        """Send refused messages again, in their order, once all messages on their way have an answer."""
+        if self.window.count() > 0:
+            self._set_retry()
+            return
+        refused, self._refused = self._refused, []
+        self.source.return_refused(refused)
+        self._apply_holds()
+        self.end_turn()
+
+    def on_blocked(self, reason: str) -> None:
+        """Send nothing while the other broker takes nothing."""
+        self.blocked = reason
+        self._apply_holds()
+
+    def _apply_holds(self) -> None:
+        """Hold the source while nothing can be sent; a large message is completed in spite of refusals."""
+        holds = bool(self.blocked) or (bool(self._refused) and not self._is_incomplete)
+        if holds != self._holds:
+            self._holds = holds
+            if holds:
+                self.source.hold()
+            else:
+                self.source.release()
+
+    def on_failed(self, reason: str) -> None:
+        """End the attempt."""
+        if not self.is_over:
+            self._link.note_failed(reason)
+
+    def on_broken(self) -> None:
+        """Log the exception that is being handled, an error of this broker, and end the attempt over it."""
+        self._link.log_error()
+        self.on_failed(INTERNAL_ERROR)
+
+    def end_turn(self) -> None:
+        """Write the output of both connections."""
+        if self.is_over:
+            return
+        self.destination.flush()
+        self.source.flush()
+        self.intake.flush()
+
+
+@final
+class Link(RemoteLink):
+    """The link of a remote queue.
+
+    `uri` and `queue`: the other broker, and the name of the queue there. `reason`: why the last attempt
+    ended. `since`: the date of the state, in ms since 1970. `attempts`: their number. `shares_window`: the
+    other broker has a limit for all consumers of a channel together.
+    """
+
+    def __init__(
+        self, remote: RemoteQueue, uri: Uri, queue: str, host: EndHost, staging: StagingHost
+    ) -> None:
+        self.remote = remote
+        self.uri = uri
+        self.queue = queue
+        self.host = host
+        self.staging = staging
+        self.broker: Broker = staging.broker
+        self.schedule = host.schedule
+        self.state = STARTING
+        self.reason = ""
+        self.since: i64 = self.schedule.date()
+        self.attempts = 0
+        self.shares_window = True
+        self.attempt: Attempt | None = None
+        self.definition = self._define()
+        self._delay = RETRY_MS
+        owner = _LinkOwner(self)
+        self._start = Timer(owner, self.start)
+        self._look = Timer(owner, self._look_now)
+
+    def _define(self) -> Definition:
+        here = self.remote.queue
+        source = SourceEnd([parse_uri("amqp://", here.vhost, ARGUMENT)], AMQP091)
+        source.queue = here.name
+        destination = DestinationEnd([self.uri], AMQP091)
+        destination.queue = destination.key = self.queue
+        destination.exchange = ""
+        destination.predeclared = True
+        destination.names_origins = True
+        definition = Definition(here.vhost, here.name, source, destination)
+        definition.title = f"{KIND} '{here.name}'"
+        definition.client_name = f"{KIND.capitalize()} {here.name}"
+        return definition
+
+    def staged(self) -> StagedQueue:
+        """Return the queue here as the source of an attempt."""
+        here = self.remote.queue
+        staged = StagedQueue(here.vhost, here.name, READER, self.definition.where)
+        staged.watcher = self.remote
+        return staged
+
+    # -- attempts
+
+    def start(self) -> None:
+        """Begin an attempt now."""
+        self.schedule.cancel(self._start)
+        self._set_state(STARTING)
+        self.attempts += 1
+        try:
+            self.attempt = Attempt(self)
+            self.attempt.begin()
+        except Exception:  # an error of this broker ends the attempt only
+            self.log_error()
+            self.note_failed(INTERNAL_ERROR)
+
+    def stop(self) -> None:
+        """End the present attempt, and begin no other one."""
+        self.schedule.cancel(self._start)
+        self.schedule.cancel(self._look)
+        self._end_attempt()
+        self._set_state(ENDED)
+
+    def end(self) -> None:
+        """Stop: the remote queue has been deleted."""
+        self.stop()
+
+    def note_progress(self) -> None:
+        """Note that one of the connections is ready."""
+        attempt = self.attempt
+        if attempt is None or not (attempt.sends and attempt.intake.is_ready) or self.state == RUNNING:
+            return
+        self._set_state(RUNNING)
+        self.is_up = True
+        self.reason = ""
+        self._delay = RETRY_MS
+        _log.info("remote queue linked", **self._labels(), broker=self.uri.place)
+
+    def note_failed(self, reason: str) -> None:
+        """End the attempt; the next one follows after a delay."""
+        self.reason = reason
+        self._end_attempt()
+        self._set_state(WAITING)
+        _log.warning("remote queue not linked", **self._labels(), reason=reason, next_attempt_ms=self._delay)
+        self.schedule.set(self._start, self.schedule.after(self._delay))
+        self._delay = min(self._delay * 2, RETRY_MS_MAX)
+
+    def log_error(self) -> None:
+        """Log the exception that is being handled."""
+        _log.exception("internal error", **self._labels())
+
+    def _labels(self) -> dict[str, str]:
+        return {"queue": self.remote.queue.name, "vhost": self.remote.queue.vhost}
+
+    def _end_attempt(self) -> None:
+        self.is_up = False
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            attempt.end()
+        if not self.remote.is_ended:
+            self.remote.forget_deliveries()
+            self.note_demand()  # requests for a single message end
+
+    def _set_state(self, state: str) -> None:
+        self.state = state
+        self.since = self.schedule.date()
+
+    # -- calls of the queue
+
+    def settle(self, tag: i64) -> None:
+        """Acknowledge a delivery."""
+        self._answer(ACK, tag)
+
+    def reject(self, tag: i64) -> None:
+        """Reject a delivery."""
+        self._answer(REJECT, tag)
+
+    def requeue(self, tag: i64) -> None:
+        """Requeue a delivery."""
+        self._answer(REQUEUE, tag)
+
+    def _answer(self, kind: int, tag: i64) -> None:
+        if self.attempt is not None:
+            self.attempt.intake.answer(kind, tag)
+
+    def note_demand(self) -> None:
+        """Look in a later step."""
+        if self._look.due == 0 and self.state != ENDED:
+            self.schedule.set(self._look, self.schedule.now())
+
+    def try_return(self) -> bool:
+        """Serve the queue from here again, if the other broker has confirmed all messages and has none."""
+        attempt = self.attempt
+        if attempt is None or not attempt.source.is_drained:
+            return False
+        here = self.remote.queue
+        vhost = self.broker.vhosts.get(here.vhost)
+        if vhost is None:
+            return False
+        self._release_stage()
+        finish_return(vhost, here)
+        _log.info("rerouted queue is back", **self._labels())
+        return True
+
+    def _release_stage(self) -> None:
+        """Remove the reader of the link, which has staged nothing."""
+        staging = self.broker.staging
+        stage = staging.find_stage(self.remote.queue, READER)
+        if stage is not None:
+            staging.release(stage)
+
+    def _set_drains(self, attempt: Attempt) -> None:
+        """Stage no further messages while the queue moves back, or stage them again."""
+        is_returning = self.remote.is_returning
+        if attempt.source.drains != is_returning:
+            attempt.source.drains = is_returning
+            if is_returning:
+                attempt.intake.look_often()
+            else:
+                attempt.source.stage_again()
+
+    def _look_now(self) -> None:
+        attempt = self.attempt
+        if attempt is not None:
+            self._set_drains(attempt)
+        if attempt is not None and attempt.intake.is_ready:
+            attempt.intake.look()
+        else:
+            end_gets(self.remote, self.remote.waiting_gets())
+
+    def purge(self, done: Callable[[i64], None]) -> None:
+        """Purge the other queue."""
+        attempt = self.attempt
+        if attempt is None or not attempt.intake.is_ready:
+            done(0)
+        else:
+            attempt.intake.purge(done)
+
+
+@final
+class _LinkOwner(EndOwner):
+    """The owner of the timers of a link, for an error of this broker in their calls."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def on_broken(self) -> None:
+        """Log the error, and end the attempt."""
+        self._link.log_error()
+        self._link.note_failed(INTERNAL_ERROR)
+
+
+@final
+class RemoteQueues(RemoteLinks):
+    """The links of all remote queues of a broker. They run from `start` to `stop`."""
+
+    def __init__(self, host: EndHost, staging: StagingHost) -> None:
+        self._host = host
+        self._staging = staging
+        self._broker = staging.broker
+        self._runs = False
+        self._broker.remote_links = self
+
+    def check(self, address: object, vhost: str, name: str) -> None:
+        """Check the address of a remote queue. Raises PreconditionFailed."""
+        parse_remote(address, vhost, name, ARGUMENT)
+
+    def open(self, remote: RemoteQueue) -> None:
+        """Link a remote queue."""
+        if not self._runs:
+            return
+        here = remote.queue
+        try:
+            uri, queue = parse_remote(remote.address, here.vhost, here.name, ARGUMENT)
+        except BrokerError as error:  # a later version of the broker has declared the queue
+            _log.error("remote queue not linked", queue=here.name, vhost=here.vhost, reason=error.text)
+            return
+        link = Link(remote, uri, queue, self._host, self._staging)
+        remote.link = link
+        link.start()
+
+    def start(self) -> None:
+        """Link all remote queues: the broker serves clients now."""
+        self._runs = True
+        for remote in self._all():
+            self.open(remote)
+
+    def stop(self) -> None:
+        """End all links: the broker stops."""
+        self._runs = False
+        for remote in self._all():
+            link = link_of(remote)
+            if link is not None:
+                link.stop()
+
+    def _all(self) -> list[RemoteQueue]:
+        queues = [queue for vhost in self._broker.vhosts.values() for queue in vhost.topology.queues.values()]
+        return [remote for queue in queues if (remote := remote_of(queue)) is not None]
+
+
+def link_of(remote: RemoteQueue) -> Link | None:
+    """Return the link of a remote queue; None before the broker serves clients."""
+    link = remote.link
+    assert link is None or isinstance(link, Link), "this module makes all of them"
+    return link
