@@ -278,6 +278,12 @@ def test_a_remote_queue_outlives_a_restart_and_the_api_shows_no_password(
     assert SECRET not in str(shown)
     assert shown["arguments"]["x-remote"] == f"amqp://127.0.0.1:{sites.wire.port}/%2F/far"
     assert SECRET in str(api.get("definitions")), "an import must be able to log in"
+    wrong = {"name": "w", "durable": True, "auto_delete": False, "arguments": {"x-remote": "amqp://"}}
+    queues = [{"name": "r", "durable": True, "auto_delete": False, "arguments": {}}, wrong]
+    refused = api.ask("POST", "definitions", "/", body={"queues": queues})
+    assert refused.status_code == 400
+    assert "has no host" in refused.text
+    assert api.ask("GET", "queues", "/", "r").status_code == 404, "nothing was imported"
     api.close()
 
 

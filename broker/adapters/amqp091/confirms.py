@@ -56,7 +56,7 @@ class Confirms(PublisherConfirms):
         wait = self.channel.publisher.take_remote_wait(message)
         if wait is not None:
             self._held[int(self.published)] = None
-            wait.waiter = _RemoteConfirm(self, self.published)
+            wait.set_waiter(_RemoteConfirm(self, self.published))
 
     def answer_held(self, number: i64, accepted: bool) -> None:
         """Confirm or nack a publish that has waited for other brokers.

@@ -608,7 +608,7 @@ class IncomingLink(Link10):
         held = HeldOutcome(self, delivery_id)
         self.held_outcomes.append(held)
         self.unsettled_count += 1
-        wait.waiter = held
+        wait.set_waiter(held)
         return True
 
     def send_held_outcomes(self) -> None:

@@ -22,6 +22,7 @@ from broker.core.counters import Counters
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.partitions.mapping import member_names
 from broker.core.ports import MessageStore
+from broker.core.remotes.remote import TrialLinks
 from broker.core.routing.kinds import new_exchange
 from broker.core.schedule import Schedule
 from broker.core.vhosts.vhost import VirtualHost
@@ -65,6 +66,7 @@ def trial_steps(
     """
     store = MessageStore()
     trial = Broker(store, Counters(), lambda: "", Schedule(lambda: 0, lambda: 0, lambda due: None))
+    trial.remote_links = TrialLinks(broker.remote_links)
     for name, there in list(broker.vhosts.items()):
         copy = trial.declare_vhost(name)
         copy.connections_max = there.connections_max

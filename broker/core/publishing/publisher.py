@@ -217,9 +217,9 @@ class Publisher:
             for queue in queues:
                 delay(queue, self.host, message if queue.logged else unlogged, source)
         else:
+            self._remote_wait = hold_for_remotes(message, queues)
             for queue in queues:
                 queue.enqueue(message if queue.logged else unlogged, source)
-            self._remote_wait = hold_for_remotes(message, queues)
             if len(queues) > FAN_OUT:
                 self._schedule.allowance.use(len(queues) // QUEUES)
         if identity is not None:

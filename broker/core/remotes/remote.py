@@ -51,13 +51,19 @@ class RemoteWaiter:
 class RemoteWait:
     """The answers of other brokers to one publish. `left`: the number of missing answers.
 
-    `waiter`: set by the publisher in the step of the publish; None: nobody waits.
+    `waiter`: the publisher; None: nobody waits.
     """
 
     def __init__(self) -> None:
         self.left: i64 = 0
         self.waiter: RemoteWaiter | None = None
         self._accepted = True
+
+    def set_waiter(self, waiter: RemoteWaiter) -> None:
+        """Set the publisher, in the step of the publish. The queue may have dropped the message already."""
+        self.waiter = waiter
+        if self.left == 0:
+            waiter.on_remote_answer(self._accepted)
 
     def answer(self, accepted: bool) -> None:
         """Note the answer of one broker."""
@@ -114,6 +120,18 @@ class RemoteLinks:
 
     def open(self, remote: RemoteQueue) -> None:
         """Link a remote queue, which is new."""
+
+
+@final
+class TrialLinks(RemoteLinks):
+    """The links of a trial copy of a broker, which makes none and has the same checks as `links`."""
+
+    def __init__(self, links: RemoteLinks) -> None:
+        self._links = links
+
+    def check(self, address: object, vhost: str, name: str) -> None:
+        """Check an address. Raises PreconditionFailed."""
+        self._links.check(address, vhost, name)
 
 
 @final

@@ -621,7 +621,7 @@ class RemoteCommit(RemoteWaiter):
         self._transaction = transaction
         self._left = len(waits)
         for wait in waits:
-            wait.waiter = self
+            wait.set_waiter(self)
 
     def on_remote_answer(self, accepted: bool) -> None:
         """Report the commit after the last answer."""

@@ -7,6 +7,7 @@ from pamqp import base
 from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
 
 from broker.core.errors import AccessRefused, Inequivalent, PreconditionFailed
+from broker.core.policies.policy import parse_policy
 from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.remotes.remote import RemoteQueue, remote_of
 from broker.core.vhosts.alteration import alter_queue, stop_queue
@@ -290,6 +291,20 @@ def bodies_there(sites: Sites) -> list[bytes]:
     client.connection.on_lost("")
     sites.run()
     return bodies
+
+
+def test_a_message_that_a_policy_drops_here_is_nacked(sites: Sites) -> None:
+    policy = parse_policy("/", "p", "near", {"max-length": 2}, 0, "queues", False)
+    sites.vhost().policies.put(policy)
+    sites.vhost().policies.apply_all()
+    go_down(sites)
+    client = publisher(sites)
+    publish(sites, client, numbered(4))
+    assert client.confirms() == [("Nack", 1, False), ("Nack", 2, False)]
+    sites.vhost().policies.put(parse_policy("/", "p", "near", {"max-length": 0}, 0, "queues", False))
+    sites.vhost().policies.apply_all()
+    publish(sites, client, [b"new"])
+    assert ("Nack", 5, False) in client.confirms()
 
 
 def test_publishers_of_a_deleted_queue_are_nacked(sites: Sites) -> None:
