@@ -379,6 +379,12 @@ ANNOTATIONS: Final[Extensions] = {
     "x-exchange": Extension("a string", "Exchange that the message was published to."),
     "x-routing-key": Extension("a string", "Routing key that the message was published with."),
     "x-cc": Extension("a list of strings", "Further routing keys of the message, as the header `CC`."),
+    "x-opt-shovelled-by": Extension("a string", "Name of the broker whose shovel has sent the message."),
+    "x-opt-shovel-type": Extension("a string", "`dynamic`, as in RabbitMQ."),
+    "x-opt-shovel-name": Extension("a string", "Name of the shovel that has sent the message."),
+    "x-opt-shovelled-timestamp": Extension(
+        "a timestamp", "Date at which a shovel has sent the message, in milliseconds since 1970."
+    ),
     "x-opt-delivery-delay": Extension(
         "an integer", "Milliseconds of delay, as the header `x-delay` of AMQP 0-9-1."
     ),
