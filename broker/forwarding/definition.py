@@ -190,16 +190,23 @@ def _read_bulk(reader: FieldReader, definition: Definition) -> None:
 
     Raises PreconditionFailed.
     """
-    size = definition.batch_size = reader.number("batch-size", 0, PREFETCH_MAX)
-    definition.batch_interval = reader.number("batch-interval", 0, MILLISECONDS_MAX)
     source = definition.source
-    if reader.value("src-prefetch-count", None) is not None and 0 < source.prefetch < size:
+    # A client of AMQP 1.0 gives new credit when half of the prefetch count is free.
+    share = 2 if source.protocol == AMQP10 else 1
+    size = definition.batch_size = reader.number("batch-size", 0, PREFETCH_MAX // share)
+    definition.batch_interval = reader.number("batch-interval", 0, MILLISECONDS_MAX)
+    if definition.ack_mode == NO_ACK and (size or definition.batch_interval):
         raise PreconditionFailed(
-            f"'batch-size' is {size}, and the source has at most {source.prefetch} messages on their way "
-            "('src-prefetch-count', 'rate')"
+            "'batch-size' and 'batch-interval' need acknowledgements: with 'ack-mode' = 'no-ack' "
+            "a shovel that ends would lose its batch"
+        )
+    if reader.value("src-prefetch-count", None) is not None and 0 < source.prefetch < size * share:
+        raise PreconditionFailed(
+            f"'batch-size' is {size}, and needs at least {size * share} messages on their way, the source "
+            f"has at most {source.prefetch} ('src-prefetch-count', 'rate')"
         )
     if size and (source.prefetch or definition.ack_mode == EXACTLY_ONCE):
-        source.prefetch = max(source.prefetch or PREFETCH, size)
+        source.prefetch = max(source.prefetch or PREFETCH, size * share)
     if reader.value("window", None) is not None:
         definition.windows = _read_windows(reader)
 

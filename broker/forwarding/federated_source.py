@@ -165,9 +165,11 @@ class FederatedSource(End091):
     def settle(self, number: i64, multiple: bool) -> None:
         """Acknowledge a message, or all messages up to this one."""
         tag = self._tags.pop(number, number)
-        if multiple and self._tags:
-            for each in [each for each in self._tags if each < number]:
-                del self._tags[each]
+        while multiple and self._tags:
+            first = next(iter(self._tags))
+            if first > number:
+                break
+            del self._tags[first]
         self.client.ack(tag, multiple)
 
     def return_refused(self, runs: list[Run]) -> None:

@@ -34,6 +34,7 @@ PRIORITIES: Final = "consumer_priorities"
 """The capability that an upstream must have."""
 
 VISITS: Final = "visit-count"
+VISITS_MAX: Final = 2**31  # a larger count is none of a link
 CC: Final = b"CC"
 ORIGINAL_CC: Final = b"x-original-cc"
 ORIGINAL_EXCHANGE: Final = b"x-original-exchange"
@@ -143,7 +144,7 @@ class QueueSource(FederatedSource):
             here = [entry for entry in received if self._is_here(entry)]
             if here:
                 last = here[0].get(VISITS)
-                visits = last + 1 if isinstance(last, int) else 1
+                visits = last + 1 if isinstance(last, int) and 0 <= last < VISITS_MAX else 1
                 others = [entry for entry in received if isinstance(entry, dict) and entry not in here]
                 entries = b"".join(b"F" + encode_table(entry) for entry in others)
         else:

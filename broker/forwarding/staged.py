@@ -201,6 +201,10 @@ class StagedTarget(PullingTarget):
         """Whether more messages may be staged."""
         return not self.closed and self._source.room() > 0
 
+    def fits(self, size: i64) -> bool:
+        """Take no message at the moment of its publication: each message is staged in a turn."""
+        return False
+
     def process_pending(self, quota: i64) -> i64:
         """Stage up to `quota` messages."""
         self.again = False
@@ -347,8 +351,13 @@ class StagedSource(DurableWaiter):
         These are sent again when all messages that were sent are answered.
         """
         self._returns = True
-        for each in [each for each in self._offsets if each == number or (multiple and each < number)]:
-            del self._offsets[each]
+        offsets = self._offsets
+        offsets.pop(number, None)
+        while multiple and offsets:
+            first = next(iter(offsets))
+            if first > number:
+                break
+            del offsets[first]
         self._return_answered()
 
     def _return_answered(self) -> None:
@@ -531,6 +540,9 @@ class StagedSource(DurableWaiter):
         while self._acked in done:
             done.remove(self._acked)
             self._acked += 1
+        if self._next < self._acked:  # refused messages were to be sent again, and have ended meanwhile
+            self._next = self._acked
+            self._preceding = self._acked - 1
 
     def _continue_soon(self) -> None:
         if not self._closed:

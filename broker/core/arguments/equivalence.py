@@ -30,7 +30,8 @@ def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: 
     """Compare the arguments in a redeclaration with those of the existing queue.
 
     Unknown arguments do not count, nor do the members of a partitioned queue, which operators change, nor
-    does the place of a remote queue, if the redeclaration names none.
+    does the place of a remote queue, if the redeclaration names none. The log-in in the URI of a remote queue
+    does not count either: the answer would tell whether it was guessed.
 
     Raises:
         Inequivalent: the argument that differs, and both values.
@@ -55,11 +56,10 @@ def assert_same_exchange_arguments(current: Arguments, received: Arguments, exch
 
 def _assert_same_argument(name: str, current: Arguments, received: Arguments, owner: str) -> None:
     if name in current and name in received:
-        old = current[name]
-        new = received[name]
+        old = shown_argument(name, current[name])
+        new = shown_argument(name, received[name])
         if _type_class(old) != _type_class(new) or old != new:
-            seen = f"'{show(shown_argument(name, new))}'", f"'{show(shown_argument(name, old))}'"
-            raise _inequivalent(name, owner, *seen)
+            raise _inequivalent(name, owner, f"'{show(new)}'", f"'{show(old)}'")
     elif name in current or name in received:
         only = current[name] if name in current else received[name]
         if name == QUEUE_TYPE and only == DEFAULT_QUEUE_TYPE:

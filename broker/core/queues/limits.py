@@ -441,8 +441,9 @@ class Limits(LimitsHook):
             self.schedule.set(self, due)
 
     def _is_used(self) -> bool:
+        """Whether the queue has consumers, or may have: consumers of a remote queue are at its inlet."""
         manager = self.queue.manager
-        return bool(manager.all) or bool(manager.gets)
+        return bool(manager.all) or bool(manager.gets) or self.queue.remote is not None
 
     def _is_spared(self) -> bool:
         """Whether the queue, which is unused, stays for its messages, delayed ones included."""

@@ -12,6 +12,7 @@ from broker.forwarding.shovel import RUNNING, TERMINATED, WAITING
 from tests.support.forwarding import OTHER, Sites
 
 MODES = ["on-confirm", "on-publish", "no-ack", "exactly-once"]
+ANSWERED = [mode for mode in MODES if mode != "no-ack"]
 QUIET = f"{OTHER}?heartbeat=0"  # nobody sends heartbeats in this world
 PUSHED = {"src_uri": "amqp://", "dest_uri": QUIET}
 PULLED = {"src_uri": QUIET, "dest_uri": "amqp://"}
@@ -32,7 +33,7 @@ def sites() -> Sites:
     return sites
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ANSWERED)
 @pytest.mark.parametrize(("ends", "source"), [(PUSHED, ""), (PULLED, "other")], ids=["push", "pull"])
 def test_messages_wait_until_there_are_enough(sites: Sites, ends: Any, source: str, mode: str) -> None:
     there = "" if source else "other"
@@ -229,6 +230,15 @@ def test_the_prefetch_count_has_room_for_a_batch() -> None:
     assert parsed(batch_size=5000, src_prefetch_count=0, ack_mode="exactly-once").source.prefetch == 5000
 
 
+def test_a_source_of_amqp10_has_room_for_two_batches() -> None:
+    fields = {"src_protocol": "amqp10", "src_queue": None, "src_address": "/queues/a"}
+    assert parsed(batch_size=600, **fields).source.prefetch == 1200
+    with pytest.raises(PreconditionFailed, match="needs at least 1200 messages on their way"):
+        parsed(batch_size=600, src_prefetch_count=1000, **fields)
+    with pytest.raises(PreconditionFailed, match="from 0 to 32767"):
+        parsed(batch_size=40_000, **fields)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -236,7 +246,12 @@ def test_the_prefetch_count_has_room_for_a_batch() -> None:
         ({"batch_size": 65536}, "'batch-size' is '65536', allowed: a whole number from 0 to 65535"),
         (
             {"batch_size": 50, "src_prefetch_count": 20},
-            "'batch-size' is 50, and the source has at most 20 messages on their way",
+            "'batch-size' is 50, and needs at least 50 messages on their way, the source has at most 20",
+        ),
+        ({"batch_size": 5, "ack_mode": "no-ack"}, "'batch-size' and 'batch-interval' need"),
+        (
+            {"batch_interval": 5, "ack_mode": "no-ack"},
+            "'batch-size' and 'batch-interval' need",
         ),
         ({"batch_interval": "1 s"}, "'batch-interval' is '1 s', allowed: a whole number from 0 to "),
         ({"window": "0 23 * * *"}, "'window' is '0 23 * * *', allowed: an object"),

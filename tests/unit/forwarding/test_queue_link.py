@@ -122,6 +122,23 @@ def test_a_message_that_moves_to_and_fro_counts_its_visits() -> None:
     ]
 
 
+@pytest.mark.parametrize("count", [2**63 - 1, -1, "many"])
+def test_a_count_of_visits_that_no_link_has_written_is_replaced(count: object) -> None:
+    brokers = Federations("up", "down")
+    for name in ("up", "down"):
+        brokers.queue(name, "work")
+    brokers.upstream("down", "up")
+    brokers.policy("down", "^work$")
+    brokers.run()
+    entry = {"uri": "amqp://up/%2F", "queue": "work", "visit-count": count}
+    brokers.publish("up", "", "work", b"1", Basic.Properties(headers={"x-received-from": [entry]}))
+    client = brokers.consume("down", "work")
+    [(_, content)] = client.contents()
+    received = Properties(content).headers()["x-received-from"]
+    assert isinstance(received, list)
+    assert [each["visit-count"] for each in received] == [1]
+
+
 def test_consumers_of_links_are_no_demand() -> None:
     """A chain moves a message only as far as there are consumers that are no links."""
     brokers = Federations("a", "b", "c")

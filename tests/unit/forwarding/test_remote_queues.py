@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 from pamqp import base
+from pamqp.body import ContentBody
 from pamqp.commands import Basic, Channel, Confirm, Queue, Tx
+from pamqp.frame import marshal
+from pamqp.header import ContentHeader
 
 from broker.core.errors import AccessRefused, Inequivalent, PreconditionFailed
 from broker.core.policies.policy import parse_policy
+from broker.core.queues import limits
 from broker.core.queues.queue import Queue as CoreQueue
 from broker.core.remotes.remote import RemoteQueue, remote_of
 from broker.core.vhosts.alteration import alter_queue, stop_queue
@@ -648,11 +652,16 @@ def test_a_declaration_that_makes_no_sense_is_refused(
     assert SECRET not in refusal.value.text
 
 
+def test_a_redeclaration_does_not_tell_whether_a_password_was_guessed(sites: Sites) -> None:
+    declare(sites, "near", remote=FAR_OPEN)
+    declare(sites, "near", remote=FAR)
+
+
 def test_a_redeclaration_need_not_know_the_address(sites: Sites) -> None:
     declare(sites, "near")
     declare(sites, "near", remote=FAR_OPEN)
     with pytest.raises(Inequivalent) as refusal:
-        declare(sites, "near", remote=FAR)
+        declare(sites, "near", remote=FAR.replace("other", "elsewhere"))
     assert SECRET not in refusal.value.text
     assert "guest" not in refusal.value.text
 
@@ -693,3 +702,34 @@ def test_a_remote_queue_is_no_member_and_is_not_staged_renamed_or_stopped(sites:
     with pytest.raises(PreconditionFailed, match="cannot be stopped or started"):
         stop_queue(topology, near(sites), ["dequeue"])
     assert "is remote" in objection_to(near(sites))
+
+
+def test_an_immediate_message_has_no_consumer_in_a_remote_queue(sites: Sites) -> None:
+    client = publisher(sites)
+    client.send(Basic.Publish(0, "", "near", immediate=True), 1)
+    header = ContentHeader(body_size=1, properties=Basic.Properties(delivery_mode=2))
+    client.connection.receive(marshal(header, 1) + marshal(ContentBody(b"x"), 1))
+    sites.run(1000)
+    assert "Basic.Return" in named(client.frames())
+    assert near(sites).depth == 0
+    publish(sites, client, [b"later"])
+    assert sites.bodies("far", "other") == [b"later"]
+
+
+def test_a_message_that_was_nacked_is_not_sent_with_an_older_one() -> None:
+    sites = make_sites(max_length=2, overflow="reject-publish", dedup_producers=10)
+    client = publisher(sites)
+    publish(sites, client, [b"a"])
+    sites.publish("far", [b"fill"], "other")
+    sites.here.open().publish("near", b"older", persistent=True)  # nobody waits for a confirm
+    client.frames()
+    for each in (b"refused", b"refused too"):
+        client.publish("near", each, persistent=True)
+    sites.run(3000)
+    assert {name for name, _, _ in client.confirms()} == {"Nack"}
+    sites.vhost("other").topology.queues["far"].arguments["x-max-length"] = 100
+    limits.apply(far(sites), sites.vhost("other"))
+    sites.run(15_000)
+    assert sites.bodies("far", "other") == [b"a", b"fill", b"older"]
+    assert link(sites).state == RUNNING
+    assert link(sites).attempts == 1

@@ -199,3 +199,24 @@ def test_wrong_requests_are_refused(sites: Sites) -> None:
     move(sites)
     with pytest.raises(PreconditionFailed, match="is rerouted to amqp://other/%2F/far already"):
         move(sites, "amqp://guest:guest@other/%2F/elsewhere")
+
+
+def test_a_rerouted_queue_with_consumers_does_not_expire(sites: Sites) -> None:
+    sites.queue("brief", expires=60_000)
+    client = sites.here.open()
+    client.send(Basic.Consume(0, "brief", "c"), 1)
+    reroute(sites.vhost().topology, queue(sites, "brief"), FAR)
+    sites.run()
+    sites.down["other"] = "refused"
+    for connection in list(sites.there.server.connections.all):
+        connection.force_close("the broker stops")
+    sites.run(70_000)
+    assert "brief" in sites.vhost().topology.queues
+
+    sites.down.clear()
+    sites.run(20_000)
+    return_here(sites.vhost().topology, queue(sites, "brief"))
+    sites.run(1000)
+    client.send(Basic.Cancel("c"), 1)
+    sites.run(70_000)
+    assert "brief" not in sites.vhost().topology.queues
