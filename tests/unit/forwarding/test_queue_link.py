@@ -1,5 +1,7 @@
 """Federated queues of brokers in memory, by the hand clock: demand, headers, order, acknowledgement."""
 
+from typing import Any
+
 import pytest
 from pamqp.commands import Basic
 
@@ -130,7 +132,7 @@ def test_a_count_of_visits_that_no_link_has_written_is_replaced(count: object) -
     brokers.upstream("down", "up")
     brokers.policy("down", "^work$")
     brokers.run()
-    entry = {"uri": "amqp://up/%2F", "queue": "work", "visit-count": count}
+    entry: dict[str, Any] = {"uri": "amqp://up/%2F", "queue": "work", "visit-count": count}
     brokers.publish("up", "", "work", b"1", Basic.Properties(headers={"x-received-from": [entry]}))
     client = brokers.consume("down", "work")
     [(_, content)] = client.contents()
