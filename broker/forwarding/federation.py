@@ -51,8 +51,9 @@ Node = Queue | Exchange
 class FederationLink(Shovel):
     """The link of a federated exchange or queue, `place`, to an upstream.
 
-    `text`: everything that, when changed, needs another link. `resources`: what identifies the objects of the
-    link at the upstream. `id`: names the link in the HTTP API.
+    `text`: everything that, when changed, needs another link. `objects`: the names of the link's objects at
+    the upstream. `arguments`: the arguments of its queue there. `sites`: hosts and virtual hosts of the
+    upstream. `id`: names the link in the HTTP API.
     """
 
     def __init__(self, place: Place, node: Node, choice: Choice, host: ForwardingHost) -> None:
@@ -61,9 +62,9 @@ class FederationLink(Shovel):
         self.upstream = upstream
         self.target = (upstream.exchange if place.kind == EXCHANGE else upstream.queue) or place.name
         self.text = _text_of(place, choice)
-        uris = [(uri.host, uri.port, uri.vhost) for uri in upstream.uris]
-        arguments = upstream.expires, upstream.message_ttl, upstream.queue_type
-        self.resources = (place.cluster_name, place.name, self.target, arguments, uris)
+        self.objects = place.cluster_name, place.name, self.target
+        self.arguments = upstream.expires, upstream.message_ttl, upstream.queue_type
+        self.sites = {(uri.host, uri.vhost) for uri in upstream.uris}
         identity = "\0".join((place.vhost.name, place.kind, place.name, upstream.name, self.target))
         self.id = hashlib.blake2b(identity.encode(errors="surrogateescape"), digest_size=4).hexdigest()
         super().__init__(_definition_of(place, choice), host, _note_finished)
@@ -71,6 +72,10 @@ class FederationLink(Shovel):
         self.names = {place.kind: place.name, "upstream": upstream.name, "vhost": place.vhost.name}
         self._node = node
         self._memory = LinkMemory()
+
+    def shares_objects(self, other: FederationLink) -> bool:
+        """Whether two links of a node have the same objects, at the same upstream."""
+        return self.objects == other.objects and not self.sites.isdisjoint(other.sites)
 
     def new_source(self, attempt: Attempt) -> MessageSource:
         """Return the connection of an attempt to the upstream."""
@@ -177,8 +182,8 @@ class Federation(TimedTask):
                 links[link.id] = link
                 started.append(link)
         for link in before.values():
-            new = links.get(link.id)
-            link.stop(gives_up=new is None or new.resources != link.resources)
+            heir = next((each for each in links.values() if each.shares_objects(link)), None)
+            link.stop(gives_up=heir is None or heir.arguments != link.arguments)
             _log.info("federation link deleted", **link.names)
         if links:
             self._links[node] = links
@@ -186,7 +191,10 @@ class Federation(TimedTask):
             link.start()
 
     def _defined(self, vhost: VirtualHost, node: Node) -> list[FederationLink]:
-        """Return new links for a node, by its policies. An upstream listed twice has a single link."""
+        """Return new links for a node, by its policies.
+
+        Upstreams that are the same object of the same broker have a single link, of the first of them.
+        """
         if not _can_be_federated(vhost, node):
             return []
         key = node.effect.federation[0]
@@ -199,7 +207,13 @@ class Federation(TimedTask):
         try:
             for choice in choose_upstreams(vhost.name, vhost.parameters, node.effect.federation):
                 link = FederationLink(place, node, choice, self._host)
-                links.setdefault(link.id, link)
+                if link.id in links:
+                    continue
+                first = next((each for each in links.values() if each.shares_objects(link)), None)
+                if first is None:
+                    links[link.id] = link
+                else:
+                    _log.warning("federation link not started", **link.names, same_as=first.upstream.name)
         except BrokerError as error:  # a later version of the broker has set a parameter
             _log.error("not federated", **{kind: node.name}, vhost=vhost.name, reason=error.text)
         return list(links.values())

@@ -426,3 +426,49 @@ def test_the_local_virtual_host_may_be_the_upstream() -> None:
     brokers.run()
     brokers.publish("here", "news", "k", b"1")
     assert brokers.bodies("here", "q", "v") == [b"1"]
+
+
+QUEUE = "federation: news -> down"
+
+
+@pytest.fixture
+def waiting(pair: Federations) -> Federations:
+    """A message waits at the upstream, which cannot be reached."""
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    pair.cut("up")
+    pair.publish("up", "news", "k", b"1")
+    assert pair.bodies("up", QUEUE) == [b"1"]
+    pair.down.clear()
+    return pair
+
+
+def test_another_uri_of_the_same_broker_keeps_the_waiting_messages(pair: Federations) -> None:
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    pair.brokers["up"].open().publish(QUEUE, b"1", persistent=True)
+    pair.upstream("down", "up", uri=["amqp://up?heartbeat=5", "amqp://up:5673"])
+    pair.run(10_000)
+    assert pair.bodies("down", "q") == [b"1"]
+    assert pair.bodies("up", QUEUE) == []
+
+
+def test_an_upstream_keeps_the_waiting_messages_under_another_name(waiting: Federations) -> None:
+    with capture_logs() as logs:
+        waiting.upstream("down", "head-office", uri="amqp://up")
+        waiting.run()
+    assert [log["same_as"] for log in logs if log["event"] == "federation link not started"] != []
+    waiting.vhost("down").parameters.delete("federation-upstream", "up")
+    waiting.run(10_000)
+    [link] = waiting.links("down")
+    assert (link.upstream.name, link.status) == ("head-office", RUNNING)
+    assert waiting.bodies("down", "q") == [b"1"]
+
+
+def test_upstreams_that_are_the_same_exchange_have_a_single_link(pair: Federations) -> None:
+    pair.upstream("down", "twin", uri="amqp://up")
+    pair.bind("down", "q", "news", "#")
+    pair.run()
+    assert len(pair.links("down")) == 1
+    pair.publish("up", "news", "k", b"1")
+    assert pair.bodies("down", "q") == [b"1"]
