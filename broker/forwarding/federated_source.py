@@ -6,7 +6,7 @@ forwarded. So the numbers of forwarded messages are not the delivery tags of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -20,6 +20,7 @@ from broker.forwarding.ports import EndOwner, Run, Timer
 from broker.forwarding.upstream import Upstream
 from broker.forwarding.uri import Uri
 from protocol.amqp091 import constants as c
+from protocol.amqp091.fields import Reader
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.properties import USER_ID, Field, Properties
 from protocol.amqp091.table import encode_table
@@ -184,17 +185,15 @@ class FederatedSource(End091):
     def _changed(self, address: bytes, content: bytes, redelivered: bool) -> bytes | None:
         """Return a content with its new header; None: the message must not be forwarded.
 
-        Headers that do not decode are replaced: no consumer could read them either.
+        Headers whose borders cannot be found are replaced: no consumer could read them either. Other headers
+        are not decoded, so a value that does not decode passes.
         """
         properties = Properties(content)
         try:
             fields = properties.fields()
-            headers: Mapping[str, object] = {}
-            if any(name == HEADER for name, _ in fields):
-                headers = properties.headers()
         except ProtocolError:
-            fields, headers = [], {}
-        changed = self.federate(fields, headers.get(RECEIVED_FROM), address, redelivered)
+            fields = []
+        changed = self.federate(fields, decoded_header(fields), address, redelivered)
         if changed is None:
             return None
         properties.set_fields(changed)
@@ -224,6 +223,18 @@ def with_entry(fields: list[Field], entry: bytes, received: bytes) -> list[Field
     return [field for field in fields if field[0] != HEADER] + [
         (HEADER, b"A" + len(entries).to_bytes(4, "big") + entries)
     ]
+
+
+def decoded_header(fields: list[Field]) -> object:
+    """Return the decoded value of the header of federation, None without one that decodes."""
+    for name, value in fields:
+        if name == HEADER:
+            entry = bytes([len(name)]) + name + value
+            try:
+                return Reader(len(entry).to_bytes(4, "big") + entry).table().get(RECEIVED_FROM)
+            except ValueError:
+                return None
+    return None
 
 
 def received_entries(fields: list[Field]) -> bytes:

@@ -25,7 +25,6 @@ from protocol.amqp091.properties import Field
 from protocol.amqp091.table import EMPTY_TABLE, encode_table
 from protocol.errors import NOT_FOUND
 
-AUTO_DELETE: Final = 8
 LINK_PRIORITY: Final = -1
 LOCAL_PRIORITY: Final = 0
 """The least priority of consumers that count: the consumers of links are below."""
@@ -86,10 +85,13 @@ class QueueSource(FederatedSource):
         self.client.declare(self.target, PASSIVE, EMPTY_TABLE, self._found)
 
     def _make_queue(self) -> None:
-        """Declare the queue like the local one."""
+        """Declare the queue like the local one, but never with auto-delete.
+
+        The link's consumer comes and goes, and its end would delete the queue with the messages that wait.
+        """
         self.expect_success()
         local = self._queue
-        flags = (DURABLE if local.durable else 0) | (AUTO_DELETE if local.auto_delete else 0)
+        flags = DURABLE if local.durable else 0
         self.client.declare(self.target, flags, encode_table(local.arguments), self._found)
 
     def _found(self, answer: commands.Queue.DeclareOk) -> None:

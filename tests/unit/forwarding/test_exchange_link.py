@@ -1,5 +1,6 @@
 """Federated exchanges of brokers in memory, by the hand clock: bindings, headers, hops, cycles, failures."""
 
+import struct
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,11 @@ from pamqp.commands import Basic
 from pamqp.common import FieldTable
 from structlog.testing import capture_logs
 
+from broker.forwarding.federated_source import decoded_header
 from broker.forwarding.shovel import RUNNING, TERMINATED
+from protocol.amqp091.properties import Properties
+from protocol.amqp091.table import encode_table
+from tests.support.amqp091.frames import frame_bytes
 from tests.support.federation import Federations
 
 
@@ -472,3 +477,16 @@ def test_upstreams_that_are_the_same_exchange_have_a_single_link(pair: Federatio
     assert len(pair.links("down")) == 1
     pair.publish("up", "news", "k", b"1")
     assert pair.bodies("down", "q") == [b"1"]
+
+
+def test_a_header_that_does_not_decode_does_not_hide_the_way_of_a_message() -> None:
+    way = [{"uri": "amqp://down/%2F", "exchange": "news", "cluster-name": "down", "vhost": "/"}]
+    table = (
+        encode_table({"x-received-from": way})[4:] + b"\x04dateT" + b"\xff" * 8
+    )  # as RabbitMQ takes it
+    octets = len(table).to_bytes(4, "big") + table
+    content = frame_bytes(2, 1, struct.pack(">HHQH", 60, 0, 0, 1 << 13) + octets)
+    fields = Properties(content).fields()
+    assert [name for name, _ in fields] == [b"x-received-from", b"date"]
+    assert decoded_header(fields) == way
+    assert decoded_header([(b"x-received-from", b"T" + b"\xff" * 8)]) is None
