@@ -8,14 +8,16 @@ import typer
 from broker.ctl import (
     delayed,
     dispatchers,
-    federation,
+    forwarding,
     listing,
     messages,
     objects,
     people,
     policies,
-    shovels,
 )
+
+MODULES = (listing, people, policies, objects, messages, delayed, forwarding, dispatchers)
+"""The modules with the commands, in the order of the help."""
 
 
 class Form(StrEnum):
@@ -33,7 +35,7 @@ def control_line() -> typer.Typer:
         pretty_exceptions_enable=False,  # tracebacks would show local variables, secrets among them
     )
     app.callback()(_options)
-    for module in (listing, people, policies, objects, messages, delayed, shovels, federation, dispatchers):
+    for module in MODULES:
         for command in module.COMMANDS:
             app.command(command.__name__)(command)
     return app

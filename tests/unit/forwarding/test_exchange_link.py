@@ -481,9 +481,7 @@ def test_upstreams_that_are_the_same_exchange_have_a_single_link(pair: Federatio
 
 def test_a_header_that_does_not_decode_does_not_hide_the_way_of_a_message() -> None:
     way = [{"uri": "amqp://down/%2F", "exchange": "news", "cluster-name": "down", "vhost": "/"}]
-    table = (
-        encode_table({"x-received-from": way})[4:] + b"\x04dateT" + b"\xff" * 8
-    )  # as RabbitMQ takes it
+    table = encode_table({"x-received-from": way})[4:] + b"\x04dateT" + b"\xff" * 8  # as RabbitMQ takes it
     octets = len(table).to_bytes(4, "big") + table
     content = frame_bytes(2, 1, struct.pack(">HHQH", 60, 0, 0, 1 << 13) + octets)
     fields = Properties(content).fields()

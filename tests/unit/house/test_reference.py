@@ -22,17 +22,7 @@ from broker.cli import COMMANDS
 from broker.core.arguments.consumer import CONSUMER_RULES
 from broker.core.arguments.queue import QUEUE_RULES
 from broker.core.policies.policy import QUEUE_KEYS
-from broker.ctl import (
-    delayed,
-    dispatchers,
-    federation,
-    listing,
-    messages,
-    objects,
-    people,
-    policies,
-    shovels,
-)
+from broker.ctl.command import MODULES
 from config.settings import Settings
 from pipeline.arguments import JOBS
 
@@ -133,8 +123,7 @@ def test_each_command_has_its_entry() -> None:
     shown = {"amqpd", *(f"amqpd {name}" for name in COMMANDS)}
     assert shown <= set(entries("amqpd"))
     assert {"amqpd definitions export", "amqpd journal verify"} <= set(entries("amqpd"))
-    modules = (listing, people, policies, objects, messages, delayed, shovels, federation, dispatchers)
-    own = {f"amqpctl {command.__name__}" for module in modules for command in module.COMMANDS}
+    own = {f"amqpctl {command.__name__}" for module in MODULES for command in module.COMMANDS}
     assert set(entries("amqpctl")) == {"amqpctl", *own}
     assert set(entries("pipeline")) == {f"amqpd pipeline run {name}" for name in JOBS}
 

@@ -1,4 +1,4 @@
-"""Shovels, and the parameters of virtual hosts that define them."""
+"""Shovels and links of federation, and the parameters of virtual hosts that define them."""
 
 from typing import Annotated, Final
 
@@ -11,9 +11,23 @@ from broker.ctl.session import VirtualHost, open_session
 ShovelName = Annotated[str, typer.Argument(metavar="SHOVEL", help="Name of the shovel.")]
 Component = Annotated[str, typer.Argument(metavar="COMPONENT", help="Component, such as shovel.")]
 ParameterName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the parameter.")]
+LinkId = Annotated[str, typer.Argument(metavar="ID", help="Id of the link, as federation_status shows it.")]
+OnlyDown = Annotated[bool, typer.Option("--only-down", help="List only links whose last attempt has failed.")]
 
 PARAMETERS: Final = ("component", "name", "value")
 SHOVELS: Final = ("name", "vhost", "state", "src_uri", "dest_uri", "forwarded", "unconfirmed", "reason")
+LINKS: Final = (
+    "id",
+    "vhost",
+    "type",
+    "name",
+    "upstream",
+    "upstream_name",
+    "uri",
+    "status",
+    "unconfirmed",
+    "error",
+)
 
 
 def list_parameters(context: typer.Context, vhost: VirtualHost = "/") -> None:
@@ -75,6 +89,22 @@ def resume_shovel(context: typer.Context, name: ShovelName, vhost: VirtualHost =
         session.client.post("shovels", "vhost", vhost, name, "resume", body={})
 
 
+def federation_status(context: typer.Context, only_down: OnlyDown = False) -> None:
+    """List the links of federated exchanges and queues of all virtual hosts."""
+    with open_session(context) as session:
+        rows = session.client.get("federation-links", *(("state", "down") if only_down else ()))
+        for row in rows:
+            row["name"], row["upstream_name"] = row[row["type"]], row[f"upstream_{row['type']}"]
+        show([{"error": "", **row} for row in rows], LINKS, session.form)
+
+
+def restart_federation_link(context: typer.Context, link: LinkId, vhost: VirtualHost = "/") -> None:
+    """Close the connections of a link, and connect again at once."""
+    with open_session(context) as session:
+        node = session.client.get("overview")["node"]
+        session.client.delete("federation-links", "vhost", vhost, link, node, "restart")
+
+
 COMMANDS: Final = (
     list_parameters,
     set_parameter,
@@ -84,4 +114,6 @@ COMMANDS: Final = (
     restart_shovel,
     pause_shovel,
     resume_shovel,
+    federation_status,
+    restart_federation_link,
 )
