@@ -173,8 +173,11 @@ def show_address(value: object) -> str:
 
 
 def shown_argument(name: str, value: object) -> object:
-    """Return the value of an argument as users may see it: an address without its log-in."""
-    return show_address(value) if name == REMOTE else value
+    """Return the value of an argument as users may see it: an address without its log-in.
+
+    A number, a truth value and an empty value are shown: they contain no log-in.
+    """
+    return show_address(value) if name == REMOTE and value and not isinstance(value, int | float) else value
 
 
 def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:
