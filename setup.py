@@ -18,6 +18,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools._distutils.ccompiler import new_compiler
+from setuptools._distutils.sysconfig import customize_compiler
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
@@ -222,6 +224,8 @@ def units(sources: list[str]) -> list[tuple[str, Options]]:
 class BuildAllOrNone(build_ext):
     """The compiled modules share one library and cannot work without each other."""
 
+    extensions: list[Extension]
+
     def initialize_options(self) -> None:
         """Build the extension modules side by side."""
         super().initialize_options()
@@ -269,11 +273,19 @@ class BuildAllOrNone(build_ext):
         return ["-include", str(header)] if done.returncode == 0 else []
 
     def build_extensions(self) -> None:
-        """Build the extension modules; if one of them failed, remove the others."""
+        """Build each source once and copy the result; if one extension module failed, remove the others."""
+        wanted = self.extensions
+        built: dict[str, Extension] = {}
+        originals = {ext.name: built.setdefault(" ".join(ext.sources), ext) for ext in wanted}
+        self.extensions = list(built.values())
         super().build_extensions()
-        paths = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
-        if not all(path.exists() for path in paths):
-            for path in paths:
+        self.extensions = wanted
+        paths = {extension.name: Path(self.get_ext_fullpath(extension.name)) for extension in wanted}
+        for name, original in originals.items():
+            if name != original.name and paths[original.name].exists():
+                shutil.copy(paths[original.name], paths[name])
+        if not all(path.exists() for path in paths.values()):
+            for path in paths.values():
                 path.unlink(missing_ok=True)
             print(f"amqpd: compiling failed; {FALLBACK}", flush=True)
 
@@ -281,6 +293,7 @@ class BuildAllOrNone(build_ext):
 def compiled(folder: str) -> list[Extension]:
     """Translate the hot modules to C; the C files go into `folder`. Types are checked elsewhere, not here."""
     from mypyc.build import mypycify
+    from mypyc.common import RUNTIME_C_FILES
 
     lenient = [
         "--config-file=",
@@ -291,21 +304,59 @@ def compiled(folder: str) -> list[Extension]:
     ]
     # A process of its own, since the release of its 0.6 GB of objects at the end of a build took 6 s.
     with ProcessPoolExecutor(1, get_context("fork")) as translator:
-        modules = translator.submit(
+        translation = translator.submit(
             mypycify,
             [*lenient, *hot_modules()],
             debug_level="0",
             group_name="amqpd",
             multi_file=True,  # a single C file of all modules takes twice as long on two cores, and 2 GB
             target_dir=str(Path(folder, "mypyc")),
-        ).result()
+        )
+        runtime = compile_runtime(folder)
+        modules = translation.result()
     for module in modules:
         module.extra_compile_args = [*module.extra_compile_args, *LIBRARY_FLAGS]
-    for loader in (Path(module.sources[0]) for module in modules if len(module.sources) == 1):
-        text = loader.read_text()
-        if "PyModuleDef" not in text:  # the loaders of a free-threaded Python use more names
-            loader.write_text(text.replace("#include <Python.h>\n", PYTHON_H))
+        if len(module.sources) > 1:
+            module.sources = [path for path in module.sources if Path(path).name not in RUNTIME_C_FILES]
+            module.extra_objects.append(runtime)
+    join_loaders([module for module in modules if len(module.sources) == 1])
     return modules
+
+
+def compile_runtime(folder: str) -> str:
+    """Compile mypyc's own library, which each compiled function calls; return the path of the object file."""
+    from mypyc.build import include_dir
+    from mypyc.common import RUNTIME_C_FILES
+
+    unit = Path(folder, "runtime.c")
+    unit.write_text("".join(f'#include "{Path(include_dir(), name)}"\n' for name in RUNTIME_C_FILES))
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    objects: list[str] = compiler.compile(
+        [str(unit)],
+        output_dir=folder,
+        include_dirs=[include_dir(), sysconfig.get_path("include"), sysconfig.get_path("platinclude")],
+        extra_postargs=["-g0", "-w", *LIBRARY_FLAGS, *FAST_OPTIONS],
+    )
+    return objects[0]
+
+
+def join_loaders(modules: list[Extension]) -> None:
+    """Give the modules of a package a single loader: one source, compiled once, with a function for each."""
+    texts: dict[Path, list[str]] = {}
+    for module in modules:
+        loader = Path(module.sources[0])
+        text = loader.read_text()
+        if "PyModuleDef" in text:  # the loaders of a free-threaded Python use more names
+            continue
+        joined_loader = loader.with_name(f"loaders_{module.name.rpartition('.')[0]}.c")
+        found = texts.setdefault(joined_loader, [PYTHON_H])
+        # Each loader defines this name, which only Windows asks for.
+        text = text.replace("PyInit___init__", f"PyInit___init__{len(found)}")
+        found.append(text.replace("#include <Python.h>\n", ""))
+        module.sources = [str(joined_loader)]
+    for path, loaders in texts.items():
+        path.write_text("".join(loaders))
 
 
 def extensions(folder: str) -> list[Extension]:
