@@ -130,7 +130,7 @@ class Batches:
         if known is not None:
             carried = join_portions(self._read(before["batch"], node), carried)
         folder = self._folder(number, node)
-        carried.told.coalesce(1).write.parquet(f"{folder}/told")
+        carried.fact_rows.coalesce(1).write.parquet(f"{folder}/told")
         carried.queues.coalesce(1).write.parquet(f"{folder}/queues")
         entries = carried.entries.persist()
         read = Carried(entries, *(self.spark.read.parquet(f"{folder}/{part}") for part in ("told", "queues")))

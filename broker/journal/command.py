@@ -54,7 +54,7 @@ def _line(as_json: bool) -> Callable[[EventRow], str]:
 def _report_damages(reading: JournalReader) -> None:
     """Print the unreadable parts, and set the exit status."""
     for damage in reading.damages:
-        typer.echo(damage.told(), err=True)
+        typer.echo(damage.text(), err=True)
     if reading.damages:
         raise typer.Exit(FOUND)
 
@@ -96,7 +96,7 @@ def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
         try:
             reading = JournalReader(folder, node)
             verification.take(reading.rows())
-            damages = [damage.told() for damage in reading.damages]
+            damages = [damage.text() for damage in reading.damages]
         except JournalError as error:
             if not held.faults:
                 raise

@@ -38,7 +38,7 @@ class Damage(NamedTuple):
     end: int
     why: str
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return the damage as a line."""
         where = f"bytes {self.start} to {self.end}: " if self.end > self.start else ""
         return f"{self.path}: {where}{self.why}"

@@ -135,18 +135,18 @@ class ForeignStreams:
             consumer.close()
         return None
 
-    def _next_of(self, name: str, known: int, told: int) -> int:
+    def _next_of(self, name: str, known: int, reported: int) -> int:
         """Return the offset behind the last message of a stream with messages.
 
-        The first message, and messages up to `known`, are awaited with the timeout of an answer; `told` may
-        be wrong.
+        The first message, and messages up to `known`, are awaited with the timeout of an answer; `reported`
+        may be wrong.
         """
         timeout = self._server.timeout
         consumer = _Consumer(connect(self._server), name, "last", PREFETCH)
         try:
             behind = consumer.followed(0, max(known, 1), timeout, time.monotonic() + timeout)
             until = time.monotonic() + LOOK_S
-            behind = consumer.followed(behind, told, LOOK_S, until)
+            behind = consumer.followed(behind, reported, LOOK_S, until)
             behind = consumer.followed(behind, 1 << 62, QUIET_S, until)
         finally:
             consumer.close()

@@ -80,9 +80,9 @@ class LagListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 (Spark's name)
         """Delete the report: the query has ended (StreamingQueryListener)."""
-        told = self._told.pop(str(event.id), None)
-        if told is not None:
-            self._try(lambda: self._server.delete("readers", self._server.vhost, told[0]), told[0])
+        reader = self._told.pop(str(event.id), None)
+        if reader is not None:
+            self._try(lambda: self._server.delete("readers", self._server.vhost, reader[0]), reader[0])
 
     def _report(self, name: str, lags: list[Lag]) -> None:
         partitions = [

@@ -88,7 +88,7 @@ class Properties:
         self,
         options: SinkOptions,
         stamps: dict[str, Any],
-        said: dict[str, Any],
+        given: dict[str, Any],
         headers: list[tuple[str, str | None]],
     ) -> None:
         """Raises PipelineError: a value does not fit."""
@@ -97,7 +97,7 @@ class Properties:
         except ValueError as error:
             raise PipelineError(f"column 'headers': {error}") from error
         values = {"delivery_mode": options.delivery_mode, "content_type": options.content_type}
-        values |= {name: value for name, value in said.items() if value is not None}
+        values |= {name: value for name, value in given.items() if value is not None}
         flags = 1 << (15 - HEADERS)
         before: list[bytes] = []
         after: list[bytes] = []

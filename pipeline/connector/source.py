@@ -235,12 +235,12 @@ def _schema(options: SourceOptions) -> StructType:
     return source_schema(body, options.properties, options.headers)
 
 
-def _body_schema(options: SourceOptions, said: str) -> StructType:
+def _body_schema(options: SourceOptions, text: str) -> StructType:
     from pipeline.connector.batches import sample_bodies
     from pipeline.connector.bodies import add_corrupt_field, infer_schema
     from pipeline.connector.schema import parse_schema
 
-    return add_corrupt_field(infer_schema(sample_bodies(options)) if said == INFER else parse_schema(said))
+    return add_corrupt_field(infer_schema(sample_bodies(options)) if text == INFER else parse_schema(text))
 
 
 def _read(

@@ -127,14 +127,14 @@ def from_time(events: pa.Table, since: int) -> pa.Table:
     return events.filter(pc.greater_equal(times, since))
 
 
-def live_digest(spark: SparkSession, said: Mapping[str, str], poison: int, since: int | None) -> DataFrame:
-    """Return the digest (DIGEST) of a batch of `format("amqp-journal")` with the options `said`.
+def live_digest(spark: SparkSession, given: Mapping[str, str], poison: int, since: int | None) -> DataFrame:
+    """Return the digest (DIGEST) of a batch of `format("amqp-journal")` with the options `given`.
 
     `since`: microseconds since 1970.
     """
     spark.dataSource.register(DigestSource)
     own = {"poison": str(poison)} | ({} if since is None else {"since": str(since)})
-    return spark.read.format(FORMAT).options(**dict(said) | own).load()
+    return spark.read.format(FORMAT).options(**dict(given) | own).load()
 
 
 class DigestSource(DataSource):
@@ -200,16 +200,16 @@ def sealed_journal_digest(
 
 
 def live_journal_digest(
-    spark: SparkSession, said: Mapping[str, str], poison: int = 5, since: datetime | None = None
+    spark: SparkSession, given: Mapping[str, str], poison: int = 5, since: datetime | None = None
 ) -> Digest:
-    """Return the digest of all events up to now, sealed or not. `said`: options of `format("amqp-journal")`.
+    """Return the digest of all events up to now, sealed or not. `given`: options of `format("amqp-journal")`.
 
     Raises PipelineError: there is no journal.
     """
-    held = check_served(journal_options(said, streaming=False), micros_of(since))
+    held = check_served(journal_options(given, streaming=False), micros_of(since))
     if held.faults:  # the faults are findings, so the audit continues without these files
         changed = [fault["file"].rpartition("/")[2] for fault in held.faults if fault["what"] == CHANGED]
-        said = {"failOnDataLoss": "false", "without": json.dumps(changed)} | dict(said)
-    fixed = fix_end(said, since)
+        given = {"failOnDataLoss": "false", "without": json.dumps(changed)} | dict(given)
+    fixed = fix_end(given, since)
     rows = live_digest(spark, fixed, poison, micros_of(since))
     return Digest(rows, poison, held, lambda: read_fixed(spark, fixed, since))

@@ -92,8 +92,10 @@ def _place(seq: Column, excused: Column, inner: Column, micros: Column) -> Colum
     )
 
 
-def imbalances(moved: DataFrame, told: DataFrame) -> DataFrame:
-    """Return the inconsistent intervals of a queue. `moved`: sums of a digest; `told`: `facts`; of one node.
+def imbalances(moved: DataFrame, fact_rows: DataFrame) -> DataFrame:
+    """Return the inconsistent intervals of a queue.
+
+    `moved`: sums of a digest of one node. `fact_rows`: the `facts` of that node.
 
     queue_id | vhost | queue | op | from_seq | to_seq | expected: from the entries that came and left | found
     | at: time. A restart's list must be as long as the restart reports. Intervals with a gap are skipped, and
@@ -106,24 +108,24 @@ def imbalances(moved: DataFrame, told: DataFrame) -> DataFrame:
         "queue_id", F.col("first").alias("since"), "last", "change", "listed"
     )
     at_anchors = (
-        _anchors(told)
+        _anchors(fact_rows)
         .unionByName(pieces, allowMissingColumns=True)
         .withColumn("moved", F.sum(F.coalesce("change", F.lit(0))).over(so_far))
         .withColumn("counted", F.sum(F.coalesce("listed", F.lit(0))).over(so_far))
         .withColumn("across", F.coalesce(F.max("last").over(so_far) > F.col("seq"), F.lit(False)))
         .where(F.col("op").isNotNull())
     )
-    return _compared(at_anchors, told)
+    return _compared(at_anchors, fact_rows)
 
 
-def _anchors(told: DataFrame) -> DataFrame:
+def _anchors(fact_rows: DataFrame) -> DataFrame:
     """Return the facts with the number of entries in a queue."""
-    return told.where(F.col("op").isin(*ANCHORS) & F.col("queue_id").isNotNull()).select(
+    return fact_rows.where(F.col("op").isin(*ANCHORS) & F.col("queue_id").isNotNull()).select(
         "queue_id", "vhost", "queue", "seq", F.col("seq").alias("since"), "ts", "op", "quantity", "reason"
     )
 
 
-def _compared(at_anchors: DataFrame, told: DataFrame) -> DataFrame:
+def _compared(at_anchors: DataFrame, fact_rows: DataFrame) -> DataFrame:
     order = Window.partitionBy("queue_id").orderBy("seq")
     op = F.col("op")
     closing = F.when(op == "queue_delete", 0).otherwise(F.col("quantity"))
@@ -143,7 +145,7 @@ def _compared(at_anchors: DataFrame, told: DataFrame) -> DataFrame:
     differs = ~is_known | (F.col("expected") != F.col("quantity"))
     return (
         at_anchors.withColumns(before)
-        .crossJoin(F.broadcast(_gaps(told)))
+        .crossJoin(F.broadcast(_gaps(fact_rows)))
         .withColumn("expected", expected)
         .where(compares & has_before & differs & ~_in_gap())
         .select(
@@ -160,10 +162,10 @@ def _compared(at_anchors: DataFrame, told: DataFrame) -> DataFrame:
     )
 
 
-def _gaps(told: DataFrame) -> DataFrame:
+def _gaps(fact_rows: DataFrame) -> DataFrame:
     op = F.col("op")
     off = (op == "level") & (F.col("reason") == "off") & F.col("queue_id").isNull()
-    return told.where((op == "gap") | off).agg(F.sort_array(F.collect_list("seq")).alias("gaps"))
+    return fact_rows.where((op == "gap") | off).agg(F.sort_array(F.collect_list("seq")).alias("gaps"))
 
 
 def _in_gap() -> Column:

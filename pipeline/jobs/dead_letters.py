@@ -17,22 +17,22 @@ def is_forwarding() -> Column:
     return _leaves() | (F.col("origin_uid").isNotNull() & (F.col("op") == "enqueue"))
 
 
-def forwarding_losses(events: DataFrame, told: DataFrame, end: int) -> DataFrame:
+def forwarding_losses(events: DataFrame, fact_rows: DataFrame, end: int) -> DataFrame:
     """Return the dead letters sent to a queue of one node that has no `enqueue` with their `origin_uid`.
 
     msg_uid | vhost | queue: the destination | from_queue | seq | at: time of leaving. Skipped are events
     directly before a gap, events to a queue that is not known to be journaled at that time, and events of the
-    last turn of the broker: all events of a turn have the same time. `told`: of `facts`. `end`: the time of
-    the last event, microseconds since 1970.
+    last turn of the broker: all events of a turn have the same time. `fact_rows`: of `facts`. `end`: the time
+    of the last event, microseconds since 1970.
     """
     of_node = (F.col("op") == "gap") | (F.col("queue_id").isNull() & (F.col("reason") == "off"))
-    gaps = told.where(of_node).agg(F.collect_list("seq").alias("gaps"))
+    gaps = fact_rows.where(of_node).agg(F.collect_list("seq").alias("gaps"))
     in_order = Window.partitionBy("vhost", "to_queue").orderBy("seq")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
     return (
         _missing(events)
         .where(F.unix_micros("ts") < end)
-        .unionByName(_journaled(told), allowMissingColumns=True)
+        .unionByName(_journaled(fact_rows), allowMissingColumns=True)
         .withColumn("since", F.last("journaled", ignorenulls=True).over(so_far))
         .where(F.col("uid").isNotNull() & (F.col("since") >= 0))
         .crossJoin(F.broadcast(gaps))
@@ -72,14 +72,14 @@ def _missing(events: DataFrame) -> DataFrame:
     return sums.where(F.col("due") > 0).drop("due")
 
 
-def _journaled(told: DataFrame) -> DataFrame:
+def _journaled(fact_rows: DataFrame) -> DataFrame:
     """Return the seqs from which on queues are journaled, or are not.
 
     vhost | to_queue | seq | journaled: that seq; -1: not from here on
     """
     op, reason = F.col("op"), F.coalesce("reason", F.lit(""))
     ends = (op == "queue_delete") | ((op == "level") & (reason == "off")) | (reason == "shutdown")
-    return told.where(F.col("queue").isNotNull()).select(
+    return fact_rows.where(F.col("queue").isNotNull()).select(
         "vhost",
         F.col("queue").alias("to_queue"),
         "seq",

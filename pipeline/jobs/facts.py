@@ -50,7 +50,7 @@ def activity(events: DataFrame) -> DataFrame:
     return events.groupBy("node", "queue_id").agg(F.max(F.unix_micros("ts")).alias("latest"))
 
 
-def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
+def known_queues(active: DataFrame, fact_rows: DataFrame) -> DataFrame:
     """Return a row for each queue of `activity` (or `moved` of a digest) and `facts` of one node.
 
     queue_id | vhost | queue: null if no fact has them | declared: the queue begins within these events |
@@ -68,8 +68,8 @@ def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
         active.where(F.col("queue_id").isNotNull())
         .select("queue_id")
         .distinct()
-        .join(_told_of(told), "queue_id", "left")
-        .crossJoin(_told_of_node(told))
+        .join(_told_of(fact_rows), "queue_id", "left")
+        .crossJoin(_told_of_node(fact_rows))
         .select(
             "queue_id",
             "vhost",
@@ -85,9 +85,9 @@ def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
     )
 
 
-def _told_of_node(told: DataFrame) -> DataFrame:
+def _told_of_node(fact_rows: DataFrame) -> DataFrame:
     """Return the facts about all queues: where events may be missing, and their deliveries."""
-    of_node = told.where(F.col("queue_id").isNull())
+    of_node = fact_rows.where(F.col("queue_id").isNull())
     gap = (F.col("op") == "gap") | _is_level("off")
     return of_node.agg(F.collect_list(F.when(gap, F.col("seq"))).alias("node_gaps"), *_deliveries("node_"))
 
@@ -129,7 +129,7 @@ def _is_level(level: str) -> Column:
     return (F.col("op") == "level") & (F.col("reason") == level)
 
 
-def _told_of(told: DataFrame) -> DataFrame:
+def _told_of(fact_rows: DataFrame) -> DataFrame:
     """Return the facts about each queue."""
     op = F.col("op")
     ended = (op == "queue_delete") & F.coalesce(
@@ -145,7 +145,7 @@ def _told_of(told: DataFrame) -> DataFrame:
     start = F.when(op == "recover", F.col("seq") - F.col("quantity") - 1).otherwise(F.col("seq"))
     known = F.struct(start.alias("start"), F.col("seq").alias("end"))
     return (
-        told.where(F.col("queue_id").isNotNull())
+        fact_rows.where(F.col("queue_id").isNotNull())
         .groupBy("queue_id")
         .agg(
             F.max_by("vhost", "seq").alias("vhost"),

@@ -15,12 +15,12 @@ from pipeline.jobs.verdicts import MEANINGS, Rules, add_verdicts
 class Carried(NamedTuple):
     """The rows that a portion of one node leaves to the next portion.
 
-    `entries`: rows of the ledger. `told`: facts, with the last checkpoint of each queue and reason. `queues`:
-    the `activity` of each.
+    `entries`: rows of the ledger. `fact_rows`: facts, with the last checkpoint of each queue and reason.
+    `queues`: the `activity` of each.
     """
 
     entries: DataFrame
-    told: DataFrame
+    fact_rows: DataFrame
     queues: DataFrame
 
 
@@ -35,14 +35,14 @@ def join_portions(before: Carried, new: Carried) -> Carried:
     entries = before.entries.unionByName(new.entries, allowMissingColumns=True)  # earlier rows lack columns
     return Carried(
         fold(entries.unionByName(find_straddling(entries), allowMissingColumns=True)),
-        _needed(before.told.unionByName(new.told)),
+        _needed(before.fact_rows.unionByName(new.fact_rows)),
         _by_queue(before.queues.unionByName(new.queues)),
     )
 
 
 def queues_of(carried: Carried) -> DataFrame:
     """Return the facts of each queue after all events until now."""
-    return known_queues(carried.queues, carried.told)
+    return known_queues(carried.queues, carried.fact_rows)
 
 
 def verdicts_of(carried: Carried, rules: Rules) -> DataFrame:
@@ -67,13 +67,15 @@ def findings(judged_rows: DataFrame) -> DataFrame:
     return judged_rows.where(F.col("verdict").isin(*MEANINGS))
 
 
-def _needed(told: DataFrame) -> DataFrame:
+def _needed(fact_rows: DataFrame) -> DataFrame:
     is_checkpoint = F.col("op") == "checkpoint"
-    rest = told.where(~is_checkpoint)
+    rest = fact_rows.where(~is_checkpoint)
     keys = ("node", "queue_id", "reason")
-    names = [name for name in told.columns if name not in keys]
+    names = [name for name in fact_rows.columns if name not in keys]
     last = (
-        told.where(is_checkpoint).groupBy(*keys).agg(*(F.max_by(name, "seq").alias(name) for name in names))
+        fact_rows.where(is_checkpoint)
+        .groupBy(*keys)
+        .agg(*(F.max_by(name, "seq").alias(name) for name in names))
     )
     return rest.unionByName(last)
 

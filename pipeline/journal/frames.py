@@ -79,12 +79,12 @@ def _column(name: str) -> Column:
     return F.col(name)
 
 
-def live_events(spark: SparkSession, said: Mapping[str, str], since: datetime | None = None) -> DataFrame:
+def live_events(spark: SparkSession, given: Mapping[str, str], since: datetime | None = None) -> DataFrame:
     """Return all events (EVENTS) up to now, or those from `since` on: the same at each reading.
 
-    `said`: options of `format("amqp-journal")`. Raises PipelineError: there is no journal.
+    `given`: options of `format("amqp-journal")`. Raises PipelineError: there is no journal.
     """
-    return read_fixed(spark, fix_end(said, since), since)
+    return read_fixed(spark, fix_end(given, since), since)
 
 
 def read_fixed(spark: SparkSession, fixed: Mapping[str, str], since: datetime | None) -> DataFrame:
@@ -94,19 +94,19 @@ def read_fixed(spark: SparkSession, fixed: Mapping[str, str], since: datetime | 
     return (events if since is None else events.where(F.col("ts") >= F.lit(since))).persist()
 
 
-def fix_end(said: Mapping[str, str], since: datetime | None) -> dict[str, str]:
+def fix_end(given: Mapping[str, str], since: datetime | None) -> dict[str, str]:
     """Return options that select the same events at each reading: up to now, unless the options have an end.
 
     Raises PipelineError: there is no journal.
     """
-    options = journal_options(said, streaming=False)
+    options = journal_options(given, streaming=False)
     now = find_ends(find_journal(options), options.fetch_bytes)
     start = {} if since is None else {"startingTimestamp": str(int(since.timestamp() * 1000))}
-    return {"endingOffsets": json.dumps(now)} | dict(said) | start
+    return {"endingOffsets": json.dumps(now)} | dict(given) | start
 
 
-def live_stream(spark: SparkSession, said: Mapping[str, str]) -> DataFrame:
+def live_stream(spark: SparkSession, given: Mapping[str, str]) -> DataFrame:
     """Return all events from the first one on, and new ones, as a stream."""
     register(spark)
     defaults = {"startingOffsets": "earliest", "maxEventsPerTrigger": str(EVENTS_OF_BATCH)}
-    return spark.readStream.format(FORMAT).options(**defaults | dict(said)).load()
+    return spark.readStream.format(FORMAT).options(**defaults | dict(given)).load()

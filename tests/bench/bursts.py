@@ -103,14 +103,14 @@ def _settled(what: str, count: int, headers: FieldTable, data: bytes) -> Figure:
     """A client settles all its deliveries in a single write; each settlement brings another message."""
     bench = LoopBench()
     bench.declare("q", dead_letter_exchange="", dead_letter_routing_key="told")
-    told = bench.declare("told")
+    notified = bench.declare("told")
     bench.fill(bench.open(), "q", count, lambda n: headers)
     client = bench.consumer("q")
     bench.loop.run()
     bench.loop.restart()
     bench.loop.turn(lambda: client.connection.receive(data))
     bench.loop.run()
-    assert told.ready == count
+    assert notified.ready == count
     return _longest(bench, f"{what} in one write")
 
 

@@ -17,7 +17,7 @@ class Cpu(NamedTuple):
     jvm: float
     workers: float
 
-    def told(self, rows: int) -> str:
+    def row_text(self, rows: int) -> str:
         """The same in microseconds for each row."""
         broker, jvm, workers = (1e6 * each / rows for each in self)
         return f"us of CPU per row: broker {broker:.2f}, JVM {jvm:.2f}, Python workers {workers:.2f}"

@@ -63,7 +63,7 @@ def settle(scale: float) -> list[Figure]:
 def transact(scale: float) -> list[Figure]:
     """100,000 messages are acknowledged in a transaction."""
     count = int(100_000 * scale)
-    said, committed = [], []
+    sent_at, committed = [], []
     for _ in range(ROUNDS):
         bench = LoopBench()
         queue = bench.declare("q")
@@ -71,14 +71,14 @@ def transact(scale: float) -> list[Figure]:
         holder = bench.consumer("q")
         bench.loop.run()
         bench.ask(holder, Tx.Select())
-        said.append(bench.ask(holder, Basic.Ack(0, True)))
+        sent_at.append(bench.ask(holder, Basic.Ack(0, True)))
         bench.loop.restart()
         bench.ask(holder, Tx.Commit())
         bench.loop.run()
         committed.append(bench.loop.longest)
         assert (queue.unacked, queue.acked) == (0, count)
     return [
-        Figure(f"acknowledging {count:,}", median(said) * 1e3, "ms", 10),
+        Figure(f"acknowledging {count:,}", median(sent_at) * 1e3, "ms", 10),
         Figure("its commit: longest turn", median(committed) * 1e3, "ms", 10),
     ]
 

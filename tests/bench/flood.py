@@ -131,11 +131,11 @@ def _flood(daemon: Daemon, minutes: float, seed: int, at_once: int, names: list[
     after = process.memory()
     process.end()
     api.close()
-    said = daemon.log.lines[lines:]
-    _tell(visits, said, [*publisher.failures, *log_ins.failures, consumer.failure])
+    log_lines = daemon.log.lines[lines:]
+    _tell(visits, log_lines, [*publisher.failures, *log_ins.failures, consumer.failure])
     wrong = set(publisher.confirmed).symmetric_difference(consumer.received)
     doubled = len(consumer.received) - len(set(consumer.received))
-    tracebacks = sum("Traceback" in line for line in said)
+    tracebacks = sum("Traceback" in line for line in log_lines)
     return [
         *idle,
         Figure("visits", visits.total(), ""),
@@ -158,7 +158,7 @@ def _flood(daemon: Daemon, minutes: float, seed: int, at_once: int, names: list[
         Figure("descriptors before", descriptors, ""),
         Figure("descriptors at most", process.most_descriptors, ""),
         Figure(f"descriptors {REST_S:g} s after", process.descriptors(), ""),
-        Figure("lines in the log", len(said), ""),
+        Figure("lines in the log", len(log_lines), ""),
         Figure("tracebacks in the log", tracebacks, "", 0),
     ]
 
@@ -176,17 +176,17 @@ def _witnesses(daemon: Daemon) -> tuple[Publisher, Consumer, LogIns]:
     return publisher, consumer, log_ins
 
 
-def _tell(visits: Counter[str], said: list[str], failures: list[str]) -> None:
+def _tell(visits: Counter[str], log_lines: list[str], failures: list[str]) -> None:
     """Print the visits, the commonest log lines, the failures and the tracebacks."""
     print("visits: " + ", ".join(f"{name} {count}" for name, count in visits.most_common()))
     kinds = Counter(
-        " ".join(re.sub(r"^\S+ \[\w+ *\] ", "", line).split("  ")[0].split()[:8]) for line in said
+        " ".join(re.sub(r"^\S+ \[\w+ *\] ", "", line).split("  ")[0].split()[:8]) for line in log_lines
     )
     for kind, count in kinds.most_common(12):
         print(f"{count:>8} x {kind[:90]}")
     for failure in filter(None, failures):
         print(f"FAILED {failure}")
-    text = "\n".join(said)
+    text = "\n".join(log_lines)
     for found in list(re.finditer(r"Traceback .*?\n(?=\S*\d{4}-|\Z)", text, re.DOTALL))[:5]:
         print(found[0][:4000])
 

@@ -92,7 +92,7 @@ def measured(broker: Broker, name: str, rows: int, times: int, work: Callable[[i
     goal = GOALS.get(name.partition(",")[0], 0.0)
     wanted = f" (goal {goal:,.0f})" if goal else ""
     print(f"{name}: best {best:,.0f} rows/s, median {median:,.0f} of {len(seconds)}{wanted}", flush=True)
-    print(f"{name}: {cpu.told(rows * times)}", flush=True)
+    print(f"{name}: {cpu.row_text(rows * times)}", flush=True)
     return best >= goal
 
 

@@ -142,8 +142,8 @@ def test_amqp_0_9_1_consumers_see_added_annotations_as_headers(
     else:
         put(session, node, content10({"x-opt-why": 2}, {"mine": 1}))
     add(session, node, modified(x_opt_why="busy", x_opt_more=Ulong(3)))
-    told = annotations_of(received(session, node))
-    assert told == {"x-opt-why": "busy", "x-opt-more": 3}
+    received_annotations = annotations_of(received(session, node))
+    assert received_annotations == {"x-opt-why": "busy", "x-opt-more": 3}
     wanted = {"mine": 1, "x-opt-why": "busy", "x-opt-more": 3}
     channel.consume(node, "tag")
     message = channel.delivery()
@@ -186,14 +186,19 @@ def test_dead_letters_keep_added_annotations(
 def test_annotations_of_a_transaction_are_added_by_its_commit(
     session: PeerSession10, node: str, fails: bool
 ) -> None:
-    said: list[dict[str, object]] = [{"x-opt-why": "busy"}, {"x-opt-why": "late"}, {}, {"x-opt-other": 1}]
+    annotation_sets: list[dict[str, object]] = [
+        {"x-opt-why": "busy"},
+        {"x-opt-why": "late"},
+        {},
+        {"x-opt-other": 1},
+    ]
     controller = Controller(session)
-    for _ in said:
+    for _ in annotation_sets:
         put(session, node, content10())
-    session.receives(node, 0, len(said))
-    numbers = [session.delivery().id for _ in said]
+    session.receives(node, 0, len(annotation_sets))
+    numbers = [session.delivery().id for _ in annotation_sets]
     txn_id = controller.declare()
-    for number, added in zip(numbers, said, strict=True):
+    for number, added in zip(numbers, annotation_sets, strict=True):
         state = Modified(message_annotations={Symbol(name): value for name, value in added.items()})
         session.settle(number, state=within(txn_id, state))
     if fails:
@@ -201,8 +206,10 @@ def test_annotations_of_a_transaction_are_added_by_its_commit(
     else:
         controller.commit(txn_id)
     session.detach(0)
-    session.receives(node, 0, len(said))
-    assert [annotations_of(session.delivery()) for _ in said] == ([{}] * len(said) if fails else said)
+    session.receives(node, 0, len(annotation_sets))
+    assert [annotations_of(session.delivery()) for _ in annotation_sets] == (
+        [{}] * len(annotation_sets) if fails else annotation_sets
+    )
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.5")

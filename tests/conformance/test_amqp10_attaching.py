@@ -247,13 +247,13 @@ def test_no_more_is_dropped_than_was_allowed(session: PeerSession10, node: str) 
 def test_attach_transfer_and_end_may_come_in_one_piece(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
-    said = [
+    expected = [
         session.encode(sender(node)),
         session.encode_transfer(0, settled=True),
         session.encode(Detach(handle=0, closed=True)),
         session.encode(End()),
     ]
-    session.peer.send(b"".join(said))
+    session.peer.send(b"".join(expected))
     session.expect(Attach)
     session.expect(Flow)
     assert session.expect(Detach).error is None

@@ -204,16 +204,16 @@ def test_earlier_settlements_are_answered_before_the_detach(
     settle = Disposition(role=True, first=ids[0], last=ids[1], settled=False, state=Accepted())
     delete = session.encode_transfer(REQUESTS, request("DELETE", f"/queues/{name}"), 3, settled=True)
     session.peer.send(session.encode(settle) + delete)
-    said: list[tuple[str, int | None]] = []
-    while len(said) < 3:
+    detached: list[tuple[str, int | None]] = []
+    while len(detached) < 3:
         frame, _ = session.read()
         if isinstance(frame, Disposition):
             assert (frame.first, frame.last, frame.settled) == (ids[0], ids[1], True)
-            said.append(("settled", None))
+            detached.append(("settled", None))
         elif isinstance(frame, Detach):
-            said.append(("gone", frame.handle))
-    assert said[0] == ("settled", None)
-    assert set(said[1:]) == {("gone", 0), ("gone", 1)}
+            detached.append(("gone", frame.handle))
+    assert detached[0] == ("settled", None)
+    assert set(detached[1:]) == {("gone", 0), ("gone", 1)}
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.14")

@@ -36,10 +36,10 @@ def described(
     address: str, handle: int = 0, source: dict[str, object] | None = None, **asked: object
 ) -> Attach:
     """Ask by filters whose descriptors are the arguments' names."""
-    said: dict[str, object] = {}
+    filter_set: dict[str, object] = {}
     for number, (name, value) in enumerate(asked.items()):
-        said[Symbol(f"filter {number}")] = Described(Symbol(name.replace("_", "-")), value)
-    return receiver(None, handle, source=Source(address=address, filter=said, **(source or {})))  # type: ignore[arg-type]
+        filter_set[Symbol(f"filter {number}")] = Described(Symbol(name.replace("_", "-")), value)
+    return receiver(None, handle, source=Source(address=address, filter=filter_set, **(source or {})))  # type: ignore[arg-type]
 
 
 def prefixed(

@@ -223,8 +223,8 @@ def test_a_handle_beyond_the_highest(meet: Meet) -> None:
 def test_frames_behind_an_error_of_the_session_are_ignored(meet: Meet) -> None:
     peer, _ = opened(meet)
     peer.write(Detach(handle=9))
-    for said in (flow(), flow(handle=1), Disposition(role=False, first=0), Detach(handle=3)):
-        peer.write(said)
+    for invalid in (flow(), flow(handle=1), Disposition(role=False, first=0), Detach(handle=3)):
+        peer.write(invalid)
     expect_end(peer, "amqp:session:unattached-handle", "handle 9")
     peer.write(begin())
     peer.expect(Begin)

@@ -188,11 +188,11 @@ def test_very_many_deliveries_are_settled_in_any_order(
     session.receives(node, 0, count)
     for number in range(count):
         assert session.delivery().id == number
-    said = [number for number in range(count) if number % 1000]
+    settled_numbers = [number for number in range(count) if number % 1000]
     session.peer.send(
         b"".join(
             session.encode(Disposition(role=True, first=number, settled=True, state=Accepted()))
-            for number in reversed(said)
+            for number in reversed(settled_numbers)
         )
     )
     session.allow(0, 10, count)  # more have to come for the oldest to be put aside

@@ -63,8 +63,10 @@ def expect_alive(peer: Peer10) -> None:
 @pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
 def test_the_capability_is_offered(meet: Meet, name: str, policy: int) -> None:
     peer = meet()
-    said = peer.open(container_id=name, desired_capabilities=(SOLE,), properties={ENFORCEMENT: Uint(policy)})
-    assert SOLE in said.offered_capabilities
+    answer = peer.open(
+        container_id=name, desired_capabilities=(SOLE,), properties={ENFORCEMENT: Uint(policy)}
+    )
+    assert SOLE in answer.offered_capabilities
     expect_alive(peer)
 
 
@@ -73,13 +75,13 @@ def test_the_capability_is_offered(meet: Meet, name: str, policy: int) -> None:
 def test_another_connection_of_the_container_is_refused(meet: Meet, name: str, policy: int | None) -> None:
     first = sole(meet, name)
     second = meet()
-    said = second.open(
+    answer = second.open(
         container_id=name,
         desired_capabilities=(SOLE,),
         properties=None if policy is None else {ENFORCEMENT: Uint(policy)},
     )
-    assert said.properties is not None
-    assert said.properties["amqp:connection-establishment-failed"] is True
+    assert answer.properties is not None
+    assert answer.properties["amqp:connection-establishment-failed"] is True
     expect_refused(second)
     expect_alive(first)
     expect_alive(sole(meet, name + " other"))

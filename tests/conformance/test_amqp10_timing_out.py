@@ -111,9 +111,9 @@ def test_work_after_the_time_out_ends_its_link(
 def test_as_many_may_be_open_again(session: PeerSession10) -> None:
     """The link may have a hundred transactions, as before the time-outs."""
     controller = Controller(session)
-    said = declared(controller, 101, 0)
-    assert [isinstance(state, Declared) for state in said] == [True] * 100 + [False]
-    assert condition(said[100]) == "amqp:resource-limit-exceeded"
+    transaction_id = declared(controller, 101, 0)
+    assert [isinstance(state, Declared) for state in transaction_id] == [True] * 100 + [False]
+    assert condition(transaction_id[100]) == "amqp:resource-limit-exceeded"
     deadline = time.monotonic() + PATIENCE_S
     number = 101
     while not isinstance(declared(controller, 1, number)[0], Declared):

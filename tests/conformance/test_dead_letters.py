@@ -90,8 +90,10 @@ def test_deaths_add_up_and_the_latest_is_the_first(channel: PeerChannel) -> None
     headers = headers_of(channel.take(dead))
     deaths = headers["x-death"]
     assert isinstance(deaths, list)
-    told = [(death["queue"], death["reason"], death["count"], death["routing-keys"]) for death in deaths]
-    assert told == [(second, "rejected", 1, [second]), (first, "maxlen", 1, [first])]
+    death_rows = [
+        (death["queue"], death["reason"], death["count"], death["routing-keys"]) for death in deaths
+    ]
+    assert death_rows == [(second, "rejected", 1, [second]), (first, "maxlen", 1, [first])]
     assert (headers["x-first-death-queue"], headers["x-last-death-queue"]) == (first, second)
 
 

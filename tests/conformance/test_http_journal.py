@@ -98,7 +98,7 @@ def test_open_sealed_and_dropped_journal_files_are_listed_by_seq(
         publish(daemon, 600)
         written(api, events_of_all)
     publish(daemon, 600)
-    said = written(api, 4801)
+    written_status = written(api, 4801)
     listed = api.get("journal", "files")["files"]
     assert [file["state"] for file in listed[:-1]] == ["ended"] * (len(listed) - 1)
     assert len(listed) > 3
@@ -131,7 +131,7 @@ def test_open_sealed_and_dropped_journal_files_are_listed_by_seq(
     assert [file["state"] for file in left] == ["sealed"] * len(sealed) + still_open
     refused = api.refused(404, "GET", "journal", "files", both[1]["name"])
     assert both[1]["name"] in refused["reason"]
-    assert api.get("journal")["nodes"]["n-1"] == {"first": 1, "next": said["next"]}
+    assert api.get("journal")["nodes"]["n-1"] == {"first": 1, "next": written_status["next"]}
 
 
 def test_a_file_keeps_its_name_when_it_is_ended(

@@ -329,8 +329,11 @@ def test_publishers_are_told_once_of_what_was_moved(api: Api, vhost: str, addres
         for name in ("copied", "moved"):
             channel.basic_ack(channel.basic_get(name)[0].delivery_tag)
         channel.queue_declare("moved", durable=True)  # answered when what was before is on disk
-    told = [each["properties"]["headers"] for each in messages(api, vhost, "receipts")]
-    assert [(each["what"], each["queue"]) for each in told] == [("arrival", "q"), ("consumed", "moved")]
+    receipt_headers = [each["properties"]["headers"] for each in messages(api, vhost, "receipts")]
+    assert [(each["what"], each["queue"]) for each in receipt_headers] == [
+        ("arrival", "q"),
+        ("consumed", "moved"),
+    ]
 
 
 def test_users_are_held_to_their_permissions(api: Api, vhost: str, name: str, address: Address) -> None:

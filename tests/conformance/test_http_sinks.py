@@ -145,15 +145,15 @@ def test_batches_of_another_checkpoint_are_refused(driver: Driver, vhost: str, a
     driver.commit(0, [attempt], 1, checkpoint="mine")
     assert driver.state()["checkpoint"] == "mine"
     other = Driver(driver.api, vhost)
-    said = {"epoch": other.epoch, "batch": 0, "partition": 0, "checkpoint": "other"}
+    batch_fields = {"epoch": other.epoch, "batch": 0, "partition": 0, "checkpoint": "other"}
     for path, more in (("attempts", {}), ("commit", {"attempts": [], "rows": 0})):
-        refusal = driver.api.refused(409, "POST", *other.path, path, body={**said, **more})
+        refusal = driver.api.refused(409, "POST", *other.path, path, body={**batch_fields, **more})
         assert "has batches up to 0 of checkpoint 'mine', and this is checkpoint 'other'" in refusal["reason"]
     assert other.begin(0, checkpoint="mine") is None
     driver.api.delete(*other.path)
     assert isinstance(Driver(driver.api, vhost).begin(0, checkpoint="other"), int)
     assert drained(address, vhost) == [b"x"]
-    long = {**said, "checkpoint": "c" * 256}
+    long = {**batch_fields, "checkpoint": "c" * 256}
     assert (
         "checkpoint is 256 bytes long"
         in driver.api.refused(

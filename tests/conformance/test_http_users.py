@@ -186,10 +186,10 @@ def test_connections_of_a_deleted_user_or_virtual_host_are_closed(
 ) -> None:
     user("")
     name = f"{vhost}.0"
-    told = closed(address, vhost, name, "secret", lambda: api.delete("users", name))
-    assert told == f"320 CONNECTION_FORCED - user '{name}' is deleted"
-    told = closed(address, vhost, "guest", "guest", lambda: api.delete("vhosts", vhost))
-    assert told == f"320 CONNECTION_FORCED - vhost '{vhost}' is deleted"
+    close_reason = closed(address, vhost, name, "secret", lambda: api.delete("users", name))
+    assert close_reason == f"320 CONNECTION_FORCED - user '{name}' is deleted"
+    close_reason = closed(address, vhost, "guest", "guest", lambda: api.delete("vhosts", vhost))
+    assert close_reason == f"320 CONNECTION_FORCED - vhost '{vhost}' is deleted"
 
 
 def closed(address: Address, vhost: str, name: str, password: str, by: Callable[[], None]) -> str:

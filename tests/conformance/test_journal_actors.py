@@ -84,12 +84,12 @@ def test_operators_purge_move_edit_and_delete(
     stop(daemon, channel.peer)
 
     events = cat(folder)
-    told = {
+    actors = {
         (event["op"], event["reason"]): event
         for event in events
         if event["reason"] in ("edited", "moved") or event["op"] in ("purge", "queue_delete")
     }
-    assert {key: event["request"] for key, event in told.items()} == {
+    assert {key: event["request"] for key, event in actors.items()} == {
         ("remove", "edited"): "POST /api/queues/%2F/q/messages/edit",
         ("enqueue", "edited"): "POST /api/queues/%2F/q/messages/edit",
         ("remove", "moved"): "POST /api/queues/%2F/q/messages/move",
@@ -97,8 +97,8 @@ def test_operators_purge_move_edit_and_delete(
         ("purge", None): "DELETE /api/queues/%2F/to/contents",
         ("queue_delete", None): "DELETE /api/queues/%2F/to",
     }
-    assert {(event["user"], event["conn"]) for event in told.values()} == {("guest", None)}
-    assert all(event["address"].startswith("127.0.0.1:") for event in told.values())
+    assert {(event["user"], event["conn"]) for event in actors.values()} == {("guest", None)}
+    assert all(event["address"].startswith("127.0.0.1:") for event in actors.values())
 
 
 def test_operators_change_policies_users_and_topology_and_publish(
@@ -281,12 +281,12 @@ def test_readers_over_http(
     reader.api.close()
     stop(daemon, channel.peer)
 
-    told = [
+    actors = [
         (event["op"], event["request"], event["user"], event["channel"])
         for event in cat(folder, "deliver", "stage", "ack")
     ]
     get, advance = "POST /api/queues/%2F/q/get", "POST /api/staged/%2F/q/spark/advance"
-    assert told == [
+    assert actors == [
         *[(op, get, "guest", None) for op in ("deliver", "ack")],
         *[("stage", advance, "guest", None)] * 2,
         *[("stage", None, None, None)] * 2,  # the broker does, at its start

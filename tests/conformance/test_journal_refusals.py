@@ -165,11 +165,11 @@ def test_links_of_senders(start_daemon: DaemonStarter, connect: Connector, meet:
     peer.socket.close()
     stop(daemon, channel.peer)
 
-    told = [
+    rows = [
         (event["reason"], event["exchange"], event["routing_key"], event["user"])
         for event in cat(folder, "refuse")
     ]
-    assert told == [
+    assert rows == [
         ("not_found", "", "nowhere", "guest"),
         ("not_found", "nothing", "key", "guest"),
         ("not_found", "", "/bad/address", "guest"),

@@ -83,8 +83,8 @@ def test_messages_lost_with_the_broker(
         "lost volatile shutdown 3",
         "queue_delete transient shutdown 3",
     ]
-    told = summaries(events[:again])
-    assert sorted(told[told.index("ack q") + 1 :]) == (gone if end is stop else [])
+    before_restart = summaries(events[:again])
+    assert sorted(before_restart[before_restart.index("ack q") + 1 :]) == (gone if end is stop else [])
     assert summaries(events[again:]) == [
         "recover q",
         "recover q",

@@ -55,8 +55,8 @@ def test_the_compatibility_product_is_announced_in_both_protocols(
     expected: tuple[str, str, str],
 ) -> None:
     daemon = start_daemon(environment=settings)
-    said = dial(daemon.address).start().server_properties
-    assert (said["product"], said["version"]) == expected[:2]
+    reported = dial(daemon.address).start().server_properties
+    assert (reported["product"], reported["version"]) == expected[:2]
     opened = meet(daemon.address).open()
     assert opened.container_id == "amqpd"
     properties = {str(name): value for name, value in (opened.properties or {}).items()}
@@ -158,8 +158,10 @@ def test_a_port_that_is_taken(tmp_path: Path, start_daemon: DaemonStarter) -> No
     host, port = start_daemon().address
     late = Daemon(tmp_path / "late", port=port)
     late.expect_exit(1)
-    said = f"amqpd: cannot listen on {host}:{port} for AMQP: address already in use; set --listen HOST:PORT"
-    assert said in late.log.text()
+    reported = (
+        f"amqpd: cannot listen on {host}:{port} for AMQP: address already in use; set --listen HOST:PORT"
+    )
+    assert reported in late.log.text()
 
 
 def test_a_data_folder_that_cannot_be_used(tmp_path: Path) -> None:

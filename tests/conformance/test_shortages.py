@@ -99,19 +99,19 @@ def test_memory_is_made_room_in_by_consumers(start_daemon: DaemonStarter, connec
     publisher = connect(daemon.address)
     channel = publisher.channel()
     channel.declare("q")
-    told = threading.Event()
+    alarmed = threading.Event()
     sent: list[None] = []
 
     def flood() -> None:
         one = channel.encode_publish(BODY, "q")
-        while not told.is_set():
+        while not alarmed.is_set():
             publisher.send(one)
             sent.append(None)
 
     flooding = threading.Thread(target=flood)
     flooding.start()
     assert expect_blocked(publisher) == "low on memory"
-    told.set()
+    alarmed.set()
     assert health(daemon, "/health/alarms")[1]["reason"] == "low on memory"
 
     consumer = connect(daemon.address).channel()

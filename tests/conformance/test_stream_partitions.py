@@ -143,11 +143,11 @@ def test_partitions_and_consumers_are_known_after_a_restart(
 
 
 def test_chunks_are_had_by_partition(api: Api, stream: str) -> None:
-    said = api.get("streams", "/", stream)["partitions"]
-    assert [partition["partition"] for partition in said] == [0, 1, 2, 3]
-    assert len({partition["incarnation"] for partition in said}) == 4
+    partition_rows = api.get("streams", "/", stream)["partitions"]
+    assert [partition["partition"] for partition in partition_rows] == [0, 1, 2, 3]
+    assert len({partition["incarnation"] for partition in partition_rows}) == 4
     bodies: set[bytes] = set()
-    for partition in said:
+    for partition in partition_rows:
         number, behind = str(partition["partition"]), str(partition["next"])
         answer = api.ask("GET", "streams", "/", stream, number, "chunks", **{"from": "0", "to": behind})
         position = 0

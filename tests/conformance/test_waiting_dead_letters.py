@@ -181,10 +181,10 @@ def test_dead_letters_that_wait_for_an_exchange_wait_over_a_restart(
     channel.publish(b"synced later than that", "other", properties=PERSISTENT)
     channel.expect_confirms(COUNT + 1, COUNT + 1)
     api.close()
-    told = (
+    expected_events = (
         "messages that wait to be dead-lettered: 1; the last was expired, and exchange 'later' does not exist"
     )
-    daemon.log.wait_for(f"queue 'work' in vhost '/': {told}")
+    daemon.log.wait_for(f"queue 'work' in vhost '/': {expected_events}")
     end(daemon, channel.peer)
 
     daemon = start_daemon()

@@ -285,8 +285,8 @@ def test_an_address_that_is_taken(tmp_path: Path, serving: Daemon) -> None:
     taken = "{}:{}".format(*websocket_address(serving))
     daemon = Daemon(tmp_path, ("--websocket-listen", taken))
     daemon.expect_exit(1)
-    said = (
+    expected = (
         f"cannot listen on {taken} for AMQP over WebSocket: address already in use; "
         "set --websocket-listen HOST:PORT to a free address, or stop the program that listens there"
     )
-    assert said in daemon.log.text()
+    assert expected in daemon.log.text()

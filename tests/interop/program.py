@@ -28,7 +28,7 @@ class Program:
         self.steps = Output(self.process.stdout, folder / "steps.txt")
         self.errors = Output(self.process.stderr, folder / "errors.txt")
 
-    def told(self) -> str:
+    def output_text(self) -> str:
         """Return all output so far."""
         return f"{self.steps.text()}\nstandard error:\n{self.errors.text()}"
 
@@ -41,7 +41,7 @@ class Program:
             self.process.kill()
             self.process.wait()
             self.errors.join()
-            raise AssertionError(self.told()) from None
+            raise AssertionError(self.output_text()) from None
 
     def go_on(self) -> None:
         """Let it continue."""
@@ -58,4 +58,4 @@ class Program:
             status = self.process.wait()
         self.steps.join()
         self.errors.join()
-        assert status == 0, f"exit {status}:\n{self.told()}"
+        assert status == 0, f"exit {status}:\n{self.output_text()}"

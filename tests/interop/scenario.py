@@ -66,7 +66,7 @@ def play(
         program.go_on()
     program.expect_success()
 
-    assert json.loads(program.steps.lines[-1]) == scenario.seen, program.told()
+    assert json.loads(program.steps.lines[-1]) == scenario.seen, program.output_text()
     assert counts(channel, (scenario.left, scenario.dead)) == (scenario.left, scenario.dead)
     channel.peer.close()
 

@@ -82,12 +82,12 @@ def run_pytest(
     report = folder / "report.jsonl"
     left_out = [pattern.text for pattern in known_failures(suite) if pattern.outcome == "not run"]
     options = ["-q", "-p", "no:cacheprovider", "-p", "suite_outcome", f"--timeout={TEST_SECONDS}"]
-    told = dict(environment) | {
+    variables = dict(environment) | {
         "PYTHONPATH": str(PLUGINS),
         "SUITE_LEFT_OUT": json.dumps(left_out),
         "SUITE_REPORT": str(report),
     }
-    execute([python, *starter, *options, *arguments], folder, told)
+    execute([python, *starter, *options, *arguments], folder, variables)
     assert report.exists(), f"the suite has not run:\n{output_of(folder)}"
     return outcome_of_pytest(report)
 

@@ -126,8 +126,8 @@ def test_priorities(worker: Worker) -> None:
 def test_waiting_and_running_tasks_may_be_revoked(worker: Worker) -> None:
     gate, busy = worker.occupy("revoked")
     waiting = worker.send("add", 1, 1)
-    told = worker.app.control.revoke(waiting.id, reply=True, timeout=PATIENCE_S, limit=1)
-    assert [list(reply) for reply in told] == [[worker.name]]
+    replies = worker.app.control.revoke(waiting.id, reply=True, timeout=PATIENCE_S, limit=1)
+    assert [list(reply) for reply in replies] == [[worker.name]]
     worker.app.control.revoke(busy.id, terminate=True)
     for result in (waiting, busy):
         with pytest.raises(TaskRevokedError):

@@ -101,11 +101,11 @@ def test_language(name: str, start_daemon: DaemonStarter, tmp_path: Path) -> Non
     program.go_on()
     program.expect_success()
 
-    assert tuple(program.steps.lines) == STEPS, program.told()
+    assert tuple(program.steps.lines) == STEPS, program.output_text()
 
 
 @pytest.mark.nightly
 def test_clean_closes_report_no_failure(start_daemon: DaemonStarter, tmp_path: Path) -> None:
     program = program_of("Go", CLOSING, start_daemon(), tmp_path / "program")
     program.expect_success()
-    assert tuple(program.steps.lines) == ("closed by one", "closed by two"), program.told()
+    assert tuple(program.steps.lines) == ("closed by one", "closed by two"), program.output_text()

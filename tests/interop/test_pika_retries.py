@@ -100,9 +100,9 @@ def test_uncounted_returns_never_end_and_the_dead_letter_has_both_counts(
         dead_letter_routing_key=dead,
     )
     channel.basic_publish("", queue, b"poison")
-    told: list[object] = []
+    counts: list[object] = []
     for number, (method, properties, _, _) in enumerate(deliveries(channel, queue)):
-        told.append((properties.headers or {}).get("x-delivery-count"))
+        counts.append((properties.headers or {}).get("x-delivery-count"))
         if number < 5:
             channel.basic_nack(method.delivery_tag, requeue=True)
         else:
@@ -110,7 +110,7 @@ def test_uncounted_returns_never_end_and_the_dead_letter_has_both_counts(
         if number == 6:
             break
     channel.cancel()
-    assert told == [None, 0, 0, 0, 0, 0, 1]
+    assert counts == [None, 0, 0, 0, 0, 0, 1]
     _, properties, _, _ = next(deliveries(channel, dead))
     headers = properties.headers or {}
     [death] = headers["x-death"]
@@ -133,13 +133,13 @@ def test_letters_tell_whose_time_was_over(channel: BlockingChannel, name: str, d
     channel.basic_nack(method.delivery_tag, requeue=True)
     channel.basic_publish("", queue, b"queue")
     channel.basic_publish("", queue, b"message", pika.BasicProperties(expiration="100"))
-    told: dict[bytes, tuple[object, object]] = {}
+    counts: dict[bytes, tuple[object, object]] = {}
     for _, properties, body, _ in deliveries(channel, dead):
         headers = properties.headers or {}
-        told[body] = headers["x-expired-by"], headers["x-expired-while"]
-        if len(told) == 3:
+        counts[body] = headers["x-expired-by"], headers["x-expired-while"]
+        if len(counts) == 3:
             break
-    assert told == {
+    assert counts == {
         b"message": ("message", "ready"),
         b"queue": ("queue", "ready"),
         b"held": ("queue", "held"),
@@ -195,10 +195,10 @@ def test_after_kill_9_unacknowledged_messages_are_ready_with_their_delivery_coun
         connection.process_data_events(time_limit=PATIENCE_S)
     connection = connected(start_daemon().address)
     channel = connection.channel()
-    told: dict[bytes, object] = {}
+    counts: dict[bytes, object] = {}
     for _, properties, body, _ in deliveries(channel, "q"):
-        told[body] = (properties.headers or {}).get("x-delivery-count")
-        if len(told) == 2:
+        counts[body] = (properties.headers or {}).get("x-delivery-count")
+        if len(counts) == 2:
             break
-    assert told == {b"nacked": 1, b"out": None}, "a crash was not to count"
+    assert counts == {b"nacked": 1, b"out": None}, "a crash was not to count"
     connection.close()

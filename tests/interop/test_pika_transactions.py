@@ -57,5 +57,5 @@ def test_a_call_and_its_answer(address: Address, name: str) -> None:
             break
         while not answers:
             client.process_data_events(time_limit=60)
-        ((_, _, told, body),) = answers
-        assert (told.correlation_id, body) == ("7", b"4")
+        ((_, _, answer_properties, body),) = answers
+        assert (answer_properties.correlation_id, body) == ("7", b"4")

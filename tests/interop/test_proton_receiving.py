@@ -232,9 +232,9 @@ def test_a_receiver_of_a_deleted_queue_is_detached_with_an_error(
     channel.queue_declare(name)
     receiver = receiver_of(dial, name)
     channel.queue_delete(name)
-    with pytest.raises(utils.LinkDetached) as told:
+    with pytest.raises(utils.LinkDetached) as detached:
         take(receiver, 1)
-    assert told.value.condition == "amqp:resource-deleted"
+    assert detached.value.condition == "amqp:resource-deleted"
 
 
 def test_heartbeats_keep_an_idle_connection_open(dial: ProtonDial, queue: str) -> None:

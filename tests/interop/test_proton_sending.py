@@ -104,7 +104,7 @@ IDENTIFIERS = {"text": "one", "ulong": 1, "uuid": uuid.UUID(int=1), "bytes": b"\
 
 @pytest.mark.parametrize("identifier", IDENTIFIERS.values(), ids=IDENTIFIERS)
 def test_all_that_a_message_says_of_itself_arrives(dial: ProtonDial, queue: str, identifier: object) -> None:
-    said: Mapping[str, object] = {
+    fields: Mapping[str, object] = {
         "id": identifier,
         "correlation_id": identifier,
         "user_id": b"guest",
@@ -123,11 +123,11 @@ def test_all_that_a_message_says_of_itself_arrives(dial: ProtonDial, queue: str,
         "properties": {"text": "a", "number": 1, "truth": False, "none": None},
     }
     connection = dial()
-    sent = proton.Message(body="body", annotations={proton.symbol("x-opt-mine"): [1]}, **said)
+    sent = proton.Message(body="body", annotations={proton.symbol("x-opt-mine"): [1]}, **fields)
     sent.instructions = {proton.symbol("hop"): "this one"}
     connection.create_sender(f"/queues/{queue}").send(sent)
     (message,) = take(connection.create_receiver(f"/queues/{queue}"), 1)
-    assert {name: getattr(message, name) for name in said} == said
+    assert {name: getattr(message, name) for name in fields} == fields
     assert message.annotations["x-opt-mine"] == [1]
     assert not message.instructions  # delivery annotations were for the way to the broker
 

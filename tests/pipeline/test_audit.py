@@ -56,8 +56,8 @@ def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(
 
     report = audit(written(spark, damaged, tmp_path))
 
-    told = {(row["before"], row["missing"]) for row in report.rows["hole"]}
-    assert told == {(gone + 1, 1), (doubled, -1)}
+    holes = {(row["before"], row["missing"]) for row in report.rows["hole"]}
+    assert holes == {(gone + 1, 1), (doubled, -1)}
     assert report.findings["imbalance"] == 2
     assert doubled in {row["last_seq"] for row in report.rows["double_settled"]}
 

@@ -71,9 +71,9 @@ def test_only_the_queue_that_was_miscounted_does_not_add_up(found: Audit) -> Non
 
 
 def test_holes_are_found_where_they_are(found: Audit) -> None:
-    told = {(row["node"], row["after"], row["before"], row["missing"]) for row in found.rows["hole"]}
+    results = {(row["node"], row["after"], row["before"], row["missing"]) for row in found.rows["hole"]}
     end = 2 * BLOCK - 1
-    assert told == {("b", 4096, 4098, 1), ("b", 4999, 5002, 2), ("b", end - 2, end, 1)}
+    assert results == {("b", 4096, 4098, 1), ("b", 4999, 5002, 2), ("b", end - 2, end, 1)}
 
 
 def test_a_gap_at_the_beginning_of_a_block_explains_the_hole_before_it(
@@ -94,12 +94,12 @@ def test_a_list_with_a_gap_in_it_is_not_compared(spark: SparkSession, tmp_path: 
     one, gap, total = row | {"msg_uid": 1}, {"node": "a", "op": "gap"}, row | {"quantity": 3}
     seqs = count(1)
 
-    def told(*rows: dict[str, Any]) -> list[dict[str, Any]]:
+    def results(*rows: dict[str, Any]) -> list[dict[str, Any]]:
         return [each | {"seq": next(seqs)} for each in rows]
 
-    killed = told(one, one, gap, one, one, one, total)
-    hidden = told(gap, one, one, total)  # the numbers that a failed write has taken
-    wrong = told(one, total)
+    killed = results(one, one, gap, one, one, one, total)
+    hidden = results(gap, one, one, total)  # the numbers that a failed write has taken
+    wrong = results(one, total)
 
     found = audit(digested(spark, tmp_path, table([*killed, *hidden, *wrong]))).rows["imbalance"]
 
@@ -117,8 +117,8 @@ def test_a_balance_is_unknown_where_files_have_events_across_one_another(
 
     report = audit(digested(spark, tmp_path, pa.concat_tables([even, odd]), even.num_rows))
 
-    told = [(row["from_seq"], row["to_seq"], row["expected"]) for row in report.rows["imbalance"]]
-    assert told == [(1, 4, None), (4, 8, None)]
+    results = [(row["from_seq"], row["to_seq"], row["expected"]) for row in report.rows["imbalance"]]
+    assert results == [(1, 4, None), (4, 8, None)]
     assert report.findings["hole"] == 0
 
     out = tmp_path / "out"

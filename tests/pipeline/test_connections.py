@@ -47,8 +47,8 @@ def server(**options: str) -> Server:
 
 
 def progress(broker: Broker, **options: Any) -> Progress:
-    said = {name: str(value) for name, value in options.items()}
-    return Progress(source_options(broker.options_of_spark | said, streaming=True))
+    connection_options = {name: str(value) for name, value in options.items()}
+    return Progress(source_options(broker.options_of_spark | connection_options, streaming=True))
 
 
 def rows(start: dict[str, Any], end: dict[str, Any]) -> int:

@@ -77,10 +77,10 @@ class Queue:
         return self.next
 
 
-def progress(monkeypatch: pytest.MonkeyPatch, said: FakeSubscription, **options: object) -> Progress:
+def progress(monkeypatch: pytest.MonkeyPatch, fake: FakeSubscription, **options: object) -> Progress:
     given = {"url": "amqp://h", "subscribe": "s", "pollIntervalMs": 1}
     texts = {name: str(value) for name, value in (given | options).items()}
-    monkeypatch.setattr("pipeline.connector.plan.Subscription", lambda _: said)
+    monkeypatch.setattr("pipeline.connector.plan.Subscription", lambda _: fake)
     return Progress(source_options(texts, streaming=True))
 
 

@@ -40,8 +40,8 @@ def numbered(events: list[Event]) -> pa.Table:
     return table([event | {"seq": seq} for seq, event in enumerate(events, 1)])
 
 
-def left(uid: int, op: str = "ack", **said: object) -> Event:
-    return QUEUE | {"op": op, "msg_uid": uid} | said
+def left(uid: int, op: str = "ack", **fields: object) -> Event:
+    return QUEUE | {"op": op, "msg_uid": uid} | fields
 
 
 def ops(events: list[Event], kind: str = "lived") -> list[tuple[int | None, str]]:
@@ -188,11 +188,11 @@ def test_deliveries_in_order_are_one_row_and_others_are_each_their_own() -> None
         "placed",
     )
 
-    told = [
+    reported = [
         tuple(row[name] for name in ("consumer", "msg_uid", "qpos", "last_qpos", "seq", "last_seq", "late"))
         for row in rows
     ]
-    assert sorted(told, key=lambda row: row[4]) == [
+    assert sorted(reported, key=lambda row: row[4]) == [
         ("c", None, 1, 3, 7, 8, False),
         ("d", 0, 0, 0, 9, 9, False),
         ("d", 5, 5, 5, 10, 10, False),
@@ -287,8 +287,8 @@ def test_a_life_that_was_over_in_an_earlier_file_is_looked_up(spark: SparkSessio
 
     report = audit(digested(spark, tmp_path, numbered(events), 6))
 
-    told = {kind: [row["msg_uid"] for row in report.rows.get(kind, [])] for kind in report.findings}
-    assert {kind: uids for kind, uids in told.items() if uids} == {
+    reported = {kind: [row["msg_uid"] for row in report.rows.get(kind, [])] for kind in report.findings}
+    assert {kind: uids for kind, uids in reported.items() if uids} == {
         "double_settled": [1],
         "delivered_after_settle": [2],
         "orphan": [3],

@@ -55,9 +55,14 @@ def fill(url: str) -> None:
 
 
 def read(spark: SparkSession, url: str, **options: Any) -> DataFrame:
-    said = {"url": url, "transport": "amqp", "apiUrl": "http://127.0.0.1:9", "requestTimeoutMs": "20000"}
-    said |= {name: str(value) for name, value in options.items()}
-    return spark.read.format("amqp").options(**said).load()
+    source_options = {
+        "url": url,
+        "transport": "amqp",
+        "apiUrl": "http://127.0.0.1:9",
+        "requestTimeoutMs": "20000",
+    }
+    source_options |= {name: str(value) for name, value in options.items()}
+    return spark.read.format("amqp").options(**source_options).load()
 
 
 def rows(frame: DataFrame) -> list[Row]:

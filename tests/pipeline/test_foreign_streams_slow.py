@@ -29,12 +29,12 @@ TIMEOUT_S = 20.0
 class SlowLink:
     """A link to a broker with a stream.
 
-    `late`: seconds until its messages come; `told`: its count; `last`: how many its last chunk has; `waits`:
-    how long it has been waited for nothing, each time.
+    `late`: seconds until its messages come; `declared_count`: its count; `last`: how many its last chunk has;
+    `waits`: how long it has been waited for nothing, each time.
     """
 
     late = LATE_S
-    told = 0
+    declared_count = 0
     rows = ROWS
     last = 10
     product = "another"
@@ -48,7 +48,7 @@ class SlowLink:
         """The stream's count, or nothing that is looked at."""
         if isinstance(method, commands.Queue.Declare):
             assert method.passive
-            return commands.Queue.DeclareOk("s", self.told, 0)
+            return commands.Queue.DeclareOk("s", self.declared_count, 0)
         if isinstance(method, commands.Basic.Consume):
             spec: Any = (method.arguments or {})[foreign_streams.OFFSET]
             first = {"first": 0, "last": max(self.rows - self.last, 0)}.get(spec, spec)
@@ -106,14 +106,14 @@ def at(offset: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("delivered", "late"), [(0, LATE_S), (ROWS, TIMEOUT_S - 1)], ids=["untold", "told"])
 def test_all_of_a_slow_stream_is_read(link: type[SlowLink], delivered: int, late: float) -> None:
-    link.told, link.late = delivered, late
+    link.declared_count, link.late = delivered, late
     (found,) = plan_batch(options(False))
     assert (found.start, found.end) == (0, ROWS)
     assert Progress(options(True, startingOffsets="latest")).initial().json() == at(ROWS)
 
 
 def test_a_stream_with_messages_that_do_not_come_is_an_error(link: type[SlowLink]) -> None:
-    link.told, link.late = ROWS, TIMEOUT_S + 1
+    link.declared_count, link.late = ROWS, TIMEOUT_S + 1
     with pytest.raises(ServerError, match="stream 's' has 2000 messages, and gave none within 20 s"):
         plan_batch(options(False))
 
@@ -121,7 +121,7 @@ def test_a_stream_with_messages_that_do_not_come_is_an_error(link: type[SlowLink
 def test_a_stream_that_stops_after_its_first_rows_is_waited_for(
     link: type[SlowLink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link.told, link.late = ROWS, 0
+    link.declared_count, link.late = ROWS, 0
     before = link.frame
 
     def slow(self: SlowLink, timeout: float) -> tuple[int, bytes] | None:
@@ -133,7 +133,7 @@ def test_a_stream_that_stops_after_its_first_rows_is_waited_for(
 
 
 def test_rows_that_retention_has_removed_are_not_waited_for(link: type[SlowLink]) -> None:
-    link.told, link.late = ROWS + 5000, 0  # before retention has taken some
+    link.declared_count, link.late = ROWS + 5000, 0  # before retention has taken some
     (found,) = plan_batch(options(False))
     assert found.end == ROWS
     assert link.waits == [foreign_streams.LOOK_S, foreign_streams.QUIET_S]
@@ -151,7 +151,7 @@ def test_the_end_of_a_stream_that_grows_is_not_waited_for(
 
     monkeypatch.setattr(link, "frame", frame)
     monkeypatch.setattr(foreign_streams, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    link.rows, link.last, link.late, link.told = 10_000, 9000, 0, 20_000
+    link.rows, link.last, link.late, link.declared_count = 10_000, 9000, 0, 20_000
     (found,) = plan_batch(options(False))
     assert 1000 < found.end < 1020
     assert now[0] < 2 * foreign_streams.LOOK_S

@@ -55,8 +55,8 @@ class Running(NamedTuple):
     """A process that runs a job, its printed summary, and its standard error."""
 
     process: subprocess.Popen[bytes]
-    said: Output
-    told: Output
+    errors: Output
+    output: Output
 
 
 @contextmanager
@@ -85,11 +85,11 @@ def continuous(folder: Path, journal: Path, *more: str) -> Iterator[Running]:
 def ended(running: Running, number: signal.Signals) -> dict[str, Any]:
     """End a job by a signal. Returns its summary; the job has found that something is amiss (status 2)."""
     os.kill(running.process.pid, number)
-    assert running.process.wait(PATIENCE_S) == 2, running.told.text()
-    running.said.join()
-    running.told.join()
-    assert "Traceback" not in running.told.text()
-    summary: dict[str, Any] = json.loads(running.said.text())
+    assert running.process.wait(PATIENCE_S) == 2, running.output.text()
+    running.errors.join()
+    running.output.join()
+    assert "Traceback" not in running.output.text()
+    summary: dict[str, Any] = json.loads(running.errors.text())
     return summary
 
 
@@ -98,23 +98,23 @@ def test_two_runs_find_the_planted_faults_and_a_repeated_batch_finds_the_same(
 ) -> None:
     files = files_of(planted)
     journal, out = tmp_path / "journal", tmp_path / "out"
-    told: list[str] = []
+    output: list[str] = []
     words = ["run", "audit", "--journal", str(journal), "--out", str(out), "--mode", "available-now"]
     options = parser().parse_args(words)
 
     publish(files[:8], planted[0], journal)
-    follow(spark, options, told.append)
+    follow(spark, options, output.append)
     publish(files[8:], planted[0], journal)
-    found, summary = follow(spark, options, told.append)
+    found, summary = follow(spark, options, output.append)
 
     assert found
     assert counts(summary) == wanted(planted)
-    assert [line.split(":")[0] for line in told] == ["batch 0", "batch 1"]
+    assert [line.split(":")[0] for line in output] == ["batch 0", "batch 1"]
 
     # Spark does a batch again that it has not seen the end of
     before = json.loads((out / "batch=1" / "summary.json").read_text())
     later = read_events(spark, str(journal)).where(f"seq > {int(files[7].stem.split('-')[2])}")
-    Batches(spark, out, options.age, options.poison, told.append).take(later, 1)
+    Batches(spark, out, options.age, options.poison, output.append).take(later, 1)
     assert json.loads((out / "batch=1" / "summary.json").read_text()) == before
 
 
@@ -126,9 +126,9 @@ def test_the_audit_follows_new_files_until_it_is_stopped(
     total = sum(wanted(planted).values())
 
     with continuous(tmp_path, journal) as running:
-        first = int(running.told.wait_for(r"batch 0: (\d+) findings", 4 * PATIENCE_S)[1])
+        first = int(running.output.wait_for(r"batch 0: (\d+) findings", 4 * PATIENCE_S)[1])
         publish(files[8:], planted[0], journal)
-        running.told.wait_for(rf"batch [1-9]\d*: {total} findings", 4 * PATIENCE_S)
+        running.output.wait_for(rf"batch [1-9]\d*: {total} findings", 4 * PATIENCE_S)
         summary = ended(running, signal.SIGTERM)
 
     assert first < total
@@ -140,11 +140,11 @@ def test_the_audit_follows_live_events_until_it_is_stopped(tmp_path: Path) -> No
     write_file(journal, file_of(scribe, 2))
 
     with continuous(tmp_path, journal, "--live") as running:
-        running.told.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
+        running.output.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
         more = file_of(scribe, 3)
         scribe.tell(r.ACK, 7, 7)  # an event of the third life, which is over
         write_file(journal, more + scribe.encoder.take())
-        running.told.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
+        running.output.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
         summary = ended(running, signal.SIGINT)
 
     assert summary["verdicts"] == {"ok": 4, "double_settled": 1}

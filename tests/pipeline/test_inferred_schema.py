@@ -17,8 +17,12 @@ PLAIN = {"transport": "amqp", "apiUrl": "http://127.0.0.1:9"}  # nobody is there
 
 
 def inferred(spark: SparkSession, broker: Broker, queue: str, **options: str) -> list[Row]:
-    said = broker.options_of_spark | {"subscribe": queue, "bodyFormat": "json", "bodySchema": "infer"}
-    frame = spark.read.format("amqp").options(**said | options).load()
+    source_options = broker.options_of_spark | {
+        "subscribe": queue,
+        "bodyFormat": "json",
+        "bodySchema": "infer",
+    }
+    frame = spark.read.format("amqp").options(**source_options | options).load()
     found: list[Row] = frame.orderBy("offset").collect()
     return found
 

@@ -20,8 +20,8 @@ DEAD = {"queue": "dead", "queue_id": 2}
 Event = dict[str, Any]
 
 
-def left(uid: int, op: str = "ack", **said: object) -> Event:
-    return QUEUE | {"op": op, "msg_uid": uid} | said
+def left(uid: int, op: str = "ack", **fields: object) -> Event:
+    return QUEUE | {"op": op, "msg_uid": uid} | fields
 
 
 def events_after(seconds: float, *events: Event) -> list[Event]:

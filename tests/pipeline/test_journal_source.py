@@ -81,8 +81,8 @@ def written(broker: Broker) -> int:
 
 
 def read(spark: SparkSession, **options: Any) -> list[Any]:
-    said = {name: str(value) for name, value in options.items()}
-    frame = spark.read.format("amqp-journal").options(**said).load()
+    reader_options = {name: str(value) for name, value in options.items()}
+    frame = spark.read.format("amqp-journal").options(**reader_options).load()
     assert frame.schema == EVENTS
     return sorted(frame.collect(), key=lambda row: row["seq"])
 
@@ -264,13 +264,13 @@ def test_removed_events_are_a_loss(spark: SparkSession, broker: Broker, tmp_path
         path.unlink()
     count = work(broker, 10)  # the first events may have been all
     for number, source in enumerate(sources(broker)):
-        said = {"startingOffsets": json.dumps({NODE: 1})} | source
+        reader_options = {"startingOffsets": json.dumps({NODE: 1})} | source
         with pytest.raises(PySparkException, match="failOnDataLoss=false continues without them"):
-            read(spark, **said)
-        rest = seqs(read(spark, **said, failOnDataLoss="false"))
+            read(spark, **reader_options)
+        rest = seqs(read(spark, **reader_options, failOnDataLoss="false"))
         require_dense(rest, rest[0], count)
         assert rest[0] > 1
-        job = Job(spark, tmp_path / f"checkpoint{number}", **said, failOnDataLoss="false")
+        job = Job(spark, tmp_path / f"checkpoint{number}", **reader_options, failOnDataLoss="false")
         require_dense(job.run(), rest[0], count)
 
 

@@ -80,7 +80,7 @@ def job(
     broker: Broker, folder: Path, kind: str, point: str = "", now: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The job as a process of its own, in a group of its own."""
-    said = {
+    source_options = {
         "options": broker.options_of_spark | OPTIONS[kind] | (REST if now else {}),
         "folder": str(folder),
         "available_now": now,
@@ -88,7 +88,7 @@ def job(
     environment = os.environ | {KILL_AT: point, "PYTHONPATH": str(ROOT)}
     with (folder / "job.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.killed", json.dumps(said)],
+            [sys.executable, "-m", "tests.pipeline.killed", json.dumps(source_options)],
             env=environment,
             cwd=ROOT,
             stdout=log,

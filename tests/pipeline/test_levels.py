@@ -62,12 +62,14 @@ class EventList:
 
 def mixed() -> EventList:
     """Return events of queues 1, 3 and 5 at the level full, 2 and 4 not; consumers of all but 3 hang."""
-    told = EventList()
+    event_list = EventList()
     for queue in (1, 2, 3, 4):
-        told.add("declare", queue, quantity=0, reason="full" if queue % 2 else "lifecycle")
-        told.come(queue, 10 * queue)
-    told.add("deliver", 1, 10).come(4, 41).add("ack", 4, 41).add("declare", 5, quantity=0, reason="full")
-    return told.come(5, 50, 51, 52).add("stage", 5, 50).add("ack", 5, 50).add("stage", 5, 51)
+        event_list.add("declare", queue, quantity=0, reason="full" if queue % 2 else "lifecycle")
+        event_list.come(queue, 10 * queue)
+    event_list.add("deliver", 1, 10).come(4, 41).add("ack", 4, 41).add(
+        "declare", 5, quantity=0, reason="full"
+    )
+    return event_list.come(5, 50, 51, 52).add("stage", 5, 50).add("ack", 5, 50).add("stage", 5, 51)
 
 
 def open_verdicts(events: DataFrame, cut: int | None = None) -> dict[int, str]:
@@ -170,9 +172,11 @@ def test_a_restart_has_its_own_levels(spark: SparkSession, cut: int | None) -> N
 
 @pytest.mark.nightly
 def test_a_partial_read_has_the_level_of_checkpoints(spark: SparkSession) -> None:
-    told = EventList().come(1, 10).come(2, 20).look(1, "full").look(2, "lifecycle").come(1, 11).come(2, 21)
+    event_list = (
+        EventList().come(1, 10).come(2, 20).look(1, "full").look(2, "lifecycle").come(1, 11).come(2, 21)
+    )
 
-    assert open_verdicts(frame(spark, told.rows)) == {
+    assert open_verdicts(frame(spark, event_list.rows)) == {
         10: "undelivered",
         11: "undelivered",
         20: "in_flight",
@@ -182,20 +186,22 @@ def test_a_partial_read_has_the_level_of_checkpoints(spark: SparkSession) -> Non
 
 @pytest.mark.nightly
 def test_a_full_disk_has_less_of_all(spark: SparkSession) -> None:
-    told = EventList().add("declare", 1, quantity=0, reason="full").come(1, 10).level("lifecycle").come(1, 11)
-    assert open_verdicts(frame(spark, told.rows)) == dict.fromkeys((10, 11), "in_flight")
-    told.level("full").come(1, 12).level("full", 1)
-    assert open_verdicts(frame(spark, told.rows))[12] == "undelivered"
+    event_list = (
+        EventList().add("declare", 1, quantity=0, reason="full").come(1, 10).level("lifecycle").come(1, 11)
+    )
+    assert open_verdicts(frame(spark, event_list.rows)) == dict.fromkeys((10, 11), "in_flight")
+    event_list.level("full").come(1, 12).level("full", 1)
+    assert open_verdicts(frame(spark, event_list.rows))[12] == "undelivered"
 
 
-def dies(told: EventList, uid: int, queue: int) -> EventList:
+def dies(event_list: EventList, uid: int, queue: int) -> EventList:
     """Add the death of a message that leaves queue 1 for another queue and does not arrive."""
-    return told.add("dead_letter", 1, uid, peer_queue=f"q{queue}", reason="rejected")
+    return event_list.add("dead_letter", 1, uid, peer_queue=f"q{queue}", reason="rejected")
 
 
-def lost(spark: SparkSession, told: EventList) -> set[int]:
-    events = frame(spark, told.rows)
-    end = int(told.rows[-1]["ts"].timestamp() * 1e6)
+def lost(spark: SparkSession, event_list: EventList) -> set[int]:
+    events = frame(spark, event_list.rows)
+    end = int(event_list.rows[-1]["ts"].timestamp() * 1e6)
     return {row["msg_uid"] for row in forwarding_losses(events, facts(events), end).collect()}
 
 
@@ -218,11 +224,11 @@ def test_messages_to_a_queue_without_a_journal_are_not_lost(spark: SparkSession)
 
 
 def test_messages_that_may_be_in_unread_events_are_not_lost(spark: SparkSession) -> None:
-    told = dies(EventList().add("declare", 2, quantity=0), 20, 2)
-    assert lost(spark, told) == set()
-    told.come(1, 1)
-    told.rows[-1]["ts"] = told.rows[-2]["ts"]
-    assert lost(spark, told) == set(), "it is the same turn"
-    told.come(1, 2)
-    assert lost(spark, told) == {20}
-    assert lost(spark, told.level("off")) == set()
+    event_list = dies(EventList().add("declare", 2, quantity=0), 20, 2)
+    assert lost(spark, event_list) == set()
+    event_list.come(1, 1)
+    event_list.rows[-1]["ts"] = event_list.rows[-2]["ts"]
+    assert lost(spark, event_list) == set(), "it is the same turn"
+    event_list.come(1, 2)
+    assert lost(spark, event_list) == {20}
+    assert lost(spark, event_list.level("off")) == set()

@@ -118,6 +118,6 @@ def test_an_unreachable_broker_does_not_delay_the_query(
     slow = Slow(spark, options, tmp_path, "deaf")
     slow.go.release()
     slow.query.processAllAvailable()
-    told = "the lag of reader 'deaf' was not reported: cannot reach http://127.0.0.1:9"
-    wait_for(lambda: any(told in record.getMessage() for record in caplog.records))
+    warning = "the lag of reader 'deaf' was not reported: cannot reach http://127.0.0.1:9"
+    wait_for(lambda: any(warning in record.getMessage() for record in caplog.records))
     slow.query.stop()

@@ -21,8 +21,8 @@ def enqueue(uid: int, queue: Event = QUEUE) -> Event:
     return queue | {"op": "enqueue", "msg_uid": uid, "qpos": uid}
 
 
-def deliver(uid: int, consumer: str = "c", queue: Event = QUEUE, **said: object) -> Event:
-    return queue | {"op": "deliver", "msg_uid": uid, "qpos": uid, "consumer": consumer, "conn": "x"} | said
+def deliver(uid: int, consumer: str = "c", queue: Event = QUEUE, **fields: object) -> Event:
+    return queue | {"op": "deliver", "msg_uid": uid, "qpos": uid, "consumer": consumer, "conn": "x"} | fields
 
 
 def listed(queue: Event = QUEUE) -> Event:
@@ -32,8 +32,8 @@ def listed(queue: Event = QUEUE) -> Event:
 
 def overtaken(spark: SparkSession, events: list[Event], by_consumer: bool) -> list[tuple[int, int, int]]:
     """Number, place of the message that overtook it, and seq of each delivery out of order."""
-    told = frame(spark, [event | {"seq": seq} for seq, event in enumerate(events)])
-    rows = order(told, by_consumer).collect()
+    event_rows = frame(spark, [event | {"seq": seq} for seq, event in enumerate(events)])
+    rows = order(event_rows, by_consumer).collect()
     return [(row["msg_uid"], row["overtaken_by"], row["seq"]) for row in rows]
 
 

@@ -77,8 +77,8 @@ def test_journals_are_looked_at_once_in_an_interval(
 
     monkeypatch.setattr("pipeline.poll.time", clock)
     monkeypatch.setattr("pipeline.journal.plan.find_ends", ends)
-    said = {"path": str(tmp_path), "pollIntervalMs": str(poll_ms)}
-    mine = JournalProgress(journal_options(said, streaming=True))
+    reader_options = {"path": str(tmp_path), "pollIntervalMs": str(poll_ms)}
+    mine = JournalProgress(journal_options(reader_options, streaming=True))
     assert mine.next_batch({"n": 1}, None) == {"n": 5}
     while len(looks) < 5:
         assert mine.next_batch({"n": 5}, None) == {"n": 5}

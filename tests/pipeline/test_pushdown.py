@@ -46,8 +46,10 @@ def filled(broker: Broker) -> Broker:
 
 
 def read(spark: SparkSession, broker: Broker, pushdown: bool, **options: str) -> DataFrame:
-    said = broker.options_of_spark | {"subscribe": "some,one", "pushdown": str(pushdown).lower()} | options
-    return spark.read.format("amqp").options(**said).load()
+    source_options = (
+        broker.options_of_spark | {"subscribe": "some,one", "pushdown": str(pushdown).lower()} | options
+    )
+    return spark.read.format("amqp").options(**source_options).load()
 
 
 def rows(frame: DataFrame) -> list[tuple[object, ...]]:

@@ -184,9 +184,9 @@ def test_each_line_of_a_plot_has_the_values_of_its_name() -> None:
 
 def test_findings_are_marked_where_they_were() -> None:
     twice: list[Event] = [{"at": WHEN + timedelta(seconds=second)} for second in (48, 144)]
-    told = found(double_settled=twice, poison=[{"at": None}, {"at": WHEN}], hole=[{"before": 7}])
+    counted = found(double_settled=twice, poison=[{"at": None}, {"at": WHEN}], hole=[{"before": 7}])
 
-    figure = drawn(figures(told, Axis(FIRST, 2.0, 96), [NOTHING] * 96), "Findings")
+    figure = drawn(figures(counted, Axis(FIRST, 2.0, 96), [NOTHING] * 96), "Findings")
 
     names = [each.text for each in figure.findall(".//text[@text-anchor='end']")]
     marks = [re.findall(r"M([\d.]+)", each.get("d", "")) for each in figure.findall(".//path")]

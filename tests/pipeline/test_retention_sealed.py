@@ -216,15 +216,15 @@ def test_retention_waits_for_a_sealer_that_ends(sealed: Path, monkeypatch: pytes
 
 def test_sealing_is_refused_while_days_are_checked(sealed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_days(sealed, days=1, node="other")
-    told: list[str] = []
+    outputs: list[str] = []
 
     def look(*arguments: Any) -> Any:
-        told.append(run("seal", sealed, status=1))
+        outputs.append(run("seal", sealed, status=1))
         return file_digest(*arguments)
 
     monkeypatch.setattr(retention, "file_digest", look)
     retain(sealed, KEEP_ONE, NOW)
-    (line,) = told
+    (line,) = outputs
     assert line.startswith(f"amqpd journal: {sealed} is being sealed by another process, or old days")
     assert "3 events" in run("seal", sealed)
 

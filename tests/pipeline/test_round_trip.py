@@ -67,11 +67,11 @@ def test_properties_and_headers_come_back(spark: SparkSession, broker: Broker) -
     for sent in (Basic.Properties(**FULL, headers=headers), LEAST, Basic.Properties()):
         channel.publish(b"body", "there", properties=sent)
     channel.expect_confirms(3)
-    said = broker.options_of_spark
+    broker_options = broker.options_of_spark
     options = {"subscribe": "there", "includeProperties": "true", "includeHeaders": "true"}
-    read = spark.read.format("amqp").options(**said, **options).load()
+    read = spark.read.format("amqp").options(**broker_options, **options).load()
     columns = read.select("value", "properties", "headers")
-    columns.write.format("amqp").options(**said, routingKey="back").mode("append").save()
+    columns.write.format("amqp").options(**broker_options, routingKey="back").mode("append").save()
     messages = [channel.take("back") for _ in range(3)]
     channel.peer.close()
     assert [message.body for message in messages] == [b"body"] * 3

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.spark
 
 
 def write(frame: DataFrame, broker: Broker, mode: str = "append", **options: Any) -> None:
-    said = broker.options_of_spark | {name: str(value) for name, value in options.items()}
-    frame.write.format("amqp").options(**said).mode(mode).save()
+    sink_options = broker.options_of_spark | {name: str(value) for name, value in options.items()}
+    frame.write.format("amqp").options(**sink_options).mode(mode).save()
 
 
 def taken(broker: Broker, queue: str) -> list[tuple[Any, Any, bytes]]:
@@ -56,7 +56,7 @@ def test_columns_set_the_destination_and_the_content_of_messages(spark: SparkSes
     broker.declare("b")
     with broker.channel() as channel:
         channel.queue_bind("b", "amq.direct", "key")
-    said = {
+    sink_options = {
         "content_type": "text/plain",
         "content_encoding": "utf-8",
         "delivery_mode": 1,
@@ -71,10 +71,10 @@ def test_columns_set_the_destination_and_the_content_of_messages(spark: SparkSes
         "app_id": "p",
     }
     rows = [
-        ("Grüße", "", "a", said, {"h": "1", "none": None}),
+        ("Grüße", "", "a", sink_options, {"h": "1", "none": None}),
         ("two", "amq.direct", "key", None, None),
     ]
-    names = ", ".join(f"{name} {_ddl(value)}" for name, value in said.items())
+    names = ", ".join(f"{name} {_ddl(value)}" for name, value in sink_options.items())
     schema = (
         f"value string, exchange string, routing_key string, properties struct<{names}>, "
         "headers map<string,string>"
@@ -82,7 +82,7 @@ def test_columns_set_the_destination_and_the_content_of_messages(spark: SparkSes
     write(spark.createDataFrame(rows, schema), broker)
     ((_, properties, body),) = taken(broker, "a")
     assert body == "Grüße".encode()
-    for name, value in said.items():
+    for name, value in sink_options.items():
         expected = 1767312000 if name == "timestamp" else value
         assert getattr(properties, name) == expected
     assert (properties.headers["h"], properties.headers["none"]) == ("1", None)

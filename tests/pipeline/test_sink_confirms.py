@@ -113,9 +113,9 @@ def peer() -> Iterator[Peer]:
 
 def publish(peer: Peer, count: int, **options: int) -> int:
     """Have a task write so many rows; how many it says that it has written."""
-    said = {"url": f"amqp://127.0.0.1:{peer.port}", "routingKey": "q"}
-    said |= {name: str(value) for name, value in options.items()}
-    writer = AmqpWriter(sink_options(said, SCHEMA, overwrite=False, streaming=False))
+    given_options = {"url": f"amqp://127.0.0.1:{peer.port}", "routingKey": "q"}
+    given_options |= {name: str(value) for name, value in options.items()}
+    writer = AmqpWriter(sink_options(given_options, SCHEMA, overwrite=False, streaming=False))
     rows = pa.RecordBatch.from_pydict({"value": [str(row) for row in range(count)]})
     return writer.write(iter([rows])).count
 

@@ -81,8 +81,8 @@ def peer() -> Iterator[Peer]:
 
 
 def options_of(peer: Peer, **more: object) -> dict[str, str]:
-    said = {"url": "amqp://127.0.0.1", "apiUrl": f"http://127.0.0.1:{peer.server_address[1]}"}
-    return said | {name: str(value) for name, value in more.items()}
+    given_options = {"url": "amqp://127.0.0.1", "apiUrl": f"http://127.0.0.1:{peer.server_address[1]}"}
+    return given_options | {name: str(value) for name, value in more.items()}
 
 
 def server(peer: Peer, **more: object) -> Server:
@@ -125,9 +125,9 @@ def test_a_row_that_is_too_large_is_named(peer: Peer) -> None:
 
 
 def commit(peer: Peer, **options: object) -> None:
-    said = options_of(peer, guarantee="exactly-once", sinkName="s", routingKey="q", **options)
+    given_options = options_of(peer, guarantee="exactly-once", sinkName="s", routingKey="q", **options)
     schema = StructType([StructField("value", StringType())])
-    writer = AmqpStagedWriter(sink_options(said, schema, overwrite=False, streaming=True), "s")
+    writer = AmqpStagedWriter(sink_options(given_options, schema, overwrite=False, streaming=True), "s")
     writer.commit([AttemptMade("id", 1, 0, 1, 7)], 0)
 
 

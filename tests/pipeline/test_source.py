@@ -30,8 +30,8 @@ def streams(broker: Broker) -> None:
 
 
 def read(spark: SparkSession, broker: Broker, **options: Any) -> DataFrame:
-    said = broker.options_of_spark | {name: str(value) for name, value in options.items()}
-    return spark.read.format("amqp").options(**said).load()
+    source_options = broker.options_of_spark | {name: str(value) for name, value in options.items()}
+    return spark.read.format("amqp").options(**source_options).load()
 
 
 def values(frame: DataFrame) -> list[bytes]:
@@ -151,8 +151,8 @@ def test_a_queue_is_not_for_batches(spark: SparkSession, broker: Broker) -> None
 
 
 def test_sql_reads_a_view(spark: SparkSession, broker: Broker) -> None:
-    said = broker.options_of_spark | {"subscribe": "one"}
-    options = ", ".join(f"{name} '{value}'" for name, value in said.items())
+    source_options = broker.options_of_spark | {"subscribe": "one"}
+    options = ", ".join(f"{name} '{value}'" for name, value in source_options.items())
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW one USING amqp OPTIONS ({options})")
     (row,) = spark.sql("SELECT count(*) AS rows, max(offset) AS last FROM one").collect()
     assert (row["rows"], row["last"]) == (500, 499)
@@ -160,8 +160,10 @@ def test_sql_reads_a_view(spark: SparkSession, broker: Broker) -> None:
 
 def create(spark: SparkSession, broker: Broker, table: str, format_: str = "amqp", **options: str) -> None:
     """Make a table; the password is in the environment."""
-    said = broker.options_of_spark | {"url": f"amqp://127.0.0.1:{broker.daemon.address.port}"} | options
-    words = ", ".join(f"{name} '{value}'" for name, value in said.items())
+    source_options = (
+        broker.options_of_spark | {"url": f"amqp://127.0.0.1:{broker.daemon.address.port}"} | options
+    )
+    words = ", ".join(f"{name} '{value}'" for name, value in source_options.items())
     spark.sql(f"DROP TABLE IF EXISTS {table}")
     spark.sql(f"CREATE TABLE {table} USING `{format_}` OPTIONS ({words})")
 

@@ -38,8 +38,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 def batches(broker: Broker, **options: object) -> list[pa.RecordBatch]:
     """Return the record batches that the tasks of a batch hand to Spark."""
-    said = broker.options_of_spark | {name: str(value) for name, value in options.items()}
-    source = AmqpDataSource(said)
+    given_options = broker.options_of_spark | {name: str(value) for name, value in options.items()}
+    source = AmqpDataSource(given_options)
     reader = source.reader(source.schema())
     return [batch for part in reader.partitions() for batch in reader.read(part)]
 

@@ -161,8 +161,8 @@ def test_messages_of_1_0_that_are_plain_bytes_of_the_protocol(spark: SparkSessio
     session.sends("plain10", 0)
     bodies = [described(0x75, b"\xa0\x00"), described(0x75, b"\xa0\x02\xff\x00"), described(0x77, b"\x40")]
     for number, body in enumerate(bodies):
-        said: dict[str, object] = {"none": None, "n": Ulong(7), "on": True, "text": "t"}
-        session.publish(0, 1, content10(application=said, body=body), number)
+        header_values: dict[str, object] = {"none": None, "n": Ulong(7), "on": True, "text": "t"}
+        session.publish(0, 1, content10(application=header_values, body=body), number)
     peer.socket.close()
     found = rows(spark, broker, "plain10", **ALL)
     assert [bytes(row["value"]) for row in found] == [b"", b"\xff\x00", b"null"]

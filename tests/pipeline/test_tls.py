@@ -157,20 +157,20 @@ def test_no_byte_of_a_password_or_body_is_in_clear(
 
 
 def test_a_client_without_its_certificate_is_refused(secured: Broker, certificates: Certificates) -> None:
-    said = {
+    tls_options = {
         "url": f"amqps://localhost:{secure_address(secured.daemon).port}",
         "apiUrl": f"https://localhost:{secured.daemon.admin_tls.port}",
         "caFile": str(certificates.folder / "ca.pem"),
         "retries": "0",
     }
     with pytest.raises(ServerError, match="cannot reach https://localhost"):
-        make_server(Choices(said)).get("whoami")
+        make_server(Choices(tls_options)).get("whoami")
     own = certificates.client("spark")
-    assert make_server(Choices(said | {"certFile": str(own)})).get("whoami")["name"] == "guest"
+    assert make_server(Choices(tls_options | {"certFile": str(own)})).get("whoami")["name"] == "guest"
     pem = own.read_text()
     key, certificate = own.with_suffix(".key"), own.with_suffix(".crt")
     split = pem.index("-----BEGIN CERTIFICATE")
     key.write_text(pem[:split])
     certificate.write_text(pem[split:])
     both = {"certFile": str(certificate), "keyFile": str(key)}
-    assert make_server(Choices(said | both)).get("whoami")["name"] == "guest"
+    assert make_server(Choices(tls_options | both)).get("whoami")["name"] == "guest"

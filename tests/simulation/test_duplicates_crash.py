@@ -29,7 +29,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.disk = SimDisk(self.rng)
-        self.said: list[str] = []
+        self.sent: list[str] = []
         self.confirmed: set[str] = set()
         self.consumed: set[str] = set()
         self.restarts = 0
@@ -47,15 +47,15 @@ class World:
     def publish(self) -> None:
         """Something new, or something again."""
         rng = self.rng
-        last = next((said for said in reversed(self.said) if said.startswith("/p/")), "/p/0")
+        last = next((sent for sent in reversed(self.sent) if sent.startswith("/p/")), "/p/0")
         if last in self.confirmed:
             last = f"/p/{int(last.split('/')[2]) + 1}"
-        unheard = [said for said in self.said if said not in self.confirmed and not said.startswith("/p/")]
-        said = rng.choice([f"id-{len(self.said)}", last, rng.choice([*unheard, last]), self.anything(last)])
-        if said not in self.said:
-            self.said.append(said)
+        unheard = [sent for sent in self.sent if sent not in self.confirmed and not sent.startswith("/p/")]
+        sent = rng.choice([f"id-{len(self.sent)}", last, rng.choice([*unheard, last]), self.anything(last)])
+        if sent not in self.sent:
+            self.sent.append(sent)
         route = self.life.vhost.publisher.route("", "q")
-        content = f"{said}{'' if said.count('/') else '//'}/{'x' * rng.choice([10, 1500])}".encode()
+        content = f"{sent}{'' if sent.count('/') else '//'}/{'x' * rng.choice([10, 1500])}".encode()
         message = Message(route.address, content, len(content), True, 0)
         try:
             taken = self.life.vhost.publisher.publish(route, message)
@@ -63,11 +63,11 @@ class World:
             return
         self.duplicates += taken == DUPLICATE
         assert (message.sequence != 0) != bool(message.marks & KNOWN)
-        self.life.when_durable(lambda: self.confirmed.add(said))
+        self.life.when_durable(lambda: self.confirmed.add(sent))
 
     def anything(self, otherwise: str) -> str:
         """Something that has been said before, confirmed or not."""
-        return self.rng.choice([said for said in self.said if not said.startswith("/p/")] or [otherwise])
+        return self.rng.choice([sent for sent in self.sent if not sent.startswith("/p/")] or [otherwise])
 
     def consume(self) -> None:
         consumer, entries = self.life.take("q")
@@ -119,10 +119,10 @@ class World:
         )
         memory = memory_of(queue)
         assert memory is not None
-        for said in self.confirmed | set(there):
-            key, _, number = [*said.split("/"), "", ""][:3]
+        for sent in self.confirmed | set(there):
+            key, _, number = [*sent.split("/"), "", ""][:3]
             known = memory.knows_sequence("p", int(number)) if number else memory.knows_id(key, 0)
-            assert known, said
+            assert known, sent
 
     def run(self) -> None:
         for _ in range(STEPS):

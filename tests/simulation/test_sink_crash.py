@@ -26,13 +26,13 @@ def body(batch: int, number: int, size: int) -> bytes:
     return b"%d.%d " % (batch, number) * size
 
 
-def add(attempt: Attempt, batch: int, start: int, size: int, told: Callable[[str], object] = str) -> None:
+def add(attempt: Attempt, batch: int, start: int, size: int, report: Callable[[str], object] = str) -> None:
     """Add a chunk of rows for both queues."""
     writer = ChunkWriter()
     for number in range(start, start + ROWS):
         key = QUEUES[number % 2].encode()
         writer.add(0, BASIC, b"", key, b"\x10\x00\x02", body(batch, number, size)[:size])
-    attempt.add([chunk_message(writer.take(0, 0), ROWS)], told)
+    attempt.add([chunk_message(writer.take(0, 0), ROWS)], report)
 
 
 def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:
@@ -171,25 +171,25 @@ def test_an_undecided_batch_stays_undecided() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_rows_refused_by_a_full_disk_are_not_published(size: int) -> None:
     story = Story(SimDisk(random.Random(1)))
-    told: list[str] = []
+    report: list[str] = []
     attempt = story.sink.begin(0, 0)
-    add(attempt, 0, 0, size, told.append)
+    add(attempt, 0, 0, size, report.append)
     story.turn()
-    assert (told, attempt.rows) == ([""], ROWS)
+    assert (report, attempt.rows) == ([""], ROWS)
 
     story.disk.capacity = story.disk.used()
-    add(attempt, 0, ROWS, size, told.append)
+    add(attempt, 0, ROWS, size, report.append)
     story.turn()
-    assert told[1]
+    assert report[1]
     assert (attempt.rows, attempt.queue.depth) == (ROWS, 1)
 
     story.disk.capacity = 1 << 40
     story.go_on()
-    add(attempt, 0, ROWS, size, told.append)
+    add(attempt, 0, ROWS, size, report.append)
     for start in (2 * ROWS, 3 * ROWS):
-        add(attempt, 0, start, size, told.append)
+        add(attempt, 0, start, size, report.append)
     story.turn()
-    assert (told[2:], attempt.rows) == ([""] * 3, 4 * ROWS)
+    assert (report[2:], attempt.rows) == ([""] * 3, 4 * ROWS)
     story.sink.commit(0, [attempt], True, "", story.answers.append)
     story.life.commit()
     assert story.answers == [""]

@@ -295,8 +295,8 @@ def lets_publishers_in(patch: pytest.MonkeyPatch) -> None:
 
 
 def overtakes_those_that_wait(patch: pytest.MonkeyPatch) -> None:
-    def add_first(self: DeadLetterBacklog, death: object, full: list[Limits], told: bool = False) -> None:
-        adds(self, death, full, told)  # type: ignore[arg-type]
+    def add_first(self: DeadLetterBacklog, death: object, full: list[Limits], notified: bool = False) -> None:
+        adds(self, death, full, notified)  # type: ignore[arg-type]
         for lane in self._lanes.values():
             lane.deaths.move_to_end(next(reversed(lane.deaths)), last=False)
 

@@ -199,9 +199,9 @@ def _outgoing(link: OutgoingLink) -> Shown:
     }
 
 
-def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
+def _reason(given: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
     """Decode the reason for the client: the header has UTF-8, and arrives as a character for each byte."""
-    return said.encode("latin-1", "replace").decode("utf-8", "replace")
+    return given.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 Reason = Annotated[str, Depends(_reason)]

@@ -152,11 +152,19 @@ def carries() -> object:
     with receiver(1, max_frame_size=16384, max_message_size=10_000_000) as client:
         ((frame, got),) = take(client, 1)
         settle(client, frame, "accepted")
-    said = got.properties
+    received_properties = got.properties
     annotations = {text(key): text(value) for key, value in got.message_annotations.items()}
     return {
         "same": b"".join(got.data) == sent and len(got.data) == 2,
-        "said": [text(part) for part in (said.message_id, said.subject, said.reply_to, said.content_type)],
+        "said": [
+            text(part)
+            for part in (
+                received_properties.message_id,
+                received_properties.subject,
+                received_properties.reply_to,
+                received_properties.content_type,
+            )
+        ],
         "properties": {text(key): text(value) for key, value in got.application_properties.items()},
         "header": [got.header.durable, got.header.priority],
         "annotations": [annotations[name] for name in ("x-opt-mine", "x-exchange", "x-routing-key")],

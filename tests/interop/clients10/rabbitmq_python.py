@@ -227,11 +227,16 @@ def carries() -> object:
     publisher.publish(message)
     (got,) = Taking(connection, accept).taken()
     connection.close()
-    said = got.properties
+    received_properties = got.properties
     annotations = {str(key): value for key, value in got.message_annotations.value.items()}
     return {
         "same": got.body.value == sent,
-        "said": [int(said.message_id), said.subject, said.reply_to, said.content_type],
+        "said": [
+            int(received_properties.message_id),
+            received_properties.subject,
+            received_properties.reply_to,
+            received_properties.content_type,
+        ],
         "properties": got.application_properties.value,
         "header": [got.header.durable, got.header.priority],
         "annotations": [annotations[name] for name in ("x-opt-mine", "x-exchange", "x-routing-key")],

@@ -112,8 +112,8 @@ class ChanceClient:
 
     def _listen(self) -> None:
         """Record the received performatives, and answer them where an answer is required."""
-        for said in self.wired.written():
-            made = said.performative
+        for frame in self.wired.written():
+            made = frame.performative
             error = getattr(made, "error", None)
             self.heard[type(made).__name__ if error is None else error.condition] += 1
             if isinstance(made, Transfer):

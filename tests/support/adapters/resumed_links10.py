@@ -83,8 +83,8 @@ def delivered(client: Client10, count: int) -> list[bytes]:
 def transfers(client: Client10) -> list[Transfer]:
     """Return the transfers that the broker wrote since the last call, after the waiting loop turns."""
     client.bench.turns.run()
-    said = [each.performative for each in client.written()]
-    return [each for each in said if isinstance(each, Transfer)]
+    received = [each.performative for each in client.written()]
+    return [each for each in received if isinstance(each, Transfer)]
 
 
 def performative_types(client: Client10) -> list[type[Composite]]:

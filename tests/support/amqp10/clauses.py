@@ -66,8 +66,8 @@ def report(document: str, found: list[Mark]) -> Iterator[str]:
     yield f"{document}: {len(clauses)} clauses, {len(untested(document, found))} of them without tests"
     for clause, title in clauses.items():
         tests = [mark.test for mark in found if (mark.document, mark.clause) == (document, clause)]
-        said = str(len(tests)) if tests else f"-  {reasons.get(clause, 'NO TEST')}"
-        yield f"  {clause:8} {title:58} {said}"
+        count_text = str(len(tests)) if tests else f"-  {reasons.get(clause, 'NO TEST')}"
+        yield f"  {clause:8} {title:58} {count_text}"
 
 
 def main(arguments: list[str]) -> None:

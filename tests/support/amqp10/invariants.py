@@ -173,8 +173,8 @@ def is_body(data: bytes) -> bool:
 def value_reach_agrees(data: bytes) -> bool:
     """Whether the reach of every prefix of a value is unknown or agrees with the reach of the value."""
     known = [_reach(data[:end]) for end in range(min(len(data), 24) + 1)]
-    told = [reach for reach in known if reach != NONE]
-    return told == known[len(known) - len(told) :] and len(set(told)) <= 1
+    reaches = [reach for reach in known if reach != NONE]
+    return reaches == known[len(known) - len(reaches) :] and len(set(reaches)) <= 1
 
 
 def _reach(data: bytes) -> int | str:

@@ -42,14 +42,14 @@ class DuplicateBench(VhostBench):
         super().__init__(store)
         self.vhost.views = lambda message, store: IdentityView(message)
 
-    def message(self, said: str, persistent: bool = False, key: str = "q", exchange: str = "") -> Message:
+    def message(self, identity: str, persistent: bool = False, key: str = "q", exchange: str = "") -> Message:
         address = self.vhost.publisher.route(exchange, key).address
-        return Message(address, said.encode(), 1, persistent, 0)
+        return Message(address, identity.encode(), 1, persistent, 0)
 
-    def say(self, said: str, key: str = "q", immediate: bool = False, **options: Any) -> Outcome:
+    def say(self, identity: str, key: str = "q", immediate: bool = False, **options: Any) -> Outcome:
         """Publish a message with this identity; return the result of `publish`."""
         exchange = options.get("exchange", "")
-        message = self.message(said, options.get("persistent", False), key, exchange)
+        message = self.message(identity, options.get("persistent", False), key, exchange)
         source = Source(PUBLISHED)
         source.names_origins = options.get("names_origins", True)
         return self.vhost.publisher.publish(

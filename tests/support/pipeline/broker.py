@@ -58,8 +58,8 @@ class Broker:
 
     def declare_stream(self, queue: str, partitions: int = 1, **arguments: object) -> None:
         """Declare a stream."""
-        said = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
-        self.declare(queue, {"x-queue-type": "stream", "x-partitions": partitions} | said)
+        given = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        self.declare(queue, {"x-queue-type": "stream", "x-partitions": partitions} | given)
 
     def publish(self, queue: str, bodies: Sequence[bytes], **properties: Any) -> None:
         """Publish in order, in a single transaction: the body determines the partition."""
@@ -69,6 +69,6 @@ class Broker:
             channel.tx_select()
             for body in bodies:
                 headers = {"x-partition-key": body.decode(errors="replace")[:50]}
-                said = pika.BasicProperties(**({"delivery_mode": 2, "headers": headers} | properties))
-                channel.basic_publish("", queue, body, said)
+                given = pika.BasicProperties(**({"delivery_mode": 2, "headers": headers} | properties))
+                channel.basic_publish("", queue, body, given)
             channel.tx_commit()

@@ -34,6 +34,6 @@ def test_a_consumer_of_amqp_0_9_1(bench: BrokerBench, warned: list[str]) -> None
 def test_a_link_of_amqp_1_0(bench: BrokerBench, warned: list[str]) -> None:
     bench.broker.vhosts["/"].declarations.declare_queue("q", False, None, False, {})
     client = Client10(bench)
-    said = {Symbol("x-priorty"): 1, Symbol("paired"): True, Symbol("x-priority"): 1}
-    client.receives("q", properties=said)
+    link_properties = {Symbol("x-priorty"): 1, Symbol("paired"): True, Symbol("x-priority"): 1}
+    client.receives("q", properties=link_properties)
     assert warned == [TEXT]

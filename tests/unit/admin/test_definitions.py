@@ -136,8 +136,8 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
     ],
 )
 def test_an_invalid_item_is_named_and_nothing_changes(document: object, problem: str) -> None:
-    (said,) = DefinitionsBench().problems(document)
-    assert problem in said
+    (expected,) = DefinitionsBench().problems(document)
+    assert problem in expected
 
 
 def test_up_to_twenty_problems_are_reported() -> None:
@@ -429,7 +429,7 @@ def test_importing_twice_changes_nothing() -> None:
 def test_an_export_of_rabbitmq_4_is_imported() -> None:
     place = DefinitionsBench()
     metadata = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum"}
-    said = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}
+    expected = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}
     place.take(
         {
             "rabbit_version": "4.1.0",
@@ -449,7 +449,7 @@ def test_an_export_of_rabbitmq_4_is_imported() -> None:
                 }
             ],
             "vhosts": [
-                {"name": "shop", "metadata": metadata | {"protected_from_deletion": False}, **said},
+                {"name": "shop", "metadata": metadata | {"protected_from_deletion": False}, **expected},
                 {"name": "plain", "default_queue_type": "quorum"},
             ],
             "global_parameters": [{"name": "cluster_tags", "value": []}],

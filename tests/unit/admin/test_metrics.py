@@ -308,8 +308,8 @@ async def test_queues_may_come_and_go_during_a_scrape() -> None:
             queues[f"new{len(lines)}"] = FakeQueue()
             del queues[next(iter(queues))]
     for metric in (b"messages_ready{", b"messages_unacked{", b"consumers{"):
-        told = [line for line in lines if line.startswith(b"amqpd_queue_" + metric)]
-        assert len(told) == 3 * SLICE
+        metric_lines = [line for line in lines if line.startswith(b"amqpd_queue_" + metric)]
+        assert len(metric_lines) == 3 * SLICE
 
 
 class CountedName(str):
@@ -358,8 +358,8 @@ async def test_many_queues_are_exported_in_slices() -> None:
     assert written == 700_000
     assert CountedName.labelled == 100_000
     assert CountedQueue.asked >= 800_000
-    for told in zip(*turns, strict=True):
-        between = [later - earlier for earlier, later in itertools.pairwise(told)]
+    for metric_lines in zip(*turns, strict=True):
+        between = [later - earlier for earlier, later in itertools.pairwise(metric_lines)]
         assert len(between) >= 7 * 100_000 // SLICE
         assert max(between) <= SLICE
 

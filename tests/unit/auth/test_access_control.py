@@ -23,18 +23,18 @@ class Caller:
     """An applicant that records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str | bytes]] = []
+        self.answers: list[tuple[str, str | bytes]] = []
 
     def on_challenge(self, challenge: bytes) -> None:
-        self.told.append(("challenged", challenge))
+        self.answers.append(("challenged", challenge))
 
     def on_accepted(self, user: str, proof: bytes) -> None:
-        self.told.append(("accepted", user))
+        self.answers.append(("accepted", user))
         if proof:
-            self.told.append(("proof", proof))
+            self.answers.append(("proof", proof))
 
     def on_refused(self, user: str, why: str) -> None:
-        self.told.append(("refused", user))
+        self.answers.append(("refused", user))
 
 
 class Clock:
@@ -88,19 +88,19 @@ def outcome(
     gate: AccessControl, mechanism: str, response: bytes, origin: Origin = LOCAL
 ) -> tuple[str, str | bytes]:
     _, caller = begun(gate, mechanism, response, origin)
-    (told,) = caller.told
-    return told
+    (answers,) = caller.answers
+    return answers
 
 
 def scram(gate: AccessControl, user: str, password: str, origin: Origin = LOCAL) -> Caller:
     """A client's side of SCRAM-SHA-256, checking the broker's proof too."""
     client = ScramClient(user, password)
     login, caller = begun(gate, "SCRAM-SHA-256", client.first(), origin)
-    challenge = caller.told[0][1]
+    challenge = caller.answers[0][1]
     assert isinstance(challenge, bytes)
     login.respond(client.final(challenge))
-    if caller.told[-1][0] == "proof":
-        assert caller.told[-1][1] == client.expected
+    if caller.answers[-1][0] == "proof":
+        assert caller.answers[-1][1] == client.expected
     return caller
 
 
@@ -165,13 +165,13 @@ def test_an_invalid_sasl_response_is_refused(gate: AccessControl) -> None:
     ],
 )
 def test_scram(gate: AccessControl, user: str, password: str, origin: Origin, expected: str) -> None:
-    assert scram(gate, user, password, origin).told[1] == (expected, user)
+    assert scram(gate, user, password, origin).answers[1] == (expected, user)
 
 
 def test_scram_from_outside_loopback(gate: AccessControl, users: Users) -> None:
     users.put("guest", make_password("guest", 4096))
-    assert scram(gate, "guest", "guest", REMOTE).told[1] == ("refused", "guest")
-    assert scram(gate, "guest", "guest", LOCAL).told[1] == ("accepted", "guest")
+    assert scram(gate, "guest", "guest", REMOTE).answers[1] == ("refused", "guest")
+    assert scram(gate, "guest", "guest", LOCAL).answers[1] == ("accepted", "guest")
 
 
 def test_scram_with_a_password_that_was_replaced_after_the_challenge(
@@ -179,16 +179,16 @@ def test_scram_with_a_password_that_was_replaced_after_the_challenge(
 ) -> None:
     client = ScramClient("ann", "ann")
     login, caller = begun(gate, "SCRAM-SHA-256", client.first())
-    challenge = caller.told[0][1]
+    challenge = caller.answers[0][1]
     assert isinstance(challenge, bytes)
     users.put("ann", make_password("new", 4096))
     login.respond(client.final(challenge))
-    assert caller.told[1:] == [("refused", "ann")]
+    assert caller.answers[1:] == [("refused", "ann")]
 
 
 def test_scram_salts_do_not_reveal_existing_users(gate: AccessControl) -> None:
     def salt(user: str) -> bytes:
-        challenge = begun(gate, "SCRAM-SHA-256", f"n,,n={user},r=x".encode())[1].told[0][1]
+        challenge = begun(gate, "SCRAM-SHA-256", f"n,,n={user},r=x".encode())[1].answers[0][1]
         assert isinstance(challenge, bytes)
         assert challenge.endswith(b",i=4096")
         return challenge.split(b",")[1]
@@ -208,11 +208,11 @@ def test_failed_proofs_delay_the_next_challenge(gate: AccessControl, clock: Cloc
     for _ in range(FREE_FAILURES):
         scram(gate, "ann", "wrong", REMOTE)
     _, waiting = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
-    assert waiting.told == []
-    assert scram(gate, "ann", "ann", LOCAL).told[1] == ("accepted", "ann")  # from another address
+    assert waiting.answers == []
+    assert scram(gate, "ann", "ann", LOCAL).answers[1] == ("accepted", "ann")  # from another address
     clock.now += 10
     clock.later.pop()()
-    assert waiting.told[0][0] == "challenged"
+    assert waiting.answers[0][0] == "challenged"
 
 
 def test_scram_proofs_during_back_off_are_refused_unchecked(gate: AccessControl) -> None:
@@ -222,7 +222,7 @@ def test_scram_proofs_during_back_off_are_refused_unchecked(gate: AccessControl)
         scram(gate, "ann", "wrong", REMOTE)
     for login, caller in begun_before:
         login.respond(b"whatever")
-        assert caller.told[-1] == ("refused", "ann")
+        assert caller.answers[-1] == ("refused", "ann")
 
 
 def test_a_delayed_challenge_is_not_sent_to_an_abandoned_login(gate: AccessControl, clock: Clock) -> None:
@@ -231,7 +231,7 @@ def test_a_delayed_challenge_is_not_sent_to_an_abandoned_login(gate: AccessContr
     login, caller = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
     login.abandon()
     clock.later.pop()()
-    assert caller.told == []
+    assert caller.answers == []
 
 
 def certified(name: str, loopback: bool = False) -> Origin:

@@ -121,8 +121,8 @@ def test_the_output_of_check_config_is_an_equivalent_file(daemon: FakeDaemon, tm
         values = [line.rsplit("  #", 1)[0].rstrip() for line in lines]
         for name in ("tls_certificate", "tls_key", "tls_ca", "load_definitions"):
             assert f'{name} = "none"' in values
-        told = [line.rsplit("  #", 1)[0].rstrip() for line in again.stdout.splitlines()]
-        assert [line for line in told if not line.startswith("default_pass")] == values
+        setting_lines = [line.rsplit("  #", 1)[0].rstrip() for line in again.stdout.splitlines()]
+        assert [line for line in setting_lines if not line.startswith("default_pass")] == values
 
 
 def test_version() -> None:

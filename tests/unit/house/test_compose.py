@@ -32,8 +32,10 @@ def services(path: Path) -> dict[str, dict[str, Any]]:
 
 def commands(service: dict[str, Any]) -> Iterator[list[str]]:
     """The words of each command of ours."""
-    said = service.get("command", "")
-    words = shlex.split(said if isinstance(said, str) else said[-1].replace(";", " ; ").replace("&&", " && "))
+    command = service.get("command", "")
+    words = shlex.split(
+        command if isinstance(command, str) else command[-1].replace(";", " ; ").replace("&&", " && ")
+    )
     while "amqpd" in words:
         words = words[words.index("amqpd") + 1 :]
         ends = [words.index(end) for end in (";", "&&") if end in words]

@@ -95,8 +95,8 @@ def report(folder: Path) -> tuple[set[str], dict[str, str]]:
     details = done.stdout.partition("Broken contracts")[2]
     starts = sorted((details.index(f"\n{name}\n---"), name) for name in broken)
     ends = [start for start, _ in starts[1:]] + [len(details)]
-    told = {name: details[start:end] for (start, name), end in zip(starts, ends, strict=False)}
-    return {name for name, _ in verdicts}, told
+    details_by_name = {name: details[start:end] for (start, name), end in zip(starts, ends, strict=False)}
+    return {name for name, _ in verdicts}, details_by_name
 
 
 def test_contracts_hold(sources: Path) -> None:
@@ -110,7 +110,7 @@ def test_each_contract_catches_a_planted_violation(sources: Path) -> None:
     for package in ("broker", "pipeline"):
         (sources / package / "unplaced.py").write_text('"""A module that no layer lists."""\n')
 
-    contracts, told = report(sources)
+    contracts, details_by_name = report(sources)
 
     for module, line, contract in PLANTED:
         importer = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -118,7 +118,7 @@ def test_each_contract_catches_a_planted_violation(sources: Path) -> None:
         if "from concurrent" in line:
             imported = "concurrent"  # import-linter names other packages as a whole
         pattern = rf"{re.escape(importer)} -> {re.escape(imported)} \(l\.\d+"
-        assert re.search(pattern, told.get(contract, "")), (module, line, told)
-    assert "- broker.unplaced" in told[LAYERS]
-    assert "- pipeline.unplaced" in told[PIPELINE_LAYERS]
-    assert contracts == set(told)
+        assert re.search(pattern, details_by_name.get(contract, "")), (module, line, details_by_name)
+    assert "- broker.unplaced" in details_by_name[LAYERS]
+    assert "- pipeline.unplaced" in details_by_name[PIPELINE_LAYERS]
+    assert contracts == set(details_by_name)

@@ -21,8 +21,8 @@ START = 20_000 * DAY  # 2024-10-04, microseconds since 1970
 
 
 def line(first: int, last: int, day: int = 0, node: str = "n") -> bytes:
-    said = {"node": node, "first": first, "last": last, "earliest": START + day * DAY, "latest": START + 9}
-    return json.dumps(said).encode()
+    values = {"node": node, "first": first, "last": last, "earliest": START + day * DAY, "latest": START + 9}
+    return json.dumps(values).encode()
 
 
 def found(

@@ -41,14 +41,19 @@ class Keeper:
     """A broker that has just been made, and its journal. The loop turns by hand."""
 
     def __init__(self, folder: Path, level: str, **settings: object) -> None:
-        said = {"data_dir": folder, "journal_dir": folder, "journal_free_min": 0, "node_name": NODE}
+        checkpoints_found = {
+            "data_dir": folder,
+            "journal_dir": folder,
+            "journal_free_min": 0,
+            "node_name": NODE,
+        }
         self.folder = folder
         self.broker = new_broker()
         self.turns: list[Callable[[], None]] = []
         self.timers: list[Timer] = []
         self.work: list[Work] = []
         self.journaling = create_journal(
-            Settings.model_validate(said | {"journal": level} | settings),
+            Settings.model_validate(checkpoints_found | {"journal": level} | settings),
             self.broker,
             view_of,
             soon=lambda turn: self.turns.append(turn),
@@ -139,8 +144,12 @@ def test_checkpoints_record_the_size_of_each_queue_every_minute(tmp_path: Path) 
     keeper.tick(MINUTE - 1)
     assert keeper.checkpoints() == []
     keeper.tick()
-    said = [(row.queue, row.reason, row.quantity, row.unacked) for row in keeper.checkpoints()]
-    assert said == [("own", "lifecycle", 1, 0), ("full", "full", 3, 1), ("empty", "lifecycle", 0, 0)]
+    checkpoints_found = [(row.queue, row.reason, row.quantity, row.unacked) for row in keeper.checkpoints()]
+    assert checkpoints_found == [
+        ("own", "lifecycle", 1, 0),
+        ("full", "full", 3, 1),
+        ("empty", "lifecycle", 0, 0),
+    ]
     publish(keeper.vhost, "", "own")
     keeper.tick(MINUTE)
     assert [(row.queue, row.quantity) for row in keeper.checkpoints()[3:]] == [

@@ -112,11 +112,11 @@ def test_the_peer_closes(client: Client) -> None:
 
 @pytest.mark.parametrize("code", [None, 1000, 1012, 3000, 4999])
 def test_every_code_that_a_peer_may_close_with(client: Client, code: int | None) -> None:
-    said = b"" if code is None else code.to_bytes(2, "big")
-    client.wire.feed(b"\x88" + bytes([0x80 + len(said)]) + bytes(4) + said)
+    payload = b"" if code is None else code.to_bytes(2, "big")
+    client.wire.feed(b"\x88" + bytes([0x80 + len(payload)]) + bytes(4) + payload)
     client.wire.read(PLENTY)
     assert (client.wire.ended, client.wire.refusal) == (True, "")
-    assert client.wire.answer() == b"\x88" + bytes([len(said)]) + said
+    assert client.wire.answer() == b"\x88" + bytes([len(payload)]) + payload
 
 
 def test_the_broker_closes_and_the_peer_answers(client: Client) -> None:

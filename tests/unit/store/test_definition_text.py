@@ -16,12 +16,12 @@ class Topology:
     def __init__(self, *changes: Change) -> None:
         self.changes = list(changes)
         self.asked = 0
-        self.told = 0
+        self.call_count = 0
 
     def describe(self) -> Iterator[list[Change]]:
         self.asked += 1
         for change in list(self.changes):
-            self.told += 1
+            self.call_count += 1
             yield [change]
 
 
@@ -96,10 +96,10 @@ def test_the_old_text_is_valid_until_the_new_description_is_complete() -> None:
     topology.changes = named(*"fghij")
     for done, objects in ((False, 2), (False, 4), (True, 5)):
         text.step()
-        assert topology.told == 5 + objects
+        assert topology.call_count == 5 + objects
         assert names(text) == ("fghij" if done else "abcdeuvwxyz")
     text.step()
-    assert (topology.asked, topology.told) == (2, 10)
+    assert (topology.asked, topology.call_count) == (2, 10)
 
 
 def test_changes_during_a_description_keep_their_order() -> None:

@@ -33,8 +33,8 @@ def publisher(bench: BrokerBench, **fields: object) -> Client10:
 def answers(client: Client10) -> list[tuple[int, int, str, bool]]:
     """First and last delivery, outcome, and whether it is settled, of each answer since the last call."""
     found = []
-    for said in client.written():
-        made = said.performative
+    for sent_frames in client.written():
+        made = sent_frames.performative
         if isinstance(made, Disposition):
             assert made.role
             assert made.last is not None
@@ -98,12 +98,12 @@ def test_a_store_failure_ends_the_session_without_an_accepted_delivery(
 ) -> None:
     client.publish(0, durable=True)
     bench.store.fail("the disk is gone")
-    said = [made.performative for made in client.written()]
+    sent_frames = [made.performative for made in client.written()]
 
-    assert [type(made) for made in said] == [End]
-    assert isinstance(said[0], End)
-    assert said[0].error is not None
-    assert said[0].error.condition == "amqp:internal-error"
+    assert [type(made) for made in sent_frames] == [End]
+    assert isinstance(sent_frames[0], End)
+    assert sent_frames[0].error is not None
+    assert sent_frames[0].error.condition == "amqp:internal-error"
 
 
 def test_an_ended_session_sends_no_dispositions(client: Client10, bench: BrokerBench) -> None:
@@ -138,11 +138,11 @@ def test_each_delivery_has_one_answer_and_all_are_in_order(steps: list[str]) -> 
     bench.store.complete()
     found += answers(client)
 
-    told = [(number, name) for first, last, name, _ in found for number in range(first, last + 1)]
+    named_numbers = [(number, name) for first, last, name, _ in found for number in range(first, last + 1)]
     accepted, rejected = Accepted.__name__, Rejected.__name__
-    assert [number for number, _ in told] == list(range(len(sent)))
-    assert {name for _, name in told} <= {accepted, rejected}
-    assert [name for _, name in told].count(rejected) == max(0, steps.count("volatile") - 4)
+    assert [number for number, _ in named_numbers] == list(range(len(sent)))
+    assert {name for _, name in named_numbers} <= {accepted, rejected}
+    assert [name for _, name in named_numbers].count(rejected) == max(0, steps.count("volatile") - 4)
 
 
 # -- deliveries of which the sender settles last

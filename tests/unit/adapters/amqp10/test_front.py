@@ -153,9 +153,9 @@ def test_the_header_has_first_acquirer_and_delivery_count(
         entry.delivery_count -= 1
     _, sent = read(bench, queue, front)
 
-    said = header(sent)
-    assert (said.durable, said.priority, said.ttl) == (True, 7, None)
-    assert (said.first_acquirer, said.delivery_count) == (not redelivered, failed)
+    sent_header = header(sent)
+    assert (sent_header.durable, sent_header.priority, sent_header.ttl) == (True, 7, None)
+    assert (sent_header.first_acquirer, sent_header.delivery_count) == (not redelivered, failed)
     assert front.size == len(sent)
 
 

@@ -166,8 +166,13 @@ def test_an_outcome_that_is_larger_than_a_frame_is_not_repeated() -> None:
     performative_types(client)
     client.send(credit_flow(2))
 
-    told, again = transfers(client)
-    assert (told.delivery_tag, told.settled, told.resume, told.state) == (tags[0], True, True, None)
+    first_transfer, again = transfers(client)
+    assert (
+        first_transfer.delivery_tag,
+        first_transfer.settled,
+        first_transfer.resume,
+        first_transfer.state,
+    ) == (tags[0], True, True, None)
     assert (again.delivery_tag, again.settled, again.resume) == (tags[1], False, True)
 
 

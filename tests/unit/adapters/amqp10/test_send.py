@@ -34,8 +34,8 @@ def window(client: Client10, received: int, more: int) -> None:
     client.bench.turns.run()
 
 
-def transfers(said: list[WrittenFrame]) -> list[Transfer]:
-    found = [made.performative for made in said]
+def transfers(sent_frames: list[WrittenFrame]) -> list[Transfer]:
+    found = [made.performative for made in sent_frames]
     assert all(isinstance(made, Transfer) for made in found), found
     return [made for made in found if isinstance(made, Transfer)]
 
@@ -57,19 +57,19 @@ def test_parts_go_out_as_the_window_allows_and_are_whole_again(
     for number, body in enumerate(bodies):
         put_large(bench, body, piece_bytes=piece_bytes, on_disk=on_disk and number == 0)
     bench.turns.run()
-    said: list[WrittenFrame] = []
+    sent_frames: list[WrittenFrame] = []
     for more in [*windows, WINDOW]:
-        window(client, len(said), more)
+        window(client, len(sent_frames), more)
         new = client.written()
         assert len(new) <= more
-        said += new
-    made = transfers(said)
+        sent_frames += new
+    made = transfers(sent_frames)
     ends = [at for at, transfer in enumerate(made) if not transfer.more]
 
     assert len(ends) == len(bodies)
     for number, (start, end) in enumerate(zip([0, *(at + 1 for at in ends)], ends, strict=False)):
         assert {transfer.delivery_id for transfer in made[start : end + 1]} == {number}
-        whole = b"".join(part.payload for part in said[start : end + 1])
+        whole = b"".join(part.payload for part in sent_frames[start : end + 1])
         assert whole.endswith(bodies[number])
 
 

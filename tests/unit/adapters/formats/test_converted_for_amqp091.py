@@ -130,10 +130,10 @@ def test_an_expiration_is_what_is_left_of_it(bench: BrokerBench) -> None:
         assert Properties(content).text(basic.EXPIRATION) == left
     message = Message(Address("", "q"), content10(ttl=60_000), 4, True, 0)
     message.expiration = 50
-    for date, said in ((0, "50"), (1, "0")):
+    for date, expiration_text in ((0, "50"), (1, "0")):
         message.date = date
         content = content_for091(bench.server.conversions, message, message.content or b"")
-        assert Properties(content).text(basic.EXPIRATION) == said
+        assert Properties(content).text(basic.EXPIRATION) == expiration_text
 
 
 def test_a_dead_letter_tells_of_its_death_in_the_headers_of_amqp_091(bench: BrokerBench) -> None:

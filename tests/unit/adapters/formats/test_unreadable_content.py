@@ -32,14 +32,14 @@ def queue() -> Queue:
 
 
 def test_unreadable_content_matches_no_filter_and_is_reported_once(queue: Queue) -> None:
-    told: list[str] = []
+    log_lines: list[str] = []
     client = Client(
-        queue, HandScheduler(), entry_filter=SelectorFilter(Selector("a = 1"), queue.store, told.append)
+        queue, HandScheduler(), entry_filter=SelectorFilter(Selector("a = 1"), queue.store, log_lines.append)
     )
     client.session.connection.pump(16)
     assert [entry.message.content is not None for entry in client.deliveries] == [True]
     assert queue.ready == 2, "they wait for somebody without a selector"
-    [text] = told
+    [text] = log_lines
     assert "a = 1" in text
     assert "Input/output error" in text
 

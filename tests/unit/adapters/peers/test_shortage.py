@@ -319,10 +319,10 @@ def test_a_publisher_is_held_in_the_middle_of_a_large_body(bench: BrokerBench, p
     client.connection.receive(header_bytes(size, properties, 1) + frames[0])
     short(bench)
     sent = 1
-    while not (told := client.frames()):
+    while not (received := client.frames()):
         client.connection.receive(frames[sent])
         sent += 1
-    assert [type(frame) for frame in told] == [Connection.Blocked]
+    assert [type(frame) for frame in received] == [Connection.Blocked]
     assert sent <= 9, "a piece is a mebibyte"
     assert (client.connection.part_bytes() > 1 << 20) is not persistent
     client.connection.receive(frames[sent])

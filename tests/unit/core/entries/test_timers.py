@@ -66,11 +66,11 @@ def test_timers_returned_in_slices_ring_in_order_and_are_in_no_heap(apart: int) 
     for start in range(0, 50, 10):
         timers.start_again(entries[start : start + 10])
     assert (timers.count, timers._heap) == (51, [])
-    told = []
+    called = []
     while (first := timers.first()) is not None:
-        told.append(first.entry)
+        called.append(first.entry)
         timers.stop(first)
-    assert told == [*entries, *rest]
+    assert called == [*entries, *rest]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -91,12 +91,12 @@ def test_timers_returned_in_any_order_ring_in_time(seed: int) -> None:
         first = timers.first()
         assert (first.due if first else None) == min((timer.due for timer in running), default=None)
     timers.start_again(entries)
-    told = []
+    called = []
     while (first := timers.first()) is not None:
         assert first.entry is not None
-        told.append(first.due)
+        called.append(first.due)
         timers.stop(first)
-    assert told == sorted(each.timer.due for each in entries if each.timer is not None)
+    assert called == sorted(each.timer.due for each in entries if each.timer is not None)
 
 
 def test_stopping_twice_is_stopping_once() -> None:

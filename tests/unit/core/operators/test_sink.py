@@ -114,8 +114,8 @@ def test_an_objection_is_no_queue_that_is_full() -> None:
     bench.vhost.declarations.declare_queue("full", True, None, False, arguments)
     vhost = bench.vhost
     assert objection(chunk_of([("", "q"), ("", "full")]), vhost, open_rows, True, set()) == ""
-    said = "exchange '' leads nowhere with routing key 'absent'"
-    assert objection(chunk_of([("", "absent")]), vhost, open_rows, True, set()) == said
+    refusal = "exchange '' leads nowhere with routing key 'absent'"
+    assert objection(chunk_of([("", "absent")]), vhost, open_rows, True, set()) == refusal
     assert objection(chunk_of([("", "absent")]), vhost, open_rows, False, set()) == ""
     with pytest.raises(NotFound, match="no exchange 'absent'"):
         objection(chunk_of([("absent", "")]), vhost, open_rows, False, set())

@@ -157,7 +157,9 @@ def test_only_the_deaths_that_were_chosen_make_letters(reasons: str | None) -> N
     ward = Ward(delivery_limit=0, max_length=1, **chosen)
     die(ward)
     wanted = list(DEATHS) if reasons is None else reasons.split(",")
-    assert sorted(str(told["x-first-death-reason"]) for told in ward.headers()) == sorted(wanted)
+    assert sorted(str(death_headers["x-first-death-reason"]) for death_headers in ward.headers()) == sorted(
+        wanted
+    )
     moved = dict(zip(REASONS, ward.vhost.counters.dead_lettered, strict=True))
     assert moved == {reason: int(reason in wanted) for reason in REASONS}
     assert [a + b for a, b in zip(moved.values(), ward.vhost.counters.discarded, strict=True)] == [

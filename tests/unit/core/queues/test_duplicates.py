@@ -17,7 +17,7 @@ from tests.support.core.topology import RecordingStore
 def test_an_id_is_taken_once_within_the_window() -> None:
     bench = DuplicateBench()
     queue = bench.queue(dedup_window=1000)
-    assert [bench.say(said) for said in ("a", "b", "a")] == [ROUTED, ROUTED, DUPLICATE]
+    assert [bench.say(text) for text in ("a", "b", "a")] == [ROUTED, ROUTED, DUPLICATE]
     bench.clock.advance(999)
     assert bench.say("a") == DUPLICATE, "a duplicate does not make the window longer"
     bench.clock.advance(1)
@@ -40,7 +40,7 @@ def test_a_message_without_id_is_never_a_duplicate() -> None:
 def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
     bench = DuplicateBench()
     bench.queue(dedup_window=1000, dedup_limit=2)
-    assert [bench.say(said) for said in ("a", "b", "c", "b", "a", "c", "b")] == [
+    assert [bench.say(text) for text in ("a", "b", "c", "b", "a", "c", "b")] == [
         ROUTED,
         ROUTED,
         ROUTED,
@@ -54,8 +54,8 @@ def test_beyond_the_limit_the_oldest_id_is_forgotten() -> None:
 def test_a_producer_is_heard_once_up_to_each_number() -> None:
     bench = DuplicateBench()
     queue = bench.queue(dedup_producers=2)
-    said = ["/p/1", "/p/3", "/p/2", "/p/3", "/q/1", "/p/4", "/r/0", "/q/1", "/p/4"]
-    taken = [bench.say(each) for each in said]
+    text = ["/p/1", "/p/3", "/p/2", "/p/3", "/q/1", "/p/4", "/r/0", "/q/1", "/p/4"]
+    taken = [bench.say(each) for each in text]
     # when r comes, q has not been heard of for longest; when q comes again, p has
     assert taken == [ROUTED, ROUTED, DUPLICATE, DUPLICATE, ROUTED, ROUTED, ROUTED, ROUTED, ROUTED]
     assert len(contents_of(queue)) == 7
@@ -78,8 +78,8 @@ def test_the_origin_of_a_message_counts_only_from_a_source_that_forwards_exactly
     bench = DuplicateBench()
     queue = bench.queue(dedup_producers=2)
     assert bench.say("/@a/5") is ROUTED
-    for said in ("/@a/5", "/@a/5", "/@a/9>7"):
-        assert bench.say(said, names_origins=False) is ROUTED
+    for text in ("/@a/5", "/@a/5", "/@a/9>7"):
+        assert bench.say(text, names_origins=False) is ROUTED
     assert bench.say("/@a/5") is DUPLICATE
     assert contents_of(queue) == ["/@a/5", "/@a/5", "/@a/5", "/@a/9>7"]
 
@@ -131,7 +131,7 @@ def test_recovered_records_beyond_the_limits_are_forgotten() -> None:
 def test_message_id_or_producer_number_alone_makes_a_duplicate() -> None:
     bench = DuplicateBench()
     bench.queue(dedup_window=1000, dedup_producers=2)
-    assert [bench.say(said) for said in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [
+    assert [bench.say(text) for text in ("a/p/1", "a/p/2", "b/p/1", "b/p/2")] == [
         ROUTED,
         DUPLICATE,
         DUPLICATE,
@@ -240,11 +240,11 @@ def test_arguments() -> None:
         bench.queue(dedup_window=6)
 
 
-def restored(bench: DuplicateBench, *said: tuple[str, int]) -> list[Message]:
+def restored(bench: DuplicateBench, *text: tuple[str, int]) -> list[Message]:
     """Recover a queue's records: sequences of producers, or message ids with NEVER."""
     queue = bench.queue(durable=True, dedup_window=5000, dedup_producers=3)
     found = []
-    for number, (key, sequence) in enumerate(said, 1):
+    for number, (key, sequence) in enumerate(text, 1):
         mark = new_mark(key, sequence, True, bench.clock.schedule.date() + number)
         mark.sequence = number
         restore_message(queue, mark, False)
@@ -259,7 +259,7 @@ def test_after_a_restart_the_log_lets_go_of_what_was_said_again() -> None:
     assert store.settled == [], "the log takes no appends yet"
     bench.clock.advance(1)
     assert {id(mark) for mark, _ in store.settled} == {id(found[number]) for number in (0, 2, 5)}
-    assert [bench.say(said) for said in ("a", "b", "/p/3")] == [DUPLICATE] * 3
+    assert [bench.say(text) for text in ("a", "b", "/p/3")] == [DUPLICATE] * 3
     bench.clock.advance(7000)
     assert len(store.settled) == 5, "all but how far the producer has come"
 

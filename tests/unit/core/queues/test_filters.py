@@ -164,13 +164,13 @@ def test_changing_the_filter_keeps_the_active_consumer(others: int) -> None:
         bench.client()
     bench.publish(2)
     bench.run()
-    told = list(first.activities)
+    earlier = list(first.activities)
     change_filter(bench.queue, first.consumer, NumberFilter(lambda number: number != 1))
     first.nack(1)
     bench.publish(1)
     bench.run()
     assert first.numbers == [1, 2, 3]
-    assert first.activities == told
+    assert first.activities == earlier
     assert bench.queue.election.active is first.consumer
 
 

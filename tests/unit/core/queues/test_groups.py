@@ -274,11 +274,11 @@ def test_immediate_goes_to_the_owner() -> None:
 
 def test_a_consumer_that_takes_an_entry_out_of_order_gets_the_rest_of_its_group() -> None:
     bench = GroupBench(PriorityEntryList(2))
-    told, idle = bench.client(), bench.client()
+    notified, idle = bench.client(), bench.client()
     bench.send("a")
     assert enqueue_immediate(bench.queue, bench.next("a", priority=1))
     bench.run()
-    assert (told.numbers, idle.numbers) == ([], [2, 1])
+    assert (notified.numbers, idle.numbers) == ([], [2, 1])
 
 
 def test_an_arrival_of_higher_priority_is_found_by_the_owner() -> None:

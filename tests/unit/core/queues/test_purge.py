@@ -20,13 +20,13 @@ class Waiter(PurgeWaiter):
     """A waiter that records its calls."""
 
     def __init__(self, *purges: Purge) -> None:
-        self.told: list[int] = []
+        self.purged_counts: list[int] = []
         for each in purges:
             each.set_waiter(self)
 
     def on_purged(self, purge: Purge) -> None:
         assert purge.over
-        self.told.append(int(purge.dropped))
+        self.purged_counts.append(int(purge.dropped))
 
 
 def turn(bench: VhostBench) -> None:
@@ -75,7 +75,7 @@ def test_a_small_purge_is_done_at_once() -> None:
     bench.run()
     asked = bench.vhost.declarations.purge_queue("q")
     assert (asked.over, asked.dropped, numbers(queue)) == (True, 9, [1])
-    assert Waiter(asked).told == [9]
+    assert Waiter(asked).purged_counts == [9]
     assert client.consumer.blockers & BLOCKED_BY_PURGE == 0
     assert queue.browsers is None
 
@@ -87,13 +87,13 @@ def test_later_arrivals_stay_and_are_delivered_after_the_purge(kind: dict[str, A
     bench.publish(count=2)
     bench.publish(priority=1)
     client = client_of(bench, queue)
-    assert (client.numbers, waiter.told) == ([], [])
+    assert (client.numbers, waiter.purged_counts) == ([], [])
     turn(bench)
     bench.run()
-    assert (client.numbers, waiter.told) == ([], [])
+    assert (client.numbers, waiter.purged_counts) == ([], [])
     bench.clock.advance(0)
     bench.run()
-    assert waiter.told == [10]
+    assert waiter.purged_counts == [10]
     assert sorted(client.numbers) == [11, 12, 13]
     assert (queue.ready, queue.browsers, queue.manager.purges) == (0, None, [])
 
@@ -147,7 +147,7 @@ def test_several_purges_run_in_turn() -> None:
     waiter = Waiter(first, second, third)
     client = client_of(bench, queue)
     bench.clock.advance(0)
-    assert waiter.told == [10, 5, 1]
+    assert waiter.purged_counts == [10, 5, 1]
     bench.run()
     assert client.numbers == [17]
 
@@ -158,11 +158,11 @@ def test_the_queue_is_deleted_during_the_purge() -> None:
     client = client_of(bench, queue)
     waiter = Waiter(asked, after)
     bench.vhost.declarations.delete_queue("q", False, False)
-    assert (len(client.cancelled), waiter.told) == (1, [])
+    assert (len(client.cancelled), waiter.purged_counts) == (1, [])
     again = bench.queue()
     bench.publish()
     bench.clock.advance(0)
-    assert (waiter.told, numbers(again), asked.over) == ([4, 0], [11], True)
+    assert (waiter.purged_counts, numbers(again), asked.over) == ([4, 0], [11], True)
 
 
 def test_basic_get_during_a_purge_may_return_its_message() -> None:

@@ -72,16 +72,16 @@ def test_the_log_is_told_only_of_much_more_or_much_less() -> None:
     bench, store, _ = volatile_bench()
     bench.publish(count=100)
     bench.clock.advance(NOTE_MS)
-    told = len(store.changes)
+    change_count = len(store.changes)
     bench.publish(count=10)
     bench.clock.advance(10 * NOTE_MS)
-    assert len(store.changes) == told
+    assert len(store.changes) == change_count
     bench.publish(count=1)
     bench.clock.advance(10 * NOTE_MS)
-    assert len(store.changes) == told + 1
+    assert len(store.changes) == change_count + 1
     bench.vhost.declarations.delete_queue("q", False, False)
     bench.clock.advance(10 * NOTE_MS)
-    assert len(store.changes) == told + 2
+    assert len(store.changes) == change_count + 2
 
 
 def test_a_description_repeats_what_the_log_was_told() -> None:

@@ -702,14 +702,14 @@ def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
     if durable:
         bench.store.complete()
         bench.store.complete()
-    told = [
+    event_list = [
         (frame.name, frame.delivery_tag, frame.multiple)  # type: ignore[attr-defined]
         for frame in client.frames()
         if frame.name in ("Basic.Ack", "Basic.Nack")
     ]
     acked: set[int] = set()
     nacked: set[int] = set()
-    for name, tag, multiple in told:
+    for name, tag, multiple in event_list:
         covered = {n for n in range(1, tag + 1) if n not in acked | nacked} if multiple else {tag}
         (acked if name == "Basic.Ack" else nacked).update(covered)
     assert (acked, nacked) == ({1, 2, 5}, {3, 4})

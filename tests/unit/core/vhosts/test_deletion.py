@@ -401,11 +401,11 @@ MANY_DEPENDENTS: Final = 3 * int(SLICE) + 1
 class Sender(Dependent):
     """A dependent that records its call, and the dependents that it makes leave."""
 
-    def __init__(self, vhost: VirtualHost, node: Queue | Exchange, told: list["Sender"]) -> None:
+    def __init__(self, vhost: VirtualHost, node: Queue | Exchange, notified: list["Sender"]) -> None:
         super().__init__(node)
         self.others: list[Sender] = []
         self._vhost = vhost
-        self._told = told
+        self._told = notified
         vhost.dependents.add(self)
 
     def on_node_deleted(self) -> None:
@@ -425,19 +425,19 @@ class DependentVhost:
         self.queue = self.vhost.declarations.declare_queue("q", False, None, False, {})
         add_exchange(self.vhost, "x")
         self.exchange = self.vhost.topology.exchanges["x"]
-        self.told: list[Sender] = []
+        self.notified: list[Sender] = []
 
     def senders(self, node: Queue | Exchange, count: int) -> list[Sender]:
         """So many that depend on a node."""
-        return [Sender(self.vhost, node, self.told) for _ in range(count)]
+        return [Sender(self.vhost, node, self.notified) for _ in range(count)]
 
     def slices(self) -> list[int]:
         """Return the number of called dependents in each of the next turns."""
         found: list[int] = []
         while self.vhost.dependents.due:
-            before = len(self.told)
+            before = len(self.notified)
             self.clock.schedule.run()
-            found.append(len(self.told) - before)
+            found.append(len(self.notified) - before)
         return found
 
 
@@ -449,10 +449,10 @@ def bench() -> DependentVhost:
 def test_dependents_are_called_in_slices_and_never_from_inside_the_deletion(bench: DependentVhost) -> None:
     senders = bench.senders(bench.queue, MANY_DEPENDENTS)
     bench.vhost.declarations.delete_queue("q", False, False, None)
-    assert bench.told == []
+    assert bench.notified == []
     assert bench.slices() == [SLICE, SLICE, SLICE, 1]
-    assert set(bench.told) == set(senders)
-    assert len(bench.told) == MANY_DEPENDENTS
+    assert set(bench.notified) == set(senders)
+    assert len(bench.notified) == MANY_DEPENDENTS
 
 
 def test_only_dependents_of_the_deleted_exchange_are_notified(bench: DependentVhost) -> None:
@@ -463,7 +463,7 @@ def test_only_dependents_of_the_deleted_exchange_are_notified(bench: DependentVh
     assert bench.slices() == []  # no queue gets a slice
     bench.vhost.declarations.delete_exchange("x", False)
     bench.slices()
-    assert set(bench.told) == set(ours)
+    assert set(bench.notified) == set(ours)
 
 
 def test_a_dependent_that_leaves_before_its_slice_is_not_called(bench: DependentVhost) -> None:
@@ -473,7 +473,7 @@ def test_a_dependent_that_leaves_before_its_slice_is_not_called(bench: Dependent
     for sender in senders:
         bench.vhost.dependents.remove(sender)
     bench.slices()
-    assert len(bench.told) == SLICE
+    assert len(bench.notified) == SLICE
 
 
 def test_a_called_dependent_may_remove_others(bench: DependentVhost) -> None:
@@ -481,7 +481,7 @@ def test_a_called_dependent_may_remove_others(bench: DependentVhost) -> None:
     first.others, last.others = [last], [first]
     bench.vhost.declarations.delete_queue("q", False, False, None)
     bench.slices()
-    assert len(bench.told) == 1
+    assert len(bench.notified) == 1
 
 
 def test_another_queue_of_the_name_is_another_node(bench: DependentVhost) -> None:
@@ -489,10 +489,10 @@ def test_another_queue_of_the_name_is_another_node(bench: DependentVhost) -> Non
     bench.vhost.declarations.delete_queue("q", False, False, None)
     new = bench.senders(bench.vhost.declarations.declare_queue("q", False, None, False, {}), 1)
     bench.slices()
-    assert bench.told == old
+    assert bench.notified == old
     bench.vhost.declarations.delete_queue("q", False, False, None)
     bench.slices()
-    assert bench.told == old + new
+    assert bench.notified == old + new
 
 
 @pytest.mark.parametrize("kind", ["queue", "exchange"])
@@ -509,11 +509,11 @@ def test_a_virtual_host_that_is_deleted(bench: DependentVhost, kind: str) -> Non
         )
     senders = [sender for node in nodes for sender in bench.senders(node, 1)]
     bench.broker.delete_vhost("v")
-    assert bench.told == []
-    told = []
-    while len(bench.told) < MANY_DEPENDENTS:
-        before = len(bench.told)
+    assert bench.notified == []
+    notified = []
+    while len(bench.notified) < MANY_DEPENDENTS:
+        before = len(bench.notified)
         bench.clock.schedule.run()
-        told.append(len(bench.told) - before)
-    assert max(told) <= SLICE
-    assert set(bench.told) == set(senders)
+        notified.append(len(bench.notified) - before)
+    assert max(notified) <= SLICE
+    assert set(bench.notified) == set(senders)

@@ -66,8 +66,8 @@ def test_small_bodies_arrive_in_one_piece(size: int) -> None:
     body = bytes(size)
     channel = Heard()
     feed(channel, body, [131064])
-    ((content, said),) = channel.published
-    assert said == size
+    ((content, body_size),) = channel.published
+    assert body_size == size
     assert content.startswith(header(size))
     assert body_of_frames(content[len(header(size)) :]) == body
     assert channel.pieces == []

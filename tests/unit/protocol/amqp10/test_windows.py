@@ -45,8 +45,8 @@ def test_the_peer_is_not_before_the_first_transfer(start: int) -> None:
         window.follow(forward(start, -1))
     window.count_transfer()
     window.count_transfer()
-    for said in (forward(start, 2), start, forward(start, 1)):
-        window.follow(said)
+    for delivery_id in (forward(start, 2), start, forward(start, 1)):
+        window.follow(delivery_id)
         assert window.next_id == forward(start, 2)
     window.follow(forward(start, 5))
     window.follow(forward(start, 1))

@@ -42,10 +42,10 @@ def test_x_death_is_an_array_of_maps() -> None:
 def test_other_headers_about_deaths_are_annotations() -> None:
     table = b"".join(field(name, value) for name, value in write_headers([], [EXPIRED], "ex", True))
     found = converted10({}, table)[ANNOTATIONS]
-    said = {"reason": "expired", "queue": "q1", "exchange": "ex"}
+    expected = {"reason": "expired", "queue": "q1", "exchange": "ex"}
     assert found.pop("x-opt-deaths") == Array(0xD1, [history()])
     assert found == OURS | {
-        f"x-{which}-death-{what}": said[what] for which in ("first", "last") for what in said
+        f"x-{which}-death-{what}": expected[what] for which in ("first", "last") for what in expected
     }
 
 

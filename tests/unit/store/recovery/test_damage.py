@@ -142,8 +142,8 @@ def test_all_missing_segments_behind_the_last_one_are_named(tmp_path: Path) -> N
     *_, left, first, newest = sorted(tmp_path.glob("*.log"))
     first.unlink()
     newest.unlink()
-    told = f"missing: {newest} from offset 0 on, and others from {first.name} on, if there were any"
-    assert told in check(str(tmp_path), DISK).lines()
+    message_text = f"missing: {newest} from offset 0 on, and others from {first.name} on, if there were any"
+    assert message_text in check(str(tmp_path), DISK).lines()
     assert left.exists()
 
 

@@ -25,11 +25,11 @@ class Watcher(StreamWatcher):
     """A watcher that records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.positions: list[int] = []
 
     def on_rows_durable(self, behind: int) -> None:
         """Remember."""
-        self.told.append(behind)
+        self.positions.append(behind)
 
 
 def test_a_stale_chunk_is_not_taken_for_the_chunk_of_the_last_batch() -> None:
@@ -70,10 +70,10 @@ def test_rows_are_visible_only_after_their_sync() -> None:
     stream.watch(watcher)
     add(stream, b"one", b"two")
     log.commit()
-    assert (stream.next, stream.behind, watcher.told, rows(stream)) == (2, 0, [], [])
+    assert (stream.next, stream.behind, watcher.positions, rows(stream)) == (2, 0, [], [])
     assert stream.at(0) is None
     deferred.run_all()
-    assert (stream.behind, watcher.told, bodies(stream)) == (2, [2], [b"one", b"two"])
+    assert (stream.behind, watcher.positions, bodies(stream)) == (2, [2], [b"one", b"two"])
     assert stream.at(2) is None
     log.close()
 
@@ -105,7 +105,7 @@ def test_rows_refused_by_a_full_disk_are_dropped_and_their_offsets_used_again(pl
         fill_disk(disk, log)
     assert log.full
     assert (refused.durable, refused.failed) == ([], [log.failure])
-    assert (stream.next, stream.behind, other.next, watcher.told) == (1, 1, 0, [1])
+    assert (stream.next, stream.behind, other.next, watcher.positions) == (1, 1, 0, [1])
     disk.capacity = 1 << 40
     log.tick()
     deferred.run_all()

@@ -252,16 +252,16 @@ def test_a_request_made_during_a_response_is_answered_after_it(
     client: ManagementClient,
 ) -> None:
     again: list[Callable[[], None]] = [lambda: client.management.handle_request(request("GET", "/queues/b"))]
-    said: list[bytes] = []
+    texts: list[bytes] = []
 
     def say(data: bytes) -> None:
-        said.append(data)
+        texts.append(data)
         if again:
             again.pop()()
 
     client.management = type(client.management)(client.connection, client.vhost, say)
     client.management.handle_request(request("GET", "/queues/a"))
-    assert [Response(data).body for data in said] == [
+    assert [Response(data).body for data in texts] == [
         "queue 'a' in vhost '/' not found",
         "queue 'b' in vhost '/' not found",
     ]
