@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import final
 
 import structlog
+from mypy_extensions import i64
 
 from broker.core.broker import Broker
+from broker.core.delivery import journal as events
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import (
@@ -77,7 +79,7 @@ class Shovels:
             for _, name, _ in vhost.parameters.items(SHOVEL):
                 definition = self._parse(vhost, name)
                 if definition is not None:
-                    self._begin(definition)
+                    self._begin(definition, events.STARTED)
 
     def stop(self) -> None:
         """Stop all shovels: the broker stops."""
@@ -94,11 +96,14 @@ class Shovels:
         definition = self._parse(vhost, name) if is_left else None
         if before is not None:
             gives_up = _reads(before.definition) != _reads(definition)
-            before.stop(gives_up)
+            pauses = definition is not None and definition.paused
+            event = events.PAUSED if pauses else events.SHUT
+            before.stop(gives_up, event if is_left else events.DELETED)
             if gives_up:
                 self._release(before)
         if definition is not None:
-            self._begin(definition)
+            was_paused = before is not None and before.definition.paused
+            self._begin(definition, events.RESUMED if was_paused else events.STARTED)
         elif not is_left:
             _log.info("shovel deleted", shovel=name, vhost=vhost.name)
 
@@ -109,9 +114,12 @@ class Shovels:
             _log.error("shovel not started", shovel=name, vhost=vhost.name, reason=error.text)
             return None
 
-    def _begin(self, definition: Definition) -> None:
+    def _begin(self, definition: Definition, event: i64) -> None:
+        """Start a shovel. `event`: for the journal; a paused shovel does not start."""
         shovel = Shovel(definition, self._host, self._finish)
         self._shovels[definition.vhost, definition.name] = shovel
+        if not definition.paused:
+            shovel.record(event)
         shovel.start()
 
     def _finish(self, shovel: Shovel) -> None:
@@ -130,7 +138,7 @@ class Shovels:
     def _forget_vhost(self, name: str) -> None:
         for key in [key for key in self._shovels if key[0] == name]:
             shovel = self._shovels.pop(key)
-            shovel.stop(gives_up=True)
+            shovel.stop(True, events.DELETED)
             self._release(shovel)
 
     def _release(self, shovel: Shovel) -> None:
