@@ -231,7 +231,7 @@ class Attempt(BatchOwner):
             rewriting = self._rewriting
             if rewriting is not None:
                 if rewriting.changes_address:
-                    address = rewriting.address_of(address)
+                    address = rewriting.address_of(address, content)
                 if rewriting.changes(content):
                     content = rewriting.content_of(content)
             sent = self.destination.send(address, content, has_pieces, traits)
@@ -433,7 +433,8 @@ class Shovel(TimedTask):
     milliseconds since 1970.
     `forwarded`: messages sent to the destination, with repetitions. `confirmed`: messages that are done.
     `refused`: messages that the destination has refused. `unsent` and `remaining`: the numbers of messages
-    that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not.
+    that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not. `receipts`: the
+    way back of receipts, which starts and stops with the shovel; None: there is none.
     """
 
     def __init__(
@@ -456,6 +457,7 @@ class Shovel(TimedTask):
         self.unsent: i64 = UNLIMITED
         self.remaining: i64 = UNLIMITED
         self.attempt: Attempt | None = None
+        self.receipts: Shovel | None = None
         self._finish = finish
         self._is_counted = False  # `remaining` is known
         windows = definition.windows
@@ -565,6 +567,8 @@ class Shovel(TimedTask):
         self.schedule.cancel(self)
         self._end_attempt(gives_up)
         self._set_state(TERMINATED)
+        if self.receipts is not None:
+            self.receipts.stop(event=event)
 
     def look_at_window(self) -> None:
         """End the attempt when its window is over, or let the attempt continue in a window that has begun."""
@@ -616,6 +620,9 @@ class Shovel(TimedTask):
         _log.info(f"{self.kind} restarted", **self.names)
         self.record(STARTED)
         self.start()
+        if self.receipts is not None and self.state != PAUSED:
+            self.receipts.record(STARTED)
+            self.receipts.start()
 
     def do_due_work(self) -> None:
         """Begin the next attempt: the delay after a failure is over."""

@@ -18,6 +18,7 @@ from broker.forwarding.definition import (
     SHOVEL,
     Definition,
     parse_definition,
+    receipt_definition,
     stages_here,
 )
 from broker.forwarding.ends import EndHost
@@ -120,6 +121,12 @@ class Shovels:
         self._shovels[definition.vhost, definition.name] = shovel
         if not definition.paused:
             shovel.record(event)
+            if definition.destination.receipt_queue:
+                back = Shovel(receipt_definition(definition), self._host, _note_finished)
+                back.kind = "return of receipts"
+                shovel.receipts = back
+                back.record(event)
+                back.start()
         shovel.start()
 
     def _finish(self, shovel: Shovel) -> None:
@@ -158,3 +165,7 @@ def _reads(definition: Definition | None) -> tuple[str, int, str, str] | None:
         return None
     uri = definition.source.uris[0]
     return uri.host, uri.port, uri.vhost, definition.source.queue
+
+
+def _note_finished(back: Shovel) -> None:
+    """Do nothing: a way back of receipts does not count its messages, so it never finishes."""
