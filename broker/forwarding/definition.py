@@ -249,6 +249,7 @@ def _read_source(reader: FieldReader, vhost: str) -> SourceEnd:
         end.address = reader.address("src-address")
         end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX, 1)
         end.delete_after = _read_delete_after(reader, ())
+        _read_selector(reader, end)
         return end
     end.queue = reader.name("src-queue")
     end.exchange = reader.name("src-exchange")
@@ -258,20 +259,18 @@ def _read_source(reader: FieldReader, vhost: str) -> SourceEnd:
     end.key = reader.name("src-exchange-key")
     end.table = reader.table("src-queue-args")
     end.arguments = reader.encode("src-queue-args", end.table)
-    _read_selector(reader, end)
+    _read_consumer(reader, end)
     end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX)
     end.predeclared = reader.flag("src-predeclared")
     end.delete_after = _read_delete_after(reader, ("queue-length",))
     return end
 
 
-def _read_selector(reader: FieldReader, end: SourceEnd) -> None:
-    """Read the selector of the source and the arguments of its consumer, which get the selector."""
+def _read_consumer(reader: FieldReader, end: SourceEnd) -> None:
+    """Read the arguments of the consumer, and the selector of the source, which they get."""
     arguments = reader.table("src-consumer-args")
-    text = reader.value("src-selector", "")
-    if not isinstance(text, str):
-        raise reader.refuse("src-selector", "a selector")
-    if text.strip():
+    _read_selector(reader, end)
+    if end.selector is not None:
         if end.exchange:
             raise PreconditionFailed(
                 f"'src-selector' needs a 'src-queue', 'src-exchange' is '{end.exchange}': its binding selects"
@@ -280,14 +279,22 @@ def _read_selector(reader: FieldReader, end: SourceEnd) -> None:
             raise PreconditionFailed(
                 f"'src-selector' and '{SELECTOR}' in 'src-consumer-args' cannot be together"
             )
+    selects = {SELECTOR: end.selector_text} if end.selector is not None else {}
+    end.consumer_arguments = reader.encode("src-consumer-args", {**arguments, **selects})
+    end.has_arguments = bool(arguments)
+
+
+def _read_selector(reader: FieldReader, end: SourceEnd) -> None:
+    """Read the selector of the source."""
+    text = reader.value("src-selector", "")
+    if not isinstance(text, str):
+        raise reader.refuse("src-selector", "a selector")
+    if text.strip():
         try:
             end.selector = Selector(text)
         except PreconditionFailed as error:
             raise PreconditionFailed(f"'src-selector' is not a selector: {error.text}") from error
         end.selector_text = text
-    selects = {SELECTOR: text} if end.selector is not None else {}
-    end.consumer_arguments = reader.encode("src-consumer-args", {**arguments, **selects})
-    end.has_arguments = bool(arguments)
 
 
 def _read_delete_after(reader: FieldReader, words: tuple[str, ...]) -> int:
