@@ -10,6 +10,7 @@ from mypy_extensions import i64
 from broker.core.broker import Broker
 from broker.core.delivery import journal as events
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
+from broker.core.operators.stage import Stage
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import (
     EXACTLY_ONCE,
@@ -24,7 +25,7 @@ from broker.forwarding.definition import (
 from broker.forwarding.ends import EndHost
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
-from broker.forwarding.staged import StagingHost, release_stage, staged_queue
+from broker.forwarding.staged import StagingHost, owner_in, staged_queue
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -81,6 +82,7 @@ class Shovels:
                 definition = self._parse(vhost, name)
                 if definition is not None:
                     self._begin(definition, events.STARTED)
+        self._sweep()
 
     def stop(self) -> None:
         """Stop all shovels: the broker stops."""
@@ -150,13 +152,38 @@ class Shovels:
 
     def _release(self, shovel: Shovel) -> None:
         """Return the staged messages of a shovel that no longer exists, if it staged any."""
+        if stages_here(shovel.definition):
+            self._host.staging.releases.release_reader(staged_queue(shovel.definition))
+
+    def _sweep(self) -> None:
+        """Return the staged messages of shovels that no longer exist: a crash has ended their release.
+
+        A shovel that cannot be started, because a later version of the broker has set it, keeps its stage.
+        """
+        for stage in self._broker.staging.all():
+            owner = owner_in(stage.reader)
+            if owner is None or self._owns(owner, stage):
+                continue
+            _log.warning(
+                "messages were staged for a shovel that does not exist",
+                shovel=owner[1],
+                vhost=owner[0],
+                queue=stage.queue.name,
+            )
+            self._host.staging.releases.release(stage)
+
+    def _owns(self, owner: tuple[str, str], stage: Stage) -> bool:
+        """Whether a shovel reads a stage, or cannot be started."""
+        vhost = self._broker.vhosts.get(owner[0])
+        if vhost is None or not vhost.parameters.has(SHOVEL, owner[1]):
+            return False
+        shovel = self._shovels.get(owner)
+        if shovel is None:
+            return True
         if not stages_here(shovel.definition):
-            return
-        try:
-            release_stage(self._broker, staged_queue(shovel.definition))
-        except BrokerError as error:
-            name, vhost = shovel.labels
-            _log.error("messages of a shovel stay staged", shovel=name, vhost=vhost, reason=error.text)
+            return False
+        staged = staged_queue(shovel.definition)
+        return (staged.vhost, staged.name) == (stage.queue.vhost, stage.queue.name)
 
 
 def _reads(definition: Definition | None) -> tuple[str, int, str, str] | None:
