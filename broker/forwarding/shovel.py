@@ -618,9 +618,10 @@ class Shovel(TimedTask):
         self.stop()
         self.reason = ""
         _log.info(f"{self.kind} restarted", **self.names)
-        self.record(STARTED)
+        if not self.definition.paused:
+            self.record(STARTED)
         self.start()
-        if self.receipts is not None and self.state != PAUSED:
+        if self.receipts is not None:
             self.receipts.record(STARTED)
             self.receipts.start()
 

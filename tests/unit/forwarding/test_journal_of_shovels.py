@@ -112,8 +112,9 @@ def test_a_pause_a_resumption_a_restart_and_a_deletion(sites: Journaled) -> None
     ]
 
 
-def test_a_paused_shovel_has_no_event_when_the_broker_stops(sites: Journaled) -> None:
-    sites.define(paused=True)
+def test_a_paused_shovel_has_no_event_when_it_or_the_broker_restarts(sites: Journaled) -> None:
+    shovel = sites.define(paused=True)
+    shovel.restart()
     sites.shovels.stop()
     assert sites.steps() == []
 
