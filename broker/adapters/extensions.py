@@ -21,7 +21,7 @@ from broker.core.policies.policy import (
 )
 from broker.core.publishing.delay import DELIVERY_TIME
 from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING, PRODUCER, SEQUENCE
-from broker.core.publishing.receipts import RECEIPT_ON, RECEIPT_TO
+from broker.core.publishing.receipts import RECEIPT_ON, RECEIPT_PATH, RECEIPT_TO
 from broker.core.routing.bindings import NO_LOCAL
 from broker.core.routing.exchanges import DIRECT, FANOUT, HEADERS, TOPIC, X_MATCH
 from broker.core.routing.federation import (
@@ -249,6 +249,11 @@ PUBLISHED_HEADERS: Final[Extensions] = {
     RECEIPT_ON: Extension(
         "arrival, consumed, or both with a comma between them",
         "Events that give a receipt: the message has arrived in a queue, or is acknowledged there.",
+    ),
+    RECEIPT_PATH: Extension(
+        "a list of 1 to 16 strings",
+        "Queues through which receipts of a forwarded message return, the next one first. Shovels with the "
+        "field `dest-receipt-queue` set the header.",
     ),
     INDEPENDENT: Extension(
         "a boolean",

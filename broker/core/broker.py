@@ -404,6 +404,7 @@ class Broker(Registry):
         )
         vhost.exclusive_drain = self.exclusive_drain
         vhost.receipts.write = self._write_receipt
+        vhost.receipts.cluster_name = lambda: self.cluster_name
         vhost.remote_links = self._remote_links
         vhost.warn = self._warn
         vhost.parameters.changed = partial(self._note_parameter, vhost)

@@ -104,7 +104,8 @@ class DestinationEnd:
     `properties`: places and encoded values of properties that are set. `adds_headers`: each message gets the
     header `x-shovelled`. `adds_time`: each message gets the header `x-shovelled-timestamp`.
     `names_origins`: messages have positions if the broker remembers them, also in other modes than
-    `exactly-once`.
+    `exactly-once`. `receipt_queue`: the queue there for the receipts of forwarded messages, which return from
+    the queue to the source; "": none. `returns_receipts`: messages are such receipts on their way back.
 
     Of AMQP 1.0: `address` is the node, `fields` the places and encoded values of properties that are set,
     `application` and `annotations` the names and encoded values that are added.
@@ -127,6 +128,8 @@ class DestinationEnd:
         self.adds_headers = False
         self.adds_time = False
         self.names_origins = False
+        self.receipt_queue = ""
+        self.returns_receipts = False
 
 
 @final
@@ -246,6 +249,7 @@ def _read_source(reader: FieldReader, vhost: str) -> SourceEnd:
         end.address = reader.address("src-address")
         end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX, 1)
         end.delete_after = _read_delete_after(reader, ())
+        _read_selector(reader, end)
         return end
     end.queue = reader.name("src-queue")
     end.exchange = reader.name("src-exchange")
@@ -255,20 +259,18 @@ def _read_source(reader: FieldReader, vhost: str) -> SourceEnd:
     end.key = reader.name("src-exchange-key")
     end.table = reader.table("src-queue-args")
     end.arguments = reader.encode("src-queue-args", end.table)
-    _read_selector(reader, end)
+    _read_consumer(reader, end)
     end.prefetch = reader.number("src-prefetch-count", PREFETCH, PREFETCH_MAX)
     end.predeclared = reader.flag("src-predeclared")
     end.delete_after = _read_delete_after(reader, ("queue-length",))
     return end
 
 
-def _read_selector(reader: FieldReader, end: SourceEnd) -> None:
-    """Read the selector of the source and the arguments of its consumer, which get the selector."""
+def _read_consumer(reader: FieldReader, end: SourceEnd) -> None:
+    """Read the arguments of the consumer, and the selector of the source, which they get."""
     arguments = reader.table("src-consumer-args")
-    text = reader.value("src-selector", "")
-    if not isinstance(text, str):
-        raise reader.refuse("src-selector", "a selector")
-    if text.strip():
+    _read_selector(reader, end)
+    if end.selector is not None:
         if end.exchange:
             raise PreconditionFailed(
                 f"'src-selector' needs a 'src-queue', 'src-exchange' is '{end.exchange}': its binding selects"
@@ -277,14 +279,22 @@ def _read_selector(reader: FieldReader, end: SourceEnd) -> None:
             raise PreconditionFailed(
                 f"'src-selector' and '{SELECTOR}' in 'src-consumer-args' cannot be together"
             )
+    selects = {SELECTOR: end.selector_text} if end.selector is not None else {}
+    end.consumer_arguments = reader.encode("src-consumer-args", {**arguments, **selects})
+    end.has_arguments = bool(arguments)
+
+
+def _read_selector(reader: FieldReader, end: SourceEnd) -> None:
+    """Read the selector of the source."""
+    text = reader.value("src-selector", "")
+    if not isinstance(text, str):
+        raise reader.refuse("src-selector", "a selector")
+    if text.strip():
         try:
             end.selector = Selector(text)
         except PreconditionFailed as error:
             raise PreconditionFailed(f"'src-selector' is not a selector: {error.text}") from error
         end.selector_text = text
-    selects = {SELECTOR: text} if end.selector is not None else {}
-    end.consumer_arguments = reader.encode("src-consumer-args", {**arguments, **selects})
-    end.has_arguments = bool(arguments)
 
 
 def _read_delete_after(reader: FieldReader, words: tuple[str, ...]) -> int:
@@ -322,6 +332,7 @@ def _read_destination(reader: FieldReader, vhost: str) -> DestinationEnd:
     end.arguments = reader.encode("dest-queue-args", arguments)
     end.predeclared = reader.flag("dest-predeclared")
     end.properties = _read_properties(reader)
+    end.receipt_queue = reader.name("dest-receipt-queue")
     if end.queue:
         end.exchange, end.key = "", end.queue
     return end
@@ -407,8 +418,47 @@ def _check_together(definition: Definition) -> None:
             "'paused' and 'src-delete-after' cannot be together: a shovel that counts its messages cannot be "
             "resumed"
         )
+    if definition.destination.receipt_queue:
+        _check_receipts(definition.source, definition.destination)
     if definition.ack_mode == EXACTLY_ONCE:
         _check_exactly_once(definition.source, definition.destination)
+
+
+def _check_receipts(source: SourceEnd, destination: DestinationEnd) -> None:
+    """Refuse ends between which receipts find no way back. Raises PreconditionFailed."""
+    field = "'dest-receipt-queue'"
+    if source.protocol == AMQP10:
+        raise PreconditionFailed(f"{field} needs ends of AMQP 0-9-1, 'src-protocol' is '{AMQP10}'")
+    for name, uris in (("src-uri", source.uris), ("dest-uri", destination.uris)):
+        if len(uris) > 1:
+            shown = ", ".join(uri.shown for uri in uris)
+            raise PreconditionFailed(f"{field} needs a single '{name}', there are {len(uris)}: {shown}")
+    if source.delete_after != NEVER:
+        raise PreconditionFailed(
+            f"{field} and 'src-delete-after' cannot be together: receipts may follow after the last message"
+        )
+    if destination.receipt_queue == destination.queue:
+        raise PreconditionFailed(f"{field} and 'dest-queue' are both '{destination.queue}'")
+    if any(place == p.HEADERS for place, _ in destination.properties):
+        raise PreconditionFailed(
+            f"{field} and 'headers' in 'dest-publish-properties' cannot be together: "
+            "they would replace the headers that ask for receipts"
+        )
+
+
+def receipt_definition(definition: Definition) -> Definition:
+    """Return the definition of the way back of receipts, from the destination of a shovel to its source."""
+    there, here = definition.destination, definition.source
+    source = SourceEnd(there.uris, AMQP091)
+    source.queue = there.receipt_queue
+    destination = DestinationEnd(here.uris, AMQP091)
+    destination.exchange = destination.key = ""
+    destination.returns_receipts = True
+    back = Definition(definition.vhost, definition.name, source, destination)
+    back.title = f"return of receipts of {definition.title}"
+    back.client_name = f"{definition.client_name} receipts"
+    back.reconnect_delay = definition.reconnect_delay or RECONNECT_DELAY
+    return back
 
 
 def stages_here(definition: Definition) -> bool:

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from pamqp import base, commands
 
 from broker.adapters.formats.either import Conversions
-from broker.adapters.peers.server import MESSAGE_ORIGINS, MESSAGE_SELECTORS
+from broker.adapters.peers.server import MESSAGE_ORIGINS, MESSAGE_SELECTORS, RECEIPT_PATHS
 from broker.core.arguments.consumer import ORIGIN_READER, SELECTOR
 from broker.core.schedule import Schedule
 from broker.forwarding.definition import EXACTLY_ONCE, Definition, DestinationEnd, SourceEnd
@@ -294,7 +294,7 @@ class End091(End[Client], ClientHandler):
             self.flush()
 
     def has_capability(self, name: str) -> bool:
-        """Whether the broker has a capability of amqpd: MESSAGE_ORIGINS or MESSAGE_SELECTORS."""
+        """Whether the broker has a capability of amqpd, such as MESSAGE_ORIGINS."""
         if self.uri.is_local:
             return True
         capabilities = self.client.server_properties.get("capabilities")
@@ -526,13 +526,29 @@ class Destination(End091):
             self._destination.predeclared,
             self._found,
         )
+        self._receipts: _QueueSetup | None = None
+        if self._destination.receipt_queue:
+            queue = self._destination.receipt_queue
+            self._receipts = _QueueSetup(self, queue, EMPTY_TABLE, True, False, self._receipts_found)
         self._obstacles: dict[int, str] = {}  # the reason of each kind for which the broker takes nothing
 
     def on_ready(self) -> None:
-        """Declare the queue."""
+        """Declare the queues, first the queue of receipts."""
         if self._definition.ack_mode == EXACTLY_ONCE and not self.has_capability(MESSAGE_ORIGINS):
             self.fail(f"the broker does not store messages exactly once: no capability '{MESSAGE_ORIGINS}'")
             return
+        if self._receipts is None:
+            self._declare()
+        elif not self.has_capability(RECEIPT_PATHS):
+            self.fail(f"the broker returns no receipts: no capability '{RECEIPT_PATHS}'")
+        else:
+            self._receipts.declare()
+
+    def _receipts_found(self, ready: i64) -> None:
+        self._receipts = None
+        self._declare()
+
+    def _declare(self) -> None:
         if not self._destination.queue:
             self._found(0)
         else:
@@ -540,7 +556,8 @@ class Destination(End091):
 
     def on_channel_closed(self, code: int, text: str) -> None:
         """Declare a missing queue on another channel."""
-        if not self._setup.reopen_channel(code):
+        setup = self._setup if self._receipts is None else self._receipts
+        if not setup.reopen_channel(code):
             super().on_channel_closed(code, text)
 
     def send(self, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> i64:

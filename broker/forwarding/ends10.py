@@ -67,6 +67,7 @@ class End10(End[Client10], ClientHandler10):
             {"product": "amqpd", "version": host.version, "connection_name": self._name},
             0 if uri.is_local else uri.idle_ms,
             uri.frame_max,
+            "" if sends else source.selector_text,
         )
         self.client = Client10(self, terms)
 

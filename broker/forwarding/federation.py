@@ -15,6 +15,7 @@ import structlog
 
 from broker.core.arguments.queue import is_stream
 from broker.core.broker import Broker
+from broker.core.delivery.journal import DELETED, STARTED
 from broker.core.errors import BrokerError, NotFound
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.queues.queue import Queue
@@ -183,11 +184,12 @@ class Federation(TimedTask):
                 started.append(link)
         for link in before.values():
             heir = next((each for each in links.values() if each.shares_objects(link)), None)
-            link.stop(gives_up=heir is None or heir.arguments != link.arguments)
+            link.stop(heir is None or heir.arguments != link.arguments, DELETED)
             _log.info("federation link deleted", **link.names)
         if links:
             self._links[node] = links
         for link in started:
+            link.record(STARTED)
             link.start()
 
     def _defined(self, vhost: VirtualHost, node: Node) -> list[FederationLink]:
@@ -226,7 +228,7 @@ class Federation(TimedTask):
             if any(link.place.vhost.name == name for link in links.values()):
                 del self._links[node]
                 for link in links.values():
-                    link.stop(gives_up=True)
+                    link.stop(True, DELETED)
 
 
 def _can_be_federated(vhost: VirtualHost, node: Node) -> bool:

@@ -21,7 +21,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.queues.queue import Queue
 from broker.core.selector.selector import Selector
 from broker.forwarding.ports import EndOwner
-from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost, release_stage
+from broker.forwarding.staged import StagedQueue, StagedSource, StagingHost
 from protocol.amqp091.constants import BASIC_DELIVER
 from protocol.amqp091.content import header_frame_bytes, write_frames
 from protocol.amqp091.methods import method_frame, short_string
@@ -100,7 +100,7 @@ class ServedReader(StagedReader):
         self._owner = ReaderOwner(channel, staged, tag, host)
         self._source = self._owner.source
         self._staged = staged
-        self._broker = host.broker
+        self._releases = host.releases
         self._connection = channel.connection
 
     def open(self) -> None:
@@ -129,9 +129,9 @@ class ServedReader(StagedReader):
         self._source.close()
 
     def give_up(self) -> None:
-        """Delete the reader, and return its messages to the queue. Raises StoreFailed."""
+        """Delete the reader, and return its messages to the queue, when the log takes this."""
         self.close()
-        release_stage(self._broker, self._staged)
+        self._releases.release_reader(self._staged)
 
 
 @final

@@ -7,6 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.publishing.duplicate_check import ORIGIN, POSITION, PRECEDING
+from broker.core.publishing.receipts import RECEIPT_PATH, RECEIPT_TO, receipt_path
 from broker.core.schedule import Schedule
 from broker.forwarding.definition import EXACTLY_ONCE, Definition
 from broker.forwarding.uri import Uri
@@ -44,6 +45,8 @@ SHOVELLED_TIME10: Final = b"x-opt-shovelled-timestamp"
 """The message-annotations that name the last shovel, and the time of its move in milliseconds. [RabbitMQ]"""
 
 ADDRESSES_MAX: Final = 4096
+TO: Final = RECEIPT_TO.encode()
+PATH: Final = RECEIPT_PATH.encode()
 ORIGIN_NAME: Final = ORIGIN.encode()  # with this the names of all headers of an origin begin
 ORIGIN_NAMES: Final = {name.encode() for name in (ORIGIN, POSITION, PRECEDING)}
 
@@ -59,6 +62,8 @@ class Rewriting:
         self.changes_address = end.exchange is not None or end.key is not None
         self._changes_content = bool(end.properties) or end.adds_headers or end.adds_time
         self._removes_origin = definition.ack_mode != EXACTLY_ONCE
+        self._receipt_queue = _long_string(end.receipt_queue.encode()) if end.receipt_queue else b""
+        self._returns_receipts = end.returns_receipts
         self._exchange = None if end.exchange is None else short_string(end.exchange)
         self._key = None if end.key is None else short_string(end.key)
         self._properties = end.properties
@@ -67,8 +72,10 @@ class Rewriting:
         self._schedule = schedule
         self._addresses: dict[bytes, bytes] = {}
 
-    def address_of(self, address: bytes) -> bytes:
+    def address_of(self, address: bytes, content: bytes) -> bytes:
         """Return the address of the publish of a message that was published to `address`; both encoded."""
+        if self._returns_receipts:
+            return _address_back(content)
         changed = self._addresses.get(address)
         if changed is None:
             split: i64 = 1 + address[0]
@@ -81,7 +88,9 @@ class Rewriting:
 
     def changes(self, content: bytes) -> bool:
         """Whether a content changes. A message that was forwarded exactly once before loses its origin."""
-        if self._changes_content:
+        if self._changes_content or self._returns_receipts:
+            return True
+        if self._receipt_queue and content.find(TO, 0, header_frame_bytes(content)) >= 0:
             return True
         return self._removes_origin and content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0
 
@@ -92,9 +101,11 @@ class Rewriting:
         """
         try:
             properties = Properties(content)
+            if self._returns_receipts:
+                properties.set_fields(_with_shorter_path(properties))
             for place, value in self._properties:
                 properties.put(place, value)
-            if self._removes_origin or self._entry or self._adds_time:
+            if self._removes_origin or self._entry or self._adds_time or self._receipt_queue:
                 properties.set_fields(self._changed_fields(properties.fields()))
         except ProtocolError as error:
             if not self._changes_content:
@@ -104,6 +115,8 @@ class Rewriting:
 
     def _changed_fields(self, fields: list[Field]) -> list[Field]:
         """Return headers with those of the forwarding."""
+        if self._receipt_queue:
+            fields = _with_way_back(fields, self._receipt_queue)
         added: list[Field] = []
         if self._entry:
             entries = self._entry
@@ -118,6 +131,51 @@ class Rewriting:
         if self._removes_origin:
             names |= ORIGIN_NAMES
         return [field for field in fields if field[0] not in names] + added
+
+
+def _long_string(text: bytes) -> bytes:
+    """Return a long string with its type."""
+    return b"S" + len(text).to_bytes(4, "big") + text
+
+
+def _array(entries: bytes) -> bytes:
+    """Return an array of encoded values with its type."""
+    return b"A" + len(entries).to_bytes(4, "big") + entries
+
+
+def _with_way_back(fields: list[Field], queue: bytes) -> list[Field]:
+    """Return headers whose receipts go to `queue`, and from there to the queue that the headers name now.
+
+    Without a request for receipts the headers stay as they are.
+    """
+    named = dict(fields)
+    to, path = named.get(TO, b""), named.get(PATH, b"")
+    if to[:1] != b"S":
+        return fields
+    entries = to + (path[5:] if path[:1] == b"A" else b"")
+    others = [field for field in fields if field[0] not in (TO, PATH)]
+    return [*others, (TO, queue), (PATH, _array(entries))]
+
+
+def _path_in(properties: Properties) -> list[str]:
+    """Return the queues through which a receipt returns. Raises ProtocolError for malformed headers."""
+    return receipt_path(properties.headers())
+
+
+def _address_back(content: bytes) -> bytes:
+    """Return the address of the next queue of a receipt; no queue has it for a message of another kind."""
+    try:
+        path = _path_in(Properties(content))
+    except ProtocolError:
+        path = []
+    return b"\0" + short_string(path[0] if path else "")
+
+
+def _with_shorter_path(properties: Properties) -> list[Field]:
+    """Return the headers of a receipt without the first queue of its path."""
+    others = [field for field in properties.fields() if field[0] != PATH]
+    rest = [_long_string(name.encode()) for name in _path_in(properties)[1:]]
+    return [*others, (PATH, _array(b"".join(rest)))] if rest else others
 
 
 def _describe(definition: Definition, source: Uri, destination: Uri, cluster: str) -> bytes:

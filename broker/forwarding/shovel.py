@@ -16,6 +16,14 @@ from typing import Final, final
 import structlog
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.delivery.journal import (
+    CARRIED,
+    CONNECTED,
+    DISCONNECTED,
+    FINISHED,
+    SHUT,
+    STARTED,
+)
 from broker.core.publishing.duplicate_check import PRECEDING
 from broker.core.schedule import Schedule, TimedTask
 from broker.forwarding.bulk import Batch, BatchOwner, BatchRule, Gate
@@ -52,6 +60,8 @@ TERMINATED: Final = "terminated"  # waits for the next attempt, or has ended for
 REFUSED_MS: Final = 1000  # the pause after a refused message
 TOLERANCE_MS: Final = 10  # messages of so much time are sent together
 UNLIMITED: Final[i64] = -1
+CARRIED_MS: Final = 60_000  # between two events of the journal that count messages
+REASON_MAX: Final = 1024  # characters of a reason in the journal
 INTERNAL_ERROR: Final = "internal error, see the broker's log"
 
 _log = structlog.get_logger("amqpd.forwarding")
@@ -221,7 +231,7 @@ class Attempt(BatchOwner):
             rewriting = self._rewriting
             if rewriting is not None:
                 if rewriting.changes_address:
-                    address = rewriting.address_of(address)
+                    address = rewriting.address_of(address, content)
                 if rewriting.changes(content):
                     content = rewriting.content_of(content)
             sent = self.destination.send(address, content, has_pieces, traits)
@@ -402,15 +412,15 @@ class ForwardingHost:
 
 @final
 class ShovelTimer(TimedTask):
-    """The next look of a running shovel at its window."""
+    """A call of a running shovel at a time."""
 
-    def __init__(self, shovel: Shovel) -> None:
+    def __init__(self, call: Callable[[], None]) -> None:
         super().__init__()
-        self._shovel = shovel
+        self._call = call
 
     def do_due_work(self) -> None:
-        """Look at the window."""
-        self._shovel.look_at_window()
+        """Make the call."""
+        self._call()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -423,7 +433,8 @@ class Shovel(TimedTask):
     milliseconds since 1970.
     `forwarded`: messages sent to the destination, with repetitions. `confirmed`: messages that are done.
     `refused`: messages that the destination has refused. `unsent` and `remaining`: the numbers of messages
-    that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not.
+    that are not sent, and not done, before the shovel deletes itself; UNLIMITED: it does not. `receipts`: the
+    way back of receipts, which starts and stops with the shovel; None: there is none.
     """
 
     def __init__(
@@ -446,11 +457,14 @@ class Shovel(TimedTask):
         self.unsent: i64 = UNLIMITED
         self.remaining: i64 = UNLIMITED
         self.attempt: Attempt | None = None
+        self.receipts: Shovel | None = None
         self._finish = finish
         self._is_counted = False  # `remaining` is known
         windows = definition.windows
         self._gate = None if windows is None else Gate(self.schedule, windows)
-        self._look = ShovelTimer(self)
+        self._look = ShovelTimer(self.look_at_window)
+        self._count = ShovelTimer(self._record_count)
+        self._recorded: i64 = 0  # `confirmed` at the last event in the journal
 
     def new_source(self, attempt: Attempt) -> MessageSource:
         """Return the source of an attempt."""
@@ -493,6 +507,34 @@ class Shovel(TimedTask):
         """The number of messages that are sent and not confirmed."""
         return 0 if self.attempt is None else self.attempt.window.count()
 
+    def record(self, event: i64, reason: str = "") -> None:
+        """Write an event into the journal, with the messages that are done since the event before.
+
+        `event`: see `broker.core.delivery.journal`. `reason`: of a failure.
+        """
+        journal = self.host.staging.broker.journal
+        if not journal.on:
+            return
+        details: dict[str, object] = {"kind": self.kind, **self.names}
+        attempt = self.attempt
+        if attempt is not None:
+            details["source"] = attempt.source_uri.place
+            details["destination"] = attempt.destination_uri.place
+        if reason:
+            details["reason"] = reason[:REASON_MAX]
+        journal.forwarded(event, self.confirmed - self._recorded, details)
+        self._recorded = self.confirmed
+
+    def _record_count(self) -> None:
+        """Write the number of messages into the journal, and look again after CARRIED_MS."""
+        if self.confirmed > self._recorded:
+            self.record(CARRIED)
+        self._set_count()
+
+    def _set_count(self) -> None:
+        if self.host.staging.broker.journal.on:
+            self.schedule.set(self._count, self.schedule.after(CARRIED_MS))
+
     def start(self) -> None:
         """Begin an attempt now, unless the shovel is paused."""
         if self.definition.paused:
@@ -515,11 +557,18 @@ class Shovel(TimedTask):
             self.log_error()
             self.note_failed(INTERNAL_ERROR)
 
-    def stop(self, gives_up: bool = False) -> None:
-        """End the present attempt, and begin no other one. `gives_up`: as for `Attempt.end`."""
+    def stop(self, gives_up: bool = False, event: i64 = SHUT) -> None:
+        """End the present attempt, and begin no other one.
+
+        `gives_up`: as for `Attempt.end`. `event`: for the journal.
+        """
+        if event != SHUT or self.state != PAUSED:  # a paused shovel has stopped before
+            self.record(event)
         self.schedule.cancel(self)
         self._end_attempt(gives_up)
         self._set_state(TERMINATED)
+        if self.receipts is not None:
+            self.receipts.stop(event=event)
 
     def look_at_window(self) -> None:
         """End the attempt when its window is over, or let the attempt continue in a window that has begun."""
@@ -569,7 +618,12 @@ class Shovel(TimedTask):
         self.stop()
         self.reason = ""
         _log.info(f"{self.kind} restarted", **self.names)
+        if not self.definition.paused:
+            self.record(STARTED)
         self.start()
+        if self.receipts is not None:
+            self.receipts.record(STARTED)
+            self.receipts.start()
 
     def do_due_work(self) -> None:
         """Begin the next attempt: the delay after a failure is over."""
@@ -589,6 +643,8 @@ class Shovel(TimedTask):
             return
         self._set_state(RUNNING)
         self.reason = ""
+        self.record(CONNECTED)
+        self._set_count()
         attempt = self.attempt
         if attempt is not None:
             _log.info(
@@ -627,6 +683,8 @@ class Shovel(TimedTask):
     def note_failed(self, reason: str) -> None:
         """End the attempt; the next one follows after the delay, if there is one."""
         delay = self.definition.reconnect_delay
+        if reason != self.reason:  # a failure that repeats is a single event
+            self.record(DISCONNECTED, reason)
         self.reason = reason
         self._end_attempt()
         self._set_state(TERMINATED)
@@ -648,7 +706,7 @@ class Shovel(TimedTask):
         attempt = self.attempt
         if attempt is not None:
             attempt.end_turn()  # the last acknowledgements
-        self.stop()
+        self.stop(event=FINISHED)
         _log.info(
             "shovel has finished",
             shovel=self.definition.name,
@@ -660,6 +718,7 @@ class Shovel(TimedTask):
     def _end_attempt(self, gives_up: bool = False) -> None:
         attempt, self.attempt = self.attempt, None
         self.schedule.cancel(self._look)
+        self.schedule.cancel(self._count)
         if attempt is not None:
             attempt.end(gives_up)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import final
 
 import structlog
+from mypy_extensions import i64
 
 from broker.core.broker import Broker
+from broker.core.delivery import journal as events
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
+from broker.core.operators.stage import Stage
 from broker.core.vhosts.vhost import VirtualHost
 from broker.forwarding.definition import (
     EXACTLY_ONCE,
@@ -16,12 +19,13 @@ from broker.forwarding.definition import (
     SHOVEL,
     Definition,
     parse_definition,
+    receipt_definition,
     stages_here,
 )
 from broker.forwarding.ends import EndHost
 from broker.forwarding.line import Dialer
 from broker.forwarding.shovel import ForwardingHost, Shovel
-from broker.forwarding.staged import StagingHost, release_stage, staged_queue
+from broker.forwarding.staged import StagingHost, owner_in, staged_queue
 
 _log = structlog.get_logger("amqpd.forwarding")
 
@@ -77,7 +81,8 @@ class Shovels:
             for _, name, _ in vhost.parameters.items(SHOVEL):
                 definition = self._parse(vhost, name)
                 if definition is not None:
-                    self._begin(definition)
+                    self._begin(definition, events.STARTED)
+        self._sweep()
 
     def stop(self) -> None:
         """Stop all shovels: the broker stops."""
@@ -94,11 +99,14 @@ class Shovels:
         definition = self._parse(vhost, name) if is_left else None
         if before is not None:
             gives_up = _reads(before.definition) != _reads(definition)
-            before.stop(gives_up)
+            pauses = definition is not None and definition.paused
+            event = events.PAUSED if pauses else events.SHUT
+            before.stop(gives_up, event if is_left else events.DELETED)
             if gives_up:
                 self._release(before)
         if definition is not None:
-            self._begin(definition)
+            was_paused = before is not None and before.definition.paused
+            self._begin(definition, events.RESUMED if was_paused else events.STARTED)
         elif not is_left:
             _log.info("shovel deleted", shovel=name, vhost=vhost.name)
 
@@ -109,9 +117,18 @@ class Shovels:
             _log.error("shovel not started", shovel=name, vhost=vhost.name, reason=error.text)
             return None
 
-    def _begin(self, definition: Definition) -> None:
+    def _begin(self, definition: Definition, event: i64) -> None:
+        """Start a shovel. `event`: for the journal; a paused shovel does not start."""
         shovel = Shovel(definition, self._host, self._finish)
         self._shovels[definition.vhost, definition.name] = shovel
+        if not definition.paused:
+            shovel.record(event)
+            if definition.destination.receipt_queue:
+                back = Shovel(receipt_definition(definition), self._host, _note_finished)
+                back.kind = "return of receipts"
+                shovel.receipts = back
+                back.record(event)
+                back.start()
         shovel.start()
 
     def _finish(self, shovel: Shovel) -> None:
@@ -130,18 +147,43 @@ class Shovels:
     def _forget_vhost(self, name: str) -> None:
         for key in [key for key in self._shovels if key[0] == name]:
             shovel = self._shovels.pop(key)
-            shovel.stop(gives_up=True)
+            shovel.stop(True, events.DELETED)
             self._release(shovel)
 
     def _release(self, shovel: Shovel) -> None:
         """Return the staged messages of a shovel that no longer exists, if it staged any."""
+        if stages_here(shovel.definition):
+            self._host.staging.releases.release_reader(staged_queue(shovel.definition))
+
+    def _sweep(self) -> None:
+        """Return the staged messages of shovels that no longer exist: a crash has ended their release.
+
+        A shovel that cannot be started, because a later version of the broker has set it, keeps its stage.
+        """
+        for stage in self._broker.staging.all():
+            owner = owner_in(stage.reader)
+            if owner is None or self._owns(owner, stage):
+                continue
+            _log.warning(
+                "messages were staged for a shovel that does not exist",
+                shovel=owner[1],
+                vhost=owner[0],
+                queue=stage.queue.name,
+            )
+            self._host.staging.releases.release(stage)
+
+    def _owns(self, owner: tuple[str, str], stage: Stage) -> bool:
+        """Whether a shovel reads a stage, or cannot be started."""
+        vhost = self._broker.vhosts.get(owner[0])
+        if vhost is None or not vhost.parameters.has(SHOVEL, owner[1]):
+            return False
+        shovel = self._shovels.get(owner)
+        if shovel is None:
+            return True
         if not stages_here(shovel.definition):
-            return
-        try:
-            release_stage(self._broker, staged_queue(shovel.definition))
-        except BrokerError as error:
-            name, vhost = shovel.labels
-            _log.error("messages of a shovel stay staged", shovel=name, vhost=vhost, reason=error.text)
+            return False
+        staged = staged_queue(shovel.definition)
+        return (staged.vhost, staged.name) == (stage.queue.vhost, stage.queue.name)
 
 
 def _reads(definition: Definition | None) -> tuple[str, int, str, str] | None:
@@ -150,3 +192,7 @@ def _reads(definition: Definition | None) -> tuple[str, int, str, str] | None:
         return None
     uri = definition.source.uris[0]
     return uri.host, uri.port, uri.vhost, definition.source.queue
+
+
+def _note_finished(back: Shovel) -> None:
+    """Do nothing: a way back of receipts does not count its messages, so it never finishes."""

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import deque
 from hashlib import sha256
 from typing import Final, Protocol, final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
+import structlog
 from mypy_extensions import i64
 
 from broker.adapters.formats.either import Conversions, SelectorFilter, content_for091, delivered_content
@@ -25,7 +26,7 @@ from broker.core.broker import Broker
 from broker.core.delivery.credit import Credit
 from broker.core.delivery.session import Connection, PullingTarget, Scheduler, Session
 from broker.core.entries.entry import QueueEntry
-from broker.core.errors import BrokerError, NotFound, PreconditionFailed
+from broker.core.errors import BrokerError, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import SHORT_STRING_BYTES_MAX, Message
 from broker.core.operators.stage import Stage
 from broker.core.ports import DurableWaiter
@@ -34,7 +35,7 @@ from broker.core.queues.attach import attach, attach_here, detach
 from broker.core.queues.consumer import NOTIFIED, QueueConsumer
 from broker.core.queues.consumers import found_nothing
 from broker.core.queues.queue import Queue
-from broker.core.schedule import Chore
+from broker.core.schedule import Chore, TimedTask
 from broker.core.selector.selector import Selector
 from broker.forwarding.definition import PREFETCH, Definition
 from broker.forwarding.ports import EndOwner, Run, Timer, guard
@@ -44,9 +45,13 @@ from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
 
+PREFIX: Final = "shovel "  # with this the names of the readers of shovels begin
+RELEASE_MS: Final = 1000  # between two attempts to release a stage
 REQUEUED: Final = 1  # steps of `Stage.requeue_some` in a turn
 SENT_MAX: Final = 256  # messages sent in a turn
 NONE: Final[i64] = -1
+
+_log = structlog.get_logger("amqpd.forwarding")
 
 
 class StoredWatcher(Protocol):
@@ -96,10 +101,10 @@ def reader_of(definition: Definition, origin: str = "") -> str:
     `origin`: the name of this broker for others; "": the queue is in this broker.
     """
     owner = f"{origin}/" if origin else ""
-    reader = f"shovel {owner}{quote(definition.vhost, '')}/{quote(definition.name, '')}"
+    reader = f"{PREFIX}{owner}{quote(definition.vhost, '')}/{quote(definition.name, '')}"
     if len(reader) <= SHORT_STRING_BYTES_MAX:
         return reader
-    return f"shovel {sha256(reader.encode()).hexdigest()}"
+    return f"{PREFIX}{sha256(reader.encode()).hexdigest()}"
 
 
 def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> bytes:
@@ -132,17 +137,74 @@ _POSITION: Final = _field(POSITION, b"l")
 _PRECEDING: Final = _field(PRECEDING, b"l")
 
 
-def release_stage(broker: Broker, staged: StagedQueue) -> None:
-    """Return the staged messages of a reader that was deleted to their queue. Raises StoreFailed."""
-    vhost = broker.vhosts.get(staged.vhost)
-    queue = None if vhost is None else vhost.topology.queues.get(staged.name)
-    if queue is None:
-        return
-    stage = broker.staging.find_stage(queue, staged.reader)
-    if stage is not None:
+def owner_in(reader: str) -> tuple[str, str] | None:
+    """Return the virtual host and the name of the shovel of this broker that has named a reader.
+
+    None: another program has named the reader, or the name was too long (`reader_of`).
+    """
+    if not reader.startswith(PREFIX) or reader.count("/") != 1:
+        return None
+    vhost, _, name = reader.removeprefix(PREFIX).partition("/")
+    owner = unquote(vhost), unquote(name)
+    return owner if reader == f"{PREFIX}{quote(owner[0], '')}/{quote(owner[1], '')}" else None
+
+
+@final
+class StageReleases(TimedTask):
+    """The releases of stages whose readers were deleted. A release waits while the log takes nothing.
+
+    `_waiting`: stages, each with its epoch at the deletion. A reader that has attached since keeps its stage.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self._broker = broker
+        self._waiting: list[tuple[Stage, int]] = []
+
+    def release_reader(self, staged: StagedQueue) -> None:
+        """Return the staged messages of a reader to their queue, if there are any."""
+        vhost = self._broker.vhosts.get(staged.vhost)
+        queue = None if vhost is None else vhost.topology.queues.get(staged.name)
+        stage = None if queue is None else self._broker.staging.find_stage(queue, staged.reader)
+        if stage is not None:
+            self.release(stage)
+
+    def release(self, stage: Stage) -> None:
+        """Return the messages of a stage to their queue, now or when the log has recovered."""
         stage.release_marked()
-        broker.staging.release(stage)
-        Requeue(broker, stage).continue_soon()
+        if not self._release_now(stage):
+            _log.warning(
+                "messages stay staged until the log recovers",
+                reader=stage.reader,
+                queue=stage.queue.name,
+                vhost=stage.queue.vhost,
+            )
+            self._waiting.append((stage, int(stage.epoch)))
+            self._look_later()
+
+    def do_due_work(self) -> None:
+        """Try all releases again."""
+        waiting, self._waiting = self._waiting, []
+        for stage, epoch in waiting:
+            known = self._broker.staging.find_stage(stage.queue, stage.reader)
+            is_free = known is stage and stage.epoch == epoch and not stage.queue.deleted
+            if is_free and not self._release_now(stage):
+                self._waiting.append((stage, epoch))
+        if self._waiting:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        schedule = self._broker.schedule
+        schedule.set(self, schedule.after(RELEASE_MS))
+
+    def _release_now(self, stage: Stage) -> bool:
+        """Release a stage, unless the log takes nothing."""
+        try:
+            self._broker.staging.release(stage)
+        except StoreFailed:
+            return False
+        Requeue(self._broker, stage).continue_soon()
+        return True
 
 
 @final
@@ -163,6 +225,7 @@ class StagingHost:
     """The broker, as staged sources see it.
 
     `origin`: the name of this broker for others, which no other broker has. It is set before a shovel starts.
+    `releases`: the releases of stages whose readers were deleted.
     """
 
     def __init__(
@@ -172,6 +235,7 @@ class StagingHost:
         self.scheduler = scheduler
         self.conversions = conversions
         self.origin = origin
+        self.releases = StageReleases(broker)
 
 
 @final

@@ -11,7 +11,15 @@ from mypy_extensions import i64
 
 from broker.core.arguments.queue import JOURNAL, LEVELS, OFF, OUTCOMES, is_stream
 from broker.core.arguments.remote import shown_arguments
-from broker.core.delivery.journal import IMMEDIATE, Journal, Operator
+from broker.core.delivery.journal import (
+    CARRIED,
+    CONNECTED,
+    DISCONNECTED,
+    FINISHED,
+    IMMEDIATE,
+    Journal,
+    Operator,
+)
 from broker.core.delivery.session import Connection, PullingTarget, Session
 from broker.core.entries.entry import Holder, QueueEntry
 from broker.core.message import Address, Message
@@ -71,6 +79,22 @@ _REFUSALS: Final = [
     r.reason_number(name)
     for name in ("queue_full", "stopped", "no_permission", "not_found", "log_failed", "invalid", "immediate")
 ]
+_FORWARDING: Final = [
+    r.reason_number(name)
+    for name in (
+        "started",
+        "connected",
+        "disconnected",
+        "paused",
+        "resumed",
+        "stopped",
+        "finished",
+        "deleted",
+        "moved",
+    )
+]
+TIMED: Final = frozenset((CONNECTED, DISCONNECTED, FINISHED, CARRIED))
+"""The events of shovels that no operator causes. Timers may inherit the operator of a past request."""
 
 CURRENT: Final[ContextVar[Operator | None]] = ContextVar("operator", default=None)
 """The operator of the present HTTP request. Tasks and callbacks inherit it from their request."""
@@ -649,6 +673,13 @@ class Recorder(Journal):
         """Record a definition that was appended to the log."""
         if str(change["kind"]).split(".")[0] in CHANGES:
             self.changed(change)
+
+    def forwarded(self, event: i64, count: i64, details: dict[str, object]) -> None:
+        """Record an event of a shovel or a federation link."""
+        if self.level_number > 0 and self.limit > 0 and self.started:
+            who = None if event in TIMED else self.actor_name(self.current_actor())
+            reason = _FORWARDING[event]
+            self.write(r.FORWARD, 0, NO_PLACE, 0, None, None, who, count, 0, reason, 0, _json_of(details))
 
     def confirmed(self, session: Session, count: i64) -> None:
         """Record that `count` messages were confirmed to a client."""

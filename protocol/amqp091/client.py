@@ -81,8 +81,9 @@ _PUBLISH_EXTRA: Final = 4 + 2 + 1  # method id, reserved, bits
 class Login(Credentials):
     """The log-in of a client, and its wishes for the connection; 0: the peer's value counts.
 
-    `heartbeat`: in seconds. `capabilities`: those of the client. [RabbitMQ client-properties] `nonce`: for
-    SCRAM-SHA-256, which the client uses only with a nonce: printable ASCII without commas, never used before.
+    `heartbeat`: in seconds; 0: there are no heartbeats; None: the peer's value counts. `capabilities`: those
+    of the client. [RabbitMQ client-properties] `nonce`: for SCRAM-SHA-256, which the client uses only with a
+    nonce: printable ASCII without commas, never used before.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Login(Credentials):
         password: str,
         vhost: str,
         mechanisms: tuple[str, ...] = MECHANISMS,
-        heartbeat: int = 0,
+        heartbeat: int | None = None,
         frame_max: int = 0,
         channel_max: int = 0,
         capabilities: tuple[str, ...] = CAPABILITIES,
@@ -537,7 +538,11 @@ class Client:
                 SYNTAX_ERROR, f"frame_max {frame_max} is below the least, {FRAME_MIN_SIZE}", c.CONNECTION_TUNE
             )
         self.frame_max = self._wire.frame_max = frame_max
-        self.heartbeat = _least(int(frame.heartbeat), login.heartbeat)
+        own = login.heartbeat
+        if own is None:
+            self.heartbeat = int(frame.heartbeat)
+        else:
+            self.heartbeat = _least(int(frame.heartbeat), own) if own else 0
         self.state = OPENING
         limits = struct.pack(">HIH", channel_max, frame_max, self.heartbeat)
         self._out.write(method_frame(0, c.CONNECTION_TUNE_OK, limits))

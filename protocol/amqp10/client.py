@@ -26,6 +26,7 @@ from protocol.amqp10.conditions import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
+    NOT_IMPLEMENTED,
     UNATTACHED_HANDLE,
     UNAUTHORIZED_ACCESS,
     DecodeError,
@@ -70,7 +71,7 @@ from protocol.amqp10.performatives import (
 from protocol.amqp10.serials import distance, forward
 from protocol.amqp10.states import RELEASED_STATE, DeliveryState
 from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
-from protocol.amqp10.types import Composite, Symbol
+from protocol.amqp10.types import Composite, Described, Symbol
 from protocol.amqp10.windows import IncomingWindow, LinkCredit, OutgoingWindow
 from protocol.amqp10.writing import NULL_VALUE
 from protocol.errors import ProtocolError
@@ -97,6 +98,10 @@ ATTACHING: Final = "waiting for attach"
 READY: Final = "ready"
 CLOSING: Final = "waiting for close"
 CLOSED: Final = "closed"
+
+SELECTOR: Final = "apache.org:selector-filter:string"
+SELECTOR_CODE: Final = 0x0000468C00000004
+"""The descriptor of a filter that is a selector, as a symbol and as a number. [amqp-filters]"""
 
 BROKEN: Final = "the peer has broken the protocol"
 UNDESCRIBED: Final = "amqp:undefined-error"
@@ -138,6 +143,7 @@ class Terms:
     0: none. `link`: the name of the link. `address`: the address of the node. `sends`: the link sends,
     instead of receiving. `settled`: the sender settles its deliveries. `credit`: the deliveries that the peer
     may send before this side settles. `message_max`: the bytes of the largest message that this side takes.
+    `selector`: the peer sends only messages that match; "": all messages.
     """
 
     def __init__(
@@ -154,6 +160,7 @@ class Terms:
         properties: Mapping[str, object] | None = None,
         idle_ms: int = 0,
         frame_max: int = 0,
+        selector: str = "",
     ) -> None:
         self.credentials = credentials
         self.hostname = hostname
@@ -166,6 +173,7 @@ class Terms:
         self.message_max = message_max
         self.properties = properties or {}
         self.idle_ms = idle_ms
+        self.selector = selector
         self.frame_max = max(frame_max or FRAME_MAX, FRAME_MAX_MIN)
 
 
@@ -778,6 +786,8 @@ class Client10:
             attach.initial_delivery_count = 0
         else:
             attach.source = Source(address=terms.address)
+            if terms.selector:
+                attach.source.filter = {SELECTOR: Described(Symbol(SELECTOR), terms.selector)}
             attach.target = Target()
             attach.max_message_size = int(terms.message_max) or None
         self._write(attach)
@@ -789,6 +799,14 @@ class Client10:
         self._peer_handle = peer.handle
         if (peer.target if terms.sends else peer.source) is None:
             self._is_refused = True  # the peer detaches the link [amqp-1.0 2.6.3]
+            return
+        if terms.selector and not _selects(peer.source):
+            self._write(Detach(handle=_HANDLE, closed=True))
+            self._write(End())
+            self._write(Close())
+            self.state = CLOSING
+            text = f"filter '{SELECTOR}' is not in its attach, so it would send all messages"
+            self._handler.on_closed(RemoteError("the peer ignores the selector", NOT_IMPLEMENTED, text))
             return
         if terms.sends:
             sender = _Sender(terms, self._frame_max, peer.max_message_size or 0)
@@ -951,6 +969,15 @@ def _remote_error(event: str, error: Error | None) -> RemoteError:
     if error is None:
         return RemoteError(event, UNDESCRIBED, "")
     return RemoteError(event, error.condition, error.description or "")
+
+
+def _selects(source: Source | None) -> bool:
+    """Whether the source of the peer's attach has a selector in force. [amqp-1.0 3.5.3 filter]"""
+    filters = None if source is None else source.filter
+    return any(
+        isinstance(given, Described) and given.descriptor in (SELECTOR, SELECTOR_CODE)
+        for given in (filters or {}).values()
+    )
 
 
 def _name(performative: Composite) -> str:

@@ -16,7 +16,15 @@ from librt.strings import BytesWriter, write_i64_le
 from mypy_extensions import i64
 
 from protocol.journal.names import Name
-from protocol.journal.records import CHANGE, CHANGE_MAX, DELIVERIES_MAX, RECORD_BYTES, SIZE_MAX, TEXT_MAX
+from protocol.journal.records import (
+    CHANGE,
+    CHANGE_MAX,
+    DELIVERIES_MAX,
+    FORWARD,
+    RECORD_BYTES,
+    SIZE_MAX,
+    TEXT_MAX,
+)
 
 try:  # the same CRC-32, five times as fast
     from isal.isal_zlib import crc32
@@ -93,7 +101,7 @@ class Encoder:
             self._time = time
         length: i64 = len(text)
         if length > 0:
-            most = CHANGE_MAX if op == CHANGE else TEXT_MAX
+            most = CHANGE_MAX if op in (CHANGE, FORWARD) else TEXT_MAX
             if length > most:
                 text = text[:most].decode(errors="ignore").encode()
                 length = len(text)

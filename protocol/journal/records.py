@@ -16,7 +16,8 @@ the number of messages of a record for many messages.
 
 `heap`: the bytes of text in the heap of the block. For `enqueue`, `append`, `unroutable` and `refuse`: the
 message-id. For `gap` and `rollback`: the cause. For `start`: the version. For `change`: the definition as
-JSON. A definition of more than CHANGE_MAX bytes is replaced by its names and `"cut": true`.
+JSON. A definition of more than CHANGE_MAX bytes is replaced by its names and `"cut": true`. For `forward`:
+the shovel or the link as JSON, of at most CHANGE_MAX bytes.
 
 Version 1 differs in `gap`: `other` and `size` are 0, so the missing events are unknown.
 """
@@ -63,6 +64,7 @@ OPS: Final[tuple[str, ...]] = (
     "append",
     "read",
     "trim",
+    "forward",
 )
 """The operations, by their numbers."""
 
@@ -95,6 +97,7 @@ ROLLBACK: Final[i64] = 26
 APPEND: Final[i64] = 27
 READ: Final[i64] = 28
 TRIM: Final[i64] = 29
+FORWARD: Final[i64] = 30
 
 REASONS: Final[tuple[str, ...]] = (
     "",
@@ -131,6 +134,13 @@ REASONS: Final[tuple[str, ...]] = (
     "not_found",
     "log_failed",
     "invalid",
+    "started",
+    "connected",
+    "disconnected",
+    "paused",
+    "resumed",
+    "finished",
+    "deleted",
 )
 """The reasons, by number. The writer decides which reasons an operation can have."""
 

@@ -11,7 +11,7 @@ from protocol.journal.names import ABSENT, ACTORS
 
 _NO_ACTOR: Final = (ABSENT,) * 6
 WITH_QUANTITY: Final = frozenset(
-    {r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST, r.ROLLBACK, r.TRIM}
+    {r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST, r.ROLLBACK, r.TRIM, r.FORWARD}
 )
 """The operations whose records have a quantity instead of a size; also `recover` without a message."""
 
@@ -30,7 +30,7 @@ WITH_UNACKED: Final = frozenset({r.CHECKPOINT, r.ROLLBACK})
 WITH_MESSAGE_ID: Final = frozenset({r.ENQUEUE, r.APPEND, r.UNROUTABLE, r.REFUSE})
 """The operations whose text is a message-id."""
 
-WITH_TEXT: Final = frozenset({r.GAP, r.START, r.CHANGE, r.ROLLBACK})
+WITH_TEXT: Final = frozenset({r.GAP, r.START, r.CHANGE, r.ROLLBACK, r.FORWARD})
 """The operations with another text."""
 
 TO_A_QUEUE: Final = r.DEAD_LETTER

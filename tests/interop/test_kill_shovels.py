@@ -1,6 +1,8 @@
 """Shovels between two brokers that are killed again and again: each message arrives once, in order."""
 
+import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pika
@@ -66,7 +68,7 @@ def pair(start_daemon: DaemonStarter, tmp_path: Path) -> Pair:
     return Pair(start_daemon, tmp_path)
 
 
-def forward(pair: Pair, mode: str, pulls: bool = False, protocol: str = "amqp091") -> None:
+def forward(pair: Pair, mode: str, pulls: bool = False, protocol: str = "amqp091", **more: object) -> None:
     """Define a shovel from the first broker to the second one, which has the shovel if it `pulls`."""
     owner = 1 if pulls else 0
     value = {
@@ -77,6 +79,7 @@ def forward(pair: Pair, mode: str, pulls: bool = False, protocol: str = "amqp091
         "ack-mode": mode,
         "reconnect-delay": 1,
         "src-prefetch-count": 40,
+        **{field.replace("_", "-"): each for field, each in more.items()},
     }
     with amqp(pair.daemons[0].address, "/") as channel:
         channel.queue_declare("out", durable=True, arguments={"x-dedup-producers": 1})
@@ -142,3 +145,58 @@ def bodies_in(pair: Pair, count: int) -> set[bytes]:
             if len(found) == count:
                 break
     return found
+
+
+def publish_letters(pair: Pair, start: int, end: int) -> None:
+    """Publish numbered messages that ask for receipts, in the queue `receipts`."""
+    with amqp(pair.daemons[0].address, "/") as channel:
+        for number in range(start, end):
+            headers = {"x-receipt-to": "receipts", "x-receipt-on": "arrival,consumed"}
+            properties = pika.BasicProperties(delivery_mode=2, message_id=str(number), headers=headers)
+            channel.basic_publish("", "out", b"%d" % number, properties)
+
+
+def wait_for_receipts(pair: Pair, names: Iterable[int]) -> None:
+    """Consume until the other broker has reported the arrival and the consumption of each message."""
+    missing = {(what, str(name)) for what in ("arrival", "consumed") for name in names}
+    with amqp(pair.daemons[0].address, "/") as channel:
+        for method, properties, body in channel.consume("receipts"):
+            receipt = json.loads(body)
+            if "cluster" in receipt and receipt["queue"] == "in":
+                missing.discard((receipt["what"], properties.correlation_id))
+            if not missing:
+                channel.basic_ack(method.delivery_tag, multiple=True)
+                return
+
+
+def take_letters(pair: Pair, count: int) -> None:
+    """Consume so many messages of the second broker in a transaction."""
+    with amqp(pair.daemons[1].address, "/") as confirming:
+        channel = confirming.connection.channel()
+        channel.tx_select()
+        for method, _, _ in channel.consume("in"):
+            count -= 1
+            if count == 0:
+                channel.basic_ack(method.delivery_tag, multiple=True)
+                channel.tx_commit()
+                return
+
+
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(1, id="few"), pytest.param(8, marks=pytest.mark.nightly, id="many")]
+)
+@pytest.mark.parametrize("pulls", [False, True], ids=["push", "pull"])
+def test_no_receipt_is_lost_when_brokers_are_killed(pair: Pair, pulls: bool, rounds: int) -> None:
+    with amqp(pair.daemons[0].address, "/") as channel:
+        channel.queue_declare("receipts", durable=True)
+    forward(pair, "exactly-once", pulls, dest_receipt_queue="back")
+    chance = random.Random(5)
+    for turn in range(rounds):
+        numbers = range(turn * BATCH, (turn + 1) * BATCH)
+        publish_letters(pair, numbers[0], numbers[-1] + 1)
+        pair.wait_for_depth(1, "in", chance.randrange(1, BATCH))
+        pair.kill(chance.choice([[0], [1], [0, 1]]))
+        pair.wait_for_depth(1, "in", BATCH)
+        take_letters(pair, BATCH)
+        pair.kill(chance.choice([[0], [1], [0, 1]]))
+        wait_for_receipts(pair, numbers)

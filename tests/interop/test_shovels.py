@@ -1,6 +1,7 @@
 """Shovels between two broker processes, and within one, with a real client at both sides."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -422,6 +423,49 @@ def test_a_receipt_of_consumption_says_that_the_destination_has_the_message(site
     assert (properties.correlation_id, properties.headers["queue"]) == ("c", "out")
     with there.channel() as channel:
         assert channel.queue_declare("in", passive=True).method.message_count == 1
+
+
+@pytest.mark.parametrize("mode", ["on-confirm", "exactly-once"])
+@pytest.mark.parametrize("pulls", [False, True], ids=["push", "pull"])
+def test_a_publisher_learns_of_arrival_and_consumption_in_another_process(
+    sites: tuple[Site, Site], start_daemon: DaemonStarter, tmp_path: Path, pulls: bool, mode: str
+) -> None:
+    here, there = sites
+    source, target = (there, here) if pulls else (here, there)
+    url = there.daemon.address.url()
+    uris = {"src_uri": url, "dest_uri": "amqp://"} if pulls else {"src_uri": "amqp://", "dest_uri": url}
+    more = {"ack_mode": mode, "reconnect_delay": 1, "dest_receipt_queue": "back"}
+    with source.channel() as channel:
+        channel.queue_declare("out", durable=True)
+        channel.queue_declare("receipts", durable=True)
+    here.shovel("s", **uris, src_queue="out", dest_queue="in", **more)
+    headers = {"x-receipt-to": "receipts", "x-receipt-on": "arrival,consumed"}
+    source.publish("out", [b"x"], pika.BasicProperties(delivery_mode=2, message_id="m", headers=headers))
+
+    def receipts(count: int) -> list[tuple[str, str, bool]]:
+        found = [json.loads(body) for body in source.bodies("receipts", count)]
+        return sorted((each["what"], each["queue"], "cluster" in each) for each in found)
+
+    local = [("arrival", "out", False), ("consumed", "out", False)]
+    assert receipts(3) == [("arrival", "in", True), *local]
+    with target.channel() as confirming:
+        channel = confirming.connection.channel()
+        channel.tx_select()
+        method, _, _ = channel.basic_get("in")
+        assert method is not None
+        channel.basic_ack(method.delivery_tag)
+        assert source.api.get("queues", "/", "receipts")["messages"] == 0
+        if not pulls:  # the receipt waits in the other broker, also over its crash
+            here.daemon.kill()
+        channel.tx_commit()
+    if not pulls:
+        there.daemon.kill()
+        again = Site(start_daemon(data_dir=tmp_path / "data-1", port=there.daemon.address.port))
+        source = Site(start_daemon(data_dir=tmp_path / "data-0", port=here.daemon.address.port))
+        again.api.close()
+    assert receipts(1) == [("consumed", "in", True)]
+    if not pulls:
+        source.api.close()
 
 
 def test_shovels_use_tls_and_check_the_certificate(

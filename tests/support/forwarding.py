@@ -195,6 +195,11 @@ class Sites:
 
     def define(self, name: str = "s", **value: object) -> Shovel:
         """Define a shovel from the queue `out` here to the queue `in` there, with other fields."""
+        self.define_later(name, **value)
+        return self.shovels.existing("/", name)
+
+    def define_later(self, name: str = "s", **value: object) -> None:
+        """Define a shovel that starts with the others, if they have stopped."""
         fields: dict[str, object] = {
             "src-uri": "amqp://",
             "src-queue": "out",
@@ -204,4 +209,3 @@ class Sites:
         fields |= {field.replace("_", "-"): each for field, each in value.items()}
         wanted = {field: each for field, each in fields.items() if each is not None}
         self.vhost().parameters.set("shovel", name, wanted)
-        return self.shovels.existing("/", name)

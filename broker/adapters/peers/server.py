@@ -170,6 +170,9 @@ MESSAGE_ORIGINS: Final = "message_origins"
 MESSAGE_SELECTORS: Final = "message_selectors"
 """The capability of amqpd: consumers have selectors."""
 
+RECEIPT_PATHS: Final = "receipt_paths"
+"""The capability of amqpd: receipts of forwarded messages have the path back to the publisher."""
+
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -182,5 +185,6 @@ CAPABILITIES = (
     "direct_reply_to",
     MESSAGE_ORIGINS,
     MESSAGE_SELECTORS,
+    RECEIPT_PATHS,
 )
 """The capabilities by which clients enable features. [RabbitMQ server-properties]"""

@@ -58,6 +58,14 @@ def show_shovel(shovel: Shovel, node: str) -> Shown:
         shown["next_window"] = datetime.fromtimestamp(shovel.next_window / 1000, UTC).isoformat()
     if shovel.reader:
         shown["reader"] = shovel.reader
+    back = shovel.receipts
+    if back is not None:
+        receipts: Shown = {
+            "queue": definition.destination.receipt_queue,
+            "state": back.shown_state,
+            "returned": int(back.confirmed),
+        }
+        shown["receipts"] = receipts | ({"reason": back.reason} if back.reason else {})
     if shovel.reason:
         shown["reason"] = shovel.reason
     if attempt is not None and attempt.blocked:

@@ -23,6 +23,17 @@ LOG_FAILED: Final = 4
 INVALID: Final = 5
 IMMEDIATE: Final = 6  # the message is immediate, and a last-value queue has its value
 
+# events of a shovel or a federation link
+STARTED: Final = 0  # by a definition, a restart, or the start of the broker
+CONNECTED: Final = 1  # both ends are ready
+DISCONNECTED: Final = 2  # an end has failed
+PAUSED: Final = 3
+RESUMED: Final = 4
+SHUT: Final = 5  # by another definition, a restart, or the stop of the broker
+FINISHED: Final = 6  # after the wanted number of messages
+DELETED: Final = 7
+CARRIED: Final = 8  # messages since the event before
+
 
 def refusal_of(error: BrokerError) -> i64:
     """Return the journal's reason for a publish that `error` refuses."""
@@ -110,6 +121,13 @@ class Journal:
 
     def changed(self, change: dict[str, object]) -> None:
         """Record that a definition has changed; `change` is in the form of the log."""
+
+    def forwarded(self, event: i64, count: i64, details: dict[str, object]) -> None:
+        """Record an event of a shovel or a federation link.
+
+        `event`: STARTED to CARRIED. `count`: the messages that were forwarded since the event before.
+        `details`: the shovel with its ends, without log-ins, and the reason of a failure.
+        """
 
     def confirmed(self, session: Session, count: i64) -> None:
         """Record that a client has received confirms for `count` messages, which came by `session`."""

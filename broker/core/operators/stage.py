@@ -389,6 +389,12 @@ class Stages:
         """Return the stage of a reader; None: it has none."""
         return self._stages.get(queue, {}).get(reader)
 
+    def all(self) -> list[Stage]:
+        """Return all stages of queues that exist."""
+        return [
+            stage for queue, stages in self._stages.items() if not queue.deleted for stage in stages.values()
+        ]
+
     def existing(self, queue: Queue, reader: str) -> Stage:
         """Return the stage of a reader. Raises NotFound."""
         stage = self.find_stage(queue, reader)

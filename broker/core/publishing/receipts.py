@@ -30,6 +30,11 @@ from broker.core.values import show, type_name
 
 RECEIPT_TO: Final = "x-receipt-to"
 RECEIPT_ON: Final = "x-receipt-on"
+RECEIPT_PATH: Final = "x-receipt-path"
+"""The queues through which receipts of a forwarded message return to earlier brokers, the next one first."""
+
+PATH_MAX: Final = 16  # brokers through which receipts return
+CLUSTER: Final = "cluster"
 ARRIVAL: Final = "arrival"
 CONSUMED: Final = "consumed"
 _MARKS: Final = {ARRIVAL: TELLS_ARRIVAL, CONSUMED: TELLS_CONSUMED}
@@ -64,6 +69,15 @@ def receipt_marks(headers: dict[str, object]) -> int:
     return marks
 
 
+def receipt_path(headers: dict[str, object]) -> list[str]:
+    """Return the queues through which receipts return to earlier brokers; none for a malformed path."""
+    path = headers.get(RECEIPT_PATH)
+    if not isinstance(path, list) or len(path) > PATH_MAX:
+        return []
+    names = [name for name in path if isinstance(name, str) and name != "" and is_short(name)]
+    return names if len(names) == len(path) else []
+
+
 def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
     return PreconditionFailed(
         f"invalid header '{name}' of a message: '{show(value)}' of type '{type_name(value)}' is not {allowed}"
@@ -74,6 +88,7 @@ def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
 class Receipts(Chore):
     """The receipts of one virtual host.
 
+    `write` makes their contents. `cluster_name` returns the name of this broker for other brokers.
     `_due`: receipts whose event has happened, and is on disk if it must be. `_prepared`: appended receipts
     for events that will happen when their batch is on disk.
     """
@@ -81,6 +96,7 @@ class Receipts(Chore):
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology.host.schedule, SLICE)
         self.write: ReceiptWriter = bare_receipt
+        self.cluster_name: Callable[[], str] = str
         self._topology = topology
         self._host = topology.host
         self._due: deque[RoutedMessage] = deque()
@@ -180,7 +196,8 @@ class Receipts(Chore):
     def _write_receipt(self, message: Message, queue: QueueState, what: str) -> RoutedMessage | None:
         host = self._host
         view = host.views(message, host.store)
-        to = str(view.headers().get(RECEIPT_TO))
+        headers = view.headers()
+        to = str(headers.get(RECEIPT_TO))
         target = self._topology.queues.get(to)
         if target is None:
             return None
@@ -193,7 +210,12 @@ class Receipts(Chore):
             "routing_key": message.address.routing_key,
             "time": int(host.schedule.date()),
         }
+        path = receipt_path(headers)
+        if path:  # the publisher is at another broker
+            fields[CLUSTER] = self.cluster_name()
         body = json.dumps(fields, ensure_ascii=False).encode()
+        if path:
+            fields[RECEIPT_PATH] = path
         correlation = name or _text(view.property("correlation_id"))
         content = self.write(fields, body, message.persistent, correlation)
         address = Address(DEFAULT_EXCHANGE, to)

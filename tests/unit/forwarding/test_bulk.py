@@ -29,7 +29,6 @@ def sites() -> Sites:
     sites = Sites()
     sites.queue("out")
     sites.queue("out", "other")
-    sites.there.server.heartbeat = 0
     return sites
 
 

@@ -330,3 +330,51 @@ def test_a_message_loses_its_origin_when_a_shovel_of_another_mode_takes_it(sites
     sites.run()
     assert sites.bodies("parked", "other") == numbered(3)
     assert headers(sites, "parked") == [{}, {}, {}]
+
+
+def test_messages_of_shovels_that_are_missing_at_the_start_return(sites: Sites) -> None:
+    for name in ("s", "kept", "later"):
+        sites.queue(f"out {name}")
+        sites.define(name, src_queue=f"out {name}", dest_queue=name, ack_mode="exactly-once")
+    sites.run()
+    sites.syncs["other"] = False
+    for name in ("s", "kept", "later"):
+        sites.publish(f"out {name}", numbered(5))
+    staging = sites.here.broker.staging
+    queues = sites.vhost().topology.queues
+    staging.attach(queues["out"], "shovel 5f/%2F/s", 1)
+    staging.attach(queues["out"], "shovel of an application", 2)
+    sites.shovels.stop()
+    parameters = sites.vhost().parameters
+    parameters.delete("shovel", "s")
+    value = parameters.get("shovel", "later")
+    assert isinstance(value, dict)
+    value["unknown"] = 5  # the definition of a later version of the broker
+    sites.shovels.start()
+    sites.run(4000)
+    assert {name: queues[f"out {name}"].ready for name in ("s", "kept", "later")} == {
+        "s": 5,
+        "kept": 0,
+        "later": 0,
+    }
+    assert {stage.reader for stage in staging.all()} == {
+        "shovel %2F/kept",
+        "shovel %2F/later",
+        "shovel 5f/%2F/s",
+        "shovel of an application",
+    }
+    assert sites.bodies("out s") == numbered(5)
+
+
+def test_a_stage_of_another_queue_returns_at_the_start(sites: Sites) -> None:
+    exactly_once(sites)
+    sites.syncs["other"] = False
+    sites.publish("out", numbered(5))
+    sites.shovels.stop()
+    sites.define_later(src_queue="other out", ack_mode="exactly-once")
+    sites.syncs["other"] = True
+    sites.shovels.start()
+    sites.run(4000)
+    queues = sites.vhost().topology.queues
+    assert queues["out"].ready == 5
+    assert [stage.queue for stage in sites.here.broker.staging.all()] == [queues["other out"]]

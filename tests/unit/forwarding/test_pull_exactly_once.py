@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from pamqp.commands import Basic, Channel, Tx
 
+from broker.core.queues.queue import Queue
 from broker.forwarding.shovel import RUNNING, TERMINATED, Shovel
 from protocol.amqp091.properties import Properties
 from tests.support.adapters.connection_without_socket import BrokerBench
@@ -193,3 +194,42 @@ def refusal(bench: BrokerBench, requests: list[Any]) -> str:
     texts = [str(frame.reply_text) for frame in client.frames() if isinstance(frame, Channel.Close)]
     assert len(texts) == 1, "the channel is closed"
     return texts[0]
+
+
+def staged_and_unconfirmed(sites: Sites) -> Queue:
+    """The queue of the other broker, whose five messages are staged, and not confirmed here."""
+    pull(sites)
+    sites.publish("out", numbered(1), "other")
+    sites.syncs[""] = False
+    sites.publish("out", numbered(5, 1), "other")
+    queue = sites.vhost("other").topology.queues["out"]
+    assert (queue.ready, queue.depth) == (0, 5)
+    return queue
+
+
+def test_messages_of_a_deleted_reader_return_when_the_log_recovers(sites: Sites) -> None:
+    queue = staged_and_unconfirmed(sites)
+    sites.there.store.failure = "no space"
+    sites.vhost().parameters.delete("shovel", "s")
+    sites.run(4000)
+    assert (queue.ready, queue.depth) == (0, 5)
+    sites.there.store.failure = ""
+    sites.run(1000)
+    assert (queue.ready, queue.depth) == (5, 5)
+    assert sites.there.broker.staging.all() == []
+    assert sites.bodies("out", "other") == numbered(5, 1)
+
+
+def test_a_reader_that_comes_back_before_the_log_recovers_keeps_its_stage(sites: Sites) -> None:
+    staged_and_unconfirmed(sites)
+    sites.there.store.failure = "no space"
+    sites.vhost().parameters.delete("shovel", "s")
+    sites.run()
+    sites.there.store.failure = ""
+    sites.syncs[""] = True
+    pull(sites)
+    [stage] = sites.there.broker.staging.all()
+    sites.run(3000)
+    assert sites.there.broker.staging.all() == [stage]
+    sites.publish("out", numbered(2, 6), "other")
+    assert sites.bodies("in") == numbered(8)

@@ -150,6 +150,12 @@ def test_a_dead_broker_is_noticed_by_its_silence(sites: Sites) -> None:
     assert shovel.reason == "destination other:5672: missed heartbeats, the interval is 4 s"
 
 
+def test_without_heartbeats_a_silent_broker_is_not_dead(sites: Sites) -> None:
+    shovel = sites.define(dest_uri=f"{OTHER}?heartbeat=0", reconnect_delay=60)
+    sites.run(600_000)
+    assert (shovel.state, shovel.attempts) == (RUNNING, 1)
+
+
 def test_a_source_that_is_not_read_is_not_taken_for_dead(sites: Sites) -> None:
     sites.queue("out", "other")
     shovel = sites.define(src_uri=f"{OTHER}?heartbeat=4", dest_uri="amqp://")

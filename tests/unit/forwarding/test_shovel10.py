@@ -394,3 +394,16 @@ def test_a_window_takes_ranges_in_any_order() -> None:
     assert window.confirm_between(10, 12) == [(10, 12)]
     assert window.confirm_between(1, 20) == [(9, 9), (13, 20)]
     assert window.count() == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("destination", ["amqp091", "amqp10"])
+def test_a_source_with_a_selector_gets_only_matching_messages(
+    sites: Sites, destination: str, mode: str
+) -> None:
+    shovel = define(sites, "amqp10", destination, src_selector="number >= 7", ack_mode=mode)
+    sites.run()
+    assert shovel.state == RUNNING, shovel.reason
+    publish10(sites, *(bare10({"number": number}, data(b"%d" % number)) for number in range(10)))
+    assert bodies(sites) == [b"7", b"8", b"9"]
+    assert len(contents(sites, "out", "")) == 7

@@ -7,6 +7,7 @@ from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.encoder import Encoder
 from protocol.journal.names import DEPUTY, QUEUE, Name
 from protocol.journal.rows import rows
+from tests.support.docs.documents import DOCS
 from tests.support.journal.handmade_journal import NODE, STARTED, EventWriter, rows_of
 
 
@@ -181,3 +182,8 @@ def test_events_without_their_names_have_no_queue() -> None:
         (op, None, None, None) for op in ("enqueue", "deliver", "ack")
     ]
     assert len(decoder.holes) == 1
+
+
+def test_the_page_of_the_journal_names_each_operation() -> None:
+    page = (DOCS / "data" / "journal.md").read_text(encoding="utf-8")
+    assert [op for op in r.OPS[1:] if f"`{op}`" not in page] == []

@@ -156,6 +156,19 @@ def test_the_smaller_limits_count() -> None:
     assert session.connection.channel_max == 3
 
 
+def test_a_heartbeat_of_0_switches_heartbeats_off() -> None:
+    session = Session(login=Login("guest", "guest", "/", heartbeat=0)).open()
+    assert (session.client.heartbeat, session.client.beat_ms, session.connection.heartbeat) == (0, 0, 0)
+
+
+def test_a_heartbeat_of_0_of_the_peer_leaves_the_choice_to_the_client() -> None:
+    client = Client(Recorder(), Login("guest", "guest", "/", heartbeat=9), {}, 1000)
+    client.start()
+    client.receive(connection_start({}, "PLAIN"))
+    client.receive(connection_tune(0, 0, 0))
+    assert client.heartbeat == 9
+
+
 def test_the_first_common_mechanism_is_used() -> None:
     login = Login("me", "secret", "/", ("EXTERNAL", "AMQPLAIN", "PLAIN"))
     assert login.choose("plain amqplain") == "AMQPLAIN"

@@ -32,7 +32,7 @@ from protocol.amqp10.performatives import (
     Transfer,
 )
 from protocol.amqp10.states import DeliveryState as ReceivedState
-from protocol.amqp10.types import Composite
+from protocol.amqp10.types import Composite, Described, Symbol, Ulong
 from protocol.sasl import Credentials
 from protocol.sniff import AMQP_0_9_1, AMQP_1_0, AMQP_1_0_SASL
 from tests.support.adapters.connection_without_socket import BrokerBench, RecordingEdge
@@ -765,3 +765,45 @@ def test_a_link_without_a_handshake_begins_with_the_session() -> None:
     size = int.from_bytes(client.take_output()[:4], "big")
     assert size < 100
     assert client.state == c.BEGINNING
+
+
+SELECTOR = "apache.org:selector-filter:string"
+
+
+@pytest.mark.parametrize("descriptor", [Symbol(SELECTOR), Ulong(0x0000468C00000004)])
+def test_a_selector_is_in_force_if_the_peer_says_so(descriptor: object) -> None:
+    answer = Source(filter={"any": Described(descriptor, "a = 1")})
+    peer = Peer(wanted(False, credit=100, selector="a = 1"), source=answer)
+    assert (peer.calls.ready, peer.calls.closed) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "given", [None, {}, {SELECTOR: None}, {SELECTOR: Described(Symbol("amqp:sql-filter"), "a = 1")}]
+)
+def test_a_peer_that_ignores_the_selector_gets_no_credit(given: dict[str, object] | None) -> None:
+    peer = Peer(wanted(False, credit=100, selector="a = 1"))
+    assert peer.calls.closed != []
+    peer = Peer(wanted(False, credit=100, selector="a = 1"), source=Source(filter=given))
+    [error] = peer.calls.closed
+    assert str(error) == (
+        "the peer ignores the selector: amqp:not-implemented: filter "
+        "'apache.org:selector-filter:string' is not in its attach, so it would send all messages"
+    )
+    assert peer.calls.ready == 0
+    peer.says(Close())
+    assert peer.calls.closed == [error, None]
+    assert peer.client.state == c.CLOSED
+
+
+def test_the_attach_has_the_selector() -> None:
+    terms = wanted(False, credit=100, selector="a = 1")
+    client = Client10(Recorder(), terms)
+    client.start_open(0xFFFF)
+    client.take_output()
+    begin = Begin(next_outgoing_id=0, incoming_window=3, outgoing_window=9)
+    begin.remote_channel = 0
+    client.receive(amqp(begin, 5))
+    attach, _ = decode_composite(client.take_output()[8:])
+    assert isinstance(attach, Attach)
+    assert attach.source is not None
+    assert attach.source.filter == {SELECTOR: Described(Symbol(SELECTOR), "a = 1")}
