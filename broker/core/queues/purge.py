@@ -93,8 +93,11 @@ class Purge(Chore):
         self.continue_soon()
 
     def begin_members(self, partitions: PartitionsHook) -> None:
-        """Purge the members of the partitioned queue."""
+        """Purge the members of the partitioned queue. Raises PreconditionFailed before the first purge."""
         members = partitions.member_queues()
+        for member in members:
+            if isinstance(member, Queue) and member.remote is not None:
+                member.remote.check_purge()
         self._parts_left = len(members)
         self.over = not members
         for member in members:
@@ -256,7 +259,7 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
 
     Raises:
         Unsupported: the queue is a stream.
-        PreconditionFailed: the queue is remote, and the other broker cannot be reached.
+        PreconditionFailed: the queue or a member is remote, and the other broker cannot be reached.
     """
     refuse_stream(queue, "purged")
     started = Purge(queue, schedule, most)
