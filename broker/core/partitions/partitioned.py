@@ -464,7 +464,7 @@ class Partitioned(PartitionsHook):
         for part in list(consumer.parts):
             detach(queue_of(part), part, [])
         queue = self.queue
-        if consumer.state == REMOVED:  # a browser ends with its last part
+        if consumer.state == REMOVED:  # the browser of a snapshot ends with its last part
             return
         if consumer.candidate:
             self._candidates -= 1
@@ -647,7 +647,11 @@ class Partitioned(PartitionsHook):
         served = member.served
         for consumer in [*served.manager.all, *served.manager.gets]:
             front = consumer.front
-            if front is not None and front.queue is self.queue:
+            if front is None or front.queue is not self.queue:
+                continue
+            if front.extent is not None and front.extent.snapshot:
+                consumer.target.on_snapshot_end(consumer)
+            else:
                 detach(served, consumer, [])
         self.leaving.remove(member)
         self.runs.forget_queue(queue)

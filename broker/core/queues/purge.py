@@ -9,7 +9,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, HELD, Holder, QueueEntry
 from broker.core.message import Message
-from broker.core.queues.attach import remove_consumer
+from broker.core.queues.attach import end_snapshot, remove_consumer
 from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.dead_letter_backlog import existing_backlog
@@ -353,6 +353,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     reset_counts(queue)
     remains.do_due_work()
     for consumer in consumers:
+        end_snapshot(consumer.front)
         consumer.target.on_consumer_cancelled(consumer)
 
 
