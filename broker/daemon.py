@@ -31,7 +31,7 @@ from broker.adapters.amqp091.rows import rows_of
 from broker.adapters.amqp10.names import LinkNames
 from broker.adapters.formats.amqp091 import write_receipt
 from broker.adapters.formats.either import view_of, write_letter
-from broker.adapters.peers.server import Server
+from broker.adapters.peers.server import IDENTITY, Server
 from broker.auth.access_control import AccessControl
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
@@ -333,6 +333,7 @@ class Daemon:
         self.broker.sinks.open_rows = rows_of
         report = self.log.recover(Recovered(self.broker))
         self.staging.origin = f"{self.log.identity:x}"
+        self.server.properties[IDENTITY] = self.staging.origin
         self.access.set_decoy_secret(self.log.identity.to_bytes(8))
         self.journal.start(__version__)
         self.log.defined = self.journal.recorder.defined

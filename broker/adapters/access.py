@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Protocol, final
 
 from broker.auth.terms import CONFIGURE, READ, WRITE, Applicant
-from broker.core.arguments.rule import REMOTE
+from broker.core.arguments.rule import REMOTE, is_address, show_member
 from broker.core.errors import AccessRefused
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default_exchange
 from broker.core.routing.exchanges import TOPIC
@@ -137,14 +137,21 @@ class Rights:
         if not (self.has_right(READ, name) or self.has_right(WRITE, name)):
             self.require(CONFIGURE, kind, name)
 
-    def require_members(self, names: list[str]) -> None:
-        """Refuse a user that may not read and write all these queues, which become members of another one.
+    def require_members(self, front: str, names: list[str]) -> None:
+        """Refuse a user that may not use all these queues, the new members of the partitioned queue `front`.
 
-        A consumer of the partitioned queue gets their messages, and its messages go there.
+        A consumer of the partitioned queue gets their messages, and its messages go there. So the user must
+        be able to read and write the queues here, and to have the broker connect to others for the addresses
+        of other queues. Raises AccessRefused.
         """
         for name in names:
-            self.require(READ, QUEUE, name)
-            self.require(WRITE, QUEUE, name)
+            if is_address(name):
+                self._require_forwarding_user(
+                    f"queue '{front}' in vhost '{self.vhost}' with member '{show_member(name)}'"
+                )
+            else:
+                self.require(READ, QUEUE, name)
+                self.require(WRITE, QUEUE, name)
 
     def require_forwarding(self, kind: str, name: str, to: object) -> None:
         """Refuse a new object that forwards messages, unless the user may do so directly. [RabbitMQ]
@@ -161,10 +168,14 @@ class Rights:
 
         Policymakers and administrators may do so. They may define shovels too. Raises AccessRefused.
         """
-        if REMOTE in arguments and not self._access.may_forward(self.user):
+        if REMOTE in arguments:
+            self._require_forwarding_user(f"queue '{name}' in vhost '{self.vhost}' with {REMOTE}")
+
+    def _require_forwarding_user(self, what: str) -> None:
+        """Refuse a user that may not have the broker connect to other brokers. Raises AccessRefused."""
+        if not self._access.may_forward(self.user):
             raise AccessRefused(
-                f"queue '{name}' in vhost '{self.vhost}' with {REMOTE} refused for user '{self.user}', "
-                "who needs the tag 'policymaker' or 'administrator'"
+                f"{what} refused for user '{self.user}', who needs the tag 'policymaker' or 'administrator'"
             )
 
     def require_binding(

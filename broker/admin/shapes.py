@@ -7,6 +7,7 @@ from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.arguments.queue import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
 from broker.core.arguments.remote import DIRECT, HYBRID, shown_arguments
+from broker.core.arguments.rule import show_member
 from broker.core.broker import Broker
 from broker.core.partitions.partitioned import Partitioned, partitions_of, totals_of
 from broker.core.policies.policy import EffectiveValue, MergedPolicies, Policy, SourcedValue, queue_type_of
@@ -135,7 +136,7 @@ def show_remote_queue(remote: RemoteQueue) -> Shown:
     """Show the link of a remote queue to the other broker. The address has no log-in."""
     queue = remote.queue
     shown: Shown = {
-        "address": to_json(remote.shown_address),
+        "address": to_json(show_member(remote.address) if remote.front else remote.shown_address),
         "mode": HYBRID if remote.hybrid else DIRECT,
         "state": "starting",
         "messages_waiting": int(queue.depth),
@@ -163,15 +164,21 @@ def show_mapping(partitions: Partitioned) -> Shown:
         pins.setdefault(index, []).append(to_json(value))
     members: list[Shown] = []
     for index, queue in enumerate(partitions.member_queues()):
+        assert isinstance(queue, Queue), "every QueueState is a Queue"
         member = mapped.get(queue.name)
+        totals = totals_of(queue)
+        ready, unacked, held, dead = totals.ready, totals.unacked, totals.held, totals.dead
         shown: Shown = {
             "name": to_json(queue.name),
             "leaving": member is None,
-            "messages": int(queue.messages),
-            "messages_ready": int(queue.ready),
-            "messages_unacknowledged": int(queue.unacked),
-            "messages_held": int(queue.held),
+            "messages": int(ready + unacked + held + dead),
+            "messages_ready": int(ready),
+            "messages_unacknowledged": int(unacked),
+            "messages_held": int(held),
         }
+        remote = remote_of(queue)
+        if remote is not None:
+            shown["remote"] = show_remote_queue(remote)
         if member is not None and not partitions.mapping.by_selector:
             shown["weight"] = member.weight
             shown["pins"] = pins.get(index, [])

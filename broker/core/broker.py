@@ -39,6 +39,7 @@ from broker.core.vhosts.changes import (
     vhost_change,
 )
 from broker.core.vhosts.definitions import apply_change, apply_vhost_change, changes_of, describe_vhost
+from broker.core.vhosts.members import delete_orphans
 from broker.core.vhosts.parameters import is_same
 from broker.core.vhosts.registry import INCARNATION, Registry
 from broker.core.vhosts.vhost import VirtualHost
@@ -369,6 +370,8 @@ class Broker(Registry):
 
     def resume(self) -> None:
         """Continue after recovery, when the log accepts appends again."""
+        for vhost in self.vhosts.values():
+            delete_orphans(vhost.topology)
         self.staging.recover()
         self.sinks.recover()
         for queue in list(self.numbers.queues.values()):

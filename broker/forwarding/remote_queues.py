@@ -18,11 +18,14 @@ import structlog
 from mypy_extensions import i64
 from pamqp import base, commands
 
-from broker.adapters.peers.server import MESSAGE_ORIGINS
+from broker.adapters.peers.server import IDENTITY, MESSAGE_ORIGINS
 from broker.core.broker import Broker
 from broker.core.errors import BrokerError
 from broker.core.message import Address, Body, Message, piece_of
+from broker.core.operators.stage import Stage
+from broker.core.publishing.duplicate_check import POSITION
 from broker.core.queues.consumer import ROOM_MAX, QueueConsumer
+from broker.core.remotes.consumption import NO_POSITION
 from broker.core.remotes.remote import RemoteLink, RemoteLinks, RemoteQueue, remote_of
 from broker.core.vhosts.reroute import finish_return
 from broker.forwarding.definition import Definition, DestinationEnd, SourceEnd
@@ -39,7 +42,7 @@ from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Properties
 from protocol.amqp091.table import EMPTY_TABLE
-from protocol.errors import NOT_IMPLEMENTED, ProtocolError
+from protocol.errors import NOT_FOUND, NOT_IMPLEMENTED, ProtocolError
 
 KIND: Final = "remote queue"
 READER: Final = "remote queue"  # the name under which the messages of a remote queue are staged
@@ -53,6 +56,9 @@ REFRESH_MS: Final = 5000  # the interval of looks at the counts of the other que
 RETURN_MS: Final = 200  # the same interval while a rerouted queue moves back
 IDLE_MS: Final = 1000  # the time after which messages that no consumer takes are returned
 ADDRESSES_MAX: Final = 4096
+MISSING: Final = f"closed the channel: {NOT_FOUND} "  # the reason of an attempt whose queue does not exist
+POSITION_NAME: Final = POSITION.encode()
+POSITION_BYTES: Final = 9  # with the octet of the type
 
 ACK: Final = 0
 REJECT: Final = 1
@@ -86,6 +92,7 @@ class Intake(End091):
         self._body: Body | None = None
         self._large_tag: i64 = 0
         self._large_redelivered = False
+        self._large_position: i64 = NO_POSITION
         self._missing: i64 = 0  # bytes of the large body that have not arrived
         self._addresses: dict[bytes, Address] = {}
         self._refresh = Timer(attempt, self._look_at_counts)
@@ -93,6 +100,7 @@ class Intake(End091):
         self._purges: list[Callable[[i64], None]] = []
         self._activity = 0  # the number of deliveries and answers, now
         self._asked = -1  # and when the counts were requested
+        self._stored_when_asked: i64 = 0  # the position behind the last message stored there at that time
 
     # -- set-up and end
 
@@ -104,17 +112,36 @@ class Intake(End091):
         self._remote.ready = frame.message_count or 0
         self._remote.consumers = frame.consumer_count or 0
         is_idle = self._asked == self._activity and self._remote.inlet.depth == 0
+        self._link.objection = ""
+        self._note_consumption(is_idle and self._remote.ready == 0)
         if self._remote.is_returning and is_idle and self._remote.ready == 0 and self._link.try_return():
             return
         if not self.is_ready:
             self.note_ready()
             self._attempt.on_intake_ready()
             self.look()
-        interval = RETURN_MS if self._remote.is_returning else REFRESH_MS
-        self._schedule.set(self._refresh, self._schedule.after(interval))
+        self._look_later()
+
+    def _look_later(self) -> None:
+        consumption = self._remote.consumption
+        often = self._remote.is_returning or (consumption is not None and consumption.is_awaited)
+        self._schedule.set(self._refresh, self._schedule.after(RETURN_MS if often else REFRESH_MS))
+
+    def _note_consumption(self, is_empty: bool) -> None:
+        """Note which messages the other broker still has, for a member of a partitioned queue."""
+        consumption = self._remote.consumption
+        if consumption is None:
+            return
+        if is_empty and self._stored_when_asked > 0:
+            consumption.note_empty(self._stored_when_asked)
+        else:
+            consumption.look()
+        if consumption.is_awaited and self.is_ready:
+            self._look_later()
 
     def _look_at_counts(self) -> None:
         self._asked = self._activity
+        self._stored_when_asked = self._attempt.source.stored
         self.client.declare(self._queue, PASSIVE, EMPTY_TABLE, self._found)
         self.flush()
 
@@ -139,6 +166,12 @@ class Intake(End091):
         """Look at the counts soon, because the queue moves back."""
         if self.is_ready and not self._closing:
             self._schedule.set(self._refresh, self._schedule.after(RETURN_MS))
+
+    def look_sooner(self) -> None:
+        """Look at the counts soon, because messages wait for the consumption of those in the other broker."""
+        soon = self._schedule.after(RETURN_MS)
+        if self.is_ready and not self._closing and self._refresh.due > soon:
+            self._schedule.set(self._refresh, soon)
 
     def look(self) -> None:
         """Have the other broker send as many messages as the consumers want, and send the answers.
@@ -220,16 +253,18 @@ class Intake(End091):
         if self._closing:
             return
         self._activity += 1
+        position = NO_POSITION
         if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:
-            content = without_origin(content)
+            content, position = without_origin(content, self._attempt.source.origin)
         persistent = traits & PERSISTENT != 0
         message = Message(self._address(address), content, size, persistent, traits >> PRIORITY_SHIFT)
         if size > WHOLE_BYTES_MAX:
             self._body = message.body = self._broker.store.new_body()
             self._large, self._large_tag, self._large_redelivered = message, tag, redelivered
             self._missing = size
+            self._large_position = position
         else:
-            self._remote.arrive(tag, message, redelivered)
+            self._remote.arrive(tag, message, redelivered, position)
             self._link.note_demand()
 
     def on_piece(self, frames: bytes, size: i64) -> None:
@@ -240,7 +275,7 @@ class Intake(End091):
         self._missing -= size
         if self._missing == 0:
             message, self._large, self._body = self._large, None, None
-            self._remote.arrive(self._large_tag, message, self._large_redelivered)
+            self._remote.arrive(self._large_tag, message, self._large_redelivered, self._large_position)
             self._link.note_demand()
 
     def _address(self, encoded: bytes) -> Address:
@@ -297,14 +332,22 @@ def end_gets(remote: RemoteQueue, gets: list[QueueConsumer]) -> None:
             consumer.target.on_consumer_cancelled(consumer)
 
 
-def without_origin(content: bytes) -> bytes:
-    """Return a content without the headers of its origin, which a link has added; as it is if malformed."""
+def without_origin(content: bytes, origin: bytes) -> tuple[bytes, i64]:
+    """Return a content without the headers of its origin, which a link has added; as it is if malformed.
+
+    Return the position too if the encoded origin is `origin`, else NO_POSITION.
+    """
     try:
         properties = Properties(content)
-        properties.set_fields([field for field in properties.fields() if field[0] not in ORIGIN_NAMES])
+        fields = properties.fields()
+        properties.set_fields([field for field in fields if field[0] not in ORIGIN_NAMES])
     except ProtocolError:
-        return content
-    return properties.content()
+        return content, NO_POSITION
+    values = dict(fields)
+    position = values.get(POSITION_NAME, b"")
+    if not origin or values.get(ORIGIN_NAME) != origin or len(position) != POSITION_BYTES:
+        return properties.content(), NO_POSITION
+    return properties.content(), int.from_bytes(position[1:], "big")
 
 
 @final
@@ -350,13 +393,21 @@ class Attempt(EndOwner):
 
     def on_destination_ready(self) -> None:
         """Begin to send. Messages get positions if the other broker remembers them."""
-        if not self.is_over:
-            self.source.marks_positions = self.destination.has_capability(MESSAGE_ORIGINS)
-            self.source.open()
+        if self.is_over:
+            return
+        identity = self.destination.client.server_properties.get(IDENTITY)
+        if identity and identity == self._link.staging.origin and self._link.is_circle:
+            self._link.objection = "it is the partitioned queue itself"
+            self.on_failed(self._link.objection)
+            return
+        has_origins = self.destination.has_capability(MESSAGE_ORIGINS)
+        self.source.marks_positions = has_origins or self._link.remote.consumption is not None
+        self.source.open()
 
     def on_source_ready(self, ready: i64) -> None:
         """Note that messages are sent."""
         self.sends = True
+        self._link.note_stage(self.source.stage)
         self._link.note_progress()
 
     def on_message(self, number: i64, address: bytes, content: bytes, has_pieces: bool, traits: i64) -> None:
@@ -454,7 +505,8 @@ class Link(RemoteLink):
 
     `uri` and `queue`: the other broker, and the name of the queue there. `reason`: why the last attempt
     ended. `since`: the date of the state, in ms since 1970. `attempts`: their number. `shares_window`: the
-    other broker has a limit for all consumers of a channel together.
+    other broker has a limit for all consumers of a channel together. `objection`: why the other broker
+    cannot have the messages, as last known, "" if it can.
     """
 
     def __init__(
@@ -472,7 +524,9 @@ class Link(RemoteLink):
         self.since: i64 = self.schedule.date()
         self.attempts = 0
         self.shares_window = True
+        self.objection = ""
         self.attempt: Attempt | None = None
+        self._stage: Stage | None = None
         self.definition = self._define()
         self._delay = RETRY_MS
         owner = _LinkOwner(self)
@@ -525,6 +579,23 @@ class Link(RemoteLink):
         """Stop: the remote queue has been deleted."""
         self.stop()
 
+    def note_stage(self, stage: Stage) -> None:
+        """Note the stage of the attempt, which gives the positions of messages."""
+        self._stage = stage
+        consumption = self.remote.consumption
+        if consumption is not None:
+            consumption.begin(self)
+
+    def next_position(self) -> i64:
+        """Return the position of the next message that is staged."""
+        return 0 if self._stage is None else self._stage.next
+
+    @property
+    def is_circle(self) -> bool:
+        """Whether this broker at the address would give the queue its own messages."""
+        here = self.remote.queue
+        return self.uri.vhost == here.vhost and self.queue in (self.remote.front, here.name)
+
     def note_progress(self) -> None:
         """Note that one of the connections is ready."""
         attempt = self.attempt
@@ -539,6 +610,8 @@ class Link(RemoteLink):
     def note_failed(self, reason: str) -> None:
         """End the attempt; the next one follows after a delay."""
         self.reason = reason
+        if MISSING in reason:
+            self.objection = f"there is no queue '{self.queue}' at {self.uri.place}"
         self._end_attempt()
         self._set_state(WAITING)
         _log.warning("remote queue not linked", **self._labels(), reason=reason, next_attempt_ms=self._delay)
@@ -624,6 +697,9 @@ class Link(RemoteLink):
         if attempt is not None:
             self._set_drains(attempt)
         if attempt is not None and attempt.intake.is_ready:
+            consumption = self.remote.consumption
+            if consumption is not None and consumption.is_awaited:
+                attempt.intake.look_sooner()
             attempt.intake.look()
         else:
             end_gets(self.remote, self.remote.waiting_gets())
@@ -661,9 +737,14 @@ class RemoteQueues(RemoteLinks):
         self._runs = False
         self._broker.remote_links = self
 
-    def check(self, address: object, vhost: str, name: str) -> None:
+    def check(self, address: object, vhost: str, name: str, where: str) -> None:
         """Check the address of a remote queue. Raises PreconditionFailed."""
-        parse_remote(address, vhost, name, ARGUMENT)
+        parse_remote(address, vhost, name, where)
+
+    def find_objection(self, remote: RemoteQueue) -> str:
+        """Return why the other broker cannot have the messages, as last known; "" if it can."""
+        link = link_of(remote)
+        return "" if link is None else link.objection
 
     def open(self, remote: RemoteQueue) -> None:
         """Link a remote queue."""

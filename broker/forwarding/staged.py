@@ -473,6 +473,16 @@ class StagedSource(DurableWaiter):
         return self._room_max - self._coming - (stage.next - self._acked)
 
     @property
+    def origin(self) -> bytes:
+        """The encoded origin in the headers of the messages, b"" before the source is open."""
+        return self._origin
+
+    @property
+    def stored(self) -> i64:
+        """The position behind the messages that the destination has stored without a gap."""
+        return self._acked
+
+    @property
     def is_drained(self) -> bool:
         """Whether the destination has stored all staged messages, and the log knows this."""
         stage = self._stage

@@ -71,7 +71,7 @@ CHANGES: Final = frozenset(
 Queues report their own declaration and deletion, and the core reports alterations of queues.
 """
 
-SECRET: Final = frozenset(("password_hash", "hashing", "verifier", "headers", "reroute"))
+SECRET: Final = frozenset(("password_hash", "hashing", "verifier", "headers", "reroute", "former"))
 SECRET_VALUE: Final = SECRET | {"value"}
 PARAMETER: Final = "parameter"
 NAME_LENGTH: Final = 255  # characters

@@ -138,7 +138,7 @@ def test_a_waiting_get_takes_from_any_member(address: Address, vhost: str) -> No
 def test_refusals(partitioned: BlockingChannel, address: Address, vhost: str) -> None:
     for given, why in (
         (arguments("none"), "PRECONDITION_FAILED.*queue 'none' cannot be a member of queue 'p'"),
-        (arguments("amqps://b"), "is an amqps URI"),
+        (arguments("amqps://b"), "the partitioned queue is not durable"),
         (arguments("m1", partitions=2), "x-partitions"),
         (arguments("m1"), "is a member of queue 'front' already"),
     ):

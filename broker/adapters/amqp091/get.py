@@ -56,7 +56,9 @@ def get(channel: ChannelState, frame: commands.Basic.Get) -> None:
     got = get_next(queue, channel.get_target())
     if got is None:
         milliseconds = _wait_milliseconds(channel, queue)
-        if milliseconds > 0:
+        if queue.partitions is not None and queue.partitions.has_members_elsewhere and milliseconds <= 0:
+            WaitingGet(channel, queue, frame.no_ack).begin(REMOTE_MILLISECONDS, True)
+        elif milliseconds > 0:
             WaitingGet(channel, queue, frame.no_ack).begin(milliseconds)
         else:
             channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
@@ -159,10 +161,15 @@ class WaitingGet(PullingTarget, PendingRequest):
         self.consumer.getting = True
         self._end = _WaitEnd(self)
         self._answered = False
+        self._for_others = False
 
-    def begin(self, milliseconds: i64) -> None:
-        """Wait for at most `milliseconds`."""
+    def begin(self, milliseconds: i64, for_others: bool = False) -> None:
+        """Wait for at most `milliseconds`.
+
+        `for_others`: wait only for the answers of the members in other brokers.
+        """
         channel = self.channel
+        self._for_others = for_others
         channel.pending_get = self
         channel.hold()
         attach(queue_of(self.consumer), self.consumer)
@@ -193,8 +200,14 @@ class WaitingGet(PullingTarget, PendingRequest):
         self.end()
 
     def on_consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """End the wait: the queue was deleted."""
-        self.end()
+        """End the wait: the queue was deleted, or the last of the other brokers has no message."""
+        if consumer.front is None or self.consumer.state == REMOVED:
+            self.end()
+            return
+        if consumer.state != REMOVED:
+            detach(queue_of(consumer), consumer, [])  # the part of a member in another broker
+        if self._for_others and not any(queue_of(part).origin is not None for part in self.consumer.parts):
+            self.end()
 
     def frame_kept(self, method: i64) -> None:
         """End the wait if the client closes the channel, or has sent too much."""

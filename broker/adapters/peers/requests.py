@@ -70,7 +70,7 @@ def declare_queue(
     client.rights.require(CONFIGURE, QUEUE, name)
     if name not in virtual_host.topology.queues:
         client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
-        client.rights.require_members(member_names(arguments))
+        client.rights.require_members(name, member_names(arguments))
         client.rights.require_remote(name, arguments)
         client.require_memory()
     owner = client if exclusive else None

@@ -164,6 +164,9 @@ PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever produc
 RABBITMQ: Final = "RabbitMQ"
 RABBITMQ_VERSION_091: Final = "3.13.7"  # later versions: Kombu shares no prefetch window among queues
 RABBITMQ_VERSION_10: Final = "4.2.0"  # earlier versions have another AMQP 1.0
+IDENTITY: Final = "identity"
+"""The server-property of amqpd that no other broker has, so that a link notices that it leads back."""
+
 MESSAGE_ORIGINS: Final = "message_origins"
 """The capability of amqpd: queues that remember producers read the origin and position of a message."""
 

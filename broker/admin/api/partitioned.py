@@ -15,11 +15,11 @@ from broker.admin.json_documents import read_field_table, read_table, require_fi
 from broker.admin.shapes import Shown, show_mapping
 from broker.auth.terms import CONFIGURE
 from broker.core.arguments.partition import PARTITION_BY, PARTITION_MEMBERS
-from broker.core.partitions.mapping import member_names
+from broker.core.partitions.mapping import full_name, member_names
 from broker.core.partitions.partitioned import partitions_of
 from broker.core.queues.queue import Queue
 from broker.core.values import to_json
-from broker.core.vhosts.members import change_mapping
+from broker.core.vhosts.members import change_mapping, keep_logins
 from broker.core.vhosts.vhost import VirtualHost
 
 CHANGED: Final = 204
@@ -60,8 +60,9 @@ async def put_partitioned(
 ) -> Response:
     """Replace the members and the pinned values of a partitioned queue while it is in use.
 
-    `members` has the form of `x-partition-members`, and `pins` that of `x-partition-pins`. No message moves.
-    New messages of a key with another member wait until the former member has none of the key any more.
+    `members` has the form of `x-partition-members`, and `pins` that of `x-partition-pins`. An address without
+    a log-in that names a present member keeps the member's log-in. No message moves. New messages of a key
+    with another member wait until the former member has none of the key any more.
     """
     virtual_host = visitor.vhost(vhost)
     queue = _find(virtual_host, name)
@@ -70,9 +71,10 @@ async def put_partitioned(
     where = f"queue '{name}' in vhost '{vhost}'"
     members = read_field_table({"members": require_field(body, "members")}, where)["members"]
     pins = read_field_table(read_table(body, "pins"), where)
-    known = member_names(queue.arguments)
-    named = member_names({PARTITION_MEMBERS: members})
-    rights.require_members([each for each in named if each not in known])
+    kept, _ = keep_logins(virtual_host.topology, members, {}, name)
+    known = [full_name(each, name) for each in member_names(queue.arguments)]
+    named = member_names({PARTITION_MEMBERS: kept})
+    rights.require_members(name, [each for each in named if full_name(each, name) not in known])
     change_mapping(virtual_host.topology, queue, members, pins)
     await await_sync(management.store)
     return Response(status_code=CHANGED)

@@ -314,7 +314,7 @@ def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields)
     rights.require(CONFIGURE, QUEUE, name)
     if name not in vhost.topology.queues:
         rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
-        rights.require_members(member_names(arguments))
+        rights.require_members(name, member_names(arguments))
         rights.require_remote(name, arguments)
     return vhost.declarations.declare_queue(
         name, read_flag(fields, "durable"), None, read_flag(fields, "auto_delete"), arguments

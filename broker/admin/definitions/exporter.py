@@ -22,6 +22,7 @@ from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.policies.policy import OPERATOR_POLICY, queue_type_of
 from broker.core.queues.election import stopped
 from broker.core.queues.queue import Queue
+from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding
 from broker.core.values import to_json
 from broker.core.vhosts.vhost import VirtualHost
@@ -39,8 +40,12 @@ class Contents:
         self.exchanges = dict(vhost.topology.exchanges)
 
     def tells_of(self, queue: Queue) -> bool:
-        """Whether the export has a queue: it existed at the beginning and is not exclusive."""
-        there = self.queues.get(queue.name) is queue
+        """Whether the export has a queue: it existed at the beginning and is not exclusive.
+
+        The queues for members in other brokers belong to the definition of their partitioned queue.
+        """
+        remote = remote_of(queue)
+        there = self.queues.get(queue.name) is queue and (remote is None or not remote.front)
         return there and queue.exclusive_owner is None and not queue.name.startswith(RESERVED_PREFIX)
 
     def tells_of_end(self, binding: Binding) -> bool:

@@ -25,9 +25,10 @@ PARTITIONED_ARGUMENTS: Final = {
         "members",
         1,
         MEMBERS_MAX,
-        description="Members of a partitioned queue: existing queues of the same virtual host. A member is a "
-        "name, or a table with the name as `to`, the share of the keys as `weight` (1 by default) or the "
-        "condition as `selector`. A redeclaration does not change the members.",
+        description="Members of a partitioned queue: names of existing queues of the same virtual host, or "
+        "URIs of queues in other brokers, as for `x-remote`. A table has the name or URI as `to`, the share "
+        "of the keys as `weight` (1 by default) or the condition as `selector`. A redeclaration does not "
+        "change the members.",
     ),
     PARTITION_PINS: ArgumentRule(
         "pins",

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from broker.core.arguments.rule import REMOTE, ArgumentRule, Arguments, invalid, show_address
+from broker.core.arguments.rule import (
+    ADDRESSED,
+    REMOTE,
+    ArgumentRule,
+    Arguments,
+    invalid,
+    show_address,
+    shown_argument,
+)
 
 REMOTE_MODE: Final = "x-remote-mode"
 DIRECT: Final = "direct"
@@ -30,10 +38,14 @@ OPTIONAL: Final = (REMOTE, REMOTE_MODE)
 
 
 def shown_arguments(arguments: Arguments) -> Arguments:
-    """Return the arguments of a queue as users may see them: a URI without its log-in."""
-    if REMOTE not in arguments:
-        return arguments
-    return arguments | {REMOTE: show_address(arguments[REMOTE])}
+    """Return the arguments of a queue as users may see them: each URI without its log-in."""
+    shown: Arguments = {}
+    for name in ADDRESSED:
+        if name in arguments:
+            shown[name] = shown_argument(name, arguments[name])
+    if REMOTE in arguments:
+        shown[REMOTE] = show_address(arguments[REMOTE])
+    return arguments | shown if shown else arguments
 
 
 LOCAL_ARGUMENTS: Final = (

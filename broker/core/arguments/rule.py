@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from typing import Final, final
+from urllib.parse import unquote, unquote_plus
 
 from broker.core.errors import PreconditionFailed
 from broker.core.names import is_short
@@ -172,12 +173,63 @@ def show_address(value: object) -> str:
     return f"{scheme}://{place}{path}"
 
 
+ADDRESSED: Final = ("x-partition-members", "x-partition-pins")
+"""The arguments whose strings may be addresses of queues in other brokers."""
+
+_ADDRESSES: Final = ("amqp:", "amqps:")
+
+
+def is_address(text: object) -> bool:
+    """Whether a name in ADDRESSED is the address of a queue in another broker."""
+    return isinstance(text, str) and text.strip().lower().startswith(_ADDRESSES)
+
+
+def queue_in_address(address: str) -> tuple[str, str, str, str]:
+    """Return the scheme, the host with its port, the virtual host and the queue of an address, "" if absent.
+
+    The address need not be a URI.
+    """
+    scheme, _, rest = address.strip().partition("://")
+    scheme = scheme.lower()
+    authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+    path, _, query = rest[len(authority) :].partition("?")
+    place = authority.rpartition("@")[2].lower()
+    if not place.rpartition(":")[2].isdigit():
+        place += ":5671" if scheme == "amqps" else ":5672"
+    vhost, _, queue = path.removeprefix("/").partition("/")
+    named = [unquote_plus(pair[6:]) for pair in query.split("&") if pair.startswith("queue=")]
+    return scheme, place, unquote(vhost), named[0] if named else unquote(queue)
+
+
+def show_member(address: str) -> str:
+    """Return the address of a member without user, password and query, except for the queue in the query."""
+    shown = show_address(address)
+    query = address.partition("?")[2]
+    named = [pair for pair in query.split("&") if pair.startswith("queue=")]
+    return f"{shown}?{named[0]}" if named and shown != NOT_A_URI else shown
+
+
 def shown_argument(name: str, value: object) -> object:
     """Return the value of an argument as users may see it: an address without its log-in.
 
     A number, a truth value and an empty value are shown: they contain no log-in.
     """
+    if name in ADDRESSED:
+        return _without_logins(value)
     return show_address(value) if name == REMOTE and value and not isinstance(value, int | float) else value
+
+
+def _without_logins(value: object) -> object:
+    """Return a value of a field table with each address in it as users may see it."""
+    if isinstance(value, (bytes, bytearray)):
+        return show_address("") if is_address(value.decode("latin-1")) else value
+    if isinstance(value, str):
+        return show_member(value) if is_address(value) else value
+    if isinstance(value, (list, tuple)):
+        return [_without_logins(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _without_logins(each) for name, each in value.items()}
+    return value
 
 
 def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:

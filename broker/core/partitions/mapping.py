@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Final, final
+from urllib.parse import quote
 
 from mypy_extensions import i64
 
@@ -18,11 +20,11 @@ from broker.core.arguments.partition import (
     PARTITION_PINS,
     WEIGHT_MAX,
 )
-from broker.core.arguments.rule import Arguments, invalid
+from broker.core.arguments.rule import Arguments, invalid, is_address, queue_in_address
 from broker.core.chance import hash_of
 from broker.core.errors import PreconditionFailed
 from broker.core.message_view import PROPERTIES, HeaderReader, MessageView
-from broker.core.partitions.runs import Place
+from broker.core.partitions.runs import Place, Slot
 from broker.core.selector.selector import Selector
 from broker.core.slots import SLOTS, Share, Slots
 from broker.core.values import encode, show
@@ -31,19 +33,25 @@ TO: Final = "to"
 WEIGHT: Final = "weight"
 SELECTOR: Final = "selector"
 _FIELDS: Final = (TO, WEIGHT, SELECTOR)
-_SCHEMES: Final = ("amqp://", "amqps://")
+NAME_BYTES_MAX: Final = 255
+DIGEST_DIGITS: Final = 32
 NO_MEMBER: Final[i64] = -1
 KNOWN_MAX: Final = 4096  # keys whose places are remembered; the next one clears all
 
 
 @final
 class MappedMember(Share):
-    """A member of a mapping: the name of its queue, its weight, and its selector; None accepts everything."""
+    """A member of a mapping: the name of its queue, its weight, and its selector; None accepts everything.
 
-    def __init__(self, name: str, weight: int, selector: Selector | None) -> None:
+    `address`: the URI of the queue in another broker to which the queue here sends its messages; "": the
+    messages stay here.
+    """
+
+    def __init__(self, name: str, weight: int, selector: Selector | None, address: str) -> None:
         super().__init__(f"queue {name}", weight)
         self.name = name
         self.selector = selector
+        self.address = address
 
 
 @final
@@ -115,6 +123,22 @@ class Mapping:
         }
         return Mapping(self.by, left, pins)
 
+    def members_of_slot(self, slot: Slot) -> list[int]:
+        """Return the indexes of the members that get messages of this slot of any mapping.
+
+        The values that a mapping pins have slots of their own in this mapping only.
+        """
+        if self.by_selector:
+            return list(range(len(self.members)))
+        if not self.members:
+            return []
+        if isinstance(slot, str):
+            pinned = self.pins.get(slot)
+            return [self._slots.find_owner(slot_of_key(slot), self.members) if pinned is None else pinned]
+        found = {self._slots.find_owner(slot, self.members)}
+        found |= {index for value, index in self.pins.items() if slot_of_key(value) == slot}
+        return sorted(found)
+
     @property
     def selectors(self) -> list[str]:
         """The texts of the members' selectors in order; "": the member takes everything."""
@@ -174,8 +198,35 @@ def property_name(by: str) -> str:
     return by.removeprefix(BY_PROPERTY).replace("-", "_")
 
 
+def member_name(to: str, front: str) -> str:
+    """Return the name of the queue for a member of the partitioned queue `front`.
+
+    The queue for an address is named by `front`, the host, the port, the virtual host and the queue there.
+    """
+    if not is_address(to):
+        return to
+    _, place, vhost, queue = queue_in_address(to)
+    name = f"{front}@{place}/{quote(vhost, '')}/{quote(queue or front, '')}"
+    if len(name.encode(errors="surrogatepass")) <= NAME_BYTES_MAX:
+        return name
+    return f"{front}@{sha256(name.encode(errors='surrogatepass')).hexdigest()[:DIGEST_DIGITS]}"
+
+
+def full_address(address: str, front: str) -> str:
+    """Return the address of a member of `front` with the name of a queue, by default `front`."""
+    if queue_in_address(address)[3]:
+        return address.strip()
+    mark = "&" if "?" in address else "?"
+    return f"{address.strip()}{mark}queue={quote(front, '')}"
+
+
+def full_name(to: str, front: str) -> str:
+    """Return the name of a member of `front`, or its address with its queue."""
+    return full_address(to, front) if is_address(to) else to
+
+
 def member_names(arguments: Arguments) -> list[str]:
-    """Return the names in the members of a queue's arguments, which need not be checked."""
+    """Return the names and addresses in the members of a queue's arguments, which need not be checked."""
     given = arguments.get(PARTITION_MEMBERS)
     if not isinstance(given, list):
         return []
@@ -183,10 +234,11 @@ def member_names(arguments: Arguments) -> list[str]:
     return [name for name in names if isinstance(name, str)]
 
 
-def read_mapping(arguments: Arguments, queue: str) -> Mapping:
+def read_mapping(arguments: Arguments, queue: str, front: str) -> Mapping:
     """Return the mapping in the arguments of a partitioned queue, each of which is allowed by itself.
 
-    `queue`: its description for refusals, `queue 'q' in vhost '/'`.
+    `queue`: its description for refusals, `queue 'q' in vhost '/'`. `front`: its name. The addresses of
+    members need not be valid.
 
     Raises:
         PreconditionFailed: a property does not exist, or a member or pin is malformed or is there twice.
@@ -200,7 +252,8 @@ def read_mapping(arguments: Arguments, queue: str) -> Mapping:
     members: list[MappedMember] = []
     names: dict[str, int] = {}
     for number, each in enumerate(given, 1):
-        member = _read_member(each, by == BY_SELECTOR, f"member {number} in '{PARTITION_MEMBERS}' of {queue}")
+        what = f"member {number} in '{PARTITION_MEMBERS}' of {queue}"
+        member = _read_member(each, by == BY_SELECTOR, what, front)
         if member.name in names:
             raise PreconditionFailed(f"'{PARTITION_MEMBERS}' of {queue} names '{member.name}' twice")
         names[member.name] = len(members)
@@ -209,16 +262,17 @@ def read_mapping(arguments: Arguments, queue: str) -> Mapping:
     assert isinstance(pins, dict), "arguments are checked before they are read"
     if pins and by == BY_SELECTOR:
         raise invalid(PARTITION_PINS, queue, pins, f"does not go with {PARTITION_BY} '{BY_SELECTOR}'")
-    for value, name in pins.items():
+    pinned = {value: member_name(name, front) for value, name in pins.items()}
+    for value, name in pinned.items():
         if name not in names:
             raise PreconditionFailed(
                 f"'{PARTITION_PINS}' of {queue} pins '{value}' to '{name}', which is no member"
             )
-    return Mapping(by, members, {value: names[name] for value, name in pins.items()})
+    return Mapping(by, members, {value: names[name] for value, name in pinned.items()})
 
 
-def _read_member(given: object, by_selector: bool, what: str) -> MappedMember:
-    """Return a member. Raises PreconditionFailed, which calls the member `what`."""
+def _read_member(given: object, by_selector: bool, what: str, front: str) -> MappedMember:
+    """Return a member of `front`. Raises PreconditionFailed, which calls the member `what`."""
     table = given if isinstance(given, dict) else {TO: given}
     for field in table:
         if field not in _FIELDS:
@@ -226,11 +280,8 @@ def _read_member(given: object, by_selector: bool, what: str) -> MappedMember:
     name = table.get(TO)
     if not isinstance(name, str) or not name:
         raise PreconditionFailed(f"{what} has no name of a queue as '{TO}'")
-    if name.lower().startswith(_SCHEMES):
-        scheme = name.partition(":")[0]
-        raise PreconditionFailed(
-            f"{what} is an {scheme} URI: members must be queues of the same virtual host"
-        )
+    address = full_address(name, front) if is_address(name) else ""
+    name = member_name(name, front)
     weight = table.get(WEIGHT, 1)
     if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= WEIGHT_MAX:
         raise PreconditionFailed(
@@ -246,8 +297,8 @@ def _read_member(given: object, by_selector: bool, what: str) -> MappedMember:
     if not isinstance(text, str):
         raise PreconditionFailed(f"{what} has '{show(text)}' as '{SELECTOR}', expected a string")
     if not text.strip():
-        return MappedMember(name, weight, None)
+        return MappedMember(name, weight, None, address)
     try:
-        return MappedMember(name, weight, Selector(text))
+        return MappedMember(name, weight, Selector(text), address)
     except PreconditionFailed as error:
         raise PreconditionFailed(f"{what}: {error.text}") from error

@@ -15,14 +15,21 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments.partition import PARTITION_MEMBERS, PARTITION_PINS
-from broker.core.arguments.queue import has_single_active_consumer, is_non_destructive
+from broker.core.arguments.queue import (
+    CONSUMERS_BEFORE_DISPATCH,
+    DELAY_BEFORE_DISPATCH,
+    DISPATCH,
+    has_single_active_consumer,
+    is_non_destructive,
+)
 from broker.core.arguments.rule import Arguments
 from broker.core.entries.entry import QueueEntry
 from broker.core.errors import BrokerError, InUse, PreconditionFailed
 from broker.core.message import NOWHERE, Message
 from broker.core.message_view import NO_READER, MessageView
-from broker.core.partitions.mapping import NO_MEMBER, TO, Mapping, read_mapping, slot_of_key
-from broker.core.partitions.runs import MemberRuns, Place, Runs
+from broker.core.partitions.history import History, SentMessages
+from broker.core.partitions.mapping import NO_MEMBER, TO, Mapping, member_name, read_mapping, slot_of_key
+from broker.core.partitions.runs import Elsewhere, MemberRuns, Place, Runs
 from broker.core.queues import election
 from broker.core.queues.attach import attach, detach, get_one, remove_consumer
 from broker.core.queues.consumer import (
@@ -39,8 +46,12 @@ from broker.core.queues.hooks import MemberHook, PartitionsHook
 from broker.core.queues.queue import Queue, queue_of
 from broker.core.queues.state import QueueState
 from broker.core.queues.virtual_host import QueueHost
+from broker.core.remotes.consumption import Consumption
 from broker.core.remotes.remote import RemoteQueue, refuse_remote, remote_of
 from broker.core.schedule import TimedTask
+
+SERVICE: Final = (DISPATCH, CONSUMERS_BEFORE_DISPATCH, DELAY_BEFORE_DISPATCH)
+"""The arguments of a partitioned queue that concern the consumers of its members."""
 
 LOOK_MS: Final[i64] = 1000  # the interval of looks at leaving members
 NO_VIEW: Final = MessageView()  # the view of a message that does not decode, or cannot be read
@@ -80,12 +91,18 @@ class Totals:
     def add_remote(self, queue: QueueState, remote: RemoteQueue) -> None:
         """Add the counts of a remote queue. A message that is on its way to the other broker is ready."""
         inlet = remote.inlet
-        self.ready += queue.depth + inlet.ready + remote.ready
+        self.ready += queue.ready + queue.unacked + inlet.ready + remote.ready
         self.ready_bytes += queue.ready_bytes + queue.unacked_bytes + inlet.ready_bytes
         self.unacked += inlet.unacked
         self.unacked_bytes += inlet.unacked_bytes
-        self.add_flows(inlet, 1)
-        self.published += queue.published - inlet.published
+        self.held += queue.held
+        self.held_bytes += queue.held_bytes
+        self.add_remote_flows(queue, remote, 1)
+
+    def add_remote_flows(self, queue: QueueState, remote: RemoteQueue, factor: i64) -> None:
+        """Add, or with -1 subtract, the counters of a remote queue since its start."""
+        self.add_flows(remote.inlet, factor)
+        self.published += factor * (queue.published - remote.inlet.published)
 
     def add_flows(self, queue: QueueState, factor: i64) -> None:
         """Add, or with -1 subtract, the counters of a queue since its start."""
@@ -111,13 +128,23 @@ class Membership(MemberHook):
     `runs`: the order of its messages. `reserved`: messages that are on their way into the queue. `owner`: the
     consumer of the partitioned queue that is served alone, if consumers share the members. `has_election`:
     the membership began the election of the queue.
+
+    `remote`, `elsewhere`: of a member in another broker, whose messages `queue` sends there. `served`: the
+    queue whose consumers get the messages, the inlet of a member in another broker.
     """
 
     def __init__(self, front: Partitioned, queue: Queue) -> None:
         super().__init__()
         self.front = front
         self.queue = queue
-        self.runs = MemberRuns(front.runs, queue)
+        self.served = queue
+        self.remote = remote_of(queue)
+        self.elsewhere: Elsewhere | None = None
+        if self.remote is not None:
+            self.served = self.remote.inlet
+            self.remote.consumption = Consumption(front.host.schedule, self.remote.is_new)
+            self.elsewhere = Elsewhere(front.runs, self.remote.consumption)
+        self.runs = MemberRuns(front.runs, queue, self.elsewhere)
         self.reserved: i64 = 0
         self.owner: QueueConsumer | None = None
         self.has_election = False
@@ -161,9 +188,11 @@ class Membership(MemberHook):
         self.front.forget_member(self)
 
     def is_empty(self) -> bool:
-        """Whether the queue has no message, and none is on its way or delayed."""
+        """Whether the queue has no message, and none is on its way, delayed, or in another broker."""
         queue = self.queue
-        if queue.depth > 0 or self.reserved > 0:
+        if queue.depth > 0 or self.served.depth > 0 or self.reserved > 0:
+            return False
+        if self.elsewhere is not None and not self.elsewhere.is_empty:
             return False
         timetable = None if queue.rules is None else queue.rules.timetable
         return timetable is None or len(timetable) == 0
@@ -175,7 +204,8 @@ class Partitioned(PartitionsHook):
 
     `members`: the memberships in the order of the `mapping`. `leaving`: the members that the mapping does not
     name any more. `leaving_found`: their names from the queue's definition, until the members are joined.
-    `runs`: the order of the messages.
+    `runs`: the order of the messages. `history`: former mappings with messages in other brokers.
+    `former_found`: their arguments from the queue's definition, until the members are joined.
     """
 
     def __init__(self, queue: Queue, host: QueueHost) -> None:
@@ -186,6 +216,9 @@ class Partitioned(PartitionsHook):
         self.leaving: list[Membership] = []
         self.leaving_found: list[str] = []
         self.runs = Runs(host.schedule)
+        self.history = History()
+        self.runs.former = self.history
+        self.former_found: list[Arguments] = []
         self._is_shared_out = has_single_active_consumer(queue.arguments)
         self._candidates: i64 = 0
         self._is_stopped = False
@@ -203,8 +236,7 @@ class Partitioned(PartitionsHook):
 
         Return the names of absent members, which are removed from the mapping and from the arguments.
         """
-        where = f"queue '{self.queue.name}' in vhost '{self.queue.vhost}'"
-        mapping = read_mapping(self.queue.arguments, where)
+        mapping = self._read(self.queue.arguments)
         absent = [member.name for member in mapping.members if member.name not in queues]
         self.mapping = mapping.without(absent)
         for name in absent:
@@ -217,11 +249,19 @@ class Partitioned(PartitionsHook):
                 member.is_leaving = True
                 self.leaving.append(member)
         self.leaving_found = []
+        for arguments in self.former_found:
+            former = self._read(self.queue.arguments | arguments)
+            self.history.add(former, arguments, self._sent_by(former, True))
+        self.former_found = []
         self._look_later()
         return absent
 
-    def change(self, mapping: Mapping, queues: dict[str, Queue]) -> None:
-        """Use another mapping, whose members are all among the `queues`, for later messages."""
+    def change(self, mapping: Mapping, arguments: Arguments, queues: dict[str, Queue]) -> None:
+        """Use another mapping, whose members are all among the `queues`, for later messages.
+
+        `arguments`: those of the present mapping.
+        """
+        self.history.add(self.mapping, arguments, self._sent_by(self.mapping, False))
         self._separate(self.mapping, mapping)
         self._set_mapping(mapping)
         known = {member.queue: member for member in [*self.members, *self.leaving]}
@@ -244,6 +284,16 @@ class Partitioned(PartitionsHook):
         self._look_later()
 
     @property
+    def former_arguments(self) -> list[Arguments]:
+        """The arguments of the former mappings, for the queue's definition."""
+        return self.former_found or self.history.describe()
+
+    @property
+    def has_members_elsewhere(self) -> bool:
+        """Whether a member is in another broker."""
+        return any(member.remote is not None for member in [*self.members, *self.leaving])
+
+    @property
     def leaving_names(self) -> list[str]:
         """The names of the leaving members, for the queue's definition."""
         return self.leaving_found or [member.queue.name for member in self.leaving]
@@ -254,7 +304,7 @@ class Partitioned(PartitionsHook):
 
     def rename_member(self, old: str, new: str) -> None:
         """Change the name of a member in the mapping, and in the definition of the queue."""
-        arguments = renamed(self.queue.arguments, old, new)
+        arguments = renamed(self.queue.arguments, old, new)  # only members here can be renamed
         self.queue.arguments = arguments
         self.queue.effective = self.queue.effect.queue_arguments_of(arguments)
         self._reread()
@@ -266,6 +316,9 @@ class Partitioned(PartitionsHook):
             return
         queue = member.queue
         self.runs.forget_queue(queue)
+        self.history.forget_member(queue.name)
+        if member.elsewhere is not None:
+            member.elsewhere.abandon()
         self._keep_flows(member)
         if member in self.leaving:
             self.leaving.remove(member)
@@ -288,13 +341,20 @@ class Partitioned(PartitionsHook):
             )
 
     def end_leaving(self) -> None:
-        """Remove the leaving members that are empty; look again later if there are others."""
+        """Remove the leaving members that are empty; look again later if there are others.
+
+        The queues here for members in other brokers are deleted.
+        """
+        changed = self.history.forget_consumed()
         empty = [member for member in self.leaving if member.is_empty()]
         for member in empty:
             self._leave(member)
         if empty:
             self._balance(None)
+        if empty or changed:
             self._note()
+        for member in empty:
+            self._delete_own(member)
         self._look_later()
 
     # ---- messages
@@ -334,11 +394,13 @@ class Partitioned(PartitionsHook):
             return self.mapping.find_place(NO_VIEW)
 
     def get_next(self, target: ConsumerTarget) -> Got | None:
-        """Acquire the next message of the next member that has one for `target`, round-robin. [basic.get]
+        """Acquire the next message of the next member here that has one for `target`. [basic.get]
 
-        Raises the error of `get_one` if all members refuse.
+        The search is round-robin.
+
+        Raises the error of `get_one` if all members here refuse.
         """
-        members = [*self.members, *self.leaving]
+        members = [member for member in [*self.members, *self.leaving] if member.remote is None]
         refusal: BrokerError | None = None
         refusals = 0
         for number in range(len(members)):
@@ -352,15 +414,18 @@ class Partitioned(PartitionsHook):
             if got is not None:
                 self._gets += number + 1
                 return got
-        if refusal is not None and refusals == len(members):
+        if refusal is not None and refusals == len(members) and not self.has_members_elsewhere:
             raise refusal
         return None
 
     def totals(self) -> Totals:
         """Return the counts of all members together."""
         totals = Totals()
-        for queue in self.member_queues():
-            totals.add(queue)
+        for member in [*self.members, *self.leaving]:
+            if member.remote is None:
+                totals.add(member.queue)
+            else:
+                totals.add_remote(member.queue, member.remote)
         flows = self._flows
         totals.published += flows.published
         totals.delivered += flows.delivered
@@ -399,7 +464,7 @@ class Partitioned(PartitionsHook):
         for part in list(consumer.parts):
             detach(queue_of(part), part, [])
         queue = self.queue
-        if consumer.state == REMOVED:  # a browser ends with its last part
+        if consumer.state == REMOVED:  # the browser of a snapshot ends with its last part
             return
         if consumer.candidate:
             self._candidates -= 1
@@ -410,9 +475,8 @@ class Partitioned(PartitionsHook):
 
     def apply(self) -> None:
         """Apply the arguments that concern consumers to all members."""
-        for queue in self.member_queues():
-            assert isinstance(queue, Queue), "every QueueState is a Queue"
-            election.apply(queue, self.host)
+        for member in [*self.members, *self.leaving]:
+            self._apply_to(member)
 
     def stop(self) -> None:
         """Cancel all tasks."""
@@ -432,10 +496,12 @@ class Partitioned(PartitionsHook):
                     detach(queue, part, [])
             consumer.parts = []
         self.runs.release_all()
-        for member in [*self.members, *self.leaving]:
-            self._end_membership(member)
+        members = [*self.members, *self.leaving]
         self.members = []
         self.leaving = []
+        for member in members:
+            self._end_membership(member)
+            self._delete_own(member)
 
     # ---- steps
 
@@ -443,12 +509,42 @@ class Partitioned(PartitionsHook):
         """Make `queue` a member. Its present messages are not among those whose order is kept."""
         member = Membership(self, queue)
         queue.member = member
-        self._flows.add_flows(queue, -1)
-        if self._is_shared_out and queue.election is None:
-            queue.election = Election(queue)
+        if member.remote is None:
+            self._flows.add_flows(queue, -1)
+        else:
+            self._flows.add_remote_flows(queue, member.remote, -1)
+        served = member.served
+        if self._is_shared_out and served.election is None:
+            served.election = Election(served)
             member.has_election = True
-        election.apply(queue, self.host)
+        self._apply_to(member)
         return member
+
+    def _apply_to(self, member: Membership) -> None:
+        """Apply the arguments that concern consumers to a member."""
+        if member.remote is not None:
+            effective = self.queue.effective
+            member.served.effective = {name: effective[name] for name in SERVICE if name in effective}
+        election.apply(member.served, self.host)
+
+    def _sent_by(self, mapping: Mapping, is_restored: bool) -> dict[str, SentMessages]:
+        """Return what the members of a mapping have sent to other brokers, by their names.
+
+        `is_restored`: recovery is yet to restore the messages of the members.
+        """
+        members = {member.queue.name: member for member in [*self.members, *self.leaving]}
+        sent: dict[str, SentMessages] = {}
+        for mapped in mapping.members:
+            member = members.get(mapped.name)
+            if member is not None and member.elsewhere is not None and not member.is_empty():
+                sent[mapped.name] = SentMessages(member.queue, member.elsewhere, is_restored)
+        return sent
+
+    def _delete_own(self, member: Membership) -> None:
+        """Delete the queue here for a former member in another broker."""
+        remote = member.remote
+        if remote is not None and remote.front and not member.queue.deleted:
+            self.host.delete_unused_queue(member.queue)
 
     def _attach_all(self, member: Membership) -> None:
         """Attach parts of all consumers to a new member; a consumer that the member refuses goes without."""
@@ -503,11 +599,11 @@ class Partitioned(PartitionsHook):
         owners = share_out([member.owner for member in members], consumers)
         for member, owner in zip(members, owners, strict=True):
             member.owner = owner
-            chosen = member.queue.election
+            chosen = member.served.election
             if owner is None or chosen is None:
                 continue
             for part in owner.parts:
-                if part.queue is member.queue:
+                if part.queue is member.served:
                     chosen.prefer(part)
 
     def _separate(self, old: Mapping, new: Mapping) -> None:
@@ -527,7 +623,7 @@ class Partitioned(PartitionsHook):
 
     def _remove_argument(self, name: str) -> None:
         """Remove the member of this name from the queue's arguments."""
-        self.queue.arguments = without_member(self.queue.arguments, name)
+        self.queue.arguments = without_member(self.queue.arguments, name, self.queue.name)
         self.queue.effective = self.queue.effect.queue_arguments_of(self.queue.arguments)
 
     def _set_mapping(self, mapping: Mapping) -> None:
@@ -536,18 +632,27 @@ class Partitioned(PartitionsHook):
 
     def _reread(self) -> None:
         """Use the mapping of the arguments, with the same members."""
-        where = f"queue '{self.queue.name}' in vhost '{self.queue.vhost}'"
-        mapping = read_mapping(self.queue.arguments, where)
+        mapping = self._read(self.queue.arguments)
         names = {member.queue.name for member in self.members}
         self._set_mapping(mapping.without([each.name for each in mapping.members if each.name not in names]))
+
+    def _read(self, arguments: Arguments) -> Mapping:
+        """Return the mapping in these arguments, which were checked before."""
+        where = f"queue '{self.queue.name}' in vhost '{self.queue.vhost}'"
+        return read_mapping(arguments, where, self.queue.name)
 
     def _leave(self, member: Membership) -> None:
         """End the membership of an empty queue."""
         queue = member.queue
-        for consumer in [*queue.manager.all, *queue.manager.gets]:
+        served = member.served
+        for consumer in [*served.manager.all, *served.manager.gets]:
             front = consumer.front
-            if front is not None and front.queue is self.queue:
-                detach(queue, consumer, [])
+            if front is None or front.queue is not self.queue:
+                continue
+            if front.extent is not None and front.extent.snapshot:
+                consumer.target.on_snapshot_end(consumer)
+            else:
+                detach(served, consumer, [])
         self.leaving.remove(member)
         self.runs.forget_queue(queue)
         self._keep_flows(member)
@@ -558,16 +663,23 @@ class Partitioned(PartitionsHook):
         if queue.deleted:
             return
         queue.member = None
+        served = member.served
         if member.has_election:
-            queue.election = None
-            clear_blocker(queue, queue.manager.acquiring_consumers(), BLOCKED_BY_STANDBY)
-        election.apply(queue, self.host)
+            served.election = None
+            clear_blocker(served, served.manager.acquiring_consumers(), BLOCKED_BY_STANDBY)
+        if member.remote is None:
+            election.apply(queue, self.host)
+        else:
+            member.remote.consumption = None
 
     def _keep_flows(self, member: Membership) -> None:
-        self._flows.add_flows(member.queue, 1)
+        if member.remote is None:
+            self._flows.add_flows(member.queue, 1)
+        else:
+            self._flows.add_remote_flows(member.queue, member.remote, 1)
 
     def _look_later(self) -> None:
-        if self.leaving and self._task.due == 0:
+        if (self.leaving or len(self.history)) and self._task.due == 0:
             self.host.schedule.set(self._task, self.host.schedule.now() + LOOK_MS)
 
     def _note(self) -> None:
@@ -717,15 +829,19 @@ def renamed(arguments: Arguments, old: str, new: str) -> Arguments:
     return arguments
 
 
-def without_member(arguments: Arguments, name: str) -> Arguments:
-    """Return the arguments of a partitioned queue without one of its members."""
+def without_member(arguments: Arguments, name: str, front: str) -> Arguments:
+    """Return the arguments of the partitioned queue `front` without one of its members."""
     members = arguments[PARTITION_MEMBERS]
     pins = arguments.get(PARTITION_PINS)
     assert isinstance(members, list), "the arguments have been read"
     left = [
-        each for each in members if each != name and not (isinstance(each, dict) and each.get(TO) == name)
+        each
+        for each in members
+        if member_name(str(each.get(TO)) if isinstance(each, dict) else str(each), front) != name
     ]
     arguments = arguments | {PARTITION_MEMBERS: left}
     if isinstance(pins, dict):
-        arguments[PARTITION_PINS] = {value: to for value, to in pins.items() if to != name}
+        arguments[PARTITION_PINS] = {
+            value: to for value, to in pins.items() if member_name(str(to), front) != name
+        }
     return arguments

@@ -15,6 +15,7 @@ place knows the last run of its slot. A member finds the run of an entry by the 
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop, heappush
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -22,12 +23,18 @@ from mypy_extensions import i64
 from broker.core.entries.entry import HELD, QueueEntry, Timer
 from broker.core.queues.queue import Queue, announce, offer_to_browsers
 from broker.core.queues.state import make_available, make_held
+from broker.core.remotes.consumption import Consumption, ConsumptionWatcher
 from broker.core.schedule import Chore, Schedule
 
 SLICE: Final[i64] = 500  # entries made AVAILABLE in one turn: about a millisecond
 TAKING_MS: Final[i64] = 1000  # the time in which consumers may take a released entry that has no time to live
 PAGE_SHIFT: Final[i64] = 6  # 64 arrivals share a page: its last entry keeps 600 bytes
 PAGE_MASK: Final[i64] = (1 << PAGE_SHIFT) - 1
+
+BEFORE: Final[i64] = 1
+"""The number of the first message that a member sends to another broker since the broker has started."""
+
+ALL: Final[i64] = 2**62
 
 Slot = int | str
 """A set of messages whose order is kept: a slot of keys, a pinned value, or a member's selector."""
@@ -54,11 +61,16 @@ class Run:
     number of earlier runs that have some; 0: the messages may be delivered. `held`: its messages that are
     HELD, None without such messages; True: the message expires unless a consumer takes it within TAKING_MS of
     its release. `followers`: the runs that wait for this one; None: no run waits.
+
+    `elsewhere`: the other broker to which `queue` sends its messages, None without one. `away`: messages of
+    the run that have left `queue` have lower numbers there.
     """
 
-    def __init__(self, slot: Slot, queue: Queue | None) -> None:
+    def __init__(self, slot: Slot, queue: Queue | None, elsewhere: Elsewhere | None = None) -> None:
         self.slot = slot
         self.queue = queue
+        self.elsewhere = elsewhere
+        self.away: i64 = BEFORE
         self.is_last = True
         self.count: i64 = 0
         self.waits: i64 = 0
@@ -68,7 +80,12 @@ class Run:
     @property
     def is_over(self) -> bool:
         """Whether no message of the run, and of the runs before, is left."""
-        return self.count == 0 and self.waits == 0
+        return self.count == 0 and self.waits == 0 and not self.is_away
+
+    @property
+    def is_away(self) -> bool:
+        """Whether messages of the run may be in another broker."""
+        return self.elsewhere is not None and self.away > self.elsewhere.consumed
 
     def add_follower(self, run: Run) -> None:
         """Let `run` wait for this one."""
@@ -76,6 +93,62 @@ class Run:
             self.followers = []
         self.followers.append(run)
         run.waits += 1
+        if self.count == 0 and self.waits == 0 and self.elsewhere is not None:
+            self.elsewhere.await_consumption(self)
+
+
+@final
+class Elsewhere(ConsumptionWatcher):
+    """The messages of a member that are in another broker, and the runs that wait for their consumption.
+
+    Each message that is sent there gets the next number. `consumed`: messages with lower numbers have been
+    consumed. Numbers below BEFORE are those of messages that were sent before the broker has started.
+    """
+
+    def __init__(self, runs: Runs, consumption: Consumption) -> None:
+        self.consumed: i64 = consumption.consumed
+        self._runs = runs
+        self._consumption = consumption
+        self._awaited: list[tuple[int, int, Run]] = []  # by the number after their last message
+        self._turns = 0
+        consumption.watcher = self
+
+    @property
+    def sent(self) -> i64:
+        """The number of the next message."""
+        return self._consumption.sent
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all messages that were sent have been consumed."""
+        return self.consumed >= self.sent
+
+    def await_consumption(self, run: Run) -> None:
+        """End `run`, which has followers and gets no more messages, when its messages have been consumed."""
+        self._turns += 1
+        heappush(self._awaited, (int(run.away), self._turns, run))
+        self._consumption.note_awaited(True)
+
+    def on_consumed(self, number: i64) -> None:
+        """Note that the messages with lower numbers have been consumed."""
+        self.consumed = number
+        while self._awaited and self._awaited[0][0] <= number:
+            self._runs.end_run(heappop(self._awaited)[2])
+        if not self._awaited:
+            self._consumption.note_awaited(False)
+
+    def abandon(self) -> None:
+        """Wait for no message: the queue that has sent them was deleted."""
+        self._consumption.watcher = None
+        self.on_consumed(ALL)
+
+
+class FormerPlaces:
+    """The members to which former mappings have sent slots, and that may still have messages elsewhere."""
+
+    def find_runs(self, slot: Slot) -> list[Run]:
+        """Return new runs of the slot in these members, the earliest one first."""
+        return []
 
 
 @final
@@ -83,12 +156,14 @@ class Runs(Chore):
     """The runs of all slots of a partitioned queue.
 
     The memory is bounded by the number of slots and of messages: a slot keeps its last run, and `MemberRuns`
-    keep the run of each message. `waiting`: the number of HELD messages.
+    keep the run of each message. `waiting`: the number of HELD messages. `former`: the members with messages
+    that no run knows, because they were sent to other brokers before the broker has started.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule, SLICE)
         self.waiting: i64 = 0
+        self.former = FormerPlaces()
         self._last: dict[Slot, Run] = {}
         self._holding: dict[Run, None] = {}  # the runs with HELD messages
         self._released: deque[Run] = deque()
@@ -98,18 +173,37 @@ class Runs(Chore):
         """The number of runs with HELD messages."""
         return len(self._holding)
 
-    def last_run(self, place: Place, queue: Queue) -> Run:
-        """Return the run of a message that arrives in `queue` now, the last run of the place from now on."""
+    def last_run(self, place: Place, queue: Queue, elsewhere: Elsewhere | None) -> Run:
+        """Return the run of a message that arrives in `queue` now, the last run of the place from now on.
+
+        `elsewhere`: the other broker to which `queue` sends its messages.
+        """
         run = self._last.get(place.slot)
         if run is None:
-            run = self._last[place.slot] = Run(place.slot, queue)
+            run = self._find_former(place.slot)
+        if run is None:
+            run = self._last[place.slot] = Run(place.slot, queue, elsewhere)
         elif run.queue is not queue:
             if run.is_over or (run.queue is None and run.count == 0):
                 run.queue = queue  # no message of it is left: the run goes on in the other queue
+                run.elsewhere = elsewhere
+                run.away = BEFORE
             else:
-                run = self._follow(run, queue)
+                run = self._follow(run, queue, elsewhere)
         place.run = run
         return run
+
+    def _find_former(self, slot: Slot) -> Run | None:
+        """Return the last of the runs of a slot in former members, None without such runs."""
+        last: Run | None = None
+        for run in self.former.find_runs(slot):
+            if last is not None:
+                last.add_follower(run)
+                last.is_last = False
+            last = run
+        if last is not None:
+            self._last[slot] = last
+        return last
 
     def hold(self, run: Run, entry: QueueEntry, queue: Queue) -> None:
         """Hold an AVAILABLE entry of a run that other runs precede."""
@@ -147,6 +241,9 @@ class Runs(Chore):
         Messages change their slot when a value is pinned or released, or when selectors change.
         """
         barrier = Run("", None)
+        for slot in [*before, *after]:
+            if slot not in self._last:
+                self._find_former(slot)
         for slot in before:
             run = self._last.get(slot)
             if run is not None and not run.is_over:
@@ -217,15 +314,19 @@ class Runs(Chore):
                 if following.waits != 0:
                     continue
                 if following.count == 0:
-                    pending.append(following)
+                    if following.elsewhere is not None and following.is_away:
+                        if following.followers is not None:
+                            following.elsewhere.await_consumption(following)
+                    else:
+                        pending.append(following)
                 elif following.held is not None:
                     self._released.append(following)
         if self._released and self.due == 0:
             self.continue_soon()
 
-    def _follow(self, run: Run, queue: Queue | None) -> Run:
+    def _follow(self, run: Run, queue: Queue | None, elsewhere: Elsewhere | None = None) -> Run:
         """Return the run after `run`, the last one of its slot."""
-        following = Run(run.slot, queue)
+        following = Run(run.slot, queue, elsewhere)
         run.add_follower(following)
         run.is_last = False
         self._last[run.slot] = following
@@ -254,9 +355,10 @@ class MemberRuns:
     member are in no run.
     """
 
-    def __init__(self, runs: Runs, queue: Queue) -> None:
+    def __init__(self, runs: Runs, queue: Queue, elsewhere: Elsewhere | None) -> None:
         self._all = runs
         self._queue = queue
+        self._elsewhere = elsewhere
         self._pages: dict[int, RunPage] = {}
         self._newest = RunPage(-1)  # the page of the last arrival
         self._leaving = self._newest  # the page of the last departure
@@ -266,7 +368,7 @@ class MemberRuns:
         queue = self._queue
         run = place.run
         if run is None or not run.is_last or run.queue is not queue:
-            run = self._all.last_run(place, queue)
+            run = self._all.last_run(place, queue, self._elsewhere)
         run.count += 1
         arrival = queue.entries.arrival(entry)
         page = self._newest
@@ -296,8 +398,15 @@ class MemberRuns:
         run.count -= 1
         if run.held is not None and entry in run.held:
             self._all.unhold(run, entry)
-        if run.count == 0 and run.waits == 0 and run.followers is not None:
-            self._all.end_run(run)
+        if run.count == 0:
+            elsewhere = run.elsewhere
+            if elsewhere is not None:
+                run.away = elsewhere.sent
+            if run.waits == 0 and run.followers is not None:
+                if elsewhere is not None and run.is_away:
+                    elsewhere.await_consumption(run)
+                else:
+                    self._all.end_run(run)
 
     def postpone_expiry(self, entry: QueueEntry) -> bool:
         """Let `entry` expire unless a consumer takes it after its release; false if it is not HELD."""

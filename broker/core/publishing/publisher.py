@@ -136,7 +136,8 @@ class Publisher:
         if queue is None:
             return self._publish(RoutedMessage(message, NO_QUEUES, [], source), False)
         rules = queue.rules
-        if queue.memory is not None or queue.stops is not None or (rules is not None and rules.careful):
+        slow = queue.memory is not None or queue.stops is not None or queue.remote is not None
+        if slow or (rules is not None and rules.careful):
             return self._publish(RoutedMessage(message, [queue], [], source), False)
         self._counters.published += 1
         if message.persistent and queue.logged:

@@ -169,7 +169,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     `consumer` is detached already, only `held` is released.
 
     A consumer of a partitioned queue is detached from all members. Its deliveries belong to its `parts`, the
-    consumers of the members, whose callers release them. A browser ends with its last part.
+    consumers of the members, whose callers release them. The browser of a snapshot ends with its last part.
     """
     if queue.partitions is not None:
         queue.partitions.detach(consumer)
@@ -197,8 +197,17 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
     pass_baton(queue)
     if queue.origin is not None:
         queue.origin.note_demand()
-    front = consumer.front
-    if front is not None and not front.parts and not front.acquires and front.state != REMOVED:
+    end_snapshot(consumer.front)
+
+
+def end_snapshot(front: QueueConsumer | None) -> None:
+    """Detach the consumer of a partitioned queue if it browses a snapshot and its last part has ended.
+
+    The caller informs the target.
+    """
+    if front is None or front.parts or front.state == REMOVED:
+        return
+    if front.extent is not None and front.extent.snapshot:
         detach(queue_of(front), front, [])
 
 

@@ -642,6 +642,11 @@ class MemberHook:
 class PartitionsHook:
     """The members of a partitioned queue; see `broker.core.partitions.partitioned`."""
 
+    @property
+    def has_members_elsewhere(self) -> bool:
+        """Whether a member is in another broker."""
+        raise NotImplementedError
+
     def attach(self, consumer: QueueConsumer) -> None:
         """Attach a consumer of the partitioned queue to all members. Raises the errors of `attach`."""
         raise NotImplementedError
@@ -699,6 +704,10 @@ class RemoteHook:
 
     def requeue(self, entry: QueueEntry) -> None:
         """Have the other broker requeue an entry of the inlet, which is DEQUEUED."""
+        raise NotImplementedError
+
+    def check_purge(self) -> None:
+        """Check that the other broker can be reached for a purge. Raises PreconditionFailed."""
         raise NotImplementedError
 
     def purge(self, done: Callable[[i64], None]) -> None:

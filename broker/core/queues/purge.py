@@ -9,7 +9,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.entries.cursor import Cursor
 from broker.core.entries.entry import AVAILABLE, HELD, Holder, QueueEntry
 from broker.core.message import Message
-from broker.core.queues.attach import remove_consumer
+from broker.core.queues.attach import end_snapshot, remove_consumer
 from broker.core.queues.consumer import BLOCKED_BY_PURGE
 from broker.core.queues.consumers import clear_blocker, suspend
 from broker.core.queues.dead_letter_backlog import existing_backlog
@@ -93,8 +93,11 @@ class Purge(Chore):
         self.continue_soon()
 
     def begin_members(self, partitions: PartitionsHook) -> None:
-        """Purge the members of the partitioned queue."""
+        """Purge the members of the partitioned queue. Raises PreconditionFailed before the first purge."""
         members = partitions.member_queues()
+        for member in members:
+            if isinstance(member, Queue) and member.remote is not None:
+                member.remote.check_purge()
         self._parts_left = len(members)
         self.over = not members
         for member in members:
@@ -256,7 +259,7 @@ def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
 
     Raises:
         Unsupported: the queue is a stream.
-        PreconditionFailed: the queue is remote, and the other broker cannot be reached.
+        PreconditionFailed: the queue or a member is remote, and the other broker cannot be reached.
     """
     refuse_stream(queue, "purged")
     started = Purge(queue, schedule, most)
@@ -350,6 +353,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     reset_counts(queue)
     remains.do_due_work()
     for consumer in consumers:
+        end_snapshot(consumer.front)
         consumer.target.on_consumer_cancelled(consumer)
 
 

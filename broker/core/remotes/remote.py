@@ -29,6 +29,7 @@ from broker.core.queues.hooks import ABLE, RemoteHook
 from broker.core.queues.queue import Queue, take_out
 from broker.core.queues.state import QueueState
 from broker.core.queues.virtual_host import QueueHost
+from broker.core.remotes.consumption import NO_POSITION, Consumption, PositionSource
 
 NO_TAG: Final = 0
 
@@ -74,13 +75,17 @@ class RemoteWait:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class RemoteLink:
+class RemoteLink(PositionSource):
     """The link of a remote queue to the other broker, as the queue sees it. No method calls back.
 
     `is_up`: the other broker serves the link.
     """
 
     is_up = False
+
+    def next_position(self) -> i64:
+        """Return the position of the next message that the link sends, 0 before the first attempt."""
+        raise NotImplementedError
 
     def settle(self, tag: i64) -> None:
         """Acknowledge a delivery."""
@@ -103,7 +108,7 @@ class RemoteLink:
         raise NotImplementedError
 
     def end(self) -> None:
-        """End for good."""
+        """End for good. Messages that are not confirmed stay in the queue."""
         raise NotImplementedError
 
 
@@ -111,12 +116,16 @@ class RemoteLink:
 class RemoteLinks:
     """The links of a broker to others, as its remote queues see them. The base class makes none."""
 
-    def check(self, address: object, vhost: str, name: str) -> None:
-        """Check the address of the remote queue `name`.
+    def check(self, address: object, vhost: str, name: str, where: str) -> None:
+        """Check the address of the remote queue `name`. `where`: the field with the address, for errors.
 
         Raises:
             PreconditionFailed: the address is no URI of a queue; the text has no password.
         """
+
+    def find_objection(self, remote: RemoteQueue) -> str:
+        """Return why the other broker cannot have the messages, as last known; "" if it can."""
+        return ""
 
     def open(self, remote: RemoteQueue) -> None:
         """Link a remote queue, which is new."""
@@ -129,9 +138,9 @@ class TrialLinks(RemoteLinks):
     def __init__(self, links: RemoteLinks) -> None:
         self._links = links
 
-    def check(self, address: object, vhost: str, name: str) -> None:
+    def check(self, address: object, vhost: str, name: str, where: str) -> None:
         """Check an address. Raises PreconditionFailed."""
-        self._links.check(address, vhost, name)
+        self._links.check(address, vhost, name, where)
 
 
 @final
@@ -142,6 +151,9 @@ class RemoteQueue(RemoteHook):
     serves clients. `ready`, `consumers`: the counts of the other queue, as last known. `is_rerouted`: the
     arguments of the queue name no other broker, see `broker.core.vhosts.reroute`. `is_returning`: later
     messages stay here.
+
+    `front`: the partitioned queue that has made the queue for one of its members, "" for other queues.
+    `is_new`: the queue has sent nothing before the start of the broker. `consumption`: None for other queues.
     """
 
     def __init__(self, queue: Queue, host: QueueHost, address: str, hybrid: bool) -> None:
@@ -158,8 +170,12 @@ class RemoteQueue(RemoteHook):
         self.inlet = Queue(queue.name, queue.store, FifoEntryList(), queue.counters, vhost=queue.vhost)
         self.inlet.host = host
         self.inlet.origin = self
+        self.front = ""
+        self.is_new = False
+        self.consumption: Consumption | None = None
         self._waits: dict[Message, RemoteWait] = {}
         self._tags: dict[QueueEntry, int] = {}
+        self._positions: dict[QueueEntry, int] = {}
 
     @property
     def where(self) -> str:
@@ -212,7 +228,7 @@ class RemoteQueue(RemoteHook):
             wrong = "browse"
         elif consumer.filter is not None:
             wrong = "select messages"
-        elif consumer.candidate:
+        elif consumer.candidate and self.consumption is None:
             wrong = "be served alone"
         if wrong:
             raise PreconditionFailed(
@@ -220,11 +236,22 @@ class RemoteQueue(RemoteHook):
             )
         return self.inlet
 
-    def arrive(self, tag: i64, message: Message, redelivered: bool) -> None:
-        """Put a message into the inlet, which the other broker has delivered with this tag."""
+    def arrive(self, tag: i64, message: Message, redelivered: bool, position: i64 = NO_POSITION) -> None:
+        """Put a message into the inlet, which the other broker has delivered with this tag.
+
+        `position`: the position with which this queue has sent the message; NO_POSITION: another publisher
+        has sent it.
+        """
         entry = self.inlet.enqueue(message)
         entry.redelivered = redelivered
         self._tags[entry] = tag
+        if position >= 0 and self.consumption is not None:
+            self._positions[entry] = position
+            self.consumption.note_delivered(position)
+
+    def _position_of(self, entry: QueueEntry) -> i64:
+        """Return the position of a delivery that ends now, NO_POSITION without one."""
+        return self._positions.pop(entry, NO_POSITION)
 
     def demand(self) -> i64:
         """Return how many messages the consumers take now, beyond those that they have."""
@@ -249,6 +276,9 @@ class RemoteQueue(RemoteHook):
         """Empty the inlet: the link has broken, and the other broker requeues all deliveries."""
         inlet = self.inlet
         self._tags.clear()
+        self._positions.clear()
+        if self.consumption is not None:
+            self.consumption.note_broken()
         for entry in list(inlet.entries):
             owner = entry.owner
             take_out(inlet, entry)
@@ -265,26 +295,47 @@ class RemoteQueue(RemoteHook):
         tag = self._tags.pop(entry, NO_TAG)
         if self.link is not None and tag != NO_TAG:
             self.link.settle(tag)
+        position = self._position_of(entry)
+        if position >= 0 and self.consumption is not None:
+            self.consumption.note_consumed(position)
 
     def reject(self, entry: QueueEntry) -> None:
         """Reject in the other broker, unless the delivery is from an earlier link."""
         tag = self._tags.pop(entry, NO_TAG)
         if self.link is not None and tag != NO_TAG:
             self.link.reject(tag)
+        position = self._position_of(entry)
+        if position >= 0 and self.consumption is not None:
+            self.consumption.note_consumed(position)
 
     def requeue(self, entry: QueueEntry) -> None:
         """Requeue in the other broker, unless the delivery is from an earlier link."""
         tag = self._tags.pop(entry, NO_TAG)
         if self.link is not None and tag != NO_TAG:
             self.link.requeue(tag)
+        position = self._position_of(entry)
+        if position >= 0 and self.consumption is not None:
+            self.consumption.note_requeued(position)
 
-    def purge(self, done: Callable[[i64], None]) -> None:
-        """Purge the queue of the other broker. Raises PreconditionFailed if the broker cannot be reached."""
+    def check_purge(self) -> None:
+        """Raise PreconditionFailed if the other broker cannot be reached."""
         if self.link is None or not self.link.is_up:
             raise PreconditionFailed(
                 f"{self.where} cannot be purged: {self.shown_address} cannot be reached, nothing was dropped"
             )
+
+    def purge(self, done: Callable[[i64], None]) -> None:
+        """Purge the queue of the other broker. Raises PreconditionFailed if the broker cannot be reached."""
+        self.check_purge()
+        assert self.link is not None, "the link has been checked"
         self.link.purge(done)
+
+    def change_address(self, address: str) -> None:
+        """Use another log-in for the same queue of the other broker from now on."""
+        self.address = address
+        link, self.link = self.link, None
+        if link is not None:
+            link.end()
 
     # ---- the end
 

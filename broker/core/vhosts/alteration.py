@@ -11,6 +11,7 @@ from broker.core.arguments.queue import check_queue_arguments, kind_of
 from broker.core.arguments.rule import Arguments
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_name
+from broker.core.partitions.partitioned import partitions_of
 from broker.core.policies.policy import ARGUMENT_PREFIX, QUEUE_KEYS, WITHOUT_EFFECT
 from broker.core.queues.election import set_stopped, stopped
 from broker.core.queues.queue import Queue
@@ -82,6 +83,12 @@ def alter_queue(topology: Topology, queue: Queue, name: str, arguments: Argument
     renamed = name != queue.name
     if renamed:
         refuse_remote(queue, "renamed")
+        partitions = partitions_of(queue)
+        if partitions is not None and partitions.has_members_elsewhere:
+            raise PreconditionFailed(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' cannot be renamed: it has members in "
+                "other brokers"
+            )
         check_name("queue", name)
         if name in topology.queues:
             raise PreconditionFailed(

@@ -15,13 +15,15 @@ from broker.core.routing.graph import Binding, Exchange
 from broker.core.routing.topology import last_number
 from broker.core.streams.progress import OFFSETS
 from broker.core.streams.stream import stream_of
-from broker.core.values import encode_table
+from broker.core.values import decode_table, encode_table
 
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
 BINDING: Final = "binding"
 DELETED: Final = ".delete"  # appended to the kind
 REROUTE: Final = "reroute"  # the other broker of a rerouted queue
+FORMER: Final = "former"  # the former mappings with messages in other brokers
+FRONT: Final = "front"  # the partitioned queue that has made a queue for a member in another broker
 LEAVING: Final = "leaving"  # the members that a partitioned queue still consumes from
 
 Change = dict[str, object]
@@ -44,7 +46,11 @@ def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
     partitions = partitions_of(queue)
     if partitions is not None and partitions.leaving_names:
         change[LEAVING] = partitions.leaving_names
+    if partitions is not None and partitions.former_arguments:
+        change[FORMER] = [encode_table(each) for each in partitions.former_arguments]
     remote = remote_of(queue)
+    if remote is not None and remote.front:
+        change[FRONT] = remote.front
     if remote is not None and remote.is_rerouted:
         change[REROUTE] = {"to": remote.address, "returns": remote.is_returning}
     stream = stream_of(queue)
@@ -146,6 +152,18 @@ def texts_of(change: Change, field: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ValueError(f"a definition needs a list of strings as {field!r}: {change}")
     return value
+
+
+def tables_of(change: Change, field: str) -> list[dict[str, object]]:
+    """Return a field of a change that is a list of encoded tables; [] if it is absent.
+
+    Raises:
+        ValueError: the field has another type.
+    """
+    value = change.get(field, [])
+    if not isinstance(value, list):
+        raise ValueError(f"a definition needs a list of tables as {field!r}: {change}")
+    return [decode_table(each) for each in value]
 
 
 def flag_of(change: Change, field: str) -> bool:

@@ -46,7 +46,7 @@ from broker.core.vhosts.changes import (
     queue_deleted,
 )
 from broker.core.vhosts.deletion import Dependents
-from broker.core.vhosts.members import check_members
+from broker.core.vhosts.members import check_members, declare_elsewhere, link_elsewhere
 
 _GENERATED_PREFIX: Final = "amq.gen-"
 
@@ -192,11 +192,15 @@ class Declarations:
             )
         check_lifetime(arguments, durable, exclusive_owner is not None, auto_delete, where)
         if REMOTE in arguments:
-            self._host.remote_links().check(arguments[REMOTE], self._host.name, name)
-        if is_partitioned(arguments):
-            check_members(self._topology, arguments, where, durable, None)
+            self._host.remote_links().check(arguments[REMOTE], self._host.name, name, REMOTE)
+        mapping = (
+            check_members(self._topology, arguments, name, durable, None)
+            if is_partitioned(arguments)
+            else None
+        )
         if durable:
             self._host.store.require()
+        unlinked = [] if mapping is None else declare_elsewhere(self._topology, name, mapping)
         number = self._topology.numbers.take(arguments) if durable else 0
         queue = self._topology.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
         open_stream(queue, self._host)
@@ -208,6 +212,7 @@ class Declarations:
         remote = remote_of(queue)
         if remote is not None:
             self._host.remote_links().open(remote)
+        link_elsewhere(self._topology, unlinked)
         warning = strategy_warning(queue.effective, arguments)
         if warning:
             self._host.warn(f"{where}: {warning}")

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from mypy_extensions import i64
 
+from broker.core.arguments.queue import text_argument
+from broker.core.arguments.rule import REMOTE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import DELAYED, REMEMBERED, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
@@ -25,6 +27,7 @@ from broker.core.queues.limits import Limits
 from broker.core.queues.queue import Queue
 from broker.core.queues.returns import restore_annotations
 from broker.core.queues.volatile import LOST
+from broker.core.remotes.remote import remote_of
 from broker.core.routing.graph import Binding, Exchange, binding_key
 from broker.core.routing.kinds import new_exchange
 from broker.core.routing.topology import Topology, last_number
@@ -36,6 +39,8 @@ from broker.core.vhosts.changes import (
     BINDING,
     DELETED,
     EXCHANGE,
+    FORMER,
+    FRONT,
     LEAVING,
     QUEUE,
     REROUTE,
@@ -50,6 +55,7 @@ from broker.core.vhosts.changes import (
     metadata_change,
     number_of,
     queue_change,
+    tables_of,
     text_of,
     texts_of,
     vhost_change,
@@ -129,6 +135,11 @@ def _apply_queue(vhost: VirtualHost, change: Change) -> None:
     partitions = partitions_of(queue)
     if partitions is not None:
         partitions.leaving_found = texts_of(change, LEAVING)
+        partitions.former_found = tables_of(change, FORMER)
+    remote = remote_of(queue)
+    if remote is not None and FRONT in change:
+        remote.front = text_of(change, FRONT)
+        remote.address = text_argument(arguments, REMOTE) or remote.address
     if isinstance(queue.entries, StreamEntryList):
         queue.entries.offsets_found = change.get(OFFSETS)
 

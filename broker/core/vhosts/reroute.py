@@ -38,7 +38,7 @@ def reroute(topology: Topology, queue: Queue, address: str) -> None:
     """
     host = topology.host
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-    host.remote_links().check(address, host.name, queue.name)
+    host.remote_links().check(address, host.name, queue.name, REMOTE)
     before = remote_of(queue)
     if before is not None and before.is_rerouted and before.address == address:
         host.store.require()

@@ -5,6 +5,8 @@ from pamqp import base
 from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable
 
+from broker.core.partitions.partitioned import LOOK_MS
+from broker.core.vhosts.members import change_mapping
 from tests.support.adapters.connection_without_socket import Client091
 from tests.support.amqp091.frames import publish_bytes
 from tests.support.auth.broker_with_users import ALL, UserBench, user_bench
@@ -80,3 +82,51 @@ def test_a_get_takes_from_each_member(bench: UserBench) -> None:
     for _ in range(4):
         ann.send(Basic.Get(queue="front", no_ack=True), 1)
     assert names(ann) == ["Basic.GetOk"] * 3 + ["Basic.GetEmpty"]
+
+
+def browse(client: Client091, kind: bool | str) -> None:
+    client.send(Basic.Qos(0, 1, False), 1)
+    client.send(Basic.Consume(queue="front", consumer_tag="c", arguments={"x-browse": kind}), 1)
+
+
+def change(bench: UserBench, *members: str) -> None:
+    topology = bench.broker.vhosts["/"].topology
+    change_mapping(topology, topology.queues["front"], list(members), {})
+
+
+def test_a_snapshot_is_cancelled_when_the_last_member_of_the_snapshot_leaves(bench: UserBench) -> None:
+    ann = bench.enter("ann")
+    change(bench, "m1")
+    bench.clock.advance(2 * LOOK_MS)
+    for _ in range(2):
+        publish(ann, "m1")
+    browse(ann, "snapshot")
+    assert names(ann) == ["Basic.QosOk", "Basic.ConsumeOk", "Basic.Deliver"]
+    change(bench, "m2")
+    ann.send(Queue.Purge(queue="m1"), 1)
+    bench.clock.advance(2 * LOOK_MS)
+    assert names(ann) == ["Queue.PurgeOk", "Basic.Cancel"]
+    assert bench.broker.vhosts["/"].topology.queues["front"].consumer_count == 0
+
+
+@pytest.mark.parametrize("kind", [True, "snapshot"])
+def test_only_a_snapshot_is_cancelled_when_all_members_are_deleted(
+    bench: UserBench, kind: bool | str
+) -> None:
+    ann = bench.enter("ann")
+    declarations = bench.broker.vhosts["/"].declarations
+    for member in MEMBERS:
+        publish(ann, member)
+    browse(ann, kind)
+    assert names(ann) == ["Basic.QosOk", "Basic.ConsumeOk", "Basic.Deliver"]
+    for member in MEMBERS[:2]:
+        declarations.force_delete(bench.broker.vhosts["/"].topology.queues[member])
+        assert names(ann) == []
+    declarations.force_delete(bench.broker.vhosts["/"].topology.queues[MEMBERS[2]])
+    assert names(ann) == (["Basic.Cancel"] if kind == "snapshot" else [])
+    if kind is True:
+        declarations.declare_queue("m4", False, None, False, {})
+        change(bench, "m4")
+        ann.send(Basic.Ack(1), 1)
+        publish(ann, "m4")
+        assert names(ann) == ["Basic.Deliver"]

@@ -2,10 +2,12 @@
 
 import pytest
 
-from broker.core.partitions.partitioned import totals_of
+from broker.core.partitions.partitioned import LOOK_MS, totals_of
 from broker.core.queues.queue import Queue
+from broker.core.vhosts.members import change_mapping
 from protocol.amqp10.composites import Accepted, Source
 from protocol.amqp10.performatives import Attach, Detach, Disposition, Flow, Transfer
+from protocol.amqp10.types import Symbol
 from tests.support.adapters.connection10_without_socket import Client10
 from tests.support.adapters.connection_without_socket import BrokerBench
 
@@ -99,3 +101,28 @@ def test_a_browser_sees_all_members(bench: BrokerBench, client: Client10, front:
     bench.turns.run()
     assert len([frame for frame in client.written() if isinstance(frame.performative, Transfer)]) == 2
     assert totals_of(front).ready == 2
+
+
+def test_a_snapshot_ends_when_the_last_member_of_the_snapshot_leaves(
+    bench: BrokerBench, client: Client10, front: Queue
+) -> None:
+    topology = bench.broker.vhosts["/"].topology
+    change_mapping(topology, front, ["b"], {})
+    bench.clock.advance(2 * LOOK_MS)
+    client.sends("front")
+    client.publish(0, 1)
+    source = Source(address="/queues/front", distribution_mode="copy")
+    properties: dict[str, object] = {Symbol("x-browse"): "snapshot"}
+    client.send(Attach(name="b", handle=2, role=True, source=source, target=None, properties=properties))
+    flow = Flow(next_incoming_id=0, incoming_window=100, next_outgoing_id=2, outgoing_window=100)
+    flow.handle, flow.delivery_count, flow.link_credit = 2, 0, 1
+    client.send(flow)
+    bench.turns.run()
+    client.written()
+    change_mapping(topology, front, ["a"], {})
+    bench.broker.vhosts["/"].declarations.purge_queue("b")
+    bench.clock.advance(2 * LOOK_MS)
+    bench.turns.run()
+    ended = [each.performative for each in client.written() if isinstance(each.performative, Detach)]
+    assert [each.error for each in ended] == [None]
+    assert front.consumer_count == 0
