@@ -18,6 +18,7 @@ from hashlib import sha256
 from typing import Final, Protocol, final
 from urllib.parse import quote
 
+from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
 from broker.adapters.formats.either import Conversions, SelectorFilter, content_for091, delivered_content
@@ -114,12 +115,15 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
         except ProtocolError as error:
             raise ValueError(error.text) from error
         content = properties.content()
-    number: int = position
-    fields = [_ORIGIN, origin, _POSITION, number.to_bytes(8, "big")]
+    fields = BytesWriter()
+    fields.write(_ORIGIN)
+    fields.write(origin)
+    fields.write(_POSITION)
+    write_i64_be(fields, position)
     if preceding != NONE:
-        number = preceding
-        fields += (_PRECEDING, number.to_bytes(8, "big"))
-    return with_fields(content, b"".join(fields))
+        fields.write(_PRECEDING)
+        write_i64_be(fields, preceding)
+    return with_fields(content, fields.getvalue())
 
 
 def _field(name: str, kind: bytes) -> bytes:
@@ -264,6 +268,7 @@ class StagedSource(DurableWaiter):
         self._preceding: i64 = NONE
         self._sent: i64 = 0
         self._offsets: dict[int, int] = {}
+        self._unsettled: i64 = 1  # all messages with lower numbers are answered
         self._done: set[int] = set()
         self._work = Timer(owner, self.send_soon)
         self._reader = staged.reader
@@ -316,17 +321,20 @@ class StagedSource(DurableWaiter):
             if number in offsets:
                 self._note_done(offsets.pop(number))
         else:
-            while offsets:
-                first = next(iter(offsets))
-                if first > number:
-                    break
-                self._note_done(offsets.pop(first))
+            number = min(number, self._sent)
+            for each in range(self._unsettled, number + 1):
+                if each in offsets:
+                    self._note_done(offsets.pop(each))
+            self._unsettled = max(self._unsettled, number + 1)
         self._alone = False
         self._advance()
         self._return_answered()
 
-    def _note_done(self, offset: int) -> None:
-        self._done.add(offset)
+    def _note_done(self, offset: i64) -> None:
+        if offset == self._acked:
+            self._acked += 1
+        else:
+            self._done.add(int(offset))
         watcher = self._staged.watcher
         entry = None if watcher is None else self.stage.entry(offset)
         if watcher is not None and entry is not None:
@@ -353,11 +361,11 @@ class StagedSource(DurableWaiter):
         self._returns = True
         offsets = self._offsets
         offsets.pop(number, None)
-        while multiple and offsets:
-            first = next(iter(offsets))
-            if first > number:
-                break
-            del offsets[first]
+        if multiple:
+            number = min(number, self._sent)
+            for each in range(self._unsettled, number):
+                offsets.pop(each, None)
+            self._unsettled = max(self._unsettled, number + 1)
         self._return_answered()
 
     def _return_answered(self) -> None:

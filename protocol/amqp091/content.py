@@ -181,20 +181,20 @@ def with_fields(content: bytes, fields: bytes) -> bytes:
     if size > _FRAME_BYTES_MAX:
         raise ValueError(f"the content header would have {size} bytes")
     flags |= 1 << (15 - _HEADERS)
-    length = before + len(fields)
-    return b"".join(
-        (
-            content[:3],
-            size.to_bytes(4, "big"),
-            content[7:HEADER_PREFIX_BYTES],
-            flags.to_bytes(2, "big"),
-            content[HEADER_PREFIX_BYTES + 2 : p],
-            length.to_bytes(4, "big"),
-            content[start:end],
-            fields,
-            content[end:],
-        )
-    )
+    out = BytesWriter()
+    out.write(content[:3])
+    write_i32_be(out, size)
+    out.write(content[7:HEADER_PREFIX_BYTES])
+    out.append(flags >> 8)
+    out.append(flags & 0xFF)
+    if p > HEADER_PREFIX_BYTES + 2:
+        out.write(content[HEADER_PREFIX_BYTES + 2 : p])
+    write_i32_be(out, before + len(fields))
+    if before > 0:
+        out.write(content[start:end])
+    out.write(fields)
+    head = out.getvalue()
+    return head + content[end:]
 
 
 def _header_traits(frame: bytes, start: i64, end: i64) -> i64:
