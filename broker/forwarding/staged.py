@@ -40,7 +40,7 @@ from broker.core.selector.selector import Selector
 from broker.forwarding.definition import PREFETCH, Definition
 from broker.forwarding.ports import EndOwner, Run, Timer, guard
 from broker.forwarding.rewriting import ORIGIN_NAME, ORIGIN_NAMES
-from protocol.amqp091.content import header_frame_bytes, with_fields
+from protocol.amqp091.content import HEADER_PREFIX_BYTES, header_frame_bytes, with_fields
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.sections import is_sections
 from protocol.errors import ProtocolError
@@ -104,11 +104,12 @@ def reader_of(definition: Definition, origin: str = "") -> str:
 
 
 def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> bytes:
-    """Return a content with its origin (an encoded value), its position, and the position before, if any.
+    """Return a content with its origin (see `origin_fields`), its position, and the position before, if any.
 
     Raises ValueError for headers that do not decode.
     """
-    if content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:  # an earlier forwarding
+    has_headers = content[HEADER_PREFIX_BYTES] & _HAS_HEADERS != 0
+    if has_headers and content.find(ORIGIN_NAME, 0, header_frame_bytes(content)) >= 0:  # forwarded before
         try:
             properties = Properties(content)
             properties.set_fields([field for field in properties.fields() if field[0] not in ORIGIN_NAMES])
@@ -116,9 +117,7 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
             raise ValueError(error.text) from error
         content = properties.content()
     fields = BytesWriter()
-    fields.write(_ORIGIN)
     fields.write(origin)
-    fields.write(_POSITION)
     write_i64_be(fields, position)
     if preceding != NONE:
         fields.write(_PRECEDING)
@@ -126,11 +125,17 @@ def marked(content: bytes, origin: bytes, position: i64, preceding: i64) -> byte
     return with_fields(content, fields.getvalue())
 
 
+def origin_fields(origin: bytes) -> bytes:
+    """Return the encoded header with an origin, and the beginning of the header with the position."""
+    return _ORIGIN + b"S" + len(origin).to_bytes(4, "big") + origin + _POSITION
+
+
 def _field(name: str, kind: bytes) -> bytes:
     """Return the encoded name of a header, and the octet of its type."""
     return bytes([len(name)]) + name.encode() + kind
 
 
+_HAS_HEADERS: Final = 0x20  # in the first octet of the property flags
 _ORIGIN: Final = _field(ORIGIN, b"")  # the origin has its type with it
 _POSITION: Final = _field(POSITION, b"l")
 _PRECEDING: Final = _field(PRECEDING, b"l")
@@ -526,7 +531,7 @@ class StagedSource(DurableWaiter):
         self._stage, self._epoch = stage, stage.epoch
         self._acked = self._next = stage.first
         origin = f"{self._host.origin}/{int(stage.incarnation):x}".encode()
-        self._origin = b"S" + len(origin).to_bytes(4, "big") + origin
+        self._origin = origin_fields(origin)
         connection = StagedConnection(self._host.scheduler, self, staged.where)
         target = StagedTarget(Session(connection), self)
         selector = staged.selector

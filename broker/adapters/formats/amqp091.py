@@ -31,6 +31,7 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.lookup import (
     NO_INTEGER,
     header_at,
+    header_in,
     header_value,
     integer_at,
     number,
@@ -164,19 +165,19 @@ class ContentView(MessageView):
     def origin(self) -> Origin | None:
         """Return the origin, if its headers are the last ones, as a forwarding broker writes them."""
         content = self.content
-        start = header_at(content, _ORIGIN)
+        headers = property_at(content, p.HEADERS)
+        start = header_in(content, headers, _ORIGIN) if headers >= 0 else headers
         octets = string_octets(content, start) if start >= 0 else None
         if octets is None or not 0 < len(octets) < 256 or not octets.isascii():
             return None
-        headers = property_at(content, p.HEADERS)
         end: i64 = headers + 4 + i64(read_i32_be(content, headers))
         place: i64 = start + 5 + len(octets)
-        if not content.startswith(_POSITION, place):
+        if content[place : place + len(_POSITION)] != _POSITION:
             return None
         place += len(_POSITION) + 8
         position = read_i64_be(content, place - 8)
         preceding: i64 = -1
-        if place < end and content.startswith(_PRECEDING, place):
+        if place < end and content[place : place + len(_PRECEDING)] == _PRECEDING:
             place += len(_PRECEDING) + 8
             preceding = read_i64_be(content, place - 8)
             if preceding < 0:
