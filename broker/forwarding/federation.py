@@ -106,6 +106,11 @@ class FederationLink(Shovel):
         return ExchangeSource(*ends, node, self._memory)
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The federated object's name, its kind, the name of the upstream, and the virtual host."""
+        return self.place.name, self.place.kind, self.upstream.name, self.place.vhost.name
+
+    @property
     def status(self) -> str:
         """The state as RabbitMQ shows it: one of STATUSES."""
         return self.state if self.state in STATUSES else ERROR

@@ -140,7 +140,7 @@ class Shovels:
         try:
             release_stage(self._broker, staged_queue(shovel.definition))
         except BrokerError as error:
-            name, vhost = shovel.labels
+            name, vhost = shovel.definition.name, shovel.definition.vhost
             _log.error("messages of a shovel stay staged", shovel=name, vhost=vhost, reason=error.text)
 
 

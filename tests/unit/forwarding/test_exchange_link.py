@@ -64,6 +64,7 @@ def test_messages_come_that_a_local_binding_asks_for(pair: Federations) -> None:
     assert pair.bodies("up", "federation: news -> down") == []
     [link] = pair.links("down")
     assert (link.status, link.confirmed) == (RUNNING, 1)
+    assert (link.labels, link.source_ready) == (("news", "exchange", "up", "/"), -1)
 
 
 def test_the_upstream_has_a_durable_queue_and_an_internal_exchange(pair: Federations) -> None:
